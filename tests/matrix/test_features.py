@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +87,6 @@ def test_numbers_of_all_sizes_and_categories_of_frames() -> None:
     assert found.values("coded").tolist() == ["x", "y"]
 
 
-def test_values_by_name(films: Features) -> None:
-    assert films.values("genres").tolist() == [("Horror", "Comedy"), ("Comedy",), None]
-    with pytest.raises(BadFeatures, match="'price'"):
-        films.values("price")
-
-
 def test_some_labels_others_and_those_beyond(films: Features) -> None:
     some = films.take(np.array([2, 0]))
     assert some.labels.tolist() == ["Cars", "Alien"]
@@ -165,25 +158,6 @@ def test_constant_features_are_told() -> None:
         with pytest.warns(DeepMFWarning, match=shown):
             Features(["a", "b"], {"x": values}).learn_encoding()
     Features(["a", "b"], {"x": [3, None]}).learn_encoding()  # whether it is missing says something
-
-
-@pytest.mark.slow
-def test_many_categories_are_told_and_take_no_time() -> None:
-    count = 100_000
-    names = [f"title {number}" for number in range(count)]
-    begin = time.process_time()
-    features = Features(range(count), {"x": names})
-    said = "100,000"
-    with pytest.warns(DeepMFWarning, match=said):
-        encoding = features.learn_encoding()
-    assert len(features.encode(encoding)) == count
-    lists = Features(range(count), {"x": [f"{name}|all" for name in names]})
-    with pytest.warns(DeepMFWarning, match="100,001"):
-        assert lists.learn_encoding().n_inputs == 4
-    often = [f"tag {number % 2000}" for number in range(count)]
-    with pytest.warns(DeepMFWarning, match="2,000"):
-        Features(range(count), {"x": often}).learn_encoding()
-    assert time.process_time() - begin < 5
 
 
 def test_no_common_label() -> None:
@@ -267,12 +241,6 @@ def test_taking_in_any_order_is_taking_one_by_one(table: AxisFeatures) -> None:
         np.testing.assert_array_equal(
             together.take(np.array([place])).product(table_of_weights), alone.product(table_of_weights)
         )
-
-
-def test_no_change_is_none(table: AxisFeatures) -> None:
-    none = np.empty(0, dtype=np.int64)
-    assert table.replace(none, FeatureVectors.empty(0, table.n_inputs)) is table
-    assert table.without(none) is table
 
 
 def test_what_is_forgotten(table: AxisFeatures) -> None:

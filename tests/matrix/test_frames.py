@@ -32,12 +32,6 @@ def test_long_frames(library: type) -> None:
     assert ObservedMatrix.from_frame(mixed, row=2, column=1, value=0) == EXPECTED
 
 
-def test_text_is_gathered_the_same_from_every_library() -> None:
-    texts = [f"käse-{k % 17}" for k in range(100)]
-    frame = {"user": texts, "item": list(range(100)), "rating": [k % 5 for k in range(100)]}
-    assert ObservedMatrix.from_frame(pl.DataFrame(frame)) == ObservedMatrix.from_frame(pd.DataFrame(frame))
-
-
 @pytest.mark.parametrize(
     "names, expected",
     [

@@ -96,14 +96,6 @@ def test_stored_zeros_and_middle_levels_are_entries() -> None:
     np.testing.assert_array_equal(matrix.to_array(), [[0, 1, np.nan], [np.nan, -1, np.nan]])
 
 
-@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr"])
-def test_any_sparse_form(form: str) -> None:
-    dense = np.array([[1, 0, 2], [0, 3, 0]])
-    matrix = ObservedMatrix.from_sparse(scipy.sparse.coo_array(dense).asformat(form))
-    if form != "bsr":  # blocks store their zeros
-        np.testing.assert_array_equal(matrix.to_array(), [[1, np.nan, 2], [np.nan, 3, np.nan]])
-
-
 def test_arrays() -> None:
     array = np.array([[1.0, np.nan], [np.nan, np.nan], [3.0, 2.0]])
     matrix = ObservedMatrix.from_array(array)
@@ -255,13 +247,6 @@ def test_description() -> None:
     assert re.search("4 entries .*2 rows x 4 columns .*50 %", str(description))
     assert "1 without any" in str(description)
     assert description.to_dict()["scale"] == {"low": 1.0, "high": 5.0, "levels": [1.0, 2.0, 3.0, 5.0]}
-
-
-def test_description_of_an_interval() -> None:
-    values = np.linspace(0, 10, 101)
-    description = ObservedMatrix.from_array(values[None]).describe()
-    assert sum(description.histogram.values()) == 101
-    assert next(iter(description.histogram)) == 0.5
 
 
 def test_the_callers_arrays_stay_writable() -> None:

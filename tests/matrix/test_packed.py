@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import uuid
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from deepmf import ALS, DMF
 from deepmf.data import read_matrix, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import OffScale, UnreadableFile
@@ -17,7 +17,6 @@ from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import verify_store
 from deepmf.matrix.scale import Scale
-from deepmf.models.registry import MODELS, model_class
 
 SHARD = "00001.safetensors"
 
@@ -97,8 +96,6 @@ def test_what_is_written_opens_as_it_was(tmp_path: Path, name: str) -> None:
     assert read_matrix(tmp_path / "again.store") == matrix
 
 
-QUICK = ["als", "dmf", "means"]
-
 WHOLE = generate(60, 40, density=0.3, seed=0).matrix
 
 
@@ -121,19 +118,11 @@ def test_splits_are_those_in_memory(mapped: ObservedMatrix) -> None:
     assert all(same(our_areas.test[area], their_areas.test[area]) for area in their_areas.test)
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in QUICK)]
-)
 @pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # what is learned in no time is not worth much
-def test_every_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix, name: str) -> None:
-    model = model_class(name)
-    small = {"epochs": 2, "sweeps": 2, "hidden_sizes": [8], "latent_size": 3, "linear_iterations": 4, "device": "cpu"}
-    chosen: dict[str, Any] = {
-        key: value for key, value in small.items() if key in model.settings_class.__dataclass_fields__
-    }
-    predictions = []
-    for whole in (mapped, WHOLE):
-        split = split_entries(whole, seed=0)
-        fitted = model(seed=0, **chosen).fit(split.train, split.validation)
-        predictions.append(fitted.predict(*WHOLE.entries()[:2]))
-    assert np.allclose(predictions[0], predictions[1], atol=1e-6)
+def test_a_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix) -> None:
+    for model in (ALS(seed=0, latent_size=3, epochs=2), DMF(seed=0, latent_size=3, hidden_sizes=[8], epochs=2)):
+        predictions = []
+        for whole in (mapped, WHOLE):
+            split = split_entries(whole, seed=0)
+            predictions.append(model.fit(split.train, split.validation).predict(*WHOLE.entries()[:2]))
+        assert np.allclose(predictions[0], predictions[1], atol=1e-6)

@@ -207,10 +207,3 @@ def test_scaled_is_the_papers_footnote() -> None:
     expected = [(value - 10.0) / 50.0 for value in values]
     assert ENCODINGS["scaled"].encode(scale, values).tolist() == expected == [-1.0, -0.5, 0.0, 0.25, 1.0]
     assert ENCODINGS["scaled"].encode(STARS, [1, 2, 3, 4, 5]).tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]
-
-
-@pytest.mark.parametrize("scale", [STARS, Scale(low=-40, high=60)])
-def test_raw_is_the_value_itself(scale: Scale) -> None:
-    values = np.array([1.0, 3.0, 5.0], dtype=np.float32)
-    encoded = ENCODINGS["raw"].encode(scale, values)
-    assert encoded.tolist() == [1.0, 3.0, 5.0]

@@ -10,7 +10,6 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, strategies as st
 
@@ -176,41 +175,6 @@ def test_bad_scale(content: Any) -> None:
         unpack_scale(content)
 
 
-def changed(tensor: npt.NDArray[Any], dice: np.random.Generator) -> npt.NDArray[Any]:
-    match dice.integers(4):
-        case 0:
-            flipped = tensor.copy()
-            flipped.view(np.uint8)[dice.integers(tensor.nbytes)] ^= 1 << dice.integers(8, dtype=np.uint8)
-            return flipped
-        case 1:
-            return tensor[: dice.integers(tensor.size)]
-        case 2:
-            return np.append(tensor, dice.choice(tensor))
-        case _:
-            return dice.permutation(tensor)
-
-
-@pytest.mark.slow
-def test_changed_tensors_give_a_whole_matrix_or_none() -> None:
-    dice, names = np.random.default_rng(0), sorted(PACKED.tensors)
-    refused = 0
-    for _ in range(1500):
-        name = names[dice.integers(len(names))]
-        try:
-            found = unpack_matrix(
-                "observed", PACKED.content, PACKED.tensors | {name: changed(PACKED.tensors[name], dice)}
-            )
-        except BadModelFile:
-            refused += 1
-            continue
-        rows, columns, values = found.entries()
-        rebuilt = ObservedMatrix.from_entries(
-            rows, columns, values, found.scale, row_labels=found.row_labels, column_labels=found.column_labels
-        )
-        assert_identical(found, rebuilt)
-    assert 700 < refused < 1500
-
-
 def test_the_form_of_its_table_comes_back() -> None:
     form = TableForm("user", "film", "stars", wide=True)
     packed = pack_matrix(MATRIX.with_form(form), "observed")
@@ -221,27 +185,6 @@ def test_the_form_of_its_table_comes_back() -> None:
 
 
 UNSORTED = ObservedMatrix.from_entries(["bob", "ann", "bob"], ["é", "b", "b"], [1, 2, 5])
-
-
-@pytest.mark.parametrize(
-    "matrix",
-    [
-        UNSORTED,
-        ObservedMatrix.from_entries(["b", "a"], [3, 1], [1.5, 2], row_labels=["b", "a"]),
-        ObservedMatrix.from_entries([0.5, 1.5], [3, 1], [1.5, 2]),
-        ObservedMatrix.from_array(np.array([[1, np.nan], [np.nan, 2]])),
-    ],
-)
-def test_it_comes_back(matrix: ObservedMatrix) -> None:
-    content, tensors = pack_mapped_matrix(matrix, "m")
-    for stored in (tensors, MappedTensors(tensors)):
-        again = unpack_matrix("m", content, stored)
-        assert again == matrix and again.mean == matrix.mean and again.form == matrix.form
-        assert all(np.array_equal(*parts) for parts in zip(again.by_column, matrix.by_column, strict=True))
-        assert again.rows.positions(matrix.row_labels).tolist() == [0, 1]
-        assert not again.values.flags.writeable
-    in_a_file = pack_matrix(matrix, "m")
-    assert unpack_matrix("m", *in_a_file) == matrix
 
 
 def test_text_is_decoded_when_it_is_asked_for() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.models.lies import changed_content, changed_tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
@@ -102,26 +100,3 @@ def column(at: int, **changes: Any) -> Any:
 def test_content_that_is_no_encoding(content: Any) -> None:
     with pytest.raises(BadModelFile, match="features"):
         unpacked(content, PACKED.tensors)
-
-
-def test_changed_parts_give_whole_features_or_none() -> None:
-    dice, names, refused = np.random.default_rng(0), sorted(PACKED.tensors), 0
-    for number in range(300):
-        content, tensors = PACKED.content, dict(PACKED.tensors)
-        if number % 2:
-            content = changed_content(content, dice)
-        else:
-            name = names[dice.integers(len(names))]
-            tensors[name] = changed_tensor(tensors[name], dice)
-        try:
-            found = unpacked(json.loads(json.dumps(content)), tensors)
-        except BadModelFile as error:
-            assert "\n" not in str(error)
-            refused += 1
-            continue
-        vectors = found.take(np.arange(6))
-        assert np.isfinite(vectors.product(np.ones((found.n_inputs, 1)))).all()
-        found.encode_one(dict.fromkeys(found.encoding.names))
-        for at in range(5):
-            found.encoding.items(vectors.take(np.array([at])))
-    assert 100 < refused < 300

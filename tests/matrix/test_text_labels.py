@@ -68,12 +68,6 @@ def test_what_is_not_there() -> None:
         labels[2]
 
 
-def test_others_join_them() -> None:
-    joined = text_of(["a", "b"]).join(Labels(["b", "c"], axis="column"))
-    assert list(joined) == ["a", "b", "c"]
-    assert joined.positions(["c", "a"]).tolist() == [2, 0]
-
-
 @pytest.mark.parametrize("texts", [[], ["", "a", ""], [f"Zoë {number % 500}" for number in range(5000)]])
 def test_positions_lead_back(texts: list[str]) -> None:
     distinct, positions = encode_texts(pl.Series(texts, dtype=pl.String))

@@ -297,27 +297,17 @@ class EntryStore:
 
     def are_rows_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
         """Return whether each row has the same entries in trained columns, and features, as in training."""
-        starts, _ = self.train.by_row
-        trained = positions < self.train.shape[0]
-        changed = np.zeros(positions.size, dtype=bool)
-        known = positions[trained]
-        changed[trained] = np.searchsorted(self.dropped, starts[known]) != np.searchsorted(
-            self.dropped, starts[known + 1]
-        )
-        changed[self.added.of_rows(positions, below=self.train.shape[1]).rows] = True
-        if self.row_features is not None:
-            changed |= ~self.row_features.are_as_trained(positions)
-        return trained & ~changed
+        n_rows, n_columns = self.train.shape
+        changed = np.isin(positions, self.train.find_rows(self.dropped))
+        changed[self.added.of_rows(positions, below=n_columns).rows] = True
+        return (positions < n_rows) & ~changed & _have_old_features(self.row_features, positions)
 
     def are_columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
         """Return whether each column has the same entries in trained rows, and features, as in training."""
-        changed = np.zeros(positions.size, dtype=bool)
-        if self.dropped.size:
-            changed |= np.isin(positions, self.train.by_row.columns[self.dropped])
-        changed[self.added.of_columns(positions, below=self.train.shape[0]).rows] = True
-        if self.column_features is not None:
-            changed |= ~self.column_features.are_as_trained(positions)
-        return (positions < self.train.shape[1]) & ~changed
+        n_rows, n_columns = self.train.shape
+        changed = np.isin(positions, self.train.by_row.columns[self.dropped])
+        changed[self.added.of_columns(positions, below=n_rows).rows] = True
+        return (positions < n_columns) & ~changed & _have_old_features(self.column_features, positions)
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
@@ -434,6 +424,10 @@ def _set_features(
         )
     positions = labels.positions(new.labels).astype(np.int64)
     return known.replace(positions, new.encode(known.encoding)), np.sort(positions)
+
+
+def _have_old_features(features: AxisFeatures | None, positions: IndexArray) -> npt.NDArray[np.bool_] | bool:
+    return features is None or features.are_as_trained(positions)
 
 
 def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:

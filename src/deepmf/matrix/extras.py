@@ -77,11 +77,6 @@ class Extras(NamedTuple):
             for mine, theirs in zip(self[: 2 + (self.times is None)], other, strict=False)
         )
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(0 if field is None else int(field.nbytes) for field in self)
-
     @classmethod
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:
         """Join the times and weights of several groups of entries, given the number of entries of each group."""

@@ -26,15 +26,15 @@ from deepmf.matrix.sorting import (
     MatrixParts,
     Merging,
     SortedEntries,
-    build_orders,
     check_duplicates,
     check_finite,
     check_on_scale,
+    choose_index,
     compact,
     number_within,
     sort_entries,
     to_numbers,
-    warn_moved,
+    turn_to_columns,
 )
 from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm
 from deepmf.storage.model_file import encode_json
@@ -375,12 +375,14 @@ class ObservedMatrix:
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
         entries = sort_entries(rows, columns, values, scale=scale, duplicates=duplicates, extras=extras)
-        warn_moved(entries.n_moved, entries.scale)
         return cls._from_sorted(rows.labels, columns.labels, entries, form)
 
     @classmethod
     def _from_sorted(cls, rows: Labels, columns: Labels, entries: SortedEntries, form: TableForm) -> ObservedMatrix:
-        by_row, by_column = build_orders(entries.rows, entries.columns, shape=(len(rows), len(columns)))
+        index = choose_index(entries.rows.size, len(rows), len(columns))
+        starts = np.searchsorted(entries.rows, np.arange(len(rows) + 1, dtype=entries.rows.dtype)).astype(index)
+        by_row = ByRow(starts, entries.columns.astype(index, copy=False))
+        by_column = turn_to_columns(by_row, (len(rows), len(columns)))
         values, extras = compact(entries.values), entries.extras.simplify()
         if extras.weights is not None:
             extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
@@ -470,7 +472,8 @@ class ObservedMatrix:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays except the labels."""
-        return sum(int(array.nbytes) for array in (*self.by_row, *self.by_column, self.values)) + self.extras.nbytes
+        arrays = (*self.by_row, *self.by_column, self.values, *self.extras)
+        return sum(int(array.nbytes) for array in arrays if array is not None)
 
     def entries(self) -> Entries:
         """Return (rows, columns, values) in row order: arrays of labels and of floats."""

@@ -55,16 +55,12 @@ class MatrixParts(NamedTuple):
 
 
 class SortedEntries(NamedTuple):
-    """Entries in row order without repeats, and their scale.
-
-    n_moved: number of means of repeated entries that lay between two levels.
-    """
+    """Entries in row order without repeats, and their scale."""
 
     rows: IndexArray
     columns: IndexArray
     values: ValueArray
     scale: Scale
-    n_moved: int = 0
     extras: Extras = PLAIN_EXTRAS
 
 
@@ -155,7 +151,7 @@ def sort_entries(
     )
     again = np.zeros(order.size, dtype=bool)
     again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
-    ordered, extras, n_moved = values[order], keep_order(extras.take(order), row_of, order), 0
+    ordered, extras = values[order], keep_order(extras.take(order), row_of, order)
     if np.any(again):
         if duplicates == "error":
             raise _build_duplicate_error(rows, columns, order, again)
@@ -166,9 +162,8 @@ def sort_entries(
         scale = scale.infer_again(ordered) if given is None and scale is not None else scale
         row_of, column_of = row_of[~again], column_of[~again]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
-            levels = scale.nearest_level(ordered)
-            ordered, n_moved = levels, int(np.count_nonzero(levels != ordered))
-    return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved, extras)
+            ordered = _round_to_levels(ordered, scale)
+    return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), extras)
 
 
 def sort_by_row(
@@ -275,14 +270,16 @@ def _pick_repeats(firsts: IndexArray, count: int, duplicates: Merging, times: Ti
     return picks
 
 
-def warn_moved(n_moved: int, scale: Scale) -> None:
-    """Warn that means of repeated entries were moved to the nearest level."""
-    if n_moved:
+def _round_to_levels(means: FloatArray, scale: Scale) -> FloatArray:
+    """Return the nearest levels of means; warn if some were none."""
+    levels = scale.nearest_level(means)
+    if n_moved := int(np.count_nonzero(levels != means)):
         warn(
             f"{format_quantity(n_moved, 'mean')} of repeated entries between the levels of the scale {scale}; "
             "the nearest level is used",
             MeansOffLevels,
         )
+    return levels
 
 
 def _build_duplicate_error(
@@ -298,17 +295,7 @@ def _build_duplicate_error(
     )
 
 
-# Both orders
-
-
-def build_orders(row_of: IndexArray, column_of: IndexArray, *, shape: tuple[int, int]) -> tuple[ByRow, ByColumn]:
-    """Return both orders of entries that are sorted by row and have no repeats."""
-    index = choose_index(row_of.size, *shape)
-    by_row = ByRow(
-        np.searchsorted(row_of, np.arange(shape[0] + 1, dtype=row_of.dtype)).astype(index),
-        column_of.astype(index, copy=False),
-    )
-    return by_row, turn_to_columns(by_row, shape)
+# Column order
 
 
 def turn_to_columns(by_row: ByRow, shape: tuple[int, int]) -> ByColumn:
