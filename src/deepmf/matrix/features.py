@@ -142,10 +142,9 @@ class Features:
         }
         return encoding.encode(len(self), values)
 
-    def take_raw(self, name: str) -> list[Any]:
-        """Return the values of a feature as they were given."""
-        given: list[Any] = self._values[name].tolist()
-        return given
+    def pair(self, name: str) -> dict[Any, Any]:
+        """Return the values of a feature as they were given, by label."""
+        return dict(zip(self.labels.tolist(), self._values[name].tolist(), strict=True))
 
     def drop(self, name: str) -> Features | None:
         """Return the features without one of them; None if it is the only one."""

@@ -168,7 +168,7 @@ def read_times(native: Any) -> ParsedTimes:
 
 def _read_values(table: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
     values = table.get_column(name)
-    if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
+    if not _are_numbers(values):
         raise BadEntries(f"column {name!r} holds values of type {values.dtype}; numbers are needed")
     _check_no_null(values, "the value", MISSING_HINT)
     return _to_numpy(values)
@@ -181,7 +181,7 @@ def _look_at(table: nw.DataFrame[Any]) -> Content:
         series = table.get_column(name).head(_N_LOOKED_AT)
         if series.dtype.is_temporal():
             times.add(name)
-        elif not (series.dtype.is_numeric() or str(series.dtype) == "Boolean"):
+        elif not _are_numbers(series):
             texts.add(name)
         elif series.dtype.is_integer() and are_times(_to_numpy(series.drop_nulls())):
             times.add(name)
@@ -196,12 +196,10 @@ def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
     head = table.head(_N_LOOKED_AT)
     has_index = _has_row_labels(frame)
     ids, others = ([], names) if has_index else (names[:1], names[1:])
-    numbers = [name for name in others if _is_number_column(head.get_column(name))]
+    numbers = [name for name in others if _are_numbers(head.get_column(name))]
     if len(names) < 3 + len(ids) or any(head.get_column(name).n_unique() < len(head) for name in ids):
         return
-    gaps = any(head.get_column(name).is_null().any() or _has_nan(head.get_column(name)) for name in others[:2])
-    is_wide = len(numbers) >= _MANY_COLUMNS or (len(numbers) == len(others) and (has_index or gaps))
-    if is_wide:
+    if len(numbers) >= _MANY_COLUMNS or (has_index and len(numbers) == len(others)):
         shown = ", ".join(map(repr, names[:3]))
         raise BadEntries(
             f"the frame looks like a wide one, with a line per row and a column per column ({len(names)} columns: "
@@ -232,12 +230,8 @@ def _has_row_labels(frame: Any) -> bool:
     )
 
 
-def _is_number_column(series: nw.Series[Any]) -> bool:
+def _are_numbers(series: nw.Series[Any]) -> bool:
     return series.dtype.is_numeric() or str(series.dtype) == "Boolean"
-
-
-def _has_nan(series: nw.Series[Any]) -> bool:
-    return series.dtype.is_float() and bool(series.is_nan().any())
 
 
 def refuse_off_scale_columns(array: npt.NDArray[np.float64], labels: Sequence[Any]) -> None:
@@ -276,14 +270,11 @@ def warn_of_codes(array: npt.NDArray[np.float64]) -> None:
     for code in (known.min(), known.max()) if known.size else ():
         are_coded = array == code
         others = known[known != code]
-        if others.size == 0 or np.mean(are_coded.any(axis=0)) <= 0.5:
-            continue
-        low, high = others.min(), others.max()
-        if is_far(code, others):
+        if others.size and np.mean(are_coded.any(axis=0)) > 0.5 and is_far(code, others):
             share = np.count_nonzero(are_coded) / known.size
             warn(
-                f"{share:.1%} of the values are {code:g}, and all others lie between {low:g} and {high:g}; if {code:g} "
-                "stands for a missing value, leave these cells empty"
+                f"{share:.1%} of the values are {code:g}, and all others lie between {others.min():g} and "
+                f"{others.max():g}; if {code:g} stands for a missing value, leave these cells empty"
             )
 
 
@@ -316,9 +307,10 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
     elif (index := getattr(frame, "index", None)) is not None:
         labels = index.tolist()
     for name in table.columns:
-        dtype = table.get_column(name).dtype
-        if not (dtype.is_numeric() or str(dtype) == "Boolean"):
-            raise BadEntries(f"column {name!r} holds values of type {dtype}; numbers are needed (or row={name!r})")
+        if not _are_numbers(series := table.get_column(name)):
+            raise BadEntries(
+                f"column {name!r} holds values of type {series.dtype}; numbers are needed (or row={name!r})"
+            )
     columns = [_to_numpy(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))
     return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True))

@@ -88,7 +88,7 @@ def read_names(given: GivenNames, axis: str) -> Mapping[Any, Any]:
     if isinstance(given, Mapping):
         return given
     if isinstance(given, Features):
-        return _pair_names(given.labels.tolist(), given.take_raw(choose_name_field(given.names)))
+        return given.pair(choose_name_field(given.names))
     if hasattr(given, "to_dict") and hasattr(given, "index") and not hasattr(given, "columns"):  # a pandas series
         return dict(given.to_dict())
     from deepmf.matrix.frames import read_feature_columns
@@ -97,7 +97,7 @@ def read_names(given: GivenNames, axis: str) -> Mapping[Any, Any]:
         labels, columns = read_feature_columns(given, getattr(getattr(given, "index", None), "name", None))
     except BadFeatures as error:
         raise BadSetting(f"{axis} names must be a dict of names by id, a frame or features: {error}") from error
-    return _pair_names(labels, columns[choose_name_field(tuple(columns))])
+    return dict(zip(labels, columns[choose_name_field(tuple(columns))], strict=True))
 
 
 def choose_name_field(fields: tuple[str, ...], wanted: str | None = None) -> str:
@@ -131,11 +131,7 @@ def take_names_from(features: Features | None, given: GivenNames | None) -> tupl
     if features is None:
         raise BadSetting(f"{given!r} names no feature, because there are none; give the names as a dict or a frame")
     field = choose_name_field(features.names, given)
-    return features.drop(field), _pair_names(features.labels.tolist(), features.take_raw(field))
-
-
-def _pair_names(labels: list[Any], names: Iterable[Any]) -> dict[Any, Any]:
-    return dict(zip(labels, names, strict=True))
+    return features.drop(field), features.pair(field)
 
 
 def format_label(label: Any, names: Mapping[Any, str] | None) -> str:
