@@ -98,10 +98,6 @@ def test_both_errors_of_levels_are_those_of_the_same_levels(split: AreaSplit, ki
         assert (errors.median_rmse, errors.median_mae) == (None, None)
 
 
-def test_only_areas_that_are_present(split: AreaSplit, model: Means) -> None:
-    assert [part.area for part in evaluate(model, split.test["III"])] == ["III", "all"]
-
-
 def test_batches_change_nothing(split: AreaSplit, model: Means) -> None:
     test = joined(list(split.test.values()))
     whole = evaluate(model, test)
@@ -175,13 +171,6 @@ def test_entries_that_the_model_has_seen_are_counted(split: AreaSplit, model: Me
     assert count_seen(Means().fit(split.train), split.extension) == 0
 
 
-def test_few_entries_have_a_wide_margin() -> None:
-    assert AreaErrors("I", 2, 0.8, 0.6, None, None).margin == pytest.approx(0.4)
-    errors = np.random.default_rng(0).normal(scale=0.8, size=(2000, 50))
-    spread = np.sqrt(np.mean(errors**2, axis=1)).std()
-    assert AreaErrors("I", 50, 0.8, 0.6, None, None).margin == pytest.approx(spread, rel=0.1)
-
-
 def test_each_column_by_itself() -> None:
     split = split_entries(generate(60, 40, density=0.3, seed=0).matrix, train=0.7, validation=0.0, test=0.3, seed=0)
     model = Means().fit(split.train)
@@ -223,12 +212,6 @@ def test_groups_and_their_errors() -> None:
     assert errors == pytest.approx([np.sqrt((0 + 4 + 1) / 3), 1, 0])
 
 
-def test_new_rows_count_what_extended_them() -> None:
-    model = Means().fit(ObservedMatrix.from_array([[3, 3.0], [3, 3]], STARS))
-    more = model.extend(ObservedMatrix.from_entries([7, 7], [0, 1], [3, 3], STARS))
-    assert more.row_counts([7, 0, 7]).tolist() == [2, 2, 2]
-
-
 @pytest.fixture(scope="module")
 def larger_split() -> AreaSplit:
     return split_areas(generate(80, 60, density=0.3, seed=0).matrix, seed=0)
@@ -261,13 +244,6 @@ def test_of_one_seed_more_entries_are_those_before_and_others(new_rows: Observed
     assert all(fewer < more for fewer, more in pairwise(kept))
     assert cells(limit_row_entries(new_rows, 2, seed=3)) == kept[1]
     assert cells(limit_row_entries(new_rows, 2, seed=4)) != kept[1]
-
-
-def test_which_entries_are_kept_is_chance() -> None:
-    full = ObservedMatrix.from_array(np.full((2000, 8), 3.0), Scale([1, 2, 3]))
-    first = limit_row_entries(full, 2, seed=0).column_counts
-    assert first.sum() == 4000
-    np.testing.assert_allclose(first, 500, atol=5 * (2000 * 0.25 * 0.75) ** 0.5)
 
 
 def test_rows_are_true_levels_and_columns_predicted_ones() -> None:

@@ -110,8 +110,3 @@ def test_intervals_of_several_coverages_on_real_values() -> None:
         assert each.margin == pytest.approx(np.sqrt(each.wanted * (1 - each.wanted) / 140_000), rel=0.05)
     with pytest.raises(BadEntries, match="entries"):
         evaluate_intervals(Normal(), entries_of([1], Scale([1])).take_entries(np.empty(0, dtype=np.intp)))
-
-
-def test_few_forecasts_say_little() -> None:
-    assert ReliabilityBin(4, 0.9, 1.0).margin > 0.15
-    assert ReliabilityBin(40_000, 0.5, 0.5).margin == pytest.approx(0.0025, rel=0.01)

@@ -95,11 +95,6 @@ def test_as_a_table() -> None:
     assert plain["models"][0]["splits"][1]["areas"]["I"]["mae"] == 0.4
 
 
-def test_where_nothing_was_fitted() -> None:
-    found = compared(model("als", failure="it diverged"))
-    assert (found.best, found.areas) == (None, []) and found.verdict.startswith("no model")
-
-
 class Watched(Means):
     """Means that keep what they were given."""
 
@@ -157,12 +152,6 @@ def test_by_area_and_only_where_a_method_predicts() -> None:
     assert "-" in str(found).splitlines()[3]
 
 
-@pytest.mark.slow
-def test_the_same_again(watched: type[Watched]) -> None:
-    one, other = (compare(["als"], MATRIX, folds=2) for _ in range(2))
-    assert one.models[0].errors().tolist() == other.models[0].errors().tolist()
-
-
 def test_one_that_fails_does_not_stop_the_others() -> None:
     diverging = DMF(hidden_sizes=(4,), latent_size=2, epochs=3, learning_rate=1e30, device="cpu")
     found = compare({"wild": diverging, "means": "means"}, MATRIX, folds=2)
@@ -184,14 +173,6 @@ class Interrupted(ALS):
 def test_ctrl_c_ends_the_comparison() -> None:
     with pytest.raises(KeyboardInterrupt):
         compare([Interrupted, "means"], MATRIX, folds=2)
-
-
-@pytest.mark.slow
-def test_progress_counts_the_fits() -> None:
-    reports: list[tuple[int, int | None]] = []
-    compare(["means", "als"], MATRIX, folds=2, progress=lambda *done: reports.append(done))
-    compare(["means"], MATRIX, folds=2, progress=False)
-    assert reports == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 @pytest.mark.parametrize(

@@ -22,24 +22,10 @@ from deepmf.models.base import Model
 from deepmf.models.means import Means
 from deepmf.recommend import ranking
 from deepmf.recommend.column_choice import ColumnChoice, choose_columns
-from deepmf.recommend.ranking import CELLS_AT_A_TIME, Search, batches, join_ranked, most_similar, rank_batches
+from deepmf.recommend.ranking import Search, join_ranked, most_similar, rank_batches
 from deepmf.recommend.request import RankBy, Request
-from deepmf.recommend.top_n import BestSoFar, best_positions
+from deepmf.recommend.top_n import BestSoFar
 from deepmf.testing import additive
-
-
-@pytest.mark.parametrize("n", [0, -1, 2.5, True, None])
-def test_bad_n(n: object) -> None:
-    with pytest.raises(BadSetting, match="^n "):
-        best_positions(np.zeros((1, 3)), n)  # type: ignore[arg-type]
-
-
-def test_batches_are_bounded_and_complete() -> None:
-    positions = np.arange(10_000)
-    parts = list(batches(positions, width=CELLS_AT_A_TIME // 1000))
-    assert max(part.size for part in parts) == 1000
-    np.testing.assert_array_equal(np.concatenate(parts), positions)
-    assert [part.size for part in batches(positions[:3], width=10 * CELLS_AT_A_TIME)] == [1, 1, 1]
 
 
 def test_most_similar() -> None:
@@ -109,15 +95,6 @@ def test_blocks_agree_with_a_full_stable_sort(numbers: list[int], n: int, width:
     np.testing.assert_array_equal(best.keys, np.take_along_axis(keys, expected, axis=1))
 
 
-def test_a_block_in_which_every_key_is_better_than_those_before() -> None:
-    best = BestSoFar(3, 2)
-    keys = np.tile(np.arange(1000.0), (3, 1))
-    for start in range(0, 1000, 100):
-        best.add(keys[:, start : start + 100], start)
-    assert best.places.tolist() == [[999, 998]] * 3
-    assert best.keys.dtype == np.float64  # that of the keys
-
-
 def test_what_is_left_out_never_comes_in() -> None:
     best = BestSoFar(2, 3)
     best.add(np.array([[-np.inf, 1.0, -np.inf], [-np.inf] * 3]), 0)
@@ -125,19 +102,9 @@ def test_what_is_left_out_never_comes_in() -> None:
     assert np.all(best.keys[1] == -np.inf)
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
-def test_nothing_wanted(shape: tuple[int, int]) -> None:
-    assert BestSoFar(*shape).keys.shape == shape
-
-
-SOME_ENTRIES = EntryStore.of(
-    ObservedMatrix.from_entries(["ann", "bob", "bob", "bob", "cy"], ["a", "a", "b", "c", "a"], [1, 2, 3, 4, 5])
-)
-
-
 def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
     def chosen(among: object = None, exclude: object = None, min_entries: int = 0) -> list[int]:
-        choice = choose_columns(SOME_ENTRIES, Request(among=among, exclude=exclude, min_entries=min_entries))  # type: ignore[arg-type]
+        choice = choose_columns(ENTRIES, Request(among=among, exclude=exclude, min_entries=min_entries))  # type: ignore[arg-type]
         assert choice.size == choice.positions.size
         return choice.positions.tolist()
 
@@ -155,11 +122,6 @@ def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
     for wrong in (-1, 2.5, True):
         with pytest.raises(BadSetting, match="^min_entries"):
             chosen(min_entries=wrong)  # type: ignore[arg-type]
-
-
-def test_labels_that_are_booleans_are_no_mask() -> None:
-    entries = EntryStore.of(ObservedMatrix.from_entries([0, 0], [False, True], [1, 2]))
-    assert choose_columns(entries, Request(among=np.array([True]))).positions.tolist() == [1]
 
 
 def test_many_columns_are_scored_where_they_lie_and_few_are_gathered() -> None:

@@ -1,7 +1,6 @@
 """Relevance: rankings by what a row takes and likes, thresholds, and bad input."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
-from deepmf.recommend.relevance import find_thresholds, round_up
+from deepmf.recommend.relevance import find_thresholds
 from deepmf.recommend.request import Request
 
 
@@ -111,13 +110,6 @@ def test_noise_is_ranked_by_popularity() -> None:
     assert best.labels.tolist() == model.column_labels_[unseen[:5]].tolist()
 
 
-def test_values_are_predictions_in_both_orders(model: Means) -> None:
-    for rank_by in ("relevance", "value"):
-        labels, values = model.recommend(1, n=5, rank_by=rank_by)
-        np.testing.assert_array_equal(values, model.predict([1] * 5, labels))
-    assert np.all(np.diff(model.recommend(1, n=5, rank_by="value").values) <= 0)
-
-
 def test_a_row_without_entries_gets_popular_columns() -> None:
     matrix = choosy()
     model = Means(rank_by="relevance").fit(matrix)
@@ -132,15 +124,6 @@ def test_a_row_without_entries_gets_popular_columns() -> None:
     popular = np.argsort(-nobody.entries_.column_counts, kind="stable")
     assert by_presence.tolist() == popular.tolist()
     assert nobody.recommend(0, n=4).labels.size == 4
-
-
-@pytest.mark.parametrize(
-    "asked, key", [({"rank_by": "x"}, "rank_by"), ({"relevant": 9}, "relevant"), ({"relevant": "4"}, "relevant")]
-)
-def test_bad_input_is_named(model: Means, asked: dict[str, Any], key: str) -> None:
-    for recommend in (lambda: model.recommend(0, **asked), lambda: model.fold_in([0], [3]).recommend(**asked)):
-        with pytest.raises(BadSetting, match=key):
-            recommend()
 
 
 def test_a_model_without_presence_ranks_by_value_alone() -> None:
@@ -169,8 +152,3 @@ def test_thresholds_are_weighted_means_rounded_up() -> None:
     )
     entries = EntryStore.of(matrix).row_entries(np.arange(3))
     assert find_thresholds(entries, matrix.scale, 3.5).tolist() == [2, 2, 4]  # (3 * 1 + 5) / 4; one entry; none
-
-
-def test_means_are_rounded_up_to_levels() -> None:
-    assert round_up(Scale([1, 2.5, 4]), np.array([1.0, 1.1, 2.5, 3.9, 4.0])).tolist() == [1.0, 2.5, 2.5, 4.0, 4.0]
-    assert round_up(Scale(low=0, high=1), np.array([0.3])).tolist() == [0.3]

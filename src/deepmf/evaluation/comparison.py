@@ -421,23 +421,18 @@ def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
 
 def extend_model(model: Model, problem: Problem) -> Model:
     """Return the model extended by the new rows and columns of a problem, as far as it can predict them."""
-    if problem.extension is None or model.predicts == ("I",):
+    extension = problem.extension
+    if extension is None or model.predicts == ("I",):
         return model
-    with ignore_empty_lines():
-        return model.extend(select_extension(model, problem))
-
-
-def select_extension(model: Model, problem: Problem) -> ObservedMatrix:
-    """Return the entries that a model can be extended by, without new rows or new columns where it takes none."""
-    assert problem.extension is not None
     rows, columns = (
         np.arange(len(new)) if area in model.predicts else np.flatnonzero(known.find(new.array) >= 0)
         for area, new, known in (
-            ("II", problem.extension.rows, problem.train.rows),
-            ("III", problem.extension.columns, problem.train.columns),
+            ("II", extension.rows, problem.train.rows),
+            ("III", extension.columns, problem.train.columns),
         )
     )
-    return problem.extension.take(rows, columns)
+    with ignore_empty_lines():
+        return model.extend(extension.take(rows, columns))
 
 
 class RowLosses(NamedTuple):
@@ -685,7 +680,7 @@ class Comparison:
         lines = [
             [
                 f"{model.label} {WORSE}" if model.label in worse else model.label,
-                *(_format_mean(model.mean(metric, area), model.spread(metric, area)) for _, metric, area in shown),
+                *(_format_values(model.errors(metric, area)) for _, metric, area in shown),
                 "" if model.seconds is None else f"{model.seconds:.2f}",
             ]
             for model in self.models
@@ -716,14 +711,6 @@ class Comparison:
 
 
 def _format_values(values: FloatArray) -> str:
-    return (
-        _format_mean(float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else None)
-        if values.size
-        else "-"
-    )
-
-
-def _format_mean(mean: float | None, spread: float | None) -> str:
-    if mean is None:
+    if values.size == 0:
         return "-"
-    return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+    return f"{values.mean():.4f}" + (f" ± {values.std(ddof=1):.4f}" if values.size > 1 else "")

@@ -132,10 +132,10 @@ def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArra
 
 def _find_positions(labels: Labels, given: Iterable[Any], name: str) -> IndexArray:
     """Return the positions of labels, or those that a mask over all columns marks."""
-    is_mask = isinstance(given, np.ndarray) and given.dtype == bool
-    if not is_mask or isinstance(labels[:1].tolist()[0], bool):  # labels may be booleans themselves
+    if not isinstance(given, np.ndarray) or given.dtype != bool:
         return labels.find_distinct(given)
-    mask = np.asarray(given)
-    if mask.shape != (len(labels),):
-        raise BadSetting(f"{name} is a mask of shape {mask.shape}; one over all columns has the shape ({len(labels)},)")
-    return np.flatnonzero(mask)
+    if given.shape != (len(labels),):
+        raise BadSetting(
+            f"{name} is a mask of shape {given.shape}; one over all columns has the shape ({len(labels)},)"
+        )
+    return np.flatnonzero(given)

@@ -423,5 +423,5 @@ def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[floa
 
 def _measure_root_mean_square(numbers: FloatArray) -> float:
     """Return the root of the mean square, also of numbers whose squares are too large for double precision."""
-    exponent = math.frexp(float(np.max(np.abs(numbers))))[1]
-    return math.ldexp(float(np.sqrt(np.mean(np.square(np.ldexp(numbers, -exponent))))), exponent)
+    largest = float(np.max(np.abs(numbers)))
+    return largest * float(np.sqrt(np.mean(np.square(numbers / largest)))) if largest else 0.0

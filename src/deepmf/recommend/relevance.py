@@ -117,18 +117,14 @@ class Relevance:
 
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
-        scores = self._score_pairs(rows, columns) if self._scores is None else self._scores
+        encoded, scores = self.encode_rows(rows), self._scores
+        if scores is None:
+            scores = np.take_along_axis(encoded.presence, columns, axis=1)
+            scores = self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+            if encoded.are_empty.any():
+                scores[encoded.are_empty] = self.empty_scores[columns[encoded.are_empty]]
         found: FloatArray = np.exp(self.presence.log_probabilities(scores)).astype(np.float64)
         return found
-
-    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the scores of presence for the columns (rows, n) of each row, times powers of popularity."""
-        encoded = self.encode_rows(rows)
-        scores = np.take_along_axis(encoded.presence, columns, axis=1)
-        scores = self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
-        if encoded.are_empty.any():
-            scores[encoded.are_empty] = self.empty_scores[columns[encoded.are_empty]]
-        return scores
 
     def encode_rows(self, rows: IndexArray) -> EncodedRows:
         """Return the inputs of the probabilities of some rows; those of the last rows are cached."""
