@@ -28,7 +28,6 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
-from deepmf.matrix.feature_encoding import CategoryEncoding
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import number_within
@@ -38,7 +37,7 @@ from deepmf.recommend.column_choice import ColumnChoice, choose_marked
 from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.ranking import batches, find_best
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
-from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence
+from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence, read_categories
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_unknown
 from deepmf.scoring.predictor import Positions, Predictor
@@ -443,18 +442,8 @@ def _score_groups(
     evaluator: _Evaluator, lists: dict[str, _Lists], choice: ColumnChoice, pairs: _Pairs, by: str
 ) -> dict[str, AreaRanking]:
     """Return the scores of each group of rows, by a feature of rows with categories."""
-    features = evaluator.seen.row_features
-    first, encoding = next(
-        (each for each in (() if features is None else features.encoding.locate_columns()) if each[1].name == by),
-        (0, None),
-    )
-    if features is None or not isinstance(encoding, CategoryEncoding):
-        raise BadSetting(
-            f"there are no categories {by!r} of rows to group by",
-            hint=Hint("fit the model with row_features", "fit it with --row-features"),
-        )
+    own, encoding = read_categories(evaluator.seen.row_features, by, pairs.rows, "row")
     names = ("other", "missing", *encoding.categories)
-    own = features.take(pairs.rows).to_sparse()[:, first : first + encoding.n_inputs].toarray()
     group_of = np.where(own.any(axis=1), own.argmax(axis=1), 1)
     counts, groups = np.bincount(np.searchsorted(pairs.rows, pairs.row_of)), {}
     for group in np.unique(group_of).tolist():

@@ -316,10 +316,6 @@ class Near(NamedTuple):
     places: npt.NDArray[np.int32]
     cells: LatentArray
 
-    def take(self, columns: IndexArray) -> Near:
-        """Return the nearest columns of some columns."""
-        return Near(self.places[columns], self.cells[columns])
-
 
 class Gram(NamedTuple):
     """G on the device to fit on, and what columns are regressed on.
@@ -373,7 +369,8 @@ class Gram(NamedTuple):
         found: list[LatentArray | Sparse] = []
         if isinstance(self.sums, Near):
             targets = np.arange(n_columns) if targets is None else targets
-            near, starts = self.sums.take(targets), np.zeros(n_columns + 1, dtype=np.int64)
+            near = Near(self.sums.places[targets], self.sums.cells[targets])
+            starts = np.zeros(n_columns + 1, dtype=np.int64)
             for weights in self._regress_on_near(near, ridges):
                 is_kept = weights != 0
                 starts[targets + 1] = np.count_nonzero(is_kept, axis=1)

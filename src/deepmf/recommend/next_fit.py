@@ -35,7 +35,6 @@ from deepmf.recommend.next_ridge import (
     list_cells,
     list_decays,
     scale_rows,
-    score_parts,
 )
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.presence_fit import HiddenRows, fit_again, narrow_entries
@@ -282,7 +281,7 @@ class _Choice:
             visible = self._held_out.visible.take(lines)
             undirected = self._presence.model.score(visible)
             popularity = np.broadcast_to(self._popularity, undirected.shape)
-            directed = score_parts([part[:2] for part in parts], visible)
+            directed = (part.score(visible) for part in parts)
             scores = [scale_rows(each) for each in (*directed, undirected, popularity)]
             found.append(_Shortlists.of(scores, self._targets[lines], visible))
         return _Shortlists(*(np.concatenate(each) for each in zip(*found, strict=True)))

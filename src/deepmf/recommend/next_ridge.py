@@ -15,7 +15,7 @@ its deviation over the columns of the row; the weights of the parts are chosen o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -114,6 +114,10 @@ class NextPart(NamedTuple):
     model: ColumnRidge
     weight: float
 
+    def score(self, entries: AxisEntries) -> npt.NDArray[Any]:
+        """Return the scores (rows, trained columns) of rows with these entries."""
+        return self.model.score(self.decay.weigh(entries))
+
 
 @dataclass(frozen=True)
 class NextRidge:
@@ -145,8 +149,9 @@ class NextRidge:
 
         undirected, popularity: their scores by the column ridge, and the popularity of columns; of all columns.
         """
-        directed = score_parts([part[:2] for part in self.parts], entries)
-        found: npt.NDArray[Any] = self.blend(entries, undirected, popularity, directed)
+        found: npt.NDArray[Any] = self.blend(
+            entries, undirected, popularity, (part.score(entries) for part in self.parts)
+        )
         return found
 
     def blend(self, entries: AxisEntries, undirected: Any, popularity: Any, directed: Iterable[Any]) -> Any:
@@ -213,12 +218,6 @@ class NextRidge:
                 NextPart(decay, ColumnRidge.read(tensors, n_columns, ridge, prefix=f"next.{at}"), each["weight"])
             )
         return cls(tuple(parts), **found)
-
-
-def score_parts(parts: Sequence[tuple[Decay, ColumnRidge]], entries: AxisEntries) -> Iterator[npt.NDArray[Any]]:
-    """Yield the scores (rows, trained columns) of each directed part."""
-    for decay, model in parts:
-        yield model.score(decay.weigh(entries))
 
 
 def list_cells(entries: AxisEntries) -> tuple[IndexArray, IndexArray]:

@@ -91,11 +91,6 @@ class Ranker:
         """Whether columns in which a row has an entry are recommended by default."""
         return False
 
-    @property
-    def ranks_by_products(self) -> bool:
-        """Whether keys are products of latents."""
-        return self.rank_by == "value" and self.predictor.keys_are_products
-
     def with_known(self, products: npt.NDArray[Any], scores: npt.NDArray[Any] | None = None) -> Self:
         """Return a ranker that reads columns (rows, n) of each row whose products, and scores of presence, are known.
 
@@ -245,6 +240,7 @@ class NextRanker(RelevanceRanker):
 _RANKERS: dict[RankBy, type[Ranker]] = {each.rank_by: each for each in (Ranker, RelevanceRanker, NextRanker)}
 
 
+@dataclass(eq=False)
 class Rankers:
     """Makes the rankers of a fitted model.
 
@@ -255,16 +251,11 @@ class Rankers:
     following: what a row takes next, by the order of its entries; None if these have none.
     """
 
-    def __init__(
-        self,
-        entries: EntryStore,
-        presence: Presence | None,
-        rank_by: RankBy,
-        recency: Recency | None = None,
-        following: NextRidge | None = None,
-    ) -> None:
-        self.entries, self.presence, self.rank_by = entries, presence, rank_by
-        self.recency, self.following = recency, following
+    entries: EntryStore
+    presence: Presence | None
+    rank_by: RankBy
+    recency: Recency | None = None
+    following: NextRidge | None = None
 
     def make(
         self,

@@ -257,7 +257,9 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
         columns, best = np.take_along_axis(columns, picked, axis=1), best.pick(picked)
     missing = best.keys == -np.inf
     best = best.fill(missing)
-    keys, reader = best.keys, _make_reader(ranker, rows, columns, best)
+    keys, reader = best.keys, ranker
+    if best.products is not None and type(ranker.predictor) is Predictor:  # others read pairs in their own way
+        reader = ranker.with_known(best.products, best.scores)
     found = RankedRows(
         rows, columns, reader.read_values(rows, columns, keys), *reader.read_chances(rows, columns, keys)
     )
@@ -266,16 +268,6 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
             if each is not None:
                 each[missing] = np.nan
     return found
-
-
-def _make_reader(ranker: Ranker, rows: IndexArray, columns: IndexArray, best: BestColumns) -> Ranker:
-    """Return a ranker that reads predictions and probabilities of columns (rows, n) from the products of the search."""
-    if type(ranker.predictor) is not Predictor:  # others read pairs in their own way
-        return ranker
-    products = best.keys if ranker.ranks_by_products else best.products
-    if products is None:
-        products = ranker.predictor.multiply_lines(rows, columns)
-    return ranker.with_known(products, best.scores)
 
 
 def find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestColumns:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from deepmf.scoring.predictor import Positions, Predictor
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
 
 
+@dataclass(eq=False)
 class Relevance:
     """Both probabilities of some rows: that an entry exists, and that its value is at least the relevant one.
 
@@ -44,23 +45,17 @@ class Relevance:
     following : scores what a row takes next; None in other orders.
     """
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        presence: Presence,
-        observed: Observed,
-        popularity: LatentArray,
-        factors: LatentArray,
-        find_recent: Callable[[], LatentArray],
-        relevant: float | None,
-        mean: float,
-        following: NextRidge | None = None,
-    ) -> None:
-        self.predictor, self.presence, self.relevant = predictor, presence, relevant
-        self.popularity, self.factors, self._find_recent = popularity, factors, find_recent
-        self._observed, self._mean, self.following = observed, mean, following
-        self._last: tuple[IndexArray, EncodedRows] | None = None
-        self._scores: npt.NDArray[Any] | None = None
+    predictor: Predictor
+    presence: Presence
+    observed: Observed
+    popularity: LatentArray
+    factors: LatentArray
+    find_recent: Callable[[], LatentArray]
+    relevant: float | None
+    mean: float
+    following: NextRidge | None = None
+    _last: tuple[IndexArray, EncodedRows] | None = field(default=None, init=False)
+    _scores: npt.NDArray[Any] | None = field(default=None, init=False)
 
     def with_known(self, predictor: Predictor, scores: npt.NDArray[Any] | None) -> Relevance:
         """Return the probabilities of pairs that a predictor knows, and whose scores of presence may be known."""
@@ -71,13 +66,13 @@ class Relevance:
     @cached_property
     def empty_scores(self) -> LatentArray:
         """The scores of rows without entries: the recent popularity of columns."""
-        recent = self._find_recent()
+        recent = self.find_recent()
         return self.presence.add_popularity(recent, recent, self.presence.raise_popularity(recent))
 
     @property
     def log_recent(self) -> LatentArray:
         """The logarithms of the recent popularity of columns."""
-        return np.log(self._find_recent())
+        return np.log(self.find_recent())
 
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
@@ -131,7 +126,7 @@ class Relevance:
         last = self._last
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
-        entries, model = self._observed(rows), self.presence.model
+        entries, model = self.observed(rows), self.presence.model
         known, said = entries.below(model.n_trained), model.translate(entries)
         encoded = EncodedRows(model, known, said, self._find_thresholds(entries))
         self._last = rows, encoded
@@ -142,7 +137,7 @@ class Relevance:
         counts = np.diff(entries.starts)
         if self.relevant is not None:
             return np.full(counts.size, float(self.relevant))
-        return find_thresholds(entries, self.predictor.readout.scale, self._mean)
+        return find_thresholds(entries, self.predictor.readout.scale, self.mean)
 
 
 @dataclass

@@ -27,10 +27,11 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import CategoryEncoding
+from deepmf.matrix.features import AxisFeatures
 from deepmf.recommend.relevance import Observed, find_thresholds
 from deepmf.recommend.request import Request
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.predictor import Axis, Predictor
 
 # The weights of similarity, and of divergence, against relevance.
 DIVERSITY = 0.4
@@ -186,22 +187,27 @@ def measure_divergence(liked: FloatArray, listed: FloatArray) -> FloatArray:
     return found
 
 
+def read_categories(
+    features: AxisFeatures | None, name: str, places: IndexArray, axis: Axis
+) -> tuple[FloatArray, CategoryEncoding]:
+    """Return the inputs (places, inputs) of a feature with categories, and how it is encoded."""
+    located = [] if features is None else features.encoding.locate_columns()
+    found = {each.name: (at, each) for at, each in located if isinstance(each, CategoryEncoding)}
+    if features is None or name not in found:
+        raise BadSetting(
+            f"there are no categories {name!r} of {axis}s; those that the model was fitted with: "
+            f"{', '.join(found) or 'none'}",
+            hint=Hint(f"fit it with {axis}_features", f"fit it with --{axis}-features"),
+        )
+    first, encoding = found[name]
+    inputs = features.take(places).to_sparse()[:, first : first + encoding.n_inputs].toarray()
+    return inputs.astype(np.float64), encoding
+
+
 def find_shares(entries: EntryStore, columns: IndexArray, name: str) -> FloatArray:
     """Return the shares (columns, categories) of the categories of a feature in each column; 0 where it has none."""
-    features = entries.column_features
-    places = {} if features is None else {each.name: at for at, each in features.encoding.locate_columns()}
-    kinds = {} if features is None else features.encoding.kinds
-    if features is None or kinds.get(name) not in ("category", "list"):
-        known = ", ".join(each for each, kind in kinds.items() if kind in ("category", "list")) or "none"
-        raise BadSetting(
-            f"there are no categories {name!r} of columns; those that the model was fitted with: {known}",
-            hint=Hint("fit it with column_features", "fit it with --column-features"),
-        )
-    encoding = next(each for each in features.encoding.columns if each.name == name)
-    assert isinstance(encoding, CategoryEncoding)
-    weights = features.take(columns).to_sparse()[:, places[name] : places[name] + encoding.n_inputs].toarray()
-    weights = np.delete(np.abs(weights).astype(np.float64), 1, axis=1)  # input 1 marks a missing value
-    sums = weights.sum(axis=1, keepdims=True)
+    weights = np.delete(np.abs(read_categories(entries.column_features, name, columns, "column")[0]), 1, axis=1)
+    sums = weights.sum(axis=1, keepdims=True)  # input 1, which is left out, marks a missing value
     shares: FloatArray = np.divide(weights, sums, out=np.zeros(weights.shape), where=sums > 0)
     return shares
 

@@ -443,10 +443,6 @@ class Predictor(PairPredictor):
         as_scored = type(self.readout.as_chosen).scores is Readout.scores
         return not self.moves and (self.readout.ranks_by_products or as_scored)
 
-    def multiply_lines(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the products of latents for the columns (rows, n) of each row."""
-        return self._products(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
-
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
         """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
         deviations = self.encoder.find_deviations(self.rows.take(rows), self.columns.take(columns))
