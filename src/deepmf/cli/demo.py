@@ -25,19 +25,15 @@ BEST = "OrdinalDMF"
 NEWCOMER = "You"
 NEWCOMER_STARS = (5, 1, 4, 5, 2, 1, 4, 5)
 N_BEST = 5
-METRICS = {"rmse": "RMSE", "level_mae": "MAE of whole stars"}
-
-Errors = dict[str, dict[str, float]]  # by metric, then by area
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One method: its test errors by area, and its training time."""
+    """One method: its RMSE by area, and its training time."""
 
     name: str
-    errors: Errors
+    errors: dict[str, float]
     seconds: float
-    best_epoch: int | None
 
 
 def demo(
@@ -103,6 +99,8 @@ def _fit_models(
     split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
 ) -> tuple[dict[str, Model], list[Contender]]:
     """Fit each model, extend it, and measure its errors in each area; the truth comes last."""
+    from deepmf.evaluation.areas import evaluate
+    from deepmf.metrics import rmse_error
     from deepmf.models.means import Means
     from deepmf.models.ordinal.model import OrdinalDMF
 
@@ -114,35 +112,18 @@ def _fit_models(
     for name, model in models.items():
         start = time.perf_counter()
         model.fit(split.train, split.validation)
-        seconds, best = time.perf_counter() - start, model.history_.best_epoch
+        seconds = time.perf_counter() - start
         models[name] = model.extend(split.extension)
-        contenders.append(
-            Contender(name, _measure_errors(models[name], split), seconds, None if best is None else best + 1)
-        )
+        errors = {area: evaluate(models[name], test)[0].rmse for area, test in split.test.items()}
+        contenders.append(Contender(name, errors, seconds))
         if not quiet:
-            say(f"fitted {name} in {seconds:.1f} s" + ("" if best is None else f", best epoch {best + 1}"))
-    return models, [*contenders, Contender("the truth itself", _measure_truth(generated, split), 0.0, None)]
-
-
-def _measure_errors(model: Model, split: AreaSplit) -> Errors:
-    from deepmf.evaluation.areas import evaluate
-
-    parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
-    # The truth predicts its median: models with a distribution predict the median as well.
-    fields = {"rmse": "rmse", "level_mae": "level_mae" if parts["I"].median_mae is None else "median_mae"}
-    return {metric: {area: getattr(part, fields[metric]) for area, part in parts.items()} for metric in METRICS}
-
-
-def _measure_truth(generated: Generated, split: AreaSplit) -> Errors:
-    """Return the errors of predicting by the true distribution: its noise, which no model can predict."""
-    from deepmf.metrics import mae_error, rmse_error
-
-    floor: Errors = {metric: {} for metric in METRICS}
+            say(f"fitted {name} in {seconds:.1f} s")
+    # The errors of the true means are the noise, which no model can predict.
+    noise = {}
     for area, test in split.test.items():
         rows, columns, values = test.entries()
-        floor["rmse"][area] = rmse_error(generated.truth.mean(rows, columns), values)
-        floor["level_mae"][area] = mae_error(generated.truth.median(rows, columns), values)
-    return floor
+        noise[area] = rmse_error(generated.truth.mean(rows, columns), values)
+    return models, [*contenders, Contender("the truth itself", noise, 0.0)]
 
 
 def _rate_films(train: ObservedMatrix) -> ObservedMatrix:
@@ -181,15 +162,13 @@ def _show_areas(split: AreaSplit) -> None:
 
 
 def _show_errors(contenders: list[Contender]) -> None:
-    areas = list(contenders[0].errors["rmse"])
     say()
-    for metric, title in METRICS.items():
-        show_table(
-            ["", *(f"area {area}" for area in areas)],
-            [[contender.name, *contender.errors[metric].values()] for contender in contenders],
-            title=f"{title} on test entries",
-        )
-    say(f"\nThe error of the truth is the noise alone: no method can do better. {BEST} predicts the median star.\n")
+    show_table(
+        ["", *(f"area {area}" for area in contenders[0].errors)],
+        [[contender.name, *contender.errors.values()] for contender in contenders],
+        title="RMSE on test entries",
+    )
+    say("\nThe error of the truth is the noise alone: no method can do better.\n")
 
 
 def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: float) -> None:

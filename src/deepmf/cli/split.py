@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
 _WAYS = ("entries", "rows", "time", "last")
-# The parts of all ways to split.
-_PARTS = ("train", "validation", "test", "extension", "test_I", "test_II", "test_III", "test_IV", "given")
+_PARTS = ("train", "validation", "test", "extension", "given")  # of all ways to split
 
 
 @options.with_option_groups()
@@ -72,7 +71,7 @@ def split(
     --extend), test has the others, and validation has entries of the other rows.
 
     With --areas, some rows and columns are new: train has none of their entries, extension has those that describe
-    them (for --extend), test has the entries of all four areas, and test_I to test_IV those of one area.
+    them (for --extend), and test has entries of all four areas.
 
     Example: deepmf split ratings.csv -o parts
     """
@@ -82,60 +81,52 @@ def split(
             "--validation-share and --test-share must be 0 or more and leave entries for training; "
             f"got {validation_share:g} and {test_share:g}"
         )
-    _check_way(by, areas=areas, has_dates=bool(train_before or validation_before))
-    _check_target(output, ratings)
-
-    from deepmf.data.splits import split_last, split_rows, split_time
-
-    matrix = reading.read_matrix(ratings)
-    if by == "rows":
-        parts = vars(
-            split_rows(matrix, new_rows=test_share, given=given_share, validation=validation_share, seed=seed or 0)
-        )
-    elif by == "time":
-        dates = {"train_before": parse_moment(train_before), "validation_before": parse_moment(validation_before)}
-        parts = vars(split_time(matrix, **dates, validation=validation_share, test=test_share))
-    elif by == "last":
-        parts = vars(split_last(matrix, n=n, validation=int(validation_share > 0)))
-    else:
-        new = (new_rows, new_columns) if areas else None
-        parts = _split_matrix(matrix, validation=validation_share, test=test_share, new=new, seed=seed or 0)
-    files = {name: output / f"{name}.{ending}" for name in parts}
-    _write(parts, files, output)
-
-    if as_json:
-        show_json({"seed": seed or 0, "files": {name: _describe(parts[name], files[name]) for name in parts}})
-        return
-    show_table(
-        ["file", "entries", "rows", "columns"], [[*_describe(parts[name], files[name]).values()] for name in parts]
-    )
-    _show_next_steps(parts, files, [] if ending in ("npz", "store") else _choose_options(matrix, reading))
-
-
-def _check_way(by: str, *, areas: bool, has_dates: bool) -> None:
     if by not in _WAYS:
         raise BadSetting(f"--by must be {' or '.join(_WAYS)}; got {by!r}")
     if by != "entries" and areas:
         raise BadSetting(f"--by {by} and --areas are two ways to split; give one of them")
-    if by != "time" and has_dates:
+    if by != "time" and (train_before or validation_before):
         raise BadSetting(f"--train-before and --validation-before need --by time; got --by {by}")
-
-
-def _check_target(output: Path, ratings: Path) -> None:
-    """Refuse a folder that cannot be written, or that has other files than those of a split."""
     if str(output) == STANDARD:
         raise BadSetting("a split is a folder and cannot go to standard output; give -o FOLDER")
     for file in _PARTS:
         check_distinct(output / f"{file}{ratings.suffix}", [ratings])
     check_parts(output, is_part=_is_part)
 
+    from deepmf.data.splits import split_areas, split_entries, split_last, split_rows, split_time
+    from deepmf.evaluation.comparison import join_tests
 
-def _write(parts: dict[str, ObservedMatrix], files: dict[str, Path], output: Path) -> None:
+    matrix = reading.read_matrix(ratings)
+    shares = {"train": round(1.0 - validation_share - test_share, 12), "validation": validation_share}
+    shares["test"] = test_share
+    parts: dict[str, ObservedMatrix]
+    if areas:
+        found = split_areas(matrix, new_rows=new_rows, new_columns=new_columns, **shares, seed=seed or 0)
+        test = join_tests(list(found.test.values())).with_form(matrix.form)
+        parts = {"train": found.train, "validation": found.validation, "test": test, "extension": found.extension}
+    elif by == "rows":
+        held_out = {"new_rows": test_share, "given": given_share, "validation": validation_share}
+        parts = vars(split_rows(matrix, **held_out, seed=seed or 0))
+    elif by == "time":
+        dates = {"train_before": parse_moment(train_before), "validation_before": parse_moment(validation_before)}
+        parts = vars(split_time(matrix, **dates, validation=validation_share, test=test_share))
+    elif by == "last":
+        parts = vars(split_last(matrix, n=n, validation=int(validation_share > 0)))
+    else:
+        parts = vars(split_entries(matrix, **shares, seed=seed or 0))
+    files = {name: output / f"{name}.{ending}" for name in parts}
+
     def write(folder: Path) -> None:
         for name, part in parts.items():
             part.write(folder / files[name].name)
 
     write_parts(output, write, is_part=_is_part)
+    facts = {name: _describe(part, files[name]) for name, part in parts.items()}
+    if as_json:
+        show_json({"seed": seed or 0, "files": facts})
+        return
+    show_table(["file", "entries", "rows", "columns"], [[*own.values()] for own in facts.values()])
+    _show_next_steps(parts, files, [] if ending in ("npz", "store") else _choose_options(matrix, reading))
 
 
 def _describe(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
@@ -172,33 +163,6 @@ def _choose_options(matrix: ObservedMatrix, reading: InputOptions) -> list[str]:
 
 def _join_words(*words: str | Path) -> str:
     return shlex.join(map(str, words))
-
-
-def _split_matrix(
-    matrix: ObservedMatrix, *, validation: float, test: float, new: tuple[float, float] | None, seed: int
-) -> dict[str, ObservedMatrix]:
-    from deepmf.data.splits import split_areas, split_entries
-    from deepmf.matrix.matrix import AREAS
-
-    train = round(1.0 - validation - test, 12)
-    if new is None:
-        return vars(split_entries(matrix, train=train, validation=validation, test=test, seed=seed))
-    new_rows, new_columns = new
-    by_area = split_areas(
-        matrix, new_rows=new_rows, new_columns=new_columns, train=train, validation=validation, test=test, seed=seed
-    )
-    parts = {"train": by_area.train, "validation": by_area.validation, "test": _join_tests(matrix, by_area.test)}
-    return parts | {"extension": by_area.extension} | {f"test_{area}": by_area.test[area] for area in AREAS}
-
-
-def _join_tests(matrix: ObservedMatrix, parts: dict[str, ObservedMatrix]) -> ObservedMatrix:
-    import numpy as np
-
-    n_columns = matrix.shape[1]
-    wanted = np.concatenate(
-        [part.entry_rows.astype(np.int64) * n_columns + part.by_row.columns for part in parts.values()]
-    )
-    return matrix.take_entries(np.isin(matrix.entry_rows.astype(np.int64) * n_columns + matrix.by_row.columns, wanted))
 
 
 def _choose_format(ratings: Path, file_format: str | None) -> str:
@@ -250,14 +214,12 @@ def pack(
     for file, read in zip(ratings, packed, strict=True):
         report_reading(file, read.guess, read.n_dropped, read.time_note, wide=reading.wide)
     matrix = read_matrix(output)
+    n_rows, n_columns = matrix.shape
     n_bytes = sum(part.stat().st_size for part in output.iterdir())
     if as_json:
-        shown = {"store": str(output), "entries": matrix.n_entries, "rows": matrix.shape[0]}
-        n_dropped = sum(read.n_dropped for read in packed)
-        show_json(shown | {"columns": matrix.shape[1], "bytes": n_bytes, "dropped": n_dropped})
+        shown = {"store": str(output), "entries": matrix.n_entries, "rows": n_rows, "columns": n_columns}
+        show_json(shown | {"bytes": n_bytes, "dropped": sum(read.n_dropped for read in packed)})
         return
-    say(
-        f"{output}: {matrix.n_entries:,} entries in {matrix.shape[0]:,} rows x {matrix.shape[1]:,} columns, "
-        f"{n_bytes / 1e6:,.1f} MB"
-    )
+    size = f"{n_bytes / 1e6:,.1f} MB"
+    say(f"{output}: {matrix.n_entries:,} entries in {n_rows:,} rows x {n_columns:,} columns, {size}")
     say(f"next: deepmf fit {shlex.quote(str(output))} -o model.safetensors")
