@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 from deepmf.cli.inputs import locate_errors, name_file, open_input
 from deepmf.cli.options import BESIDE, option
 from deepmf.cli.output import say
-from deepmf.errors import BadFeatures, BadSetting, warn
+from deepmf.errors import BadFeatures, BadSetting
 from deepmf.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from deepmf.matrix.features import AxisFeatures, Features
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
@@ -83,8 +82,8 @@ class FeatureFiles:
         from deepmf.matrix.features import AxisFeatures
 
         found = self._read(matrix.rows, matrix.columns, matrix.form, encoding, named)
-        paths, axes = (self.row_features, self.column_features), (matrix.rows, matrix.columns)
-        for path, features, labels in zip(paths, found, axes, strict=True):
+        paths = (self.row_features, self.column_features)
+        for path, features, labels in zip(paths, found, (matrix.rows, matrix.columns), strict=True):
             if path is not None and features is not None:
                 with locate_errors(path):
                     AxisFeatures.of(labels, features)
@@ -94,53 +93,41 @@ class FeatureFiles:
         """Return the model extended by the features, with the kinds that the model was fitted with."""
         if not self.paths:
             return model
-        found = self._read(model.entries_.rows, model.entries_.columns, model.entries_.train.form, encoding)
-        paths = (self.row_features, self.column_features)
-        for path, name, features in zip(paths, found._fields, found, strict=True):
-            if path is not None and features is not None:
-                with locate_errors(path):
-                    model = model.extend(**{name: features})  # type: ignore[arg-type]
-        return model
+        known = model.entries_
+        found = self._read(known.rows, known.columns, known.train.form, encoding)
+        with locate_errors(self.paths[0]) if len(self.paths) == 1 else nullcontext():
+            return model.extend(**found._asdict())
 
     def _read(
         self, rows: Labels, columns: Labels, form: TableForm, encoding: str | None, named: Sequence[Path] = ()
     ) -> MatrixFeatures:
-        found: list[Features | None] = []
-        used: set[str] = set()
-        for path, labels, name in ((self.row_features, rows, form.row), (self.column_features, columns, form.column)):
-            if path is None:
-                found.append(None)
-                continue
-            features, label = self._read_file(path, name, encoding, has_names=path in named)
-            used.add(label)
-            with locate_errors(path):
-                found.append(convert_feature_labels(features, labels, path))
-        self._check_names(used, [name for features in found if features is not None for name in features.names])
-        return MatrixFeatures(*found)
-
-    def _read_file(self, path: Path, name: str, encoding: str | None, *, has_names: bool) -> tuple[Features, str]:
         from deepmf.data.features import read_feature_file
+        from deepmf.matrix.names import choose_name_field
 
-        with open_input(path) as file:
-            features, label, guessed = read_feature_file(
-                file, known_as=(*(self.feature_label or ()), name), encoding=encoding
-            )
-        if guessed:
-            say(
-                f"deepmf: {name_file(path)}: {label!r} is taken as the id (set --feature-label to change this)",
-                err=True,
-            )
-        if has_names:
-            from deepmf.matrix.names import choose_name_field
-
+        found: dict[str, Features] = {}
+        used: set[str] = set()
+        for axis, path, labels, name in (
+            ("row_features", self.row_features, rows, form.row),
+            ("column_features", self.column_features, columns, form.column),
+        ):
+            if path is None:
+                continue
+            with open_input(path) as file:
+                features, label, guessed = read_feature_file(
+                    file, known_as=(*(self.feature_label or ()), name), encoding=encoding
+                )
+            used.add(label)
+            if guessed:
+                note = f"{label!r} is taken as the id (set --feature-label to change this)"
+                say(f"deepmf: {name_file(path)}: {note}", err=True)
             with locate_errors(path):
-                kept = features.drop(choose_name_field(features.names))
+                kept = features.drop(choose_name_field(features.names)) if path in named else features
                 if kept is None:
                     raise BadFeatures("the only field beside the ids holds the names; there are no features")
-            features = kept
-        kinds = {feature: kind for feature, kind in self._kinds.items() if feature in features.names}
-        with locate_errors(path):
-            return features.with_kinds(kinds) if kinds else features, label
+                kinds = {feature: kind for feature, kind in self._kinds.items() if feature in kept.names}
+                found[axis] = convert_feature_labels(kept.with_kinds(kinds) if kinds else kept, labels)
+        self._check_names(used, [name for features in found.values() for name in features.names])
+        return MatrixFeatures(**found)
 
     def _check_names(self, labels: set[str], names: list[str]) -> None:
         files = " and ".join(map(name_file, self.paths))
@@ -210,26 +197,12 @@ def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[s
     return found
 
 
-def convert_feature_labels(features: Features, labels: Labels, path: Path) -> Features:
+def convert_feature_labels(features: Features, labels: Labels) -> Features:
     """Return features with labels of the known type: a file of digits alone reads as ints."""
-    import numpy as np
-
-    from deepmf.data.delimited import is_whole
-
-    own: npt.NDArray[Any] = features.labels
     known = labels.array
-    if own.dtype.kind == "i" and known.size and isinstance(known[0], str):
-        return features.relabel([str(label) for label in own.tolist()])
-    if known.dtype.kind != "i" or own.dtype.kind == "i" or not all(isinstance(label, str) for label in own.tolist()):
-        return features
-    whole = np.flatnonzero([is_whole(label) for label in own.tolist()])
-    if not whole.size:
-        return features
-    warn(
-        f"{name_file(path)}: {own.size - whole.size:,} of {own.size:,} ids are not whole numbers, unlike those of the "
-        f"{labels.axis}s, and are left out"
-    )
-    return features.take(whole).relabel([int(label) for label in own[whole].tolist()])
+    if features.labels.dtype.kind == "i" and known.size and isinstance(known[0], str):
+        return features.relabel([str(label) for label in features.labels.tolist()])
+    return features
 
 
 @dataclass(frozen=True)
@@ -252,32 +225,30 @@ class NameFiles:
 
     def read(self, matrix: ObservedMatrix, encoding: str | None) -> dict[str, Any]:
         """Return the arguments of `fit` with the names of rows and columns."""
-        return {
-            "row_names": self._read(self.row_names, matrix.rows, matrix.form.row, encoding),
-            "column_names": self._read(self.column_names, matrix.columns, matrix.form.column, encoding),
-        }
+        found = self._read(matrix.rows, matrix.columns, matrix.form, encoding)
+        return {f"{axis}_names": names for axis, names in found.items()}
 
     def add_to(self, model: Model, encoding: str | None) -> Model:
         """Return a model with the names."""
-        if not self.paths:
-            return model
         known = model.entries_
-        for path, axis, labels, field in (
-            (self.row_names, "rows", known.rows, known.train.form.row),
-            (self.column_names, "columns", known.columns, known.train.form.column),
-        ):
-            if path is not None:
-                with locate_errors(path):
-                    model = model.with_names(**{axis: self._read(path, labels, field, encoding)})
+        paths = {"row": self.row_names, "column": self.column_names}
+        for axis, names in self._read(known.rows, known.columns, known.train.form, encoding).items():
+            with locate_errors(paths[axis] or Path()):
+                model = model.with_names(**{f"{axis}s": names})
         return model
 
-    def _read(self, path: Path | None, labels: Labels, field: str, encoding: str | None) -> dict[Any, Any] | None:
-        if path is None:
-            return None
+    def _read(
+        self, rows: Labels, columns: Labels, form: TableForm, encoding: str | None
+    ) -> dict[str, Mapping[Any, Any]]:
+        """Return the names of rows and of columns by axis, as far as there are files."""
         from deepmf.data.features import read_feature_file
         from deepmf.matrix.names import read_names
 
-        with open_input(path) as file:
-            features = read_feature_file(file, known_as=[field], encoding=encoding).features
-        with locate_errors(path):
-            return dict(read_names(convert_feature_labels(features, labels, path), labels.axis))
+        found = {}
+        for path, labels, field in ((self.row_names, rows, form.row), (self.column_names, columns, form.column)):
+            if path is not None:
+                with open_input(path) as file:
+                    features = read_feature_file(file, known_as=[field], encoding=encoding).features
+                with locate_errors(path):
+                    found[labels.axis] = read_names(convert_feature_labels(features, labels), labels.axis)
+        return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +14,9 @@ from deepmf.cli.output import say, show_json, show_share
 
 if TYPE_CHECKING:
     from deepmf.data.packing import EntryBatch
-    from deepmf.matrix.arrays import FloatArray
-    from deepmf.matrix.extras import Extras
     from deepmf.serve.schemas import RefusedLine
 
 _MOST_SHOWN = 10  # refused entries that are shown
-_MOST_BYTES, _LINE_BYTES = 15 << 20, 90  # of a request, and of a line beside its ids
 
 
 @options.with_option_groups(
@@ -41,7 +37,7 @@ def import_entries(
     *,
     reading: InputOptions,
     batch_size: Annotated[
-        int, option("--batch N", "Entries in one request; fewer if ids are long.", min=1, max=50_000)
+        int, option("--batch N", "Entries in one request.", min=1, max=50_000)
     ] = 50_000,  # each row and column is computed once a request, however many entries of it there are
     as_json: options.Json = False,
 ) -> None:
@@ -63,8 +59,8 @@ def import_entries(
     ):
         reader = EntryReader(file, reading.for_reader(None))
         for batch in reader.read_batches():
-            for start, entries in _cut(batch, batch_size):
-                written = client.write_entries(entries)
+            for start in range(0, len(batch.values), batch_size):
+                written = client.write_entries(_list_entries(batch, slice(start, start + batch_size)))
                 for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
                     _report(refused, batch, start)
                 counts["entries"] += written.n_lines
@@ -84,31 +80,19 @@ def import_entries(
         raise typer.Exit(2)
 
 
-def _cut(batch: EntryBatch, size: int) -> Iterator[tuple[int, list[tuple[Any, Any, Any]]]]:
-    """Yield the entries of a batch in parts, each with the place of its first entry."""
-    import polars
-
-    n_bytes = [axis.cast(polars.String).str.len_bytes() for axis in (batch.rows, batch.columns)]
-    longest = int((n_bytes[0] + n_bytes[1]).to_numpy().max(initial=0))
-    size = max(1, min(size, _MOST_BYTES // (_LINE_BYTES + 3 * longest)))  # a letter of two bytes is six in JSON
-    for start in range(0, len(batch.values), size):
-        part = slice(start, start + size)
-        ids = batch.rows[part].to_list(), batch.columns[part].to_list()
-        yield start, list(zip(*ids, _list_values(batch.values[part], batch.extras.take(part)), strict=True))
-
-
-def _list_values(values: FloatArray, extras: Extras) -> list[Any]:
-    """Return values, or the fields of entries with times or weights; an entry without a date keeps none."""
+def _list_entries(batch: EntryBatch, part: slice) -> list[tuple[Any, Any, Any]]:
+    """Return rows, columns, and values or fields of entries with times or weights; an absent date stays out."""
     from deepmf.matrix.extras import NO_TIME
 
-    fields: dict[str, list[Any]] = {"value": values.tolist()}
-    if extras.are_absent:
-        return fields["value"]
-    if extras.times is not None:
-        fields["time"] = [None if time == NO_TIME else time for time in extras.times.tolist()]
-    if extras.weights is not None:
-        fields["weight"] = extras.weights.tolist()
-    return [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
+    values, extras = batch.values[part].tolist(), batch.extras.take(part)
+    if not extras.are_absent:
+        fields: dict[str, list[Any]] = {"value": values}
+        if extras.times is not None:
+            fields["time"] = [None if time == NO_TIME else time for time in extras.times.tolist()]
+        if extras.weights is not None:
+            fields["weight"] = extras.weights.tolist()
+        values = [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
+    return list(zip(batch.rows[part].to_list(), batch.columns[part].to_list(), values, strict=True))
 
 
 def _report(refused: RefusedLine, batch: EntryBatch, start: int) -> None:
