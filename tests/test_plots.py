@@ -50,11 +50,6 @@ def test_counts_stand_below_the_names_of_groups() -> None:
     ]
 
 
-def test_bars_begin_at_zero_and_may_all_be_zero() -> None:
-    assert plots.plot_bars(["a"], {"n": [5.0]}).get_ylim() == (0.0, 6.0)
-    assert plots.plot_bars(["a", "b"], {"n": [0, 0]}).get_ylim() == (0.0, 1.0)
-
-
 def test_names_that_do_not_fit_are_left_out() -> None:
     names = [f"level {number}" for number in range(60)]
     shown = names_of(plots.plot_bars(names, {"n": list(range(60))}).xaxis)

@@ -282,9 +282,9 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
         ("datasets describe {files}/train.csv --row who", "no column 'who'"),
         ("datasets drop", "No such command 'drop'"),
         ("inspect {files}/means.safetensors --device cpu", "No such option: --device"),
-        ("fit {files}/train.csv -o m --device gpu", "'cuda'; got 'gpu'"),
+        ("fit {files}/train.csv -o m --device gpu", "got 'gpu'"),
         ("fit {files}/train.csv -o m --config {files}", "is not an ordinary file"),
-        ("reproduce table1 --device gpu", "'cuda'; got 'gpu'"),
+        ("reproduce table1 --device gpu", "got 'gpu'"),
     ],
 )
 def test_wrong_words(

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from tests.cli.conftest import write_entries
 
-from deepmf.cli.app import main
 from deepmf.data import AreaSplit, read_matrix, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import TrainingDiverged
@@ -113,24 +112,6 @@ def test_validation_entries_of_a_model_that_cannot_extend_are_told(run: Any, fol
     assert (none["entries"], none["left_out"]) == (324, 0)
 
 
-def test_a_model_no_better_than_the_means_is_told(
-    folder: Path, tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=1"]
-    with pytest.raises(SystemExit) as ending:
-        main([*map(str, given), "--set", "learning_rate=1e-9"])
-    assert not ending.value.code
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("deepmf: warning: ") and "RMSE" in told
-    assert all(name in told for name in ("epochs", "learning_rate", "dropout", "latent_size"))
-
-
-def test_the_means_are_told_once(run: Any, folder: Path, tmp_path: Path) -> None:
-    code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "means")
-    assert (code, err) == (0, "")
-    assert "validation RMSE 0." in out and "the means" not in out
-
-
 def test_validation_from_a_file_teaches_nothing(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
     summary = summary_of(
         run, folder / "train.csv", "-o", tmp_path / "m", "--validation", folder / "known.csv", "--model", "means"
@@ -220,12 +201,6 @@ def test_bad_input_is_one_line_and_writes_nothing(
     run: Any, folder: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     assert message in run.fails("fit", folder / "train.csv", "-o", tmp_path / "m", *arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_loss_that_diverges_at_once_writes_nothing(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    err = run.fails("fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "learning_rate=1e38", "--json")
-    assert "not a finite number" in err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -156,13 +156,6 @@ def test_layouts(tmp_path: Path, named: Model, content: str) -> None:
     assert pairs_of(path, named) == [("ann", "Alien"), ("7", "Alien")]
 
 
-@pytest.mark.parametrize("content", ["user,item\n1,10\n2,20\n", "1,10\n2,20\n", "1 10\n2 20\n", "1::10::5\n2::20::5\n"])
-def test_numbers(tmp_path: Path, numbered: Model, content: str) -> None:
-    path = tmp_path / "pairs.txt"
-    path.write_text(content)
-    assert pairs_of(path, numbered) == [(1, 10), (2, 20)]
-
-
 def test_parquet_ids_become_of_the_kind_that_the_model_has(tmp_path: Path, named: Model, numbered: Model) -> None:
     path = tmp_path / "pairs.parquet"
     polars.DataFrame({"user": ["1", "2"], "item": [10, 20]}).write_parquet(path)
@@ -192,34 +185,12 @@ def test_bad_ids(tmp_path: Path, numbered: Model, content: bytes, error: type[Ex
         pairs_of(path, numbered)
 
 
-def test_ids_of_a_type_that_no_model_has(tmp_path: Path, numbered: Model) -> None:
-    path = tmp_path / "pairs.parquet"
-    polars.DataFrame({"user": [[1]], "item": [10]}).write_parquet(path)
-    with pytest.raises((BadEntries, UnknownLabel)):
-        pairs_of(path, numbered)
-
-
 @pytest.mark.parametrize("other", ["007", "+1", "1_0", "-0", "1٣", "99999999999999999999"])
 def test_ids_are_parsed_strictly(tmp_path: Path, numbered: Model, other: str) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text(f"user,item\n{other},10\n")
     with pytest.raises(UnknownLabel, match="whole"):
         pairs_of(path, numbered)
-
-
-def test_ids_of_19_digits(tmp_path: Path) -> None:
-    large = 1234567890123456789
-    model = Means().fit(ObservedMatrix.from_entries([large, 2], [1, 2], [1, 2]))
-    path = tmp_path / "pairs.csv"
-    path.write_text(f"user,item\n{large},1\n")
-    assert pairs_of(path, model) == [(large, 1)]
-
-
-def test_a_first_pair_with_a_gap_is_no_header(tmp_path: Path, named: Model) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text("zed,\nann,Alien\n")
-    with pytest.raises(BadEntries, match="pair 0"):
-        pairs_of(path, named)
 
 
 def test_columns_of_a_wide_table_are_left_out_on_request(run: Any, tmp_path: Path) -> None:

@@ -59,17 +59,6 @@ def test_levels(run: Any, folder: Path) -> None:
     assert {json.loads(line)["prediction"] for line in out.splitlines()} <= {1.0, 2.0, 3.0, 4.0, 5.0}
 
 
-def test_extensions_of_digits_where_the_model_has_strings(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "ratings.csv").write_text("user,item,rating\nbob,7,1\nbob,8,2\nann,7,3\nann,x,1\n")
-    (tmp_path / "new.csv").write_text("user,item,rating\n1,7,3\n")
-    (tmp_path / "pairs.csv").write_text("user,item\n1,8\n")
-    fit = ["--model", "means", "--validation-share", 0]
-    assert run("fit", tmp_path / "ratings.csv", "-o", tmp_path / "m", *fit).code == 0
-    code, out, _ = run("predict", tmp_path / "m", tmp_path / "pairs.csv", "--extend", tmp_path / "new.csv")
-    assert code == 0
-    assert out.splitlines()[1].startswith('"1","8",')  # texts, although they are digits
-
-
 def test_unknown_ids(run: Any, folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.csv"
     code, out, err = run(
@@ -164,12 +153,6 @@ def test_decimal_commas_and_rounded_numbers(run: Any, folder: Path, tmp_path: Pa
     wanted = load(model).predict(frame["user"].to_list(), frame["film"].to_list())
     assert frame["prediction"].to_list() == np.round(wanted, 2).tolist()
     assert run("predict", model, pairs, "--digits", -1).code == 2
-
-
-def test_what_is_no_choice_is_refused_first(run: Any) -> None:
-    for command in ("predict", "evaluate"):
-        err = run.fails(command, "absent.safetensors", "absent.csv", "--unknown", "mean")
-        assert re.match("deepmf: unknown .*'fallback'; got 'mean'\n", err)
 
 
 def test_names_are_those_of_the_pairs_or_of_training(run: Any, tmp_path: Path) -> None:

@@ -136,29 +136,6 @@ def test_a_history_from_standard_input(
             assert said["N" if content[0] == "N" else content[-2]] in err
 
 
-def test_a_history_of_a_model_that_knows_numbers(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n")
-    assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code == 0
-    (tmp_path / "me.csv").write_text("film,stars\n10,3\nAlien,1\n")
-    code, out, err = run("recommend", tmp_path / "m", "--history", tmp_path / "me.csv", "--json")
-    assert code == 0
-    assert err.endswith("left out: 'Alien'\n")
-    assert [line["column"] for line in json.loads(out)["best"]] == [20]
-
-
-@pytest.mark.parametrize("row", ["1_0", "+1", " 1", "01", "٣"])
-def test_ids_are_parsed_strictly(run: Any, tmp_path: Path, row: str) -> None:
-    Means().fit(ObservedMatrix.from_entries([1, 3, 10], [1, 2, 2], [1, 2, 3])).save(tmp_path / "m")
-    err = run.fails("recommend", tmp_path / "m", "--row", row)
-    assert f"row {row!r} " in err and "ints" in err
-    (tmp_path / "me.csv").write_text(f"item,rating\n1,{row}\n")
-    if "1_0" in row or "٣" in row:
-        assert (
-            f"has the value {row!r}, which is not a number"
-            in run("recommend", tmp_path / "m", "--history", tmp_path / "me.csv").err
-        )
-
-
 def test_ids_and_names_of_files_steer_no_terminal(run: Any, tmp_path: Path) -> None:
     ids = ["a\x1b[2J", "b\u202e", "c"]
     model = tmp_path / "m\x1b]0;x\x07"
@@ -167,14 +144,6 @@ def test_ids_and_names_of_files_steer_no_terminal(run: Any, tmp_path: Path) -> N
         _, out, err = run(*arguments)
         assert all(line.isprintable() for line in (out + err).split("\n")), arguments
         assert "\\x1b" in out + err
-
-
-def test_a_first_entry_without_a_value_is_no_header(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
-    (tmp_path / "me.csv").write_text("\n".join([f"{films[0]},", f"{films[1]},4"]))
-    err = run.fails("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv")
-    assert f"{films[0]!r} and None" in err
-    (tmp_path / "me.csv").write_text(f"item,2020\n{films[1]},4\n")
-    assert run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv").code == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from tests.cli.conftest import Run
 
 from deepmf.data import read_matrix, split_areas, split_entries, split_rows
 from deepmf.datasets import generate
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 
 MATRIX = generate(40, 30, density=0.3, seed=0).matrix
@@ -118,11 +117,6 @@ def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> 
     assert not (tmp_path / "m").exists()
 
 
-def test_extensions_that_are_refused_are_named(run: Any, folder: Path) -> None:
-    err = run.fails("complete", folder / "means.safetensors", "-o", "-", "--extend", folder / "train.csv")
-    assert err.startswith(f"deepmf: {folder / 'train.csv'}: ")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -153,27 +147,6 @@ def test_a_split_takes_the_place_of_an_earlier_one_whole(run: Any, tmp_path: Pat
     assert run("split", ratings, "-o", tmp_path / "parts", "--format", "parquet").code == 0
     names = {file.name for file in (tmp_path / "parts").iterdir()}
     assert names == {"train.parquet", "validation.parquet", "test.parquet"}
-
-
-@pytest.mark.parametrize("file_format", ["csv", "store"])
-def test_a_split_that_fails_between_files_leaves_the_earlier_one(
-    file_format: str, run: Any, tmp_path: Path, ratings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = tmp_path / "parts"
-    assert run("split", ratings, "-o", parts).code == 0
-    before = {file.name: file.read_bytes() for file in parts.iterdir()}
-    write = ObservedMatrix.write
-
-    def fail_at_test(matrix: ObservedMatrix, path: Path) -> None:
-        if path.stem == "test":
-            raise OSError(28, "No space left on device")
-        write(matrix, path)
-
-    monkeypatch.setattr(ObservedMatrix, "write", fail_at_test)
-    err = run.fails("split", ratings, "-o", parts, "--seed", 5, "--format", file_format)
-    assert re.search(f"{parts} .*No space left", err)
-    assert {file.name: file.read_bytes() for file in parts.iterdir()} == before
-    assert set(tmp_path.iterdir()) == {ratings, parts}
 
 
 def test_a_folder_with_other_files_is_not_replaced(
