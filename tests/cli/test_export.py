@@ -124,7 +124,7 @@ def described(tmp_path: Path) -> Path:
             ("row", 101): {"age": None, "likes": ["a", "b"]},
             ("row", 3): None,
         }
-        transaction.write_changes({}, set(), list(came), features=came)
+        transaction.write_changes({}, set(), list(came), contents=came)
     database.close()
     return model
 

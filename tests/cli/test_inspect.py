@@ -14,7 +14,6 @@ import pytest
 import deepmf
 from deepmf.cli.settings import parse_assignment
 from deepmf.data import AreaSplit
-from deepmf.datasets import checkerboard
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmfd import DMFD
@@ -113,13 +112,6 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     assert f"stages validation RMSE {describe_stages(fitted.history_.stages)}" in " ".join(out.split())
 
 
-def test_nothing_was_chosen_on_entries_where_none_could_be_held_out(run: Any, tmp_path: Path) -> None:
-    board = checkerboard(6, 6, observed=0.7, seed=0).matrix
-    OrdinalDMF(effort="quick", epochs=2, linear_iterations=4, device="cpu").fit(board).save(tmp_path / "m.safetensors")
-    assert json.loads(run("inspect", tmp_path / "m.safetensors", "--json").out)["chosen_on_entries"] == {}
-    assert "on entries" not in run("inspect", tmp_path / "m.safetensors").out
-
-
 def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "ratings.csv"
     path.write_text("user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100)))
@@ -136,16 +128,6 @@ def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> Non
 def test_standard_input(run: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(model.read_bytes())))
     assert run("inspect", "-").out.startswith(f"file        -, {model.stat().st_size:,} bytes, ")
-
-
-def test_entries_that_were_forgotten_are_counted(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
-    fitted, path = load(folder / "means.safetensors"), tmp_path / "less"
-    row = split.train.row_labels[0]
-    fitted.forget(rows=[row]).save(path)
-    n_dropped, n_entries = int(split.train.row_counts[0]), split.train.n_entries
-    assert json.loads(run("inspect", path, "--json").out)["dropped"] == n_dropped
-    assert f"dropped     {n_dropped} of the {n_entries} training entries" in run("inspect", path).out
-    assert "dropped" not in run("inspect", folder / "means.safetensors").out
 
 
 def test_a_folder_is_verified_where_that_is_asked_for(run: Any, model: Path, tmp_path: Path) -> None:

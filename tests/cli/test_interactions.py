@@ -111,31 +111,6 @@ def test_values_are_refused_in_a_line(run: Run, plays: Path, tmp_path: Path, com
     assert "interactions" in found.err
 
 
-def test_a_probability_stands_apart_from_the_name_of_its_column(run: Run, plays: Path, tmp_path: Path) -> None:
-    (tmp_path / "names.csv").write_text("item_id,title\n5,Song 5\n")
-    file = tmp_path / "model.safetensors"
-    run("fit", plays, "--count", "plays", "-o", file, "--model", "als", "--column-names", tmp_path / "names.csv")
-    assert run("explain", file, "--row", 4, "--column", 5).out.startswith("probability of Song 5: 0.")
-
-
-@pytest.mark.parametrize(
-    ("command", "hint"),
-    [
-        (["fit", "{plays}", "--count", "plays", "-o", "{other}", "--column-features", "{years}"], "--column-names"),
-        (["recommend", "{model}", "--row", "4", "--where", "year>=1990"], "--among"),
-    ],
-)
-def test_features_are_refused_with_the_way_out(
-    run: Run, plays: Path, tmp_path: Path, command: list[str], hint: str
-) -> None:
-    (tmp_path / "years.csv").write_text("item_id,year\n5,1990\n6,1991\n")
-    paths = {"plays": plays, "years": tmp_path / "years.csv", "other": tmp_path / "other", "model": tmp_path / "model"}
-    run("fit", plays, "--count", "plays", "-o", paths["model"], "--model", "als")
-    found = run(*(word.format(**paths) for word in command))
-    assert found.code == 2
-    assert "features" in found.err and hint in found.err
-
-
 def test_there_is_nothing_to_compare(run: Run, clicks: Path) -> None:
     found = run("compare", clicks, "--models", "als,means", "--folds", 2)
     assert found.code == 2

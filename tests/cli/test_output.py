@@ -10,7 +10,6 @@ import polars
 import pytest
 
 from deepmf.cli.output import (
-    check_frame_target,
     check_writable,
     escape_controls,
     say,
@@ -19,7 +18,7 @@ from deepmf.cli.output import (
     show_table,
     write_frames,
 )
-from deepmf.errors import BadSetting, CannotSave
+from deepmf.errors import CannotSave
 
 
 def test_json_has_only_what_json_has(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,32 +92,6 @@ FIRST = polars.DataFrame({"row": ["é", "b,c"], "prediction": [1.5, 2.0]}, schem
 
 SECOND = polars.DataFrame({"row": ['"d"'], "prediction": [0.1]}, schema=SCHEMA)
 
-READERS = {
-    "csv": polars.read_csv,
-    "tsv": lambda path: polars.read_csv(path, separator="\t", quote_char=None),
-    "parquet": polars.read_parquet,
-    "jsonl": lambda path: polars.read_ndjson(path, schema=SCHEMA),
-    "CSV": polars.read_csv,
-}
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
-def test_nothing_is_a_file_with_a_header(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"p.{ending}"
-    write_frames([], SCHEMA, str(path))
-    if ending == "jsonl":
-        assert path.read_text() == ""
-    else:
-        assert READERS[ending](path).columns == list(SCHEMA)
-
-
-def test_endings(tmp_path: Path) -> None:
-    check_frame_target("-", inputs=())
-    for name in ("p", "p.txt", "p.csv.gz", "p.json"):
-        with pytest.raises(BadSetting, match=r"\.parquet"):
-            check_frame_target(str(tmp_path / name), inputs=())
-    assert list(tmp_path.iterdir()) == []
-
 
 @pytest.mark.parametrize(
     ("as_json", "text"),
@@ -133,9 +106,6 @@ def test_endings(tmp_path: Path) -> None:
 def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], as_json: bool, text: str) -> None:
     write_frames([FIRST, SECOND], SCHEMA, "-", as_json=as_json)
     assert capfdbinary.readouterr().out == text.encode()
-
-
-IDS = polars.DataFrame({"row": ["=1+1", "+a", "-a", "@a", "a=1", "'"], "prediction": [-1.0] * 6}, schema=SCHEMA)
 
 
 def test_ids_steer_no_terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
