@@ -109,6 +109,7 @@ def test_equality_and_immutability() -> None:
     "arguments, message",
     [
         ({"levels": []}, "level"),
+        ({"levels": np.arange(90.0)[::-1]}, "increase; got [^\n]*$"),
         ({"levels": [1, 1e308]}, "1e\\+307"),
         ({"low": -1e308, "high": 1e308}, "1e\\+307"),
         ({"levels": [1, 1]}, "increase"),

@@ -226,8 +226,11 @@ class NumberEncoding(ColumnEncoding):
         return f"{number:.6g}"
 
     def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
-        low, high = _read_limits(self.name, condition)
-        return self.match_limits(low, high, weights)
+        limits = _read_limits(self.name, condition)
+        for limit in limits.values():
+            if not isinstance(limit, NUMBERS) or isinstance(limit, bool) or limit != limit:
+                raise BadSetting(f"the limits of {self.name} must be numbers; got {limit!r}")
+        return self.match_limits(float(limits.get("min", -np.inf)), float(limits.get("max", np.inf)), weights)
 
     def match_limits(self, low: float, high: float, weights: WeightsOf) -> npt.NDArray[np.bool_]:
         """Return which numbers lie between two limits; weights are rounded to 32 bits, so the limits have a margin."""
@@ -339,8 +342,7 @@ class DateEncoding(NumberEncoding):
         return str(int(number + _PART_OF_DAY))
 
     def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
-        limits = dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
-        _check_words(self.name, limits, ("min", "max"))
+        limits = _read_limits(self.name, condition)
         low = self._find_limit(limits.get("min", "0001"), "01-01")
         high = self._find_limit(limits.get("max", "9999"), "12-31")
         return self.match_limits(low - _PART_OF_DAY, high + _PART_OF_DAY, weights)
@@ -442,14 +444,11 @@ def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> Fl
     return np.array(vectors, dtype=np.float64).reshape(len(vectors), size)
 
 
-def _read_limits(name: str, condition: Any) -> tuple[float, float]:
-    """Return the limits of a condition on a number: those given, or twice the number that is given."""
-    limits = condition if isinstance(condition, Mapping) else {"min": condition, "max": condition}
+def _read_limits(name: str, condition: Any) -> dict[str, Any]:
+    """Return the limits of a condition: those given, or twice the one that is given."""
+    limits = dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
     _check_words(name, limits, ("min", "max"))
-    for limit in limits.values():
-        if not isinstance(limit, NUMBERS) or isinstance(limit, bool) or limit != limit:
-            raise BadSetting(f"the limits of {name} must be numbers; got {limit!r}")
-    return float(limits.get("min", -np.inf)), float(limits.get("max", np.inf))
+    return limits
 
 
 def _list_items(name: str, word: str, wanted: Any) -> list[Any]:

@@ -322,12 +322,13 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
         array = np.array(list(levels), dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadSetting(f"the levels of a scale must be numbers; got {levels!r}") from error
+    shown = array.tolist()
     if array.ndim != 1 or array.size == 0:
-        raise BadSetting(f"a scale needs at least one level; got {levels!r}")
+        raise BadSetting(f"a scale needs at least one level; got {shown}")
     if not np.all(np.abs(array) <= LARGEST):
-        raise BadSetting(f"the levels of a scale must be finite, at most {LARGEST:g} in magnitude; got {levels!r}")
+        raise BadSetting(f"the levels of a scale must be finite, at most {LARGEST:g} in magnitude; got {shown}")
     if np.any(np.diff(array) <= 0):
-        raise BadSetting(f"the levels of a scale must increase; got {levels!r}")
+        raise BadSetting(f"the levels of a scale must increase; got {shown}")
     return array
 
 
