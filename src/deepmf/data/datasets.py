@@ -36,7 +36,6 @@ class RatingsFile:
     form: TextForm = "entries"
     duplicates: Duplicates = "error"
     time: str | int | None = None
-    checksum: Checksum | None = None
 
 
 @dataclass(frozen=True)
@@ -220,9 +219,8 @@ def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path
         return target
     archive = folder() / dataset.archive
     download(dataset.address, archive, checksum=dataset.checksum, progress=progress)
-    checksum = dataset.ratings.checksum if member == dataset.ratings.member else None
     try:
-        extract(archive, member, target, checksum=checksum)
+        extract(archive, member, target)
     except UnreadableFile as error:
         archive.unlink(missing_ok=True)
         raise DatasetUnavailable(
@@ -238,7 +236,7 @@ def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
         # Ids count from 1; columns without an entry are not in the publisher's file, so not here either.
         rows, columns = entries.row + dataset.first_id, entries.col + dataset.first_id
         return ObservedMatrix.from_entries(rows, columns, entries.data, dataset.scale)
-    options = {name: value for name, value in vars(dataset.ratings).items() if name not in ("member", "checksum")}
+    options = {name: value for name, value in vars(dataset.ratings).items() if name != "member"}
     return read_matrix(path, scale=dataset.scale, **options)
 
 
@@ -293,14 +291,12 @@ def _read_registry() -> dict[str, Dataset]:
 def _make_dataset(name: str, table: dict[str, Any]) -> Dataset:
     facts = _fill_in(table, name)
     levels, checksum, split = (facts.pop(key, None) for key in ("levels", "checksum", "split"))
-    ratings = facts.pop("ratings")
-    inner = ratings.pop("checksum", None)
     return Dataset(
         name=name,
         scale=Scale(levels=levels) if levels else Scale.interactions(),
         checksum=checksum and Checksum(**checksum),
         split=split and PublishedSplit(**split),
-        ratings=RatingsFile(**ratings, checksum=inner and Checksum(**inner)),
+        ratings=RatingsFile(**facts.pop("ratings")),
         **facts,
     )
 
