@@ -300,16 +300,6 @@ def test_settings_are_chosen_as_the_page_says() -> None:
 
 # Of each line of the table of speed and memory: what its figures are, in their order.
 MEASURED = {
-    "fitting DMF, 1000 epochs at 2048 → 1024, one H200": ["gpu_fit fit_seconds"],
-    "200 training steps at 2048 → 1024": [
-        "training_step [2048, 1024] deepmf_seconds",
-        "training_step [2048, 1024] plain_seconds",
-    ],
-    "200 training steps at 512 → 256": [
-        "training_step [512, 256] deepmf_seconds",
-        "training_step [512, 256] plain_seconds",
-    ],
-    "peak memory of fitting": ["memory difference_mb"],
     "one new row: extend and rank": ["latency dmf extend_rank_median_ms", "latency dmf extend_rank_95_ms"],
     "the same with OrdinalDMF": [
         "latency dmf-o, processor time extend_rank_median_ms",
@@ -324,10 +314,6 @@ MEASURED = {
     "extending by one row of 20 entries": ["extension extend_ms 400000 rows", "extension extend_ms 10000 rows"],
     "forgetting a trained row": ["extension forget_trained_ms 400000 rows", "extension forget_trained_ms 10000 rows"],
     "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],
-    "OrdinalDMF at 128 → 32, 20 epochs": [
-        "race seconds deepmf, OrdinalDMF small",
-        "race seconds myFM, rank 10, 60 iterations",
-    ],
     "ALS, 15 sweeps": ["als seconds deepmf", "als seconds cmfrec, default", "als seconds cmfrec, Cholesky"],
     "reading 20 million lines": ["reading ints deepmf_seconds", "reading ints polars_seconds"],
     "the same, ids that are text": ["reading text deepmf_seconds", "reading text polars_seconds"],
