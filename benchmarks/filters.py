@@ -51,7 +51,7 @@ def main() -> None:
     )
     model = ALS(latent_size=32, epochs=1, presence=None, seed=0).fit(matrix, column_features=films, progress=False)
     hidden = dice.choice(n_columns, n_columns // 100, replace=False)
-    omissions = Omissions({label: ColumnState(False) for label in matrix.column_labels[hidden].tolist()})
+    omissions = Omissions({("state", label): ColumnState(False) for label in matrix.column_labels[hidden].tolist()})
     is_hidden = np.zeros(n_columns, dtype=bool)
     is_hidden[hidden] = True
     everywhere = np.ones(n_columns, dtype=bool)
