@@ -358,6 +358,8 @@ def test_markup_in_ids_titles_and_features_stays_text(
     page.reload()
     visitor.best()
     assert visitor.own() == dict.fromkeys([*SCRIPTED, *HOSTILE], "5")
+    page.set_viewport_size({"width": 360, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     visitor.card(0, inside="best").locator(".why").click()
     lines = visitor.card(0, inside="best").locator(".reasons tbody tr")
     lines.first.wait_for()
@@ -367,8 +369,6 @@ def test_markup_in_ids_titles_and_features_stays_text(
     page.locator("#map .you").wait_for()
     titles = page.eval_on_selector_all("#map circle.column title", "found => found.map(one => one.textContent)")
     assert set(SCRIPTED) <= set(titles)
-    page.set_viewport_size({"width": 360, "height": 700})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.click("#tab-operator")
     page.locator("#operator .facts").first.wait_for()
     foreign = "document.querySelectorAll('main script, main img, main iframe, main animate, svg svg').length"
