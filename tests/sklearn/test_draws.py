@@ -285,3 +285,15 @@ def test_pooled_intervals_hold_the_truth_and_those_of_independent_draws_do_not()
             held[name].append(bool(lower <= truth <= upper))
     assert np.mean(held["joint"]) >= 0.9
     assert np.mean(held["independent"]) < 0.8
+
+
+@pytest.mark.slow
+def test_draws_reach_tails_that_are_missing() -> None:
+    """The largest values of a column are missing, as the column beside it shows."""
+    random = np.random.default_rng(1)
+    x = np.exp(random.normal(size=200))
+    table = np.column_stack([x, x + 0.3 * np.sqrt(x) * random.normal(size=200)])
+    missing = x > np.quantile(x, 0.93)
+    table[missing, 1] = np.nan
+    drawn = next(DMFImputer("gaussian", random_state=0).fit(table).impute_many(table, 1))
+    assert drawn[missing, 1].mean() == pytest.approx(x[missing].mean(), rel=0.15)

@@ -46,7 +46,8 @@ _LEAST_VALUES = 10  # that a skewed column has; columns of few levels are not
 _KNOTS, _ROWS_OF_A_PREDICTOR = ((0.05, 0.275, 0.5, 0.725, 0.95), (0.1, 0.5, 0.9)), 5
 # Rounds over the columns, and rows with similar predictions that a residual is taken from.
 _TURNS, _DONORS = 8, 5
-_BEYOND = 0.5  # of the range of a column, how far regressions may draw beyond it: curves are steep there
+# How far regressions may draw beyond a column, in its ranges: tails that are missing reach far, but curves are steep.
+_BEYOND = 2.0
 _SHRINKAGES_OF_CURVES = (1e-4, 1e-2, 1.0, 100.0)  # shares of their squares
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
 # Share of the cells that are hidden to compare draws, and draws of each. Scores of few draws are uncertain.
