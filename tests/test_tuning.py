@@ -119,7 +119,7 @@ def test_the_default_is_inside_and_is_not_rounded_away(model: str) -> None:
         ({"latent_size": LogRange(0, 9)}, "latent_size"),
         ({"count_power": LogRange(0.0, 1.0)}, "count_power"),
         ({"penalty": Range(1.0, 0.5)}, "penalty"),
-        ({"count_power": Range(0.0, 2.0)}, "at most 1"),
+        ({"count_power": Range(0.0, 2.0)}, "count_power"),
         ({"latent_size": Range(1.0, 9.0)}, "latent_size"),
     ],
 )
