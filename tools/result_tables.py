@@ -31,7 +31,8 @@ NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
-OURS = ("auto", "gaussian", "neighbours", "als", "dmf-o")  # models of the imputer among imputers
+OURS = ("auto", "gaussian", "als", "dmf-o")  # models of the imputer among imputers
+GONE = {"neighbours"}  # models that the imputer had
 # Columns and rows that only the tables in results/ show.
 # Tasks side by side in one table: what heads their columns, and which columns.
 JOINED_PEERS = {
@@ -280,7 +281,8 @@ def imputers_table() -> str:
     slow: set[tuple[str, str]] = set()
     for record in sorted(benchmarks("imputers") + benchmarks("other_imputers"), key=lambda each: each["time"]):
         for name in record["errors"]:
-            latest.setdefault(name, {})[record["table"]] = record
+            if name not in GONE:
+                latest.setdefault(name, {})[record["table"]] = record
         slow |= {(name, record["table"]) for name in record.get("unfinished", ())}
     tables = list(latest["auto"])
     best = {table: min(own[table]["errors"][name] for name, own in latest.items() if table in own) for table in tables}
