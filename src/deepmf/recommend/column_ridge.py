@@ -324,6 +324,7 @@ class Gram(NamedTuple):
     sums: the right sides (columns, columns); None: G itself, each column regressed on all others. With sparse cells or
         many columns, the nearest columns.
     lines: X'D^(1/2): products of short lines take less time than finding cells.
+    ranks: those that divide the regressions; None: each solves all, as where several threads fit models at a time.
     """
 
     cells: Tensor | Sparse
@@ -331,6 +332,7 @@ class Gram(NamedTuple):
     sums: Tensor | Near | None = None
     count_weight: float = 0.0
     lines: Sparse | None = None
+    ranks: Ranks | None = None
 
     @classmethod
     def of(
@@ -353,8 +355,8 @@ class Gram(NamedTuple):
         most = max(min(most_near or count_affordable(n_columns, on_gpu=on_gpu), n_columns - 1), 1)
         if on_gpu:
             return cls(*_find_near(weighted, sizes, most, device), count_weight)
-        lines = scipy.sparse.csr_array(weighted.T)
-        return cls(*_prune(weighted, lines, sizes, most), count_weight, lines)
+        lines, ranks = scipy.sparse.csr_array(weighted.T), _find_sharing()
+        return cls(*_prune(weighted, lines, sizes, most, ranks), count_weight, lines, ranks)
 
     def narrow(self, columns: IndexArray) -> Gram:
         """Return the Gram matrix of some columns alone, where it is dense; rows keep their weights."""
@@ -404,7 +406,7 @@ class Gram(NamedTuple):
             for ridge, weights in zip(ridges, solved, strict=True):
                 weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
 
-        ranks = _find_sharing(device)
+        ranks = self.ranks
         run_batches(solve, parts if ranks is None else parts[ranks.index :: ranks.size], device)
         if ranks is not None:
             for weights in solved:
@@ -508,7 +510,9 @@ def _find_near(
     return cells, sizes, near
 
 
-def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, LatentArray, Near]:
+def _prune(
+    weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int, ranks: Ranks | None
+) -> tuple[Sparse, LatentArray, Near]:
     """Return the cells of G among nearest columns, its diagonal, and the nearest columns by the cosine."""
     n_columns, n_kept = sizes.size, _KEPT * most
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int32), np.zeros((n_columns, most), dtype=np.float32))
@@ -539,7 +543,7 @@ def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> t
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
     ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
-    spans, ranks = list(pairwise(ends)), _find_sharing(CPU)
+    spans = list(pairwise(ends))
     own = spans if ranks is None else spans[ranks.find_lines(len(spans))]
     parts = run_batches(lambda span: search(*span), own, CPU)
     if ranks is not None:
@@ -550,11 +554,11 @@ def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> t
     return Sparse(scipy.sparse.vstack(parts, format="csr")), sizes, near
 
 
-def _find_sharing(device: torch.device) -> Ranks | None:
-    """Return the ranks that divide the regressions of columns, which are independent; a GPU solves all of them."""
+def _find_sharing() -> Ranks | None:
+    """Return the ranks that divide the regressions of columns, which are independent; on GPUs, each solves all."""
     from deepmf.nn.ranks import find_ranks  # only several processes need it
 
-    ranks = find_ranks() if device.type == "cpu" else None
+    ranks = find_ranks()
     return ranks if ranks is not None and ranks.device.type == "cpu" else None
 
 
