@@ -192,7 +192,7 @@ def test_names_separator_duplicates_and_scale(run: Any, tmp_path: Path) -> None:
         (["--config", "nowhere.toml"], "there is no file nowhere.toml"),
         (["--scale", "1,2,3"], "the scale is 1 to 3 in steps of 1"),
         (["--validation", "nowhere.csv"], "there is no file nowhere.csv"),
-        (["--validation-share", "2"], "must be a share between 0 and 1"),
+        (["--validation-share", "2"], "--validation-share must be 0 or more and below 1; got 2"),
         (["--validation-share", "0.1", "--validation", "v.csv"], "--validation-share"),
         (["--seed", "-1"], "0 or more; got -1"),
     ],

@@ -94,6 +94,8 @@ class TrainingOptions:
         from deepmf.data.splits import split_entries, split_last, split_time
 
         share = VALIDATION_SHARE if self.validation_share is None else self.validation_share
+        if not 0 <= share < 1:
+            raise BadSetting(f"--validation-share must be 0 or more and below 1; got {share:g}")
         if by != "entries" and share > 0:
             later = split_time(entries, validation=0.0, test=share) if by == "time" else split_last(entries)
             return later.train, later.test
