@@ -32,11 +32,27 @@ def test_keys_are_described_if_they_are_needed(start_client: StartClient) -> Non
 
 
 def test_an_unknown_path_or_method_is_refused(client: TestClient) -> None:
-    assert client.get("/v2/nothing").json()["error"]["code"] == "no_such_path"
+    for path in ("/v2/nothing", "/v1/planets/Mars/entries"):
+        assert client.get(path).json()["error"]["code"] == "no_such_path"
     answer = client.delete("/v1/model")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "no_such_method")
     assert client.get("/page/../service.py").status_code == 404
     assert client.get("/swagger/../core.py").status_code == 404
+
+
+def test_rows_and_columns_are_described_by_paths_of_their_own(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert not [path for path in paths if "axis" in path]
+    for axis in ("row", "column"):
+        for end, methods in (("entries", {"get", "put", "patch", "delete"}), ("features", {"get", "put", "delete"})):
+            operations = paths[f"/v1/{axis}s/{{{axis}}}/{end}"]
+            assert operations.keys() == methods
+            places = [
+                {one["name"] for one in each["parameters"] if one["in"] == "path"} for each in operations.values()
+            ]
+            assert places == [{axis}] * len(methods)
+    ids = [operation["operationId"] for operations in paths.values() for operation in operations.values()]
+    assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.slow
@@ -53,6 +69,7 @@ def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featur
             path = path.replace(f"{{{parameter['name']}}}", quote(parameter.get("example", "")))
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
         (example,) = schemas.get(body.get("schema", {}).get("$ref", "").rpartition("/")[2], {}).get("examples", [None])
+        example = body.get("example", example)
         if "requestBody" not in operation or example is not None:
             answer = client.request(method, path, json=example)
             assert answer.status_code == 200, (path, answer.json())

@@ -25,7 +25,15 @@ from deepmf.serve.service import Service
 def list_routes() -> list[tuple[str, str]]:
     """Return every route of the description."""
     routes = [route for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema]
-    return sorted((method, route.path_format) for route in routes for method in route.methods)
+    named = ("rows/{row}", "columns/{column}")
+    return sorted(
+        {
+            (method, route.path_format.replace("{axis}/{label}", name))
+            for route in routes
+            for method in route.methods
+            for name in named
+        }
+    )
 
 
 @pytest.fixture(scope="module")

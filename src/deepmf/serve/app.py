@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from fastapi import FastAPI, Request
@@ -25,7 +25,7 @@ from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard
 from deepmf.serve.ids import invent_label, is_visitor
 from deepmf.serve.routes import router
-from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW
+from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, Axis
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -63,6 +63,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_exception_handler(SQLAlchemyError, _handle_database_error)
+    app.openapi = _describe_both_axes(app)  # type: ignore[method-assign]
     if keys is None:
         # With keys, the description, which needs none, must not name columns.
         app.openapi = _describe_without_keys(app, service)  # type: ignore[method-assign]
@@ -84,6 +85,35 @@ async def _get_docs() -> FileResponse:
     return FileResponse(PAGE / "docs.html", media_type="text/html")
 
 
+def _describe_both_axes(app: FastAPI) -> Callable[[], dict[str, Any]]:
+    """Return the OpenAPI description, in which a route of rows and of columns is two paths."""
+    describe = app.openapi
+
+    def describe_axes() -> dict[str, Any]:
+        description = describe()
+        paths: dict[str, Any] = {}
+        for path, operations in description["paths"].items():
+            if "{axis}" not in path:
+                paths[path] = operations
+                continue
+            for axis in get_args(Axis):
+                named = copy.deepcopy(operations)
+                paths[path.replace("{axis}/{label}", f"{axis}s/{{{axis}}}")] = named
+                for operation in named.values():
+                    operation["operationId"] = operation["operationId"].replace("axis___label", axis)
+                    operation["parameters"] = [
+                        one | {"name": axis} if one["name"] == "label" else one
+                        for one in operation["parameters"]
+                        if one["name"] != "axis"
+                    ]
+        for method in ("put", "patch"):
+            content = paths["/v1/columns/{column}/entries"][method]["requestBody"]["content"]
+            content["application/json"]["example"] = {"entries": [{"row": EXAMPLE_ROW, "value": 5}]}
+        return {**description, "paths": paths}
+
+    return describe_axes
+
+
 def _describe_without_keys(app: FastAPI, service: Service) -> Callable[[], dict[str, Any]]:
     """Return the OpenAPI description without API keys, with ids, values and features of the model as examples.
 
@@ -100,8 +130,7 @@ def _describe_without_keys(app: FastAPI, service: Service) -> Callable[[], dict[
         row = next((label for label in entries.rows.array.tolist() if not is_visitor(label)), new["row"])
         known = dict(zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True))
         value = 1.0 if entries.scale.is_interactions else entries.scale.high
-        features = {"column": read_features(model, "column", columns[0]), "row": read_features(model, "row", row)}
-        featured = "column" if features["column"] else "row"
+        features = {"row": read_features(model, "row", row), "column": read_features(model, "column", columns[0])}
 
         def fill(item: Any) -> Any:
             if isinstance(item, dict):
@@ -110,21 +139,21 @@ def _describe_without_keys(app: FastAPI, service: Service) -> Callable[[], dict[
 
         description = copy.deepcopy(describe())
         description["components"].pop("securitySchemes", None)
-        schemas = description["components"]["schemas"]
-        for schema in schemas.values():
+        for schema in description["components"]["schemas"].values():
             if "examples" in schema:
                 schema["examples"] = fill(schema["examples"])
-        if features[featured]:
-            schemas["PutFeaturesRequest"]["examples"] = [{"features": features[featured]}]
         for path, operations in description["paths"].items():
-            axis = featured if path.endswith("/features") else "row"
             for method, operation in operations.items():
                 operation.pop("security", None)
+                body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+                if "example" in body:
+                    body["example"] = fill(body["example"])
+                if path.endswith("/features") and method == "put":
+                    body["example"] = {"features": features["row" if "{row}" in path else "column"]}
                 ids = {"row": row, "column": columns[0]} if method == "get" else new
-                examples = {"axis": f"{axis}s", "label": ids[axis], **ids}
                 for parameter in operation.get("parameters", ()):
                     if parameter["in"] == "path":
-                        parameter["example"] = str(examples[parameter["name"]])
+                        parameter["example"] = str(ids[parameter["name"]])
         return description
 
     return describe_with_examples

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BeforeValidator, WithJsonSchema
 from starlette.convertors import Convertor, register_url_convertor
 
 from deepmf.errors import UserError
@@ -49,7 +48,22 @@ class IdConvertor(Convertor[str]):
         return value
 
 
+class AxisConvertor(Convertor[str]):
+    """The axis that a path names: rows or columns."""
+
+    regex = "rows|columns"
+
+    def convert(self, value: str) -> str:
+        """Return the axis of the name."""
+        return value.removesuffix("s")
+
+    def to_string(self, value: str) -> str:
+        """Return the name of an axis."""
+        return f"{value}s"
+
+
 register_url_convertor("id", IdConvertor())
+register_url_convertor("axis", AxisConvertor())
 
 
 async def get_service(request: Request) -> Service:  # async: FastAPI would run it in another thread otherwise
@@ -63,11 +77,6 @@ Reader = Annotated[ApiKey, Depends(require_role("read"))]
 Writer = Annotated[ApiKey, Depends(require_role("write"))]
 Admin = Annotated[ApiKey, Depends(require_role("admin"))]
 
-PathAxis = Annotated[
-    s.Axis,
-    BeforeValidator({"rows": "row", "columns": "column"}.get),
-    WithJsonSchema({"type": "string", "enum": ["rows", "columns"]}),
-]
 PathId = Annotated[str, Path(max_length=s.LONGEST_ID)]
 Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
 Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
@@ -209,9 +218,9 @@ async def place_row(request: s.PlaceRequest, service: TheService, _: Reader) -> 
 # Entries
 
 
-@router.get("/v1/{axis}/{label:id}/entries", tags=["entries"], response_model_exclude_unset=True)
+@router.get("/v1/{axis:axis}/{label:id}/entries", tags=["entries"], response_model_exclude_unset=True)
 async def get_entries(
-    axis: PathAxis,
+    axis: s.Axis,
     label: PathId,
     service: TheService,
     response: Response,
@@ -226,21 +235,21 @@ async def get_entries(
     return _tag(response, await service.ask(query, is_slow=is_slow))
 
 
-@router.put("/v1/{axis}/{label:id}/entries", tags=["entries"])
-async def put_entries(axis: PathAxis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
+@router.put("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
+async def put_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
     """Replace all entries of a row, or of a column (role rows), known or new."""
     _check_may_see_rows(axis, writing.api_key)
     return await writing.run_entries(axis, label, "put", request)
 
 
-@router.patch("/v1/{axis}/{label:id}/entries", tags=["entries"])
-async def patch_entries(axis: PathAxis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
+@router.patch("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
+async def patch_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
     """Write or forget (null) some entries of a row or a column; the others stay."""
     return await writing.run_entries(axis, label, "patch", request)
 
 
-@router.delete("/v1/{axis}/{label:id}/entries", tags=["entries"])
-async def delete_entries(axis: PathAxis, label: PathId, writing: Writing) -> s.WriteResponse:
+@router.delete("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
+async def delete_entries(axis: s.Axis, label: PathId, writing: Writing) -> s.WriteResponse:
     """Forget all entries and features of a row, or of a column (role rows).
 
     If it came after training, it is no longer known.
@@ -313,24 +322,22 @@ async def export_entries(request: Request, service: TheService, _: Admin) -> Str
 # Features
 
 
-@router.get("/v1/{axis}/{label:id}/features", tags=["features"])
+@router.get("/v1/{axis:axis}/{label:id}/features", tags=["features"])
 async def get_features(
-    axis: PathAxis, label: PathId, service: TheService, response: Response, _: Reader
+    axis: s.Axis, label: PathId, service: TheService, response: Response, _: Reader
 ) -> s.FeaturesResponse:
     """Return the features of a row or a column as the model encodes them."""
     return _tag(response, await service.ask(partial(queries.list_features, axis, label)))
 
 
-@router.put("/v1/{axis}/{label:id}/features", tags=["features"])
-async def put_features(
-    axis: PathAxis, label: PathId, request: s.PutFeaturesRequest, writing: Writing
-) -> s.WriteResponse:
+@router.put("/v1/{axis:axis}/{label:id}/features", tags=["features"])
+async def put_features(axis: s.Axis, label: PathId, request: s.PutFeaturesRequest, writing: Writing) -> s.WriteResponse:
     """Replace all features of a row or a column, known or new."""
     return await writing.run(FeatureWrite(axis, label, request.features, **writing.conditions))
 
 
-@router.delete("/v1/{axis}/{label:id}/features", tags=["features"])
-async def delete_features(axis: PathAxis, label: PathId, writing: Writing) -> s.WriteResponse:
+@router.delete("/v1/{axis:axis}/{label:id}/features", tags=["features"])
+async def delete_features(axis: s.Axis, label: PathId, writing: Writing) -> s.WriteResponse:
     """Forget the features of a row or a column; if it came after training and has no entries, it is no longer known."""
     return await writing.run(FeatureWrite(axis, label, None, **writing.conditions))
 
