@@ -466,13 +466,7 @@ class Model(Estimator):
 
         return complete_to(self.entries_, self.predictor_at(at), path)
 
-    def save(
-        self,
-        path: str | Path,
-        *,
-        largest_file: int = LARGEST_FILE,
-        check: Callable[[Path], object] = lambda _: None,
-    ) -> None:
+    def save(self, path: str | Path, *, largest_file: int = LARGEST_FILE) -> None:
         """Write the model to one file or to a folder, completely or not at all; a model that would not open is refused.
 
         The model becomes a folder of memory-mapped shards if the name ends in ".model", if a model folder is there
@@ -484,7 +478,6 @@ class Model(Estimator):
         ----------
         path : the file or the folder.
         largest_file : the size in bytes above which the model becomes a folder.
-        check : called with the written file or folder before it takes its name; if it raises, nothing changes.
         """
         from deepmf.storage.model_folder import goes_to_folder, write_folder
 
@@ -503,7 +496,7 @@ class Model(Estimator):
             self.from_stored(json.loads(encode_json(make_header("model", content)))["content"], tensors)
         except BadModelFile as error:
             raise BadModelFile(f"this {type(self).__name__} cannot be saved, as it would not open: {error}") from error
-        (write_folder if in_folder else write_file)(path, kind="model", content=content, tensors=tensors, check=check)
+        (write_folder if in_folder else write_file)(path, kind="model", content=content, tensors=tensors)
 
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:

@@ -106,25 +106,12 @@ class StoredFile(NamedTuple):
     tensors: dict[str, npt.NDArray[Any]]
 
 
-def write_file(
-    path: str | os.PathLike[str],
-    *,
-    kind: str,
-    content: dict[str, Any],
-    tensors: Tensors,
-    check: Callable[[Path], object] = lambda _: None,
-) -> None:
+def write_file(path: str | os.PathLike[str], *, kind: str, content: dict[str, Any], tensors: Tensors) -> None:
     """Write one file, whole or not at all; the same arguments give the same bytes.
 
-    `content` is plain JSON content; NaN and infinities become None. `check` is called with the temporary file before
-    it is renamed.
+    `content` is plain JSON content; NaN and infinities become None.
     """
-
-    def write(temporary: Path) -> None:
-        write_in_place(temporary, kind=kind, content=content, tensors=tensors)
-        check(temporary)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda temporary: write_in_place(temporary, kind=kind, content=content, tensors=tensors))
 
 
 def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: Tensors) -> str:

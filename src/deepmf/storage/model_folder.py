@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,13 +85,11 @@ def write_folder(
     kind: str,
     content: dict[str, Any],
     tensors: Tensors,
-    check: Callable[[Path], object] = lambda _: None,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write one folder, whole or not at all; it replaces a file or another model folder.
 
-    `check` is called with the temporary folder before it is renamed. A shard holds tensors of up to `shard_bytes`, or
-    one larger tensor.
+    A shard holds tensors of up to `shard_bytes`, or one larger tensor.
     """
 
     def fill(folder: Path) -> None:
@@ -104,7 +102,6 @@ def write_folder(
         header = make_header(kind, {"content": content, "shards": [shard._asdict() for shard in shards]})
         text = encode_json(header | {"sha256": compute_checksum(header, {})})
         (folder / name_manifest(kind)).write_text(text, encoding="utf-8")
-        check(folder)
 
     write_folder_atomically(path, fill, replaces=is_replaceable)
 
