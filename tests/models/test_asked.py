@@ -11,9 +11,12 @@ import pytest
 
 from deepmf import ALS, BayesianMF, Means, ObservedMatrix, OrdinalDMF, Scale, load
 from deepmf.errors import BadEntries, BadSetting
+from deepmf.matrix.extras import DAY
 from deepmf.metrics import rmse_error
 from deepmf.models.paper.low_rank import OptSpace
+from deepmf.recommend.recency import Recency
 from deepmf.scoring.asked import Line
+from deepmf.scoring.effects import Effects
 
 LEVELS = Scale([1, 2, 3, 4, 5])
 
@@ -132,11 +135,25 @@ def test_many_asked_cells_tell_effects_of_columns_and_count_as_entries_without_m
     np.testing.assert_allclose(moved, effects.columns[:40], atol=1e-6)
 
 
-def replace_effects(model: Any) -> Any:
-    """Return the state of a model without effects."""
+def replace_effects(model: Any, effects: Effects | None = None) -> Any:
+    """Return the state of a model with other effects, or without any."""
     fitted = model._fitted
-    asked = replace(fitted.asked, effects=None)
+    asked = replace(fitted.asked, effects=effects)
     return replace(fitted, asked=asked, predictor=asked.adapt(fitted.predictor))
+
+
+@pytest.mark.parametrize("recency", [None, Recency(30.0 * DAY, 0)])
+def test_rankings_by_value_are_those_of_predictions_with_effects(recency: Recency | None) -> None:
+    train, asked, _ = draw_chosen(n_rows=40, n_columns=60, n_asked=60)
+    model = Means(presence="full").fit(train, asked=asked)
+    effects = Effects(np.zeros(train.shape[0]), np.random.default_rng(0).normal(size=train.shape[1]))
+    model._fitted = replace(replace_effects(model, effects), recency=recency)
+    labels = model.column_labels_
+    values = model.predict([7] * len(labels), labels)
+    for at in (None,) if recency is None else (None, 10**9):
+        listed = model.recommend(7, n=5, rank_by="value", at=at, include_observed=True)
+        np.testing.assert_allclose(listed.values, np.sort(values)[::-1][:5], rtol=1e-6)
+        np.testing.assert_allclose(listed.values, model.predict([7] * 5, listed.labels), rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf import load
+from deepmf import BayesianMF, load
 from deepmf.errors import BadEntries, BadSetting, OffScale
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -86,10 +86,18 @@ def test_folding_in_takes_columns_alone_and_counts_repeats(model: ALS) -> None:
     np.testing.assert_array_equal(counted.values, best.values)
     many = model.fold_in_many([(["i0", "i2"], ()), (["i1"], [3])])
     assert many.recommend(2).labels.shape == (2, 2)
+    for ask in (guest.predict, guest.predict_levels, guest.predict_interval):
+        with pytest.raises(BadSetting, match="no values to predict"):
+            ask(["i6"])
     with pytest.raises(OffScale, match="interactions"):
         model.fold_in(["i0"], [-1])
     with pytest.raises(BadEntries, match="length"):
         model.fold_in(["i0"], [1, 2])
+
+
+def test_nothing_is_drawn_for_interactions() -> None:
+    with pytest.raises(BadSetting, match="no values to predict"):
+        BayesianMF(seed=0).fit(make_clicks()).draw(["u0"], ["i1"])
 
 
 def test_extending_and_forgetting(model: ALS) -> None:

@@ -194,6 +194,13 @@ def test_what_cannot_be_drawn_together_is_refused() -> None:
         next(imputer.impute_many(table, 1))
 
 
+@pytest.mark.parametrize("table", [[[1.0, 2.0, 4.0]], [[3.0, 3.0], [3.0, 3.0]]])
+def test_rows_that_do_not_differ_are_drawn_near_them(table: Any) -> None:
+    imputer = DMFImputer(random_state=0).fit(table)
+    (drawn,) = next(imputer.impute_many([[np.nan, *table[0][1:]]], 1))
+    np.testing.assert_allclose(drawn, table[0], atol=0.1)
+
+
 @pytest.mark.parametrize("m", [0, 1.5, True])
 def test_a_wrong_number_of_tables_is_refused_at_once(m: Any) -> None:
     imputer = DMFImputer("gaussian", random_state=0).fit(draw_table(30))

@@ -44,7 +44,7 @@ from deepmf.models.gibbs.prediction import (
 from deepmf.models.gibbs.prior import Prior
 from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.nn.ranks import find_ranks
-from deepmf.scoring.pairs import Fallback, find_pairs
+from deepmf.scoring.pairs import Fallback, check_has_values, find_pairs
 from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
@@ -338,6 +338,7 @@ class BayesianMF(Recommends, UsesTimes, Model):
         if not isinstance(n, int) or n < 1:
             raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")
         entries, predictor = self.entries_, self.predictor_
+        check_has_values(entries.scale)
         encoder, readout = predictor.encoder, predictor.readout.as_chosen
         assert isinstance(predictor, SamplePredictor) and isinstance(readout, SampleReadout)
         assert isinstance(encoder, SampleEncoder)

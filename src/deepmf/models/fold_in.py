@@ -26,6 +26,7 @@ from deepmf.recommend.ranking import Ranking, Search, rank_columns
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.scoring.latents import Latents
+from deepmf.scoring.pairs import check_has_values
 from deepmf.scoring.predictor import OTHER_AXIS, Axis, Predictor
 
 # Labels, the values that a row (or column) has there, and optionally their times.
@@ -81,6 +82,7 @@ class Folded:
     def _ask(
         self, labels: Iterable[Any], at: Any, question: Callable[[Predictor, IndexArray, IndexArray], FloatArray]
     ) -> FloatArray:
+        check_has_values(self.entries.scale)
         positions = self._others.positions(labels)
         pairs = np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self))
         answers = question(self.predictor_at(at), *(pairs if self.axis == "row" else pairs[::-1]))

@@ -481,6 +481,7 @@ def _draw_covariance(scatter: FloatArray, freedom: float, random: np.random.Gene
     n_columns = len(scatter)
     factor = np.tril(random.standard_normal(scatter.shape), -1)
     np.fill_diagonal(factor, np.sqrt(random.chisquare(freedom - np.arange(n_columns))))
-    root = np.linalg.cholesky(scatter + 1e-9 * np.trace(scatter) / n_columns * np.eye(n_columns))
+    least = max(1e-9 * np.trace(scatter) / n_columns, np.finfo(np.float64).tiny)  # rows may all be the same
+    root = np.linalg.cholesky(scatter + least * np.eye(n_columns))
     solved = scipy.linalg.solve_triangular(factor, root.T, lower=True)
     return np.asarray(solved.T @ solved)
