@@ -418,7 +418,7 @@ def make_keys(folder: Path) -> Any:
 def use_keys(_: Any, target: Path) -> None:
     from deepmf.serve.auth import read_keys
 
-    read_keys(find_file(target)).limit_to("shop").find("x")
+    read_keys(find_file(target)).find("x")
 
 
 def make_kinds(folder: Path) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -64,10 +65,13 @@ ALL = {
         ([date(1970, 1, 2), None], "date"),
         ([datetime(1970, 1, 2), None], "datetime"),
         ([datetime(1970, 1, 2, 1, tzinfo=timezone(timedelta(hours=1))), None], "datetime_utc"),
+        (["1970-01-02", pd.NA], "date"),
+        ([86400, pd.NA], "seconds"),
+        ([date(1970, 1, 2), pd.NaT], "date"),
         (np.array(["1970-01-02", "NaT"], dtype="datetime64[D]"), "date"),
         (np.array(["1970-01-02T00:00:00.5", "NaT"], dtype="datetime64[ms]"), "datetime"),
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_times_of_many_forms(given: Any, kind: str) -> None:
     parsed = parse_times(given)

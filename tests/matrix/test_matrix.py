@@ -164,6 +164,8 @@ def test_immutable() -> None:
     matrix = ObservedMatrix.from_array([[1, 2]])
     with pytest.raises(AttributeError, match="immutable"):
         matrix.values = np.zeros(2)
+    with pytest.raises(AttributeError, match="immutable"):
+        matrix.weigths = np.ones(2)  # type: ignore[attr-defined]
     for array in (matrix.values, matrix.row_labels, *matrix.by_row, *matrix.by_column):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0

@@ -101,6 +101,8 @@ def test_equality_and_immutability() -> None:
     assert len({Scale([1, 2]), Scale([1, 2])}) == 1
     with pytest.raises(AttributeError, match="immutable"):
         Scale([1, 2]).low = 0
+    with pytest.raises(AttributeError, match="immutable"):
+        Scale([1, 2]).lowest = 0  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="read-only"):
         Scale([1, 2]).levels[0] = 9  # type: ignore[index]
 

@@ -89,11 +89,7 @@ def encode_frames(
 
 
 def find_label_type(labels: npt.NDArray[Any]) -> Any:
-    """Return the polars type of labels, independent of the labels in a single frame.
-
-    `whole` is the integer type of the table that the labels came from; it is kept if it can hold them.
-    """
-
+    """Return the polars type of labels, independent of the labels in a single frame."""
     return import_polars().Series(labels[:1].tolist()).dtype
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.feature_values import is_missing
 
 TimeArray = npt.NDArray[np.int64]  # Unix seconds, `NO_TIME` for an entry without a date
 PlaceArray = npt.NDArray[np.int32]
@@ -230,8 +231,8 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
         distinct = dict.fromkeys(values)
     except TypeError as error:
         raise BadEntries("times must be Unix times, dates, datetimes or ISO texts") from error
-    if all(value is None or type(value) in (int, float) or isinstance(value, np.number) for value in distinct):
-        return _parse_numbers(np.array([np.nan if value is None else value for value in values], dtype=np.float64))
+    if all(is_missing(value) or type(value) in (int, float) or isinstance(value, np.number) for value in distinct):
+        return _parse_numbers(np.array([np.nan if is_missing(value) else value for value in values], dtype=np.float64))
     parsed: dict[Any, tuple[int, str | None]] = {}
     for value in distinct:
         try:
@@ -253,12 +254,10 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
 
 def _parse_object(value: Any) -> tuple[int, str | None]:
     """Return Unix seconds and the type of one time."""
-    if value is None or value != value:  # NaN and NaT
+    if is_missing(value):
         return NO_TIME, None
     if isinstance(value, str):
         text = value.strip()
-        if not text:
-            return NO_TIME, None
         if len(text) < len("2024-01-01"):  # 2024 and 202405 are numbers, not dates
             raise ValueError(text)
         value = datetime.fromisoformat(text) if len(text) > len("2024-01-01") else date.fromisoformat(text)

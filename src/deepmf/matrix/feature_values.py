@@ -61,7 +61,7 @@ def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
     elif isinstance(values, str | bytes):
         raise TypeError(f"give one value for each label; got {values!r}")
     given = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    items = convert_each(given, lambda item: None if _is_missing(item) else item)
+    items = convert_each(given, lambda item: None if is_missing(item) else item)
     types = _find_types(items)
     if types and all(issubclass(kind, NUMBERS) and kind is not bool for kind in types):
         are_whole = None not in items and all(issubclass(kind, int | np.integer) for kind in types)
@@ -192,10 +192,10 @@ def _to_date(item: Any) -> Any:
 
 
 def _to_categories(item: Any) -> tuple[str, ...] | None:
-    if _is_missing(item):
+    if is_missing(item):
         return None
     parts = item.split(SEPARATOR) if isinstance(item, str) else item if isinstance(item, LISTS) else [item]
-    known = [part for part in parts if not _is_missing(part)]
+    known = [part for part in parts if not is_missing(part)]
     if isinstance(item, LISTS) and any(isinstance(part, float | np.floating) and part % 1 for part in known):
         raise TypeError(f"{known[0]!r} is not a category; give each number a column of its own")
     texts = map(to_text, known)
@@ -203,7 +203,7 @@ def _to_categories(item: Any) -> tuple[str, ...] | None:
 
 
 def _to_vector(item: Any) -> tuple[float, ...] | None:
-    if _is_missing(item):
+    if is_missing(item):
         return None
     parts = item.replace(SEPARATOR, " ").replace(",", " ").split() if isinstance(item, str) else item
     vector = tuple(map(float, parts))
@@ -213,7 +213,7 @@ def _to_vector(item: Any) -> tuple[float, ...] | None:
 
 
 def _to_category(item: Any) -> str | None:
-    return None if _is_missing(item) else to_text(item)
+    return None if is_missing(item) else to_text(item)
 
 
 def to_text(item: Any) -> str:
@@ -224,7 +224,8 @@ def to_text(item: Any) -> str:
     return str(item).strip()
 
 
-def _is_missing(item: Any) -> bool:
+def is_missing(item: Any) -> bool:
+    """Whether a value is None, NaN, NaT, NA or blank."""
     if isinstance(item, str):
         return not item or item.isspace()
     if item is None or item is np.ma.masked:

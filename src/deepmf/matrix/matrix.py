@@ -589,9 +589,7 @@ class ObservedMatrix:
         return describe(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if hasattr(self, name):
-            raise AttributeError(f"an ObservedMatrix is immutable: {name} cannot be set")
-        object.__setattr__(self, name, value)
+        raise AttributeError(f"an ObservedMatrix is immutable: {name} cannot be set")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ObservedMatrix):

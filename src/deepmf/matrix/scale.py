@@ -113,18 +113,17 @@ class Scale:
     ) -> None:
         if not isinstance(bounded, bool):
             raise BadSetting(f"bounded must be True or False; got {bounded!r}")
-        self.is_bounded, self.is_interactions = bounded, False
         if levels is not None:
             if low is not None or high is not None:
                 raise BadSetting(f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}")
             if not bounded:
                 raise BadSetting("a scale of levels holds no other values; bounded=False is for low and high")
-            array = _check_levels(levels)
+            array: FloatArray | None = _check_levels(levels)
             array.flags.writeable = False
-            self.levels, self.low, self.high = array, float(array[0]), float(array[-1])
+            ends = float(array[0]), float(array[-1])
         else:
-            self.levels = None
-            self.low, self.high = _check_interval(low, high)
+            array, ends = None, _check_interval(low, high)
+        vars(self).update(levels=array, low=ends[0], high=ends[1], is_bounded=bounded, is_interactions=False)
 
     @classmethod
     def interactions(cls) -> Scale:
@@ -134,7 +133,7 @@ class Scale:
         Scale.interactions()
         """
         scale = cls(low=0, high=1, bounded=False)  # counts have no ends; these keep the map to units defined
-        object.__setattr__(scale, "is_interactions", True)
+        vars(scale)["is_interactions"] = True
         return scale
 
     @classmethod
@@ -281,9 +280,7 @@ class Scale:
         return hash(self._key())
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if hasattr(self, name):
-            raise AttributeError(f"a Scale is immutable: {name} cannot be set")
-        object.__setattr__(self, name, value)
+        raise AttributeError(f"a Scale is immutable: {name} cannot be set")
 
     def _key(self) -> tuple[float, float, bool, bool, tuple[float, ...] | None]:
         levels = None if self.levels is None else tuple(self.levels.tolist())
