@@ -120,6 +120,8 @@ def test_features_that_came_later_count(model: Model) -> None:
         ({"year": {"min": "old"}}, BadSetting, "old"),
         ({"year": {}}, BadSetting, "year"),
         ({"released": {"min": "soon"}}, BadSetting, "soon"),
+        ({"released": {"max": float("inf")}}, BadSetting, "inf"),
+        ({"released": {"min": "NaT"}}, BadSetting, "NaT"),
     ],
 )
 def test_wrong_conditions_are_refused(model: Model, where: Any, error: type[Exception], word: str) -> None:

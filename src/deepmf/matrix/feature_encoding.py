@@ -349,11 +349,13 @@ class DateEncoding(NumberEncoding):
 
     def _find_limit(self, limit: Any, day: str) -> float:
         """Return the year of a limit, which is a date, or a year of which a day is meant."""
-        text = f"{int(limit):04}" if isinstance(limit, NUMBERS) else str(limit)
         try:
+            text = f"{int(limit):04}" if isinstance(limit, NUMBERS) else str(limit)
             date = np.array([f"{text}-{day}" if text.isdigit() else text], dtype="datetime64[D]")
-        except ValueError:
-            raise BadSetting(f"{limit!r} is no limit of the date {self.name}; give a year or a date") from None
+        except (ValueError, OverflowError):
+            date = np.array(["NaT"], dtype="datetime64[D]")
+        if np.isnat(date[0]):
+            raise BadSetting(f"{limit!r} is no limit of the date {self.name}; give a year or a date")
         return float(_compute_years(date)[0])
 
 

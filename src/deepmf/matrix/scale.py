@@ -118,12 +118,12 @@ class Scale:
                 raise BadSetting(f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}")
             if not bounded:
                 raise BadSetting("a scale of levels holds no other values; bounded=False is for low and high")
-            array: FloatArray | None = _check_levels(levels)
-            array.flags.writeable = False
-            ends = float(array[0]), float(array[-1])
+            levels = _check_levels(levels)
+            levels.flags.writeable = False
+            ends = float(levels[0]), float(levels[-1])
         else:
-            array, ends = None, _check_interval(low, high)
-        vars(self).update(levels=array, low=ends[0], high=ends[1], is_bounded=bounded, is_interactions=False)
+            ends = _check_interval(low, high)
+        vars(self).update(levels=levels, low=ends[0], high=ends[1], is_bounded=bounded, is_interactions=False)
 
     @classmethod
     def interactions(cls) -> Scale:
