@@ -68,9 +68,9 @@ def estimate_fit_bytes(
     weights += sum(each.numel() * each.element_size() for each in network.buffers())
     if prefer_dense(matrix, runtime.device, half=runtime.half):
         entries, n_read = count_dense_bytes(matrix, half=runtime.half), 0
-    else:
-        n_parts = 1 if runtime.ranks is None else runtime.ranks.size
-        entries, n_read = matrix.n_entries * _BYTES_PER_ENTRY // n_parts, n_read / n_parts
+    else:  # after the last step, every rank has all entries
+        entries = matrix.n_entries * _BYTES_PER_ENTRY
+        n_read /= 1 if runtime.ranks is None else runtime.ranks.size
     latents = sum(matrix.shape) * latent_width * _BYTES_PER_LATENT
     needed = weights, entries, latents, round(n_read * _BYTES_PER_READ_ENTRY)
     return FitBytes(*(runtime.n_sharing * each for each in needed))

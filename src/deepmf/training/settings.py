@@ -110,16 +110,15 @@ class Setting:
     @property
     def values(self) -> str:
         """The allowed values in a few words."""
-        is_bounded = self.high < _HIGHEST[self.kind]
         match self.kind:
             case "choice":
                 words = ", ".join(self.choices)
             case "sizes":
                 words = f"whole numbers, 1 to {self.high}"
             case "number" if self.above > -math.inf:
-                words = f"above {self.above:g}" + (f", at most {self.high:g}" if is_bounded else "")
+                words = f"above {self.above:g}" + (f", at most {self.high:g}" if self._is_bounded else "")
             case kind:
-                words = f"{self.low:.15g} to {self.high:.15g}" if is_bounded else f"{self.low:g} or more"
+                words = f"{self.low:.15g} to {self.high:.15g}" if self._is_bounded else f"{self.low:g} or more"
                 words = words if kind == "number" else f"whole, {words}"
                 words += ", or increasing epochs" if kind == "epochs" else ""
         return f"{words}, or none" if self.is_optional else words
@@ -145,11 +144,18 @@ class Setting:
         if self.kind == "sizes" and not isinstance(stored, tuple):
             stored = (stored,)
         if not self._allows(stored):
-            is_too_large = isinstance(value, int | float) and value > self.high
-            most = f", at most {self.high:g}" if is_too_large and f"{self.high:g}" not in self.values else ""
+            is_too_large = isinstance(value, int | float) and value > self.high and not self._is_bounded
+            most = f", at most {self.high:g}" if is_too_large else ""
             words = f"one of {self.values}" if self.choices else f"{self.values}{most}"
+            if self.kind == "sizes" and len(stored) > MOST_LAYERS:
+                words, value = f"at most {MOST_LAYERS} numbers", len(stored)
             raise BadSetting(f"{self.name} must be {words}; got {value!r}")
         return stored
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether `values` states the largest number."""
+        return self.kind == "sizes" or self.high < _HIGHEST[self.kind]
 
     def _allows(self, value: Any) -> bool:
         match self.kind:
