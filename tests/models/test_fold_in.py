@@ -78,10 +78,6 @@ def test_pairs_of_rows_by_number_and_columns(ordinal: OrdinalDMF) -> None:
     rows, columns = np.array([1, 0, 1]), ["column 0", "column 0", "column 9"]
     whole = many.predict(["column 0", "column 9"])
     np.testing.assert_allclose(many.predict_at(rows, columns), [whole[1, 0], whole[0, 0], whole[1, 1]], rtol=1e-6)
-    for metric in ("rmse", "mae", "accuracy"):
-        levels = many.predict_levels(["column 0", "column 9"], metric=metric)
-        found = many.predict_levels_at(rows, columns, metric=metric)
-        assert found.tolist() == [levels[1, 0], levels[0, 0], levels[1, 1]]
 
 
 def test_the_rows_of_a_matrix_whatever_their_labels(means: Means) -> None:
@@ -129,9 +125,8 @@ def test_a_scale_without_levels(means: Means) -> None:
     real = ObservedMatrix.from_entries(*matrix.entries()[:2], matrix.values / 7, Scale(low=0, high=1))
     folded = Means().fit(real).fold_in(["column 4", "column 2"], [0.3, 1.0])
     assert np.all((folded.predict(ASKED) > 0) & (folded.predict(ASKED) < 1))
-    for ask in (lambda: folded.predict_levels(ASKED), lambda: folded.predict_levels_at(np.array([0]), ASKED[:1])):
-        with pytest.raises(BadSetting, match="levels"):
-            ask()
+    with pytest.raises(BadSetting, match="levels"):
+        folded.predict_levels(ASKED)
 
 
 def test_one_of_several_is_as_if_it_were_alone(ordinal: OrdinalDMF) -> None:

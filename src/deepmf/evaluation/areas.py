@@ -31,9 +31,6 @@ UNKNOWN_HINT = Hint(
 # The area name of pairs whose row or column the model does not know.
 UNKNOWN = "unknown"
 
-# Numbers of known entries of a new row at which cold starts are measured.
-KNOWN_COUNTS = (1, 2, 5, 10, 20)
-
 # The smallest number of known entries in each group of `evaluate_cold_start`; the last group has no end.
 STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 

@@ -122,10 +122,6 @@ class FoldedRows(Folded):
         """Return the prediction for each pair of a row, numbered from 0, and a column."""
         return self.predictor.predict(rows, self.entries.columns.positions(columns))
 
-    def predict_levels_at(self, rows: IndexArray, columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
-        """Return a legal level for each pair of a row, numbered from 0, and a column."""
-        return self.predictor.predict_levels(rows, self.entries.columns.positions(columns), metric=metric)
-
     def recommend(self, n: int = 10, **options: Unpack[RequestOptions]) -> Ranking:
         """Return the n best columns; the arguments are those of `Model.recommend`."""
         return self.answer(Request(n=n, **options))
