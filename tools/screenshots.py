@@ -32,7 +32,7 @@ def show_report(page: Any, folder: Path) -> None:
     rows, columns, values = (np.concatenate(part) for part in parts)
     test = ObservedMatrix.from_entries(rows, columns, values, ratings.scale)
     write_report(model, test, folder / "report.html", title="Our films")
-    page.set_viewport_size({"width": 1040, "height": 1945})
+    page.set_viewport_size({"width": 1040, "height": 1780})
     page.goto((folder / "report.html").as_uri())
     page.screenshot(path=PICTURES / "report.png")
 
