@@ -83,6 +83,8 @@ def test_ids_are_kept_as_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content, options, row, column, warned",
     [
+        # An index and numbers for names, as pandas writes a frame without names.
+        (",0,1,2\n0,700,a,4\n1,7,b,3\n2,700,b,5\n", {}, [7, 700], ["a", "b"], "'0' is taken as the row"),
         # Ids beside gaps, which made floats of them.
         ("user,item,rating\n17850.0,a,4\n,a,3\n12.0,b,5\n", {"missing": "drop"}, [12, 17850], ["a", "b"], "17850.0"),
         ("user,item,rating\n1.0,a,4\n1.5,b,5\n", {}, ["1.0", "1.5"], ["a", "b"], None),

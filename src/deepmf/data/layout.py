@@ -212,6 +212,8 @@ def _find_quoted(line: str, separator: str, names: Sequence[str]) -> frozenset[s
 
 
 def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decimal: str) -> bool:
+    if len(lines[0]) > 2 and lines[0] == ["", *map(str, range(len(lines[0]) - 1))]:  # of a frame without names
+        return True
     if decimal == ",":  # the rules recognise numbers with decimal points
         lines = [[field.replace(",", ".") for field in line] for line in lines]
     return kind.is_header(lines[0], lines[1:], is_known)
