@@ -380,7 +380,10 @@ class ObservedMatrix:
     @classmethod
     def _from_sorted(cls, rows: Labels, columns: Labels, entries: SortedEntries, form: TableForm) -> ObservedMatrix:
         index = choose_index(entries.rows.size, len(rows), len(columns))
-        starts = np.searchsorted(entries.rows, np.arange(len(rows) + 1, dtype=entries.rows.dtype)).astype(index)
+        starts = np.zeros(len(rows) + 1, dtype=index)
+        filled, counts = np.unique(entries.rows, return_counts=True)
+        starts[filled + 1] = counts
+        np.cumsum(starts, dtype=index, out=starts)
         by_row = ByRow(starts, entries.columns.astype(index, copy=False))
         by_column = turn_to_columns(by_row, (len(rows), len(columns)))
         values, extras = compact(entries.values), entries.extras.simplify()
