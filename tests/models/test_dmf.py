@@ -257,3 +257,7 @@ def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
     error.backward()
     assert error.item() < 1e-5
     assert predictions.grad is not None and torch.equal(predictions.grad, torch.zeros_like(predictions))
+
+
+def test_sizes_of_layers_may_be_an_array() -> None:
+    assert DMF(hidden_sizes=np.array([3, 4])).settings.hidden_sizes == (3, 4)

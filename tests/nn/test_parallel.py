@@ -83,7 +83,8 @@ def test_what_ranks_cannot_fit_together_is_refused_by_all(folder: Path, n_ranks:
     assert all(each == said[0] for each in said)
     assert re.match(f"BadSetting: ALS .*{n_ranks} .*OrdinalDMF", said[0]["als"])
     assert re.match("BadSetting: gamma .*got 0.1", said[0]["gamma"])
-    assert re.search("process 1 .*process 0 .*training entries", said[0]["entries"])
+    for name in ("entries", "clicks"):
+        assert re.search("process 1 .*process 0 .*training entries", said[0][name])
     assert re.search("process 1 .*process 0 .*learning_rate", said[0]["settings"])
     few = "BadSetting: 4 processes cannot divide 3 rows x 30 columns among them; start at most 3"
     assert said[0]["few"] == (few if n_ranks == 4 else "nothing")

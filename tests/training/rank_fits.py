@@ -17,6 +17,7 @@ from deepmf.datasets import generate
 from deepmf.errors import DeepMFWarning, NotBetterThanMeans, UserError
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
@@ -31,7 +32,7 @@ from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer
 
 SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 4, "validate_every": 2, "device": "cpu"}
-SMALL |= {"presence": None}  # ranks fit it alike, without each other
+SMALL |= {"presence": None}  # has tests of its own
 BLOCKS = {"block_rows": 24, "block_columns": 16}
 ORDINAL = SMALL | BLOCKS | {"views": 4, "landmarks": 8, "linear_size": 4, "linear_iterations": 4}
 SPARSE = split_entries(generate(61, 43, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
@@ -100,6 +101,7 @@ def refusals() -> dict[str, str]:
         "gamma": lambda: DMF(**SMALL, gamma=0.1).fit(SPARSE.train),
         "few": lambda: ordinal().fit(few),
         "entries": lambda: ordinal().fit(mine),
+        "clicks": lambda: OrdinalDMF().fit(ObservedMatrix.from_interactions(*mine.entries()[:2])),
         "settings": lambda: ordinal(learning_rate=0.01 if ranks.index else 0.02).fit(SPARSE.train),
     }
     return {name: _refusal(fit) for name, fit in wrong.items()}

@@ -81,7 +81,7 @@ class Estimator(ABC):
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
         self._given = frozenset(
-            name for name, value in settings.items() if value != "auto" or name not in RECOMMENDATION
+            name for name, value in settings.items() if name not in RECOMMENDATION or value != "auto"
         )
         self._chosen: dict[str, Any] = {}
         self.history_ = History()

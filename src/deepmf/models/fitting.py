@@ -285,7 +285,7 @@ class Fitting:
         if self.checkpoint is None and find_ranks() is None:
             return loop.run()
         fingerprint = identify()
-        _check_alike(fingerprint)
+        check_alike(fingerprint)
         if self.checkpoint is None:
             return loop.run()
         return self._open_checkpoint(self.checkpoint, task, fingerprint).run(loop, every=self.checkpoint_every)
@@ -350,7 +350,7 @@ def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
         )
 
 
-def _check_alike(fingerprint: dict[str, Any]) -> None:
+def check_alike(fingerprint: dict[str, Any]) -> None:
     """Refuse to train on several processes that were given different entries or settings."""
     from deepmf.nn.ranks import find_ranks
 

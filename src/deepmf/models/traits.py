@@ -15,6 +15,7 @@ from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.models.estimator import Estimator, refuse_unsolvable
 from deepmf.models.fitted import Fitted
+from deepmf.models.fitting import check_alike, identify_training
 from deepmf.training.history import History
 from deepmf.training.runtime import Runtime, limit_threads
 from deepmf.training.settings import RecommendationSettings, TimeSettings
@@ -63,8 +64,11 @@ class Recommends(Estimator):
         if self.settings.presence is None:
             return super()._fit_interactions(prepared)
         from deepmf.models.interactions import InteractionPredictor
+        from deepmf.nn.ranks import find_ranks
 
         entries = prepared.entries
+        if find_ranks() is not None:
+            check_alike(identify_training(type(self).__name__, self.settings, entries, prepared.held_out))
         if entries.train.n_entries == entries.train.shape[0] * entries.train.shape[1]:
             raise BadEntries("there is nothing to learn: every row has an entry in every column")
         model = copy.copy(self)
