@@ -17,7 +17,7 @@ import torch
 from tests.export.conftest import OWN, SMALL, ordinal_support, values_of
 
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency, NotBetterThanMeans, NotFitted
+from deepmf.errors import BadSetting, CannotSave, MissingDependency, NotBetterThanMeans, NotFitted
 from deepmf.export import onnx
 from deepmf.export.onnx import describe_model, export_onnx, make_modules, read_latents, solve
 from deepmf.export.onnx_solver import conjugate_gradients, list_translations
@@ -73,17 +73,16 @@ def test_what_has_no_parts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dmf", "dmf-o, sampled"])
-def test_what_is_exported_reads_entries_alone(name: str) -> None:
+def test_what_is_exported_reads_entries_alone() -> None:
     matrix = generate(24, 18, density=0.5, seed=0).matrix
     features = {
         "row_features": Features.from_columns(matrix.row_labels, {"n": range(24)}),
         "column_features": Features.from_columns(matrix.column_labels, {"n": range(18)}),
     }
-    own = OWN | {"linear_size": 3, "linear_iterations": 3} if name != "dmf" else {}
+    own = OWN | {"linear_size": 3, "linear_iterations": 3}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotBetterThanMeans)
-        model = (OrdinalDMF if own else DMF)(**SMALL | own | {"epochs": 3}).fit(matrix, **features)
+        model = OrdinalDMF(**SMALL | own | {"epochs": 3}).fit(matrix, **features)
     values = torch.from_numpy(values_of(model, "row")[:3])
     histories = [(matrix.column_labels[~line.isnan().numpy()], line[~line.isnan()].tolist()) for line in values]
     with torch.no_grad():
@@ -198,20 +197,6 @@ def test_labels_of_every_kind_are_described() -> None:
         described = json.loads(json.dumps(describe_model(DMF(**SMALL | {"epochs": 1}).fit(matrix))))
         assert len(set(described["rows"])) == len(set(described["columns"])) == 2
     assert described["rows"] == [str(key) for key in keys]
-
-
-@pytest.mark.slow
-def test_features_are_no_part_of_the_branches(tmp_path: Path) -> None:
-    rated = generate(30, 20, density=0.4, explained=0.5, seed=0)
-    model = DMF(**SMALL | {"epochs": 2, "presence": None}).fit(rated.matrix, row_features=rated.row_features)
-    with pytest.warns(DeepMFWarning, match="entries"):
-        export_onnx(model, tmp_path)
-    entries = model.entries_.row_entries(np.array([0]))
-    columns = model.column_labels_[entries.others]
-    expected = model.fold_in(columns, entries.values).predictor.rows.whole()  # a row of which nothing else is known
-    branch = onnxruntime.InferenceSession(tmp_path / "rows.onnx")
-    found = branch.run(None, {"row_values": values_of(model, "row")[:1]})[0]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.slow  # importing onnxscript takes seconds

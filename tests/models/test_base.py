@@ -236,10 +236,10 @@ def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
     path = tmp_path / "means.model"
     Means().fit(additive()).save(path)
     stored = read_folder(path, kind="model")
-    # Compiled code would read outside of arrays by wrong codes and positions.
+    # Compiled code would read outside of arrays by wrong positions.
     false = [
         ("latents.rows.base", np.nan, ""),
-        ("train.entries.values", 77, "codes"),
+        ("train.entries.values", 77, "scale"),
         ("train.by_column.rows", 10**6, "positions"),
     ]
     for name, value, refused_for in false:

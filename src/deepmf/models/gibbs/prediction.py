@@ -567,4 +567,6 @@ def load_readout(scale: Scale, tensors: Tensors) -> SampleReadout:
     noise, spread = found.pop("spread").tolist()
     if scale.levels is not None and not np.array_equal(found["support"], scale.levels):
         raise BadModelFile(f"the stored support must be the levels of {scale}; it is {found['support'].tolist()}")
+    if scale.levels is not None and found.get("coverages") is None:
+        raise BadModelFile("the stored readout of levels lacks readout.coverages")
     return SampleReadout(scale, noise=noise, spread=spread, **found)
