@@ -69,6 +69,7 @@ WITH_PROCESSES = [
     "serve/test_http.py",
     "serve/test_page.py",
     "serve/test_server.py",
+    "serve/test_service.py",
     "test_deploy.py",
 ]
 
