@@ -229,18 +229,6 @@ class _Routes:
         asked = {"column": column, "row": row, "n": n, "min_entries": min_entries}
         return Call("POST", "/v1/similar", s.SimilarResponse, asked)
 
-    @_route
-    def get_map(self) -> Call[s.MapResponse]:
-        """Return rows and columns in the two dimensions in which their latents differ most."""
-        return Call("GET", "/v1/map", s.MapResponse)
-
-    @_route
-    def place_row(
-        self, row: Id | None = None, *, history: Values | None = None, features: FeatureValues | None = None
-    ) -> Call[s.PlaceResponse]:
-        """Return the position of a row, or of a history or features that are not stored, on the map."""
-        return Call("POST", "/v1/map", s.PlaceResponse, {"row": row, **_describe_row(history, features)})
-
     # Columns, entries and features
 
     @_route

@@ -45,7 +45,6 @@ def test_without_a_known_key_nothing_is_said(start_client: StartClient, header: 
         "/v1/columns",
         "/v1/rows/x/entries",
         "/v1/rows/x/features",
-        "/v1/map",
         "/v1/operator",
         "/metrics",
     ):
@@ -190,7 +189,7 @@ def test_a_path_names_all_methods_that_it_has(client: TestClient) -> None:
     allowed = {
         "/v1/rows/a%2Fb/entries": "DELETE, GET, PATCH, PUT",
         "/v1/rows/x/features": "DELETE, GET, PUT",
-        "/v1/map": "GET, POST",
+        "/v1/model": "GET, POST",
         "/v1/predict": "POST",
         "/page/app.js": "GET, HEAD",
     }

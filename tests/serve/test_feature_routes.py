@@ -85,7 +85,6 @@ def test_a_guest_may_have_features(client: TestClient, featured: Model, ratings:
             [one["effect"] for one in said["features"]], [each.effect for each in explained.features], atol=1e-5
         )
         assert len(best[0]["feature_reasons"]) == min(2, len(explained.features))
-        assert client.post("/v1/map", json=asked).status_code == 200
     assert client.get("/v1/model").json()["version"]["data"] == 0
 
 

@@ -585,21 +585,8 @@ def test_the_model_says_what_it_is(client: TestClient, ratings: ObservedMatrix) 
     assert found["ids"] == {"row": "text", "column": "text"}
 
 
-def test_a_row_lies_on_the_map_where_its_history_does(client: TestClient, ratings: ObservedMatrix) -> None:
-    drawn = client.get("/v1/map").json()
-    assert len(drawn["columns"]) == ratings.shape[1]
-    assert len(drawn["rows"]) == ratings.shape[0]
-    row = ratings.row_labels[0]
-    place = client.post("/v1/map", json={"row": row}).json()
-    assert (place["x"], place["y"]) == pytest.approx(drawn["rows"][0], abs=1e-6)
-    entries = client.get(f"/v1/rows/{row}/entries").json()["entries"]
-    again = client.post("/v1/map", json={"history": entries}).json()
-    assert (again["x"], again["y"]) == pytest.approx((place["x"], place["y"]), abs=0.05)
-
-
 def test_what_a_model_cannot_do_is_said(start_client: StartClient, ratings: ObservedMatrix) -> None:
     client = start_client(Means().fit(ratings))
-    assert client.get("/v1/map").status_code == 409
     answer = client.post("/v1/similar", json={"column": ratings.column_labels[0]})
     assert answer.status_code == 409
     assert "no latents" in answer.json()["error"]["message"]
@@ -706,7 +693,6 @@ def test_names_are_in_answers_and_found_by_the_search(start_client: StartClient,
     body = {"row": row, "n": 1, "among": [first], "include_observed": True}
     assert client.post("/v1/recommend", json=body).json()["best"][0]["column_name"] == "Zebra crossing"
     assert client.post("/v1/explain", json={"row": row, "column": second}).json()["column_name"] == "A zebra"
-    assert "A zebra" in [column.get("column_name") for column in client.get("/v1/map").json()["columns"]]
     client.put("/v1/rows/new/entries", json={"entries": [{"column": first, "value": 3}]})
     assert client.get("/v1/rows/new/entries").json()["entries"][0]["column_name"] == "Zebra crossing"
     assert client.get("/v1/model").json()["nouns"] == {"row": "row", "column": "column"}

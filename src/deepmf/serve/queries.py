@@ -1,4 +1,4 @@
-"""Queries to a snapshot: predict, recommend, explain, find similar, search columns, draw the map."""
+"""Queries to a snapshot: predict, recommend, explain, find similar, search columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from deepmf.models.fold_in import FoldedRows
 from deepmf.recommend.column_choice import choose_columns
 from deepmf.recommend.ranking import Ranking
 from deepmf.recommend.request import Request, list_options
-from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve import schemas as s
@@ -36,7 +35,6 @@ from deepmf.serve.writer import describe_state
 
 COVERAGE = 0.9  # of intervals
 MAX_EXPLAINED = 10  # of the recommended columns
-MAX_MAP_ROWS = MAX_MAP_COLUMNS = 1_000
 
 
 def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.PredictResponse:
@@ -541,77 +539,3 @@ def search_columns(
         next_offset=end if end < len(found) else None,
         version=snapshot.version,
     )
-
-
-# The map
-
-
-@dataclass(frozen=True)
-class Projection:
-    """A plane through the latents of a model, and the rows and columns that the map shows.
-
-    It is computed from the model as its file has it, so that new entries do not move the map.
-
-    Parameters
-    ----------
-    centre, plane : the origin `(latent,)` and the axes `(latent, 2)` of the plane.
-    columns, column_places : labels of the columns with most entries, and their positions `(columns, 2)`.
-    row_places : positions of evenly spaced rows `(rows, 2)`.
-    """
-
-    centre: FloatArray
-    plane: FloatArray
-    columns: list[Any]
-    column_places: FloatArray
-    row_places: FloatArray
-
-    @classmethod
-    def from_model(cls, model: Model) -> Projection:
-        """Compute the plane by principal components; raise `BadSetting` for a model without latents."""
-        entries, predictor = model.entries_, model.predictor_
-        row_at = np.linspace(0, len(entries.rows) - 1, min(len(entries.rows), MAX_MAP_ROWS)).astype(np.int64)
-        column_at = np.argsort(-entries.column_counts, kind="stable")[:MAX_MAP_COLUMNS]
-        rows = predictor.directions(Latents(predictor.rows.take(row_at))).astype(np.float64)
-        columns = predictor.directions(Latents(predictor.columns.take(column_at))).astype(np.float64)
-        together = np.concatenate([rows, columns])
-        centre = together.mean(axis=0)
-        _, _, axes = np.linalg.svd(together - centre, full_matrices=False)
-        plane = np.zeros((together.shape[1], 2))
-        plane[:, : min(2, len(axes))] = axes[:2].T
-        plane *= np.where(plane.sum(axis=0) < 0, -1.0, 1.0)  # the sign of a component is arbitrary: fix it
-        labels = entries.columns[column_at].tolist()
-        return cls(centre, plane, labels, (columns - centre) @ plane, (rows - centre) @ plane)
-
-    def place(self, predictor: Predictor, row: int) -> tuple[float, float]:
-        """Return the position on the map of a predictor's row."""
-        directions = predictor.directions(Latents(predictor.rows.take(np.array([row])))).astype(np.float64)
-        x, y = ((directions[0] - self.centre) @ self.plane).tolist()
-        return x, y
-
-
-def draw_map(snapshot: Snapshot, projection: Projection) -> s.MapResponse:
-    """Return the positions of rows and columns on the map."""
-    columns = snapshot.model.entries_.columns
-    hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
-    places = zip(projection.columns, projection.column_places.tolist(), strict=True)
-    return s.MapResponse(
-        columns=[
-            s.MapColumn(column=label, column_name=snapshot.model.column_names_.get(label), x=x, y=y)
-            for label, (x, y) in places
-            if label not in hidden
-        ],
-        rows=[(x, y) for x, y in projection.row_places.tolist()],
-        version=snapshot.version,
-    )
-
-
-def place_row(
-    request: s.PlaceRequest, snapshot: Snapshot, new_row: FoldedRows | None, projection: Projection
-) -> s.PlaceResponse:
-    """Return the position of a known row or a new row on the map."""
-    if new_row is not None:
-        x, y = projection.place(new_row.predictor, 0)
-    else:
-        at = snapshot.model.entries_.rows.positions([_find_row(request.row, snapshot)])[0]
-        x, y = projection.place(snapshot.model.predictor_, int(at))
-    return s.PlaceResponse(x=x, y=y, version=snapshot.version)

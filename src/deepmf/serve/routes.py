@@ -199,22 +199,6 @@ async def search_columns(
     )
 
 
-@router.get("/v1/map", tags=["read"])
-async def get_map(service: TheService, _: Reader) -> s.MapResponse:
-    """Return rows and columns in the two dimensions in which their latents differ most."""
-    return await service.ask(
-        lambda snapshot, _: queries.draw_map(snapshot, service.get_projection(snapshot)), is_slow=True
-    )
-
-
-@router.post("/v1/map", tags=["read"])
-async def place_row(request: s.PlaceRequest, service: TheService, _: Reader) -> s.PlaceResponse:
-    """Return the position of a row, or of a history that is not stored, on the map."""
-    return await service.ask(
-        lambda snapshot, row: queries.place_row(request, snapshot, row, service.get_projection(snapshot)), request
-    )
-
-
 # Entries
 
 

@@ -497,12 +497,6 @@ class SimilarRequest(RequestModel):
         return self
 
 
-class PlaceRequest(RowOrHistory):
-    """The row to place on the map."""
-
-    model_config = _show_example({"history": _HISTORY})
-
-
 class LevelProbability(BaseModel):
     """A level and its probability; for values without levels, the mean of a bin."""
 
@@ -613,7 +607,7 @@ class SimilarResponse(Answer):
     similar: list[SimilarId]
 
 
-# Columns, the model and the map
+# Columns and the model
 
 
 class ColumnSummary(BaseModel):
@@ -671,29 +665,6 @@ class ModelResponse(Answer):
     column_features: list[FeatureSummary]
     kinds: dict[str, float] = Field(default={}, description="Kinds of feedback, and the values that they stand for.")
     kind_weights: dict[str, float] = Field(default={}, description="The weights of kinds whose weight is not 1.")
-
-
-class MapColumn(BaseModel):
-    """A column on the map."""
-
-    column: Id
-    column_name: Name = None
-    x: float
-    y: float
-
-
-class MapResponse(Answer):
-    """Latents of rows and columns in two dimensions; rows are anonymous."""
-
-    columns: list[MapColumn]
-    rows: list[tuple[float, float]]
-
-
-class PlaceResponse(Answer):
-    """The position of a row on the map."""
-
-    x: float
-    y: float
 
 
 # Operation

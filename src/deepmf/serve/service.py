@@ -26,7 +26,7 @@ from deepmf.serve.ids import explain_unknown
 from deepmf.serve.kinds import Kinds, check_kinds
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.model_files import identify_file, keep_copy, load_with_digest
-from deepmf.serve.queries import ColumnIndex, History, Projection, check_history, fold_in
+from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
 from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry, NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
@@ -109,7 +109,6 @@ class Service:
         self._digest, self._copy = digest, copy
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
-        self._projection: tuple[int, Projection] | None = None
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
         try:
             check_kinds(self.kinds, model)
@@ -168,12 +167,6 @@ class Service:
         if self._index is None or self._index.columns is not snapshot.model.entries_.columns:
             self._index = ColumnIndex(snapshot.model.entries_)
         return self._index
-
-    def get_projection(self, snapshot: Snapshot) -> Projection:
-        """Return the map of a model version, which is computed once."""
-        if self._projection is None or self._projection[0] != snapshot.model_version:
-            self._projection = snapshot.model_version, Projection.from_model(snapshot.base)
-        return self._projection[1]
 
     def reload(self, *, force: bool = False) -> Snapshot:
         """Load the model's file again; the old model answers until the new one is ready, or if the file is bad.

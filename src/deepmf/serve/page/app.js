@@ -4,16 +4,14 @@ import { BestView } from "/page/best_view.js";
 import { byId } from "/page/elements.js";
 import { EntriesView } from "/page/entries_view.js";
 import { ColumnFilter } from "/page/filter.js";
-import { MapView } from "/page/map_view.js";
 import { OperatorView } from "/page/operator_view.js";
 import { Person } from "/page/person.js";
 import { Scale } from "/page/scale.js";
 import { SearchView } from "/page/search_view.js";
 import { ask, dropKey, onKeyNeeded } from "/page/service.js";
 import { showAlert, failedState } from "/page/states.js";
-import { formatCount, formatWhole, learnNouns, nameOf, nounOf } from "/page/wording.js";
+import { formatCount, formatWhole, learnNouns, nounOf } from "/page/wording.js";
 
-const REAL_SHARES = 32; // as many bins as distributions of real values usually have
 const VIEWS = ["you", "operator"];
 const operator = new OperatorView();
 
@@ -36,7 +34,6 @@ async function show(model) {
   const person = new Person(model.ids.row);
   const search = new SearchView(scale, person);
   const best = new BestView(scale, person, new ColumnFilter(model.column_features));
-  const map = new MapView(person, best, model.scale.levels?.length ?? REAL_SHARES, (column) => search.find(nameOf(column)));
   const entries = new EntriesView(scale, person);
   const tell = () => tellLead(model, person);
   person.addEventListener("change", tell);
@@ -55,28 +52,21 @@ async function show(model) {
   tell();
   tellVersions(model, model.version);
   entries.draw();
-  await Promise.all([person.load(), model.has_values ? map.draw() : hideMap()]);
+  await person.load();
   document.querySelector(".views").classList.toggle("returning", person.count > 0); // on a phone, their list comes first
   await search.search();
 }
 
 /** Use the words of the table from which the model was fitted; interactions are picked, not rated. */
 function tellNouns(model) {
-  const [rows, columns] = ["row", "column"].map((axis) => nounOf(axis, 2));
+  const columns = nounOf("column", 2);
   const search = `Search ${columns}`;
   byId("search").placeholder = search;
   byId("search-label").textContent = search;
   byId("best-hint").textContent = `Best first, without the ${columns} that you have${model.has_values ? " rated" : ""}.`;
-  byId("map-hint").textContent = `${rows.charAt(0).toUpperCase()}${rows.slice(1)} and ${columns} in the two dimensions in which they differ most.`;
   if (model.has_values) return;
   byId("title").textContent = "Pick a few, see the rest.";
   byId("search-title").textContent = "Pick";
-}
-
-/** Interactions have no latents and so no map; one's own entries stand in its place. */
-function hideMap() {
-  for (const id of ["self-title", "map-hint", "map"]) byId(id).hidden = true;
-  document.querySelector(".self").setAttribute("aria-labelledby", "own-title");
 }
 
 function tellLead(model, person) {
@@ -87,7 +77,7 @@ function tellLead(model, person) {
   byId("status").textContent = person.count ? formatCount(person.count, "entry") : "";
 }
 
-/** Show the versions of an answer; another model may have another scale, other columns and another map. */
+/** Show the versions of an answer; another model may have another scale and other columns. */
 function follow(model, version) {
   if (version.model === model.version.model) tellVersions(model, version);
   else location.reload();

@@ -10,10 +10,8 @@ const PAGE = 8;
 const REASONS = 2;
 const MOVING = { duration: 380, easing: "cubic-bezier(.2, .7, .2, 1)" };
 
-/** Events: "drawn" when the list is new; `columns` are those of its best. */
-export class BestView extends EventTarget {
+export class BestView {
   constructor(scale, person, filter) {
-    super();
     this.scale = scale;
     this.person = person;
     this.filter = filter;
@@ -42,10 +40,6 @@ export class BestView extends EventTarget {
     }).observe(this.list.parentNode);
     person.addEventListener("change", () => this.cards.forEach((card) => card.showRating()));
     person.addEventListener("saved", () => this.draw());
-  }
-
-  get columns() {
-    return [...this.cards.keys()];
   }
 
   /** Ask for the best columns, show them at once, and then why. */
@@ -94,11 +88,10 @@ export class BestView extends EventTarget {
     this.state.replaceChildren(
       element("div", { class: "invitation" }, preview(), emptyState(`Your list begins with your first ${this.scale.interactions ? nounOf("column") : "rating"}.`, `${this.scale.interactions ? "Pick" : "Rate"} one or two ${nounOf("column", 2)}. The list appears at once, is based on your entries only, and changes with each of them.`)),
     );
-    this.dispatchEvent(new CustomEvent("drawn"));
   }
 
   #show(best) {
-    const before = this.columns;
+    const before = [...this.cards.keys()];
     const places = new Map(before.map((column) => [column, this.cards.get(column).node.getBoundingClientRect().top]));
     const active = document.activeElement;
     const focused = before.findIndex((column) => this.cards.get(column).node.contains(active));
@@ -119,7 +112,6 @@ export class BestView extends EventTarget {
     this.#showGlance();
     this.#move(places);
     if (focused >= 0) this.#keepFocus(active, focused);
-    this.dispatchEvent(new CustomEvent("drawn"));
     if (best.length) say(`Recommendations are new. First: ${nameOf(best[0].column)}, predicted ${this.scale.expectedText(best[0].expected)}`);
     else this.state.replaceChildren(emptyState("Nothing is left to recommend.", `You have ${this.scale.interactions ? "picked" : "rated"} or dismissed every ${this.filter.where ? "such " : ""}${nounOf("column")}.`));
   }

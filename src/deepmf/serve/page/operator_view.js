@@ -1,4 +1,4 @@
-// The operator's view: requests, entries learned, errors since training, the model.
+// The operator's view: requests, entries learned, the model.
 
 import { byId, drawShape, element } from "/page/elements.js";
 import { ask } from "/page/service.js";
@@ -7,8 +7,6 @@ import { formatDuration, formatFixed, formatShort, formatWhole, nounOf } from "/
 
 const EVERY = 3000; // milliseconds
 const KEPT = 60; // of the rates that are drawn
-const FEWEST_ERRORS = 10; // entries whose error is shown
-const AREAS = { I: ["known", "known"], II: ["new", "known"], III: ["known", "new"], IV: ["new", "new"] }; // row, column
 
 export class OperatorView {
   constructor() {
@@ -16,14 +14,13 @@ export class OperatorView {
     this.rates = [];
     this.tiles = element("dl", { class: "tiles" });
     this.rate = element("div", { class: "panel" });
-    this.errors = element("div", { class: "panel" });
-    this.model = element("div", { class: "panel tall" });
+    this.model = element("div", { class: "panel" });
     this.state = element("div");
     this.node.append(
-      element("div", { class: "lead" }, element("h1", {}, "How the service is doing"), element("p", {}, "Requests since the start, errors since the model was first served; updated every three seconds.")),
+      element("div", { class: "lead" }, element("h1", {}, "How the service is doing"), element("p", {}, "Requests and entries since the start; updated every three seconds.")),
       this.state,
       this.tiles,
-      element("div", { class: "panels" }, this.errors, this.rate, this.model),
+      element("div", { class: "panels" }, this.rate, this.model),
     );
   }
 
@@ -44,9 +41,8 @@ export class OperatorView {
       this.state.replaceChildren();
       this.#count(figures);
       this.tiles.replaceChildren(...tiles(figures));
-      fill(this.errors, errorPanel(figures.live_errors));
-      fill(this.rate, ratePanel(this.rates));
-      fill(this.model, modelPanel(model));
+      this.rate.replaceChildren(...ratePanel(this.rates));
+      this.model.replaceChildren(...modelPanel(model));
     } catch (error) {
       this.stop();
       this.state.replaceChildren(failedState(error, () => this.start()));
@@ -61,17 +57,6 @@ export class OperatorView {
   }
 }
 
-/** Renew a panel; its table stays scrolled and focused as it was. */
-function fill(panel, parts) {
-  const before = panel.querySelector(".scroll");
-  const [left, isFocused] = [before?.scrollLeft, before === document.activeElement];
-  panel.replaceChildren(...parts);
-  const after = panel.querySelector(".scroll");
-  if (!before || !after) return;
-  after.scrollLeft = left;
-  if (isFocused) after.focus({ preventScroll: true });
-}
-
 function tiles(figures) {
   const shown = [
     ["requests", formatWhole(figures.n_requests)],
@@ -82,21 +67,6 @@ function tiles(figures) {
     ["data version", formatWhole(figures.version.data)],
   ];
   return shown.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)));
-}
-
-function errorPanel(errors) {
-  const heading = element("h2", {}, "Errors since training");
-  const note = `The service predicts each new entry before it learns it, which gives a live test error, shown from ${FEWEST_ERRORS} entries on.`;
-  const parts = [heading, element("p", { class: "hint" }, note)];
-  if (!errors.length) return [...parts, element("p", { class: "state" }, "No entry could be predicted before it arrived yet.")];
-  const largest = Math.max(...errors.filter(({ n_entries: count }) => count >= FEWEST_ERRORS).map(({ rmse }) => rmse), 1e-9);
-  const rows = errors.map(({ area, n_entries: count, rmse, mae }) => [
-    element("span", {}, `Area ${area}`, element("small", {}, `${AREAS[area][0]} ${nounOf("row")}, ${AREAS[area][1]} ${nounOf("column")}`)),
-    count < FEWEST_ERRORS ? "" : bar(rmse / largest, "rmse"),
-    ...[rmse, mae].map((error) => (count < FEWEST_ERRORS ? "–" : formatFixed(error, 3))),
-    formatWhole(count),
-  ]);
-  return [...parts, table(["area", "", "RMSE", "MAE", "entries"], rows)];
 }
 
 function ratePanel(rates) {
@@ -127,19 +97,4 @@ function modelPanel(model) {
   ];
   const list = facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   return [element("h2", {}, "The model"), element("dl", { class: "facts" }, ...list)];
-}
-
-/** Return a table that scrolls by itself where it is too wide. */
-function table(head, rows) {
-  const cells = (row) => row.map((cell, at) => element(at ? "td" : "th", at ? {} : { scope: "row" }, cell));
-  const headings = head.map((text) => (text ? element("th", { scope: "col" }, text) : element("td", {})));
-  return element(
-    "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": head[0] },
-    element("table", {}, element("thead", {}, element("tr", {}, ...headings)), element("tbody", {}, ...rows.map((row) => element("tr", {}, ...cells(row))))),
-  );
-}
-
-function bar(share) {
-  return drawShape("svg", { class: "bar", "aria-hidden": "true" }, drawShape("rect", { y: 3, width: `${100 * share}%`, height: 10, rx: 2 }));
 }

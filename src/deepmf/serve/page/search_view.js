@@ -34,13 +34,6 @@ export class SearchView {
     person.addEventListener("saved", () => this.predict());
   }
 
-  /** Show a column, as if somebody had searched for it. */
-  find(column) {
-    this.input.value = column.slice(0, this.input.maxLength);
-    this.input.scrollIntoView({ block: "center" });
-    this.search();
-  }
-
   /** Show what is found for the text in the box. */
   async search() {
     this.cards = [];
