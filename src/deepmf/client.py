@@ -399,7 +399,7 @@ class _Routes:
 
     @_route
     def get_statistics(self) -> Call[s.OperatorResponse]:
-        """Return numbers of requests and learned entries, and live errors."""
+        """Return numbers of requests and learned entries."""
         return Call("GET", "/v1/operator", s.OperatorResponse)
 
     @_route

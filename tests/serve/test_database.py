@@ -20,7 +20,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.serve import snapshot as snapshot_module
 from deepmf.serve.changes import Entry, FeatureChanges
-from deepmf.serve.database import METADATA, AreaError, EntryDatabase, Receipt, ServedModel, Transaction, open_database
+from deepmf.serve.database import METADATA, EntryDatabase, Receipt, ServedModel, Transaction, open_database
 from deepmf.serve.schemas import Axis
 from deepmf.serve.snapshot import Snapshot
 
@@ -138,15 +138,11 @@ def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryD
         assert transaction.read_contents("row", labels=["bob"]) == {("row", "bob"): {"age": 1}}
 
 
-def test_receipts_and_live_errors_add_up(database: EntryDatabase) -> None:
+def test_receipts_are_kept(database: EntryDatabase) -> None:
     with database.begin_write() as transaction:
         transaction.write_receipts({"a": Receipt("request", b"\x00answer")})
-        transaction.add_live_errors(1, {"I": AreaError(2, 1.5, 2.0)})
-        transaction.add_live_errors(1, {"I": AreaError(1, 0.5, 1.0), "II": AreaError(1, 4.0, 2.0)})
     with database.begin_read() as transaction:
         assert transaction.read_receipts(["a", "b"]) == {"a": Receipt("request", b"\x00answer")}
-        assert transaction.read_live_errors(1) == {"I": AreaError(3, 2.0, 3.0), "II": AreaError(1, 4.0, 2.0)}
-        assert transaction.read_live_errors(2) == {}
 
 
 def test_the_same_file_is_the_same_version_of_the_model(database: EntryDatabase) -> None:

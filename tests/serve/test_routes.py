@@ -292,27 +292,6 @@ def test_requests_entries_and_versions_are_counted(client: TestClient, ratings: 
     assert (found["n_requests"], found["n_failed"], found["n_learned"]) == (4, 0, 1)
 
 
-def test_live_errors_are_those_of_what_was_predicted_before(
-    client: TestClient, als: ALS, ratings: ObservedMatrix
-) -> None:
-    row = ratings.row_labels[0]
-    films = als.recommend(row, 3).labels.tolist()
-    predicted = als.predict([row] * 3, films)
-    body = {"entries": [{"column": film, "value": 1} for film in films]}
-    client.patch(f"/v1/rows/{row}/entries", json=body)
-    (error,) = client.get("/v1/operator").json()["live_errors"]
-    assert error["area"] == "I"
-    assert error["n_entries"] == 3
-    assert error["rmse"] == pytest.approx(np.sqrt(np.mean((predicted - 1) ** 2)), rel=1e-5)
-    assert error["mae"] == pytest.approx(np.mean(np.abs(predicted - 1)), rel=1e-5)
-    # What is known is no test, and of a row that nobody knew nothing was predicted.
-    client.patch(f"/v1/rows/{row}/entries", json={"entries": [{"column": films[0], "value": 2}]})
-    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": films[0], "value": 2}]})
-    assert client.get("/v1/operator").json()["live_errors"] == [error]
-    client.patch("/v1/rows/Wilma/entries", json={"entries": [{"column": films[1], "value": 2}]})
-    assert [one["area"] for one in client.get("/v1/operator").json()["live_errors"]] == ["I", "II"]
-
-
 def test_a_new_model_takes_over_with_all_entries(
     start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:

@@ -121,13 +121,6 @@ RECEIPTS = _declare(
     needed={"request": sa.String(64), "answer": sa.LargeBinary, "time": sa.Double},
     indexed="time",
 )
-# Errors of predictions made before the entry arrived, by model version and area.
-LIVE_ERRORS = _declare(
-    "live_errors",
-    keys={"model_version": sa.BigInteger, "area": sa.String(3)},
-    needed={"n_entries": sa.BigInteger, "squared_error": sa.Double, "absolute_error": sa.Double},
-)
-
 
 class State(NamedTuple):
     """The versions of the database."""
@@ -150,14 +143,6 @@ class Receipt(NamedTuple):
 
     request: str
     answer: bytes
-
-
-class AreaError(NamedTuple):
-    """Sums of the errors of predictions made before their entries arrived."""
-
-    n_entries: int
-    squared: float
-    absolute: float
 
 
 class EntryDatabase:
@@ -396,28 +381,6 @@ class Transaction:
             lines = [{"key": key, **one._asdict(), "time": time.time()} for key, one in receipts.items()]
             self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
             self._connection.execute(sa.insert(RECEIPTS), lines)
-
-    def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
-        """Add errors to the sums by area."""
-        known = self.read_live_errors(model_version) if errors else {}
-        for area, error in errors.items():
-            old = known.get(area, AreaError(0, 0.0, 0.0))
-            self._connection.execute(
-                sa.delete(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version, LIVE_ERRORS.c.area == area)
-            )
-            line = {
-                "model_version": model_version,
-                "area": area,
-                "n_entries": old.n_entries + error.n_entries,
-                "squared_error": old.squared + error.squared,
-                "absolute_error": old.absolute + error.absolute,
-            }
-            self._connection.execute(sa.insert(LIVE_ERRORS), line)
-
-    def read_live_errors(self, model_version: int) -> dict[str, AreaError]:
-        """Return the sums of errors by area since a model version was first served."""
-        found = self._connection.execute(sa.select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
-        return {line.area: AreaError(line.n_entries, line.squared_error, line.absolute_error) for line in found}
 
     def read_newest_model(self) -> ServedModel | None:
         """Return the model that was served last; None if there was none."""

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from functools import partial
-from math import sqrt
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
@@ -14,7 +13,6 @@ from fastapi.responses import StreamingResponse
 from starlette.convertors import Convertor, register_url_convertor
 
 from deepmf.errors import UserError
-from deepmf.matrix.matrix import AREAS
 from deepmf.serve import bulk, queries, schemas as s
 from deepmf.serve.auth import ApiKey, check_role, require_role
 from deepmf.serve.database import Transaction
@@ -411,22 +409,7 @@ async def get_metrics(service: TheService, _: Reader) -> Response:
 
 @router.get("/v1/operator", tags=["operate"])
 async def get_statistics(service: TheService, _: Reader) -> s.OperatorResponse:
-    """Return numbers of requests and learned entries, and errors of predictions made before entries arrived."""
-    version = service.current.version
-    errors = await service.read_database(lambda transaction: transaction.read_live_errors(version.model))
+    """Return numbers of requests and learned entries."""
     totals = await asyncio.to_thread(service.metrics.read_totals)
-    return s.OperatorResponse(
-        seconds_up=time.monotonic() - service.start_time,
-        **totals,
-        live_errors=[
-            s.LiveError(
-                area=area,  # type: ignore[arg-type]
-                n_entries=error.n_entries,
-                rmse=sqrt(error.squared / error.n_entries),
-                mae=error.absolute / error.n_entries,
-            )
-            for area in AREAS
-            if (error := errors.get(area)) is not None
-        ],
-        version=version,
-    )
+    seconds_up = time.monotonic() - service.start_time
+    return s.OperatorResponse(seconds_up=seconds_up, **totals, version=service.current.version)

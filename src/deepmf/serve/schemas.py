@@ -676,20 +676,10 @@ class HealthResponse(BaseModel):
     status: Literal["ok", "ready"]
 
 
-class LiveError(BaseModel):
-    """Errors of predictions made before their entries arrived, in one area."""
-
-    area: Area
-    n_entries: int
-    rmse: float
-    mae: float
-
-
 class OperatorResponse(Answer):
-    """Numbers of requests and learned entries since the start, and live errors."""
+    """Numbers of requests and learned entries since the start."""
 
     seconds_up: float
     n_requests: int
     n_failed: int
     n_learned: int
-    live_errors: list[LiveError]

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.labels import Labels
-from deepmf.matrix.matrix import AREAS
 from deepmf.models.base import Model
 from deepmf.serve.changes import (
     UNUSABLE,
@@ -28,7 +27,7 @@ from deepmf.serve.changes import (
     read_features,
     read_pairs,
 )
-from deepmf.serve.database import AreaError, EntryDatabase, Receipt, Transaction
+from deepmf.serve.database import EntryDatabase, Receipt, Transaction
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
 from deepmf.serve.omissions import ColumnState, Topic
@@ -534,7 +533,6 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
                 contents=pending.contents,
                 contents_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
             )
-            transaction.add_live_errors(before.model_version, _measure_live_errors(pending))
             omissions = before.omissions.change(pending.contents)
             if model is None:
                 after = replace(replay(replace(before, model=before.base), transaction), data_version=version)
@@ -594,28 +592,6 @@ def _set_versions(receipt: WriteReceipt | Exception, snapshot: Snapshot) -> Writ
     if isinstance(receipt, Exception) or receipt.data_version:
         return receipt
     return receipt._replace(model_version=snapshot.model_version, data_version=snapshot.data_version)
-
-
-def _measure_live_errors(pending: PendingChanges) -> dict[str, AreaError]:
-    """Return the prediction errors for new entries of known rows and columns, by area, before they are learned."""
-    model, entries = pending.snapshot.model, pending.snapshot.model.entries_
-    new = {pair: entry for pair, entry in pending.entries.items() if entry is not None}
-    if not new:
-        return {}
-    rows, columns = entries.rows.find([row for row, _ in new]), entries.columns.find([column for _, column in new])
-    known = (rows >= 0) & (columns >= 0)
-    rows, columns = rows[known].astype(np.int64), columns[known].astype(np.int64)
-    values = np.array([entry.value for entry in new.values()])[known]
-    times = np.array([entry.time for entry in new.values()])[known]
-    is_new = np.isnan(entries.values_at(rows, columns))
-    rows, columns, values, times = rows[is_new], columns[is_new], values[is_new], times[is_new]
-    areas = entries.areas(rows, columns)
-    errors = model.predictor_.at(times).predict_units(rows, columns) - values
-    return {
-        area: AreaError(int(at.sum()), float(np.square(errors[at]).sum()), float(np.abs(errors[at]).sum()))
-        for area in AREAS
-        if (at := areas == area).any()
-    }
 
 
 def _digest(*parts: Any) -> str:
