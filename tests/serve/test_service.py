@@ -24,10 +24,10 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
-from deepmf.serve import model_files, service as service_module
+from deepmf.serve import service as service_module
 from deepmf.serve.changes import read_entries
 from deepmf.serve.database import EntryDatabase, encode_id, open_database
-from deepmf.serve.service import Service, ServiceLimits
+from deepmf.serve.service import Service, ServiceLimits, load_with_digest
 from deepmf.serve.writer import EntryWrite
 from deepmf.storage.model_folder import compute_model_digest
 
@@ -236,10 +236,10 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
             other.save(path)
         return model
 
-    monkeypatch.setattr(model_files, "load", load_slowly)
-    loaded = model_files.load_with_digest(path)
-    assert loaded.digest == compute_model_digest(path)
-    assert loaded.model.settings == other.settings
+    monkeypatch.setattr(service_module, "load", load_slowly)
+    found, digest = load_with_digest(path)
+    assert digest == compute_model_digest(path)
+    assert found.settings == other.settings
 
 
 class Fragile(ALS):
@@ -351,28 +351,22 @@ def test_a_model_of_the_same_data_is_accepted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.safetensors", "shards.model"])
-def test_a_damaged_model_file_is_replaced_by_the_model_that_was_served_last(
-    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, name: str, caplog: Any
+def test_a_damaged_model_file_is_one_error_and_the_model_in_memory_answers(
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, name: str
 ) -> None:
-    path, copy = tmp_path / name, tmp_path / "copy"
+    path = tmp_path / name
     als.save(path)
     with pytest.raises(FileAbsent):
-        model_files.load_or_fall_back(tmp_path / "absent", copy)
-    digest = compute_model_digest(path)
-    client = start_client(service={"source": path, "digest": digest, "copy": copy})
-    assert model_files.load_with_digest(copy).digest == digest
-    newer = ALS(latent_size=2, seed=1).fit(ratings)
-    newer.save(path)
+        load_with_digest(tmp_path / "absent")
+    model, digest = load_with_digest(path)
+    client = start_client(model, service={"source": path, "digest": digest})
+    ALS(latent_size=2, seed=1).fit(ratings).save(path)
     assert client.post("/v1/model").json()["version"]["model"] == 2
     for file in path.iterdir() if path.is_dir() else [path]:
         os.truncate(file, file.stat().st_size // 2)
-    found = model_files.load_or_fall_back(path, copy)
-    assert (type(found.model), found.model.settings) == (ALS, newer.settings)
-    assert "damaged" in caplog.records[-1].getMessage() and caplog.records[-1].levelname == "WARNING"
-    again = start_client(found.model, service={"source": path, "digest": found.digest, "copy": copy})
-    assert again.get("/v1/model").json()["version"]["model"] == 2
-    assert model_files.load_with_digest(copy).digest == found.digest  # not replaced by the damaged file
-    for file in copy.iterdir() if copy.is_dir() else [copy]:
-        os.truncate(file, 10)
+    refused = client.post("/v1/model")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
+    assert client.get("/v1/model").json()["version"]["model"] == 2
+    assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
     with pytest.raises(BadModelFile, match=name):
-        model_files.load_or_fall_back(path, copy)
+        load_with_digest(path)

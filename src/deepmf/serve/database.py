@@ -122,6 +122,7 @@ RECEIPTS = _declare(
     indexed="time",
 )
 
+
 class State(NamedTuple):
     """The versions of the database."""
 

@@ -32,8 +32,7 @@ from deepmf.serve.auth import read_keys
 from deepmf.serve.database import open_database
 from deepmf.serve.kinds import read_kinds
 from deepmf.serve.metrics import SHARED_FOLDER
-from deepmf.serve.model_files import load_or_fall_back
-from deepmf.serve.service import Service
+from deepmf.serve.service import Service, load_with_digest
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -127,12 +126,10 @@ def build_app(options: ServeOptions) -> FastAPI:
         torch.set_num_threads(1)  # each computation is so small that threads would wait for each other
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
-    copy = Path(f"{path if '://' in options.database else options.database}.model")
-    model, digest = load_or_fall_back(path, copy)
+    model, digest = load_with_digest(path)
     kinds = None if options.kinds is None else read_kinds(Path(options.kinds))
-    service = Service(
-        model, open_database(options.database), source=path, digest=digest, kinds=kinds, copy=copy, force=options.force
-    )
+    database = open_database(options.database)
+    service = Service(model, database, source=path, digest=digest, kinds=kinds, force=options.force)
     app = create_app(service, keys=keys)
     gc.collect()
     gc.freeze()  # the model stays: scanning it in every collection would delay requests

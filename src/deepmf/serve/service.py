@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from deepmf.errors import BadSetting, DeepMFWarning, UnknownLabel, UserError
 from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
+from deepmf.models.loading import load
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.changes import FeatureValues
 from deepmf.serve.database import EntryDatabase, Transaction
@@ -25,7 +26,6 @@ from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
 from deepmf.serve.kinds import Kinds, check_kinds
 from deepmf.serve.metrics import ServiceMetrics
-from deepmf.serve.model_files import identify_file, keep_copy, load_with_digest
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
 from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry, NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
@@ -64,6 +64,15 @@ class ServiceLimits:
     keep_changes: float = 60.0
 
 
+def load_with_digest(path: Path) -> tuple[Model, str]:
+    """Load a model; return it with the digest of the same file or folder, even if that is replaced meanwhile."""
+    while True:
+        before = _identify_file(path) if path.exists() else None  # `load` reports a missing file
+        loaded = load(path), compute_model_digest(path)
+        if _identify_file(path) == before:
+            return loaded
+
+
 class Query(NamedTuple):
     """A question to the current snapshot, and the history and features of a new row to fold in for it, if any."""
 
@@ -83,7 +92,6 @@ class Service:
     source : the file of the model, to reload it; None if it cannot be replaced.
     digest : the digest of that file.
     kinds : kinds of feedback.
-    copy : where to keep a copy of the model that is served; None for nowhere.
     force : whether to start with a model that knows hardly any label in the database.
     """
 
@@ -96,7 +104,6 @@ class Service:
         digest: str = "in memory",
         limits: ServiceLimits | None = None,
         kinds: Kinds | None = None,
-        copy: Path | None = None,
         force: bool = False,
     ) -> None:
         self.kinds: Kinds = kinds or {}
@@ -105,15 +112,14 @@ class Service:
         self.metrics = ServiceMetrics()
         self.start_time = time.monotonic()
         self._database = database
-        self.source = source
-        self._digest, self._copy = digest, copy
+        self.source, self._digest = source, digest
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
         try:
             check_kinds(self.kinds, model)
-            self._publish(self._start(Snapshot.from_model(model), digest, force=force))
-            self._keep_copy()
+            snapshot = self._replay(Snapshot.from_model(model), digest, is_running=False, force=force)
+            self._publish(self._register(snapshot, digest))
         except BaseException:
             database.close()
             raise
@@ -182,7 +188,6 @@ class Service:
                 with self._write_lock:
                     self._publish(self._register(snapshot, digest))
                 self._digest = digest
-                self._keep_copy()
             return self.current
 
     def close(self) -> None:
@@ -229,9 +234,6 @@ class Service:
         # The model cannot learn one of the writes: perform each by itself.
         return [receipt for write in writes for receipt in self._perform_writes([write])]
 
-    def _start(self, base: Snapshot, digest: str, *, force: bool) -> Snapshot:
-        return self._register(self._replay(base, digest, is_running=False, force=force), digest)
-
     def _replay(self, base: Snapshot, digest: str, *, is_running: bool, force: bool) -> Snapshot:
         """Return a snapshot with all entries of the database, warmed up by a first answer."""
         with self._database.begin_read() as transaction:
@@ -245,10 +247,6 @@ class Service:
             transaction.lock()
             version = transaction.register_model(digest, snapshot.base.scale_)
             return catch_up(replace(snapshot, model_version=version), transaction)
-
-    def _keep_copy(self) -> None:
-        if self.source is not None and self._copy is not None:
-            keep_copy(self.source, self._digest, self._copy)
 
     def _publish(self, snapshot: Snapshot) -> None:
         self.current = snapshot
@@ -279,7 +277,7 @@ class Service:
         """Load the file that another worker was told to load: once, and again when the file changes."""
         if self.source is None or version == self.current.model_version:
             return
-        followed = version, *identify_file(self.source)
+        followed = version, *_identify_file(self.source)
         if followed == self._last_followed:
             return
         try:
@@ -360,6 +358,12 @@ def _to_api_error(error: Exception) -> Exception:
     if isinstance(error, BadSetting | NotImplementedError):
         return ApiError(409, "cannot", str(error))
     return ApiError(422, "refused", str(error))
+
+
+def _identify_file(path: Path) -> tuple[int, ...]:
+    """Return numbers that change when a file is written or replaced."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _warm_up(snapshot: Snapshot) -> None:
