@@ -402,7 +402,7 @@ def test_a_database_that_is_away_is_no_fault_to_operators(
     ALS(latent_size=2, seed=1).fit(ratings).save(path)
     for file in tmp_path.glob("entries.sqlite*"):
         file.unlink()
-    for answer in (client.get("/v1/operator"), client.post("/v1/model"), client.get("/readyz")):
+    for answer in (client.post("/v1/model"), client.get("/readyz")):
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_database")
         assert answer.headers["retry-after"] == "1"
     assert client.get("/v1/model").json()["version"]["model"] == 1
@@ -416,7 +416,7 @@ def test_figures_of_dead_workers_are_dropped(tmp_path: Path) -> None:
 from types import SimpleNamespace
 from deepmf.serve.metrics import ServiceMetrics
 metrics = ServiceMetrics()
-metrics.set_versions(SimpleNamespace(model_version=1, data_version={version}, set_aside={{}}))
+metrics.set_versions(SimpleNamespace(model_version=1, data_version={version}))
 metrics.count_learned(1, 1)
 print(metrics.to_text().decode())
 """

@@ -24,9 +24,9 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
+from deepmf.models.paper.low_rank import RankK
 from deepmf.serve import service as service_module
-from deepmf.serve.changes import read_entries
-from deepmf.serve.database import EntryDatabase, encode_id, open_database
+from deepmf.serve.database import EntryDatabase, open_database
 from deepmf.serve.service import Service, ServiceLimits, load_with_digest
 from deepmf.serve.writer import EntryWrite
 from deepmf.storage.model_folder import compute_model_digest
@@ -242,67 +242,23 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
     assert found.settings == other.settings
 
 
-class Fragile(ALS):
-    """A model that cannot use the entry of Wilma in Cube alone."""
-
-    def extend(self, *given: Any, **named: Any) -> Any:
-        return self._check(super().extend(*given, **named))
-
-    def forget(self, *given: Any, **named: Any) -> Any:
-        return self._check(super().forget(*given, **named))
-
-    @staticmethod
-    def _check(model: Any) -> Any:
-        if read_entries(model, "column", "Cube").keys() == {"Wilma"}:
-            raise TrainingDiverged("latents of new entries are not finite numbers")
-        return model
-
-
-def list_rows(client: Any, column: str) -> list[str]:
-    """Return the rows that have an entry in a column; none where the service does not know it yet."""
-    return [entry["row"] for entry in client.get(f"/v1/columns/{column}/entries").json().get("entries", [])]
-
-
-@pytest.mark.slow
-def test_what_remains_prevents_neither_forgetting_nor_starting(
-    start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
+def test_stored_entries_that_a_model_cannot_use_are_one_error(
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    model, film = Fragile(latent_size=2, seed=0).fit(ratings), ratings.column_labels[0]
-    one, two = start_client(model), start_client(model)
-    entries = [{"row": name, "value": 5} for name in ("Wilma", "Betty")]
-    assert one.patch("/v1/columns/Cube/entries", json={"entries": entries}).status_code == 200
-    assert one.put("/v1/rows/Fred/entries", json=body(film)).status_code == 200
-    assert one.delete("/v1/rows/Betty/entries").status_code == 200
-    three = start_client(model)
-    for client in (one, two, three):
-        wait_until(lambda client=client: list_rows(client, "Cube") == ["Wilma"])  # stored, though no prediction uses it
-        assert client.get("/v1/rows/Betty/entries").status_code == 404
-        assert "deepmf_entries_set_aside 1.0" in client.get("/metrics").text
-        assert client.get("/v1/rows/Fred/entries").status_code == 200
-    assert {"row": "Wilma", "column": "Cube"} in [getattr(record, "fields", None) for record in caplog.records]
-    gone = three.delete(
-        "/v1/rows/Wilma/entries", headers={"if-match": one.get("/v1/rows/Wilma/entries").headers["etag"]}
-    )
-    assert gone.json()["n_forgotten"] == 1
-    for client in (one, two, three):
-        wait_until(lambda client=client: client.get("/v1/columns/Cube/entries").status_code == 404)
-        wait_until(lambda client=client: "deepmf_entries_set_aside 0.0" in client.get("/metrics").text)
-    with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection:
-        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (1,)
-
-
-@pytest.mark.slow
-def test_a_stored_weight_out_of_range_is_set_aside(start_client: StartClient, tmp_path: Path, als: ALS) -> None:
-    client, (one, two) = start_client(), als.column_labels_[:2].tolist()
-    for film in (one, two):
-        client.patch("/v1/rows/Wilma/entries", json=body(film))
+    path = tmp_path / "model.safetensors"
+    als.save(path)
+    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
+    RankK(epochs=2, seed=0).fit(ratings).save(path)  # predicts for no new row
+    refused = client.post("/v1/model")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
+    with pytest.raises(BadSetting, match="another --database"):
+        start_client(load(path), service={"digest": "another"})
+    assert client.get("/v1/rows/Wilma/entries").json()["n_entries"] == 1
     with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection, connection:
-        connection.execute("UPDATE entries SET weight = 1e-320 WHERE column_id = ?", (encode_id(one),))
-    again = start_client()
-    assert "deepmf_entries_set_aside 1.0" in again.get("/metrics").text
-    assert again.post("/v1/recommend", json={"row": "Wilma"}).status_code == 200
-    again.put("/v1/rows/Wilma/entries", json=body(one, 4))  # replaces what cannot be used
-    assert "deepmf_entries_set_aside 0.0" in again.get("/metrics").text
+        connection.execute("UPDATE entries SET weight = 1e-320")
+    with pytest.raises(BadSetting, match="weight"):
+        start_client()
 
 
 @pytest.mark.slow

@@ -61,31 +61,6 @@ def apply_changes(model: Model, entries: EntryChanges, features: FeatureChanges 
     return _forget_empty(model, [*rows, *(bare_rows or ())], [*columns, *(bare_columns or ())])
 
 
-def apply_usable(model: Model, entries: EntryChanges, features: FeatureChanges) -> tuple[Model, dict[Pair, Entry]]:
-    """Apply changes as `apply_changes` does, without the entries that the model cannot use; return these too."""
-    try:
-        return apply_changes(model, entries, features), {}
-    except UNUSABLE:
-        forgotten: EntryChanges = {pair: None for pair, entry in entries.items() if entry is None}
-        return _apply_halves(
-            apply_changes(model, forgotten, features),
-            [(pair, entry) for pair, entry in entries.items() if entry is not None],
-        )
-
-
-def _apply_halves(model: Model, entries: list[tuple[Pair, Entry]]) -> tuple[Model, dict[Pair, Entry]]:
-    """Add entries to a model; divide them as long as they cannot be used, down to single entries."""
-    try:
-        return apply_changes(model, dict(entries)), {}
-    except UNUSABLE:
-        if len(entries) == 1:
-            return model, dict(entries)
-    middle = len(entries) // 2
-    model, unusable = _apply_halves(model, entries[:middle])
-    model, others = _apply_halves(model, entries[middle:])
-    return model, unusable | others
-
-
 def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
     """Return the entries of a row by column, or of a column by row; none if the label is unknown."""
     entries = model.entries_

@@ -40,12 +40,6 @@ class ServiceMetrics:
         self._data_version = Gauge(
             "deepmf_data_version", "The data version.", registry=self._registry, multiprocess_mode="livemin"
         )
-        self._set_aside = Gauge(
-            "deepmf_entries_set_aside",
-            "Stored entries that the model cannot use.",
-            registry=self._registry,
-            multiprocess_mode="livemax",
-        )
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request and its duration."""
@@ -62,10 +56,9 @@ class ServiceMetrics:
         self._histories.inc(n_histories)
 
     def set_versions(self, snapshot: Snapshot) -> None:
-        """Set the versions, and the number of entries that are set aside, to those of a snapshot."""
+        """Set the versions to those of a snapshot."""
         self._model_version.set(snapshot.model_version)
         self._data_version.set(snapshot.data_version)
-        self._set_aside.set(len(snapshot.set_aside))
 
     def to_text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

@@ -26,7 +26,7 @@ from deepmf.recommend.request import Request, list_options
 from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve import schemas as s
-from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_features
+from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
 from deepmf.serve.kinds import Kinds, find_kind
@@ -244,7 +244,7 @@ def list_entries(
     store = snapshot.model.entries_
     labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
     label = convert_id(given, labels)
-    entries = snapshot.read_entries(axis, label)
+    entries = read_entries(snapshot.model, axis, label)
     if not entries:
         find_label(given, labels)
     names, listed = snapshot.model.column_names_, []

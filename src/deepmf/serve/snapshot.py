@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,13 +26,11 @@ from deepmf.serve.changes import (
     FeatureValues,
     Pair,
     apply_changes,
-    apply_usable,
     collect_features,
     get_axis_features,
     has_features,
     keep_readable,
     list_changed,
-    read_entries,
     read_pairs,
     summarise_features,
 )
@@ -47,7 +45,6 @@ logger = logging.getLogger("deepmf.serve")
 
 _AXES: tuple[Axis, ...] = ("row", "column")
 _FEWEST_KNOWN = 0.1  # share of the stored rows, or of the columns, that a model of the same data knows
-_MOST_NAMED = 10  # unusable entries in the log
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,6 @@ class Snapshot:
     base : the model as its file has it.
     model : the same model with the entries written since.
     omissions : the columns that recommendations leave out.
-    set_aside : entries in the database that the model cannot use.
     """
 
     base: Model
@@ -67,7 +63,6 @@ class Snapshot:
     model_version: int = 1
     data_version: int = 0
     omissions: Omissions = field(default_factory=Omissions)
-    set_aside: Mapping[Pair, Entry] = field(default_factory=dict)
 
     @classmethod
     def from_model(cls, model: Model) -> Snapshot:
@@ -85,12 +80,6 @@ class Snapshot:
     def now(self) -> int:
         """The time of an entry that is written now without one: the current time if the model's entries are ordered."""
         return int(time.time()) if self.base.entries_.train.extras.are_ordered else NO_TIME
-
-    def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
-        """Return the entries of a row by column, or of a column by row, including those that are set aside."""
-        place = 0 if axis == "row" else 1
-        unused = {pair[1 - place]: entry for pair, entry in self.set_aside.items() if pair[place] == label}
-        return read_entries(self.model, axis, label) | unused
 
     def describe(self, kinds: Kinds | None = None) -> ModelResponse:
         """Return a description of the model, and of the kinds of feedback of its service."""
@@ -136,12 +125,12 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     omissions = Omissions(transaction.read_contents(*OMISSIONS))
     _check_ids(base.base, "row", omissions.dismissals)
     _check_ids(base.base, "column", omissions.states)
-    model, unusable = apply_usable(base.base, entries, features)
-    for row, column in list(unusable)[:_MOST_NAMED]:
-        logger.warning("a stored entry cannot be used", extra={"fields": {"row": row, "column": column}})
-    if unusable:
-        logger.warning("stored entries are set aside", extra={"fields": {"count": len(unusable)}})
-    return replace(base, model=model, data_version=state.data_version, omissions=omissions, set_aside=unusable)
+    try:
+        model = apply_changes(base.base, entries, features)
+    except UNUSABLE as error:
+        reason = f"the model cannot use the entries in the database ({error}); serve it with another --database"
+        raise BadSetting(reason) from error
+    return replace(base, model=model, data_version=state.data_version, omissions=omissions)
 
 
 def check_replacement(model: Model, digest: str, transaction: Transaction, *, is_running: bool, force: bool) -> None:
@@ -199,21 +188,8 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries(axis, labels))
         if get_axis_features(snapshot.model, axis) is not None:
             features |= _compare_features(snapshot, axis, labels, transaction.read_contents(axis, labels=labels))
-    try:
-        model = apply_changes(snapshot.model, entries, features)
-    except UNUSABLE:
-        return replay(replace(snapshot, model=snapshot.base), transaction)
-    return replace(
-        snapshot,
-        model=model,
-        data_version=version,
-        omissions=snapshot.omissions.change(omitted),
-        set_aside={
-            (row, column): entry
-            for (row, column), entry in snapshot.set_aside.items()
-            if not {("row", row), ("column", column)} & set(touched)
-        },
-    )
+    model, omissions = apply_changes(snapshot.model, entries, features), snapshot.omissions.change(omitted)
+    return replace(snapshot, model=model, data_version=version, omissions=omissions)
 
 
 def check_entries_fit(model: Model, entries: EntryChanges) -> None:

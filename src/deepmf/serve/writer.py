@@ -15,15 +15,14 @@ import numpy.typing as npt
 from deepmf.matrix.labels import Labels
 from deepmf.models.base import Model
 from deepmf.serve.changes import (
-    UNUSABLE,
     Entry,
-    EntryChanges,
     FeatureValues,
     Pair,
     apply_changes,
     check_features,
     compute_etag,
     has_features,
+    read_entries,
     read_features,
     read_pairs,
 )
@@ -32,7 +31,7 @@ from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
 from deepmf.serve.omissions import ColumnState, Topic
 from deepmf.serve.schemas import MAX_COLUMNS, Axis, Id
-from deepmf.serve.snapshot import Snapshot, catch_up, check_value, replay
+from deepmf.serve.snapshot import Snapshot, catch_up, check_value
 
 RefusedLines = tuple[str, str, list[int]]  # a code, a message, and the lines that it is about
 
@@ -104,7 +103,7 @@ class PendingChanges:
 
     def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
         """Return the entries of a row or column, pending changes included."""
-        found = self.snapshot.read_entries(axis, label)
+        found = read_entries(self.snapshot.model, axis, label)
         place = 0 if axis == "row" else 1
         for pair, entry in self.entries.items():
             if pair[place] == label:
@@ -115,9 +114,8 @@ class PendingChanges:
 
     def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
         """Return the entry of each pair, pending changes included; None if there is none."""
-        known: EntryChanges = {**self.snapshot.set_aside, **self.entries}
         found = read_pairs(self.snapshot.model, pairs)
-        return [known.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
+        return [self.entries.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
         """Return the features of a row or column as the model encodes them, pending changes included."""
@@ -153,7 +151,6 @@ class PendingChanges:
             label in labels
             or self.contents.get((axis, label)) is not None
             or any(pair[place] == label and entry is not None for pair, entry in self.entries.items())
-            or any(pair[place] == label and pair not in self.entries for pair in self.snapshot.set_aside)
         )
 
     def check_extends(self) -> None:
@@ -522,7 +519,7 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
         receipts = _stage_writes(pending, writes, transaction)
         before, after = pending.snapshot, pending.snapshot
         if not pending.is_empty:
-            model = _apply_pending(pending)
+            model = apply_changes(before.model, pending.entries, pending.features)
             # If another worker serves a newer file, that file may contain any of these entries.
             is_newest = state.model_version == before.model_version
             in_base = read_pairs(before.base, pending.entries)
@@ -534,11 +531,7 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
                 contents_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
             )
             omissions = before.omissions.change(pending.contents)
-            if model is None:
-                after = replace(replay(replace(before, model=before.base), transaction), data_version=version)
-            else:
-                set_aside = {pair: entry for pair, entry in before.set_aside.items() if pair not in pending.entries}
-                after = replace(before, model=model, data_version=version, omissions=omissions, set_aside=set_aside)
+            after = replace(before, model=model, data_version=version, omissions=omissions)
         receipts = [_set_versions(receipt, after) for receipt in receipts]
         transaction.write_receipts(
             {
@@ -553,16 +546,6 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
         for place, axis in enumerate(("row", "column"))
     )
     return WriteResult(after, receipts, n_learned, n_latents)
-
-
-def _apply_pending(pending: PendingChanges) -> Model | None:
-    """Return the changed model; None if it cannot use the entries that remain once others are forgotten."""
-    try:
-        return apply_changes(pending.snapshot.model, pending.entries, pending.features)
-    except UNUSABLE:
-        if any(content is not None for content in (*pending.entries.values(), *pending.features.values())):
-            raise
-        return None
 
 
 def _stage_writes(
