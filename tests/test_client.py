@@ -1,6 +1,5 @@
 """The client: its calls are those of the OpenAPI description, sent again where needed and written once."""
 
-import asyncio
 import inspect
 import json
 import re
@@ -19,12 +18,11 @@ import pytest
 from tests.conftest import StartService
 from tests.waiting import PATIENCE
 
-from deepmf.client import AsyncClient, Call, Client, Method
+from deepmf.client import Client
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, ServiceError
 from deepmf.matrix.features import Features
 from deepmf.models.als import ALS
-from deepmf.recommend.request import ServedOptions
 from deepmf.serve.auth import add_key, read_keys
 
 SERVING_PAGE = Path(__file__).parents[1] / "docs" / "serving.md"
@@ -74,13 +72,22 @@ ARGUMENTS: dict[str, Any] = {
     "from_": datetime(2026, 5, 1, tzinfo=UTC),
     "until": datetime(2026, 6, 1, tzinfo=UTC),
     "add": ["Big"],
+    "remove": ["Alien"],
     "key": "a key",
+    "at": "2026-05-01",
+    "fallback": "popular",
+    "min_entries": 1,
 }
-ROUTES: dict[str, Any] = {
-    name: found
-    for name, found in vars(Client.__mro__[1]).items()
-    if isinstance(found, Method) and found.run != "_iterate"
+OPTIONS: dict[str, Any] = {
+    **{name: ARGUMENTS[name] for name in ("among", "exclude", "where", "at", "min_entries")},
+    **{"rank_by": "value", "relevant": 4, "popularity": 1.0, "rerank": "mmr", "balance": "genres"},
+    **{"explore": 0.1, "explore_seed": 1, "include_observed": True},
 }
+ROUTES = [
+    name
+    for name, found in vars(Client).items()
+    if not name.startswith(("_", "iterate")) and name != "close" and callable(found)
+]
 
 
 @pytest.fixture(scope="module")
@@ -89,56 +96,64 @@ def description(url: str) -> dict[str, Any]:
     return found
 
 
-def build_fully(name: str) -> Call[Any]:
-    """Build the call of a method with every argument set."""
-    build = ROUTES[name].build
+class Sent(Exception):
+    """A request that would have been sent."""
+
+
+def send_fully(name: str) -> httpx2.Request:
+    """Call a method with every argument set; return the request that it sends."""
+    method = getattr(Client, name)
     given = {
         argument: ARGUMENTS.get(argument, parameter.default)
-        for argument, parameter in list(inspect.signature(build).parameters.items())[1:]
+        for argument, parameter in list(inspect.signature(method).parameters.items())[1:]
     }
     if name == "write_entries":
         given["entries"] = [("ann", "Alien", 5.0)]
     if given.pop("options", None):
-        given |= dict.fromkeys(ServedOptions.__annotations__)
+        given |= OPTIONS
     if given.pop("given", None):
         given |= {"if_match": '"tag"', "key": "a key"}
-    built = build(None, **given)
-    return built if isinstance(built, Call) else built.call
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        raise Sent(request)
+
+    with Client("http://x", transport=httpx2.MockTransport(refuse)) as client, pytest.raises(Sent) as caught:
+        for _ in [method(client, **given)] if name != "export_entries" else method(client):
+            pass
+    request: httpx2.Request = caught.value.args[0]
+    return request
 
 
-def find_template(call: Call[Any]) -> str:
-    """Return the path of a call as the description has it."""
-    return call.path.replace("/ann/", "/{row}/").replace("/Alien/", "/{column}/")
+def find_template(request: httpx2.Request) -> str:
+    """Return the path of a request as the description has it."""
+    return request.url.path.replace("/ann/", "/{row}/").replace("/Alien/", "/{column}/")
 
 
 def test_every_route_is_a_method(description: dict[str, Any]) -> None:
     described = {(method, path) for path, operations in description["paths"].items() for method in operations}
-    assert {(call.method.lower(), find_template(call)) for call in map(build_fully, ROUTES)} == described
+    assert {(sent.method.lower(), find_template(sent)) for sent in map(send_fully, ROUTES)} == described
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_call_is_as_the_description_says(name: str, description: dict[str, Any]) -> None:
-    call = build_fully(name)
-    operation = description["paths"][find_template(call)][call.method.lower()]
-    described = {name: value for name, value in call.headers.items() if not name.startswith("Content-")}
-    places = {"query": call.query, "header": described}
-    for place, sent in places.items():
-        known = {one["name"].lower() for one in operation.get("parameters", ()) if one["in"] == place}
-        assert {argument.lower() for argument in sent} == known
-    assert ("requestBody" in operation) == (call.body is not None or call.content is not None)
-    if call.content is not None:
-        assert call.headers["Content-Type"] in operation["requestBody"]["content"]
-    if call.body is not None:
-        (content,) = operation["requestBody"]["content"].values()
+def test_request_is_as_the_description_says(name: str, description: dict[str, Any]) -> None:
+    sent = send_fully(name)
+    operation = description["paths"][find_template(sent)][sent.method.lower()]
+    known = {(one["in"], one["name"].lower()) for one in operation.get("parameters", ()) if one["in"] != "path"}
+    named = {("header", header) for header in ("if-match", "idempotency-key") if header in sent.headers}
+    assert {("query", query.lower()) for query in sent.url.params} | named == known
+    assert ("requestBody" in operation) == bool(sent.content)
+    if sent.content:
+        content = operation["requestBody"]["content"][sent.headers["content-type"]]
+    if sent.headers.get("content-type") == "application/json":
         schema = description["components"]["schemas"][content["schema"]["$ref"].rsplit("/", 1)[1]]
-        assert schema["properties"].keys() == call.body.keys()
+        body = json.loads(sent.content)
+        assert schema["properties"].keys() == body.keys()
         whole = {**schema, "components": description["components"]}
-        jsonschema_rs.validator_for(whole).validate(json.loads(call.encode_body() or b""))
+        jsonschema_rs.validator_for(whole).validate(body)
     answer = operation["responses"]["200"]["content"]
-    if not answer.keys() & {"application/json"}:
-        assert answer.keys() & {"text/plain", "application/x-ndjson"}
-    else:
-        assert answer["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] == call.result.__name__
+    if "application/json" in answer:
+        result = inspect.signature(getattr(Client, name)).return_annotation.removeprefix("s.")
+        assert answer["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] == result
 
 
 # Against a service
@@ -210,26 +225,6 @@ def test_entries_travel_in_bulk(client: Client) -> None:
     assert len(exported) == client.get_model().n_entries
 
 
-def test_async_client_streams(url: str, client: Client) -> None:
-    async def read() -> list[Any]:
-        async with AsyncClient(url) as other:
-            await other.write_entries([("Async", "Alien", 2)])
-            return [one async for one in other.export_entries()]
-
-    assert asyncio.run(read()) == list(client.export_entries())
-
-
-def test_async_client_answers_many_at_once(url: str, client: Client) -> None:
-    async def ask() -> tuple[list[Any], list[str]]:
-        async with AsyncClient(url) as other:
-            answers = await asyncio.gather(*(other.recommend("ann", n=n) for n in range(1, 11)))
-            return answers, [str(one.column) async for one in other.iterate_columns("A")]
-
-    answers, columns = asyncio.run(ask())
-    assert answers == [client.recommend("ann", n=n) for n in range(1, 11)]
-    assert "Alien" in columns
-
-
 def test_keys_are_sent(start_service: StartService, model: ALS, tmp_path: Path) -> None:
     text = add_key(tmp_path / "keys", name="reader", role="read")
     address = start_service(model, keys=read_keys(tmp_path / "keys"))
@@ -273,9 +268,18 @@ def test_write_whose_response_is_lost_is_written_once(url: str) -> None:
 
 
 def test_writes_have_keys_of_their_own_unless_given(client: Client) -> None:
-    assert build_fully("put_row_entries").headers["Idempotency-Key"] == "a key"
-    keys = {Client.delete_row_entries(client, "ann").headers["Idempotency-Key"] for _ in range(10)}
-    assert len(keys) == 10
+    assert send_fully("put_row_entries").headers["Idempotency-Key"] == "a key"
+    seen: list[str] = []
+    written = client.patch_row_entries("Lost", {"Alien": 3})
+
+    def record(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers["Idempotency-Key"])
+        return httpx2.Response(200, content=written.model_dump_json())
+
+    with Client("http://x", transport=httpx2.MockTransport(record)) as other:
+        for _ in range(10):
+            other.delete_row_entries("ann")
+    assert len(set(seen)) == 10
 
 
 def test_busy_service_is_asked_again_and_a_refusal_is_final() -> None:
