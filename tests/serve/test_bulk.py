@@ -14,7 +14,7 @@ from deepmf.models.als import ALS
 from deepmf.models.paper.low_rank import RankK
 from deepmf.serve.auth import add_key, read_keys
 from deepmf.serve.bulk import parse_bulk
-from deepmf.serve.schemas import MAX_LINES
+from deepmf.serve.schemas import MAX_LINES, EntryLine
 from deepmf.serve.service import ServiceLimits
 
 
@@ -124,10 +124,10 @@ ENTRY = b'{"row": "A", "column": "c", "value": 1}'
 def test_an_entry_is_one_line(lines: list[bytes]) -> None:
     whole = {"max_bytes": 10_000, "key": None}
     written = parse_bulk(b"\n".join([ENTRY, *lines, b'{"value": 2, "column": 3, "row": "B"}']), "", **whole)
-    assert list(zip(written.lines, written.rows, written.columns, written.entries, strict=True)) == [
-        (1, "A", "c", (1.0, None, None)),
-        (len(lines) + 2, "B", 3, (2.0, None, None)),
-    ]
+    assert written.entries == {
+        1: EntryLine(row="A", column="c", value=1.0),
+        len(lines) + 2: EntryLine(row="B", column=3, value=2.0),
+    }
     assert sorted(line for _, _, found in written.refused for line in found) == list(range(2, len(lines) + 2))
 
 
@@ -215,7 +215,7 @@ def test_number_of_lines_is_limited(client: TestClient, line: bytes) -> None:
 
 def test_all_members_of_a_gzip_file_are_read() -> None:
     body = gzip.compress(ENTRY + b"\n") + gzip.compress(b"") + gzip.compress(ENTRY.replace(b"A", b"B"))
-    assert parse_bulk(body, "gzip", max_bytes=1_000, key=None).rows == ("A", "B")
+    assert [one.row for one in parse_bulk(body, "gzip", max_bytes=1_000, key=None).entries.values()] == ["A", "B"]
 
 
 def test_a_long_line_is_refused_and_the_others_are_read() -> None:
@@ -224,8 +224,8 @@ def test_a_long_line_is_refused_and_the_others_are_read() -> None:
     body = b"\n".join([ENTRY, b"[%b]" % (b"{}," * 20_000), *[longest] * 30, ENTRY])
     written = parse_bulk(body, "", max_bytes=len(body), key=None)
     assert [(code, lines) for code, _, lines in written.refused] == [("too_long", [2])]
-    assert written.lines == (1, *range(3, 34))
-    assert written.rows[5] == "\U0001f600" * 1_000
+    assert list(written.entries) == [1, *range(3, 34)]
+    assert written.entries[7].row == "\U0001f600" * 1_000
 
 
 def test_bulk_needs_a_key_before_its_body_is_read(start_client: StartClient, tmp_path: Any) -> None:

@@ -646,7 +646,7 @@ def test_a_long_history_with_a_duplicate_is_refused_quickly() -> None:
     history = [HistoryEntry(column=column, value=3) for column in [*range(40_000), 39_999]]
     start = time.thread_time()
     with pytest.raises(ApiError, match="39999 was given twice"):
-        check_history(snapshot, history, None, {})
+        check_history(snapshot, history, None)
     assert time.thread_time() - start < 3
 
 

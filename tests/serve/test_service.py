@@ -26,6 +26,7 @@ from deepmf.models.loading import load
 from deepmf.models.paper.low_rank import RankK
 from deepmf.serve import service as service_module
 from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.schemas import GivenEntry
 from deepmf.serve.service import Service, ServiceLimits, load_with_digest
 from deepmf.serve.writer import EntryWrite
 from deepmf.storage.model_folder import compute_model_digest
@@ -101,7 +102,9 @@ def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
     monkeypatch.setattr(service_module, "commit_writes", failing)
     service = Service(als, open_database(str(tmp_path / "entries.sqlite")))
     film = ratings.column_labels[0]
-    writes = [EntryWrite("row", name, "put", ((film, 5.0),)) for name in ("Wilma", "Betty", "Fred")]
+    writes = [
+        EntryWrite("row", name, "put", (GivenEntry(column=film, value=5.0),)) for name in ("Wilma", "Betty", "Fred")
+    ]
     first, second, third = service._perform_writes(writes)
     service.close()
     assert isinstance(second, Exception)
@@ -156,7 +159,7 @@ def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_fil
     database = open_database(str(tmp_path / "entries.sqlite"))
     behind = Service(als, database, digest="older")
     film = ratings.column_labels[0]
-    behind._perform_writes([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
+    behind._perform_writes([EntryWrite("row", "Wilma", "put", (GivenEntry(column=film, value=5.0),))])
     with database.begin_write() as transaction:
         transaction.lock()
         transaction.register_model("newer", als.scale_)
@@ -300,7 +303,7 @@ def test_a_model_of_the_same_data_is_accepted(
         scale = Scale(low=1, high=stretch * 5, bounded=False)
         model = ALS(latent_size=2, epochs=3, seed=0).fit(ObservedMatrix.from_entries(rows, columns, values, scale))
         service = Service(model, open_database(str(tmp_path / "intervals.sqlite")), digest=str(number))
-        service._perform_writes([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
+        service._perform_writes([EntryWrite("row", "Wilma", "put", (GivenEntry(column=film, value=5.0),))])
         service.close()
 
 

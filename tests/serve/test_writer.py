@@ -15,7 +15,8 @@ from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.serve.changes import Entry, compute_etag
 from deepmf.serve.omissions import ColumnState
-from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, GivenEntry, StateWrite
+from deepmf.serve.schemas import GivenEntry
+from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, resolve
 
 KNOWN = Entry(5.0, 100, 2.0)
 
@@ -23,22 +24,23 @@ KNOWN = Entry(5.0, 100, 2.0)
 @pytest.mark.parametrize(
     "given, known, stored",
     [
-        (GivenEntry(5.0), KNOWN, KNOWN),
-        (GivenEntry(5.0, time=200), KNOWN, Entry(5.0, 200, 2.0)),
-        (GivenEntry(5.0, weight=3.0), KNOWN, Entry(5.0, 100, 3.0)),
-        (GivenEntry(5.0, NO_TIME, 3.0), KNOWN, Entry(5.0, NO_TIME, 3.0)),
-        (GivenEntry(4.0), KNOWN, Entry(4.0, 999, 1.0)),
-        (GivenEntry(4.0, time=200), KNOWN, Entry(4.0, 200, 1.0)),
-        (GivenEntry(4.0, weight=3.0), None, Entry(4.0, 999, 3.0)),
-        (GivenEntry(None), KNOWN, None),
+        (GivenEntry(value=5.0), KNOWN, KNOWN),
+        (GivenEntry(value=5.0, time=200), KNOWN, Entry(5.0, 200, 2.0)),
+        (GivenEntry(value=5.0, weight=3.0), KNOWN, Entry(5.0, 100, 3.0)),
+        (GivenEntry(value=5.0, time=None, weight=3.0), KNOWN, Entry(5.0, NO_TIME, 3.0)),
+        (GivenEntry(value=4.0), KNOWN, Entry(4.0, 999, 1.0)),
+        (GivenEntry(value=4.0, time=200), KNOWN, Entry(4.0, 200, 1.0)),
+        (GivenEntry(value=4.0, weight=3.0), None, Entry(4.0, 999, 3.0)),
+        (GivenEntry(value=None), KNOWN, None),
     ],
 )
 def test_time_and_weight_stay_with_the_value(given: GivenEntry, known: Entry | None, stored: Entry | None) -> None:
-    assert given.resolve(known, 999) == stored
+    assert resolve(given, known, 999) == stored
 
 
 def test_every_part_of_a_request_tells_it_from_others_with_the_same_key() -> None:
-    entries = [(("a", 5.0),), (("a", 4.0),), (("b", 5.0),), (("a", 5.0, 7),), (("a", 5.0, None, 2.0),)]
+    given = [{}, {"value": 4.0}, {"column": "b"}, {"time": 7}, {"time": None}, {"weight": 2.0}]
+    entries = [(GivenEntry(**{"column": "a", "value": 5.0} | each),) for each in given]
     columns = [(), ("a",), ("b",)]
     writes = [
         *(EntryWrite(*parts, key="k") for parts in product(("row", "column"), "xy", ("put", "patch"), entries)),

@@ -33,10 +33,6 @@ def serve(
         option("--keys FILE", "File of API keys (deepmf api-key); required if others can reach the address."),
     ] = None,
     workers: Annotated[int, option("--workers N", "Number of processes.")] = 1,
-    kinds: Annotated[
-        Path | None,
-        option("--kinds FILE", "TOML file of kinds of feedback: purchase = 5, or view = {value = 4, weight = 0.1}."),
-    ] = None,
     log_level: Annotated[str, option("--log-level info|warning|error", "Lowest level that is logged.")] = "info",
     force: Annotated[
         bool, option("--force", "Serve a model that knows hardly any row or column of the database.")
@@ -80,7 +76,6 @@ def serve(
                 port=port,
                 keys=None if keys is None else str(keys),
                 workers=workers,
-                kinds=None if kinds is None else str(kinds),
                 log_level=log_level,
                 force=force,
             ),

@@ -10,68 +10,55 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from deepmf.models.base import Model
 from deepmf.serve.changes import list_entries
 from deepmf.serve.errors import ApiError, shorten
 from deepmf.serve.ids import is_visitor
-from deepmf.serve.kinds import Kinds, read_entry
-from deepmf.serve.schemas import MAX_LINES, EntryLine, Id
-from deepmf.serve.writer import BulkWrite, GivenEntry, Refusals
+from deepmf.serve.schemas import MAX_LINES, EntryLine
+from deepmf.serve.writer import BulkWrite, Refusals
 
 LINES_TYPE = "application/x-ndjson"
 
 _GZIP = 16 + zlib.MAX_WBITS
 _LINE_BYTES = 32 << 10  # two of the longest ids need fewer, however they are escaped
 _EXPORTED_ROWS = 1_000  # at a time
-_LINE = TypeAdapter(EntryLine)
 
 
-def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, kinds: Kinds | None = None) -> BulkWrite:
+def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -> BulkWrite:
     """Return the write of a body of JSON lines; raise `ApiError` if it is too large or cannot be decompressed.
 
     Parameters
     ----------
     encoding : the Content-Encoding of the body: `gzip`, `identity` or nothing.
     max_bytes : the largest size after decompression.
-    kinds : the kinds of feedback.
     """
     content = _decompress(body, encoding, max_bytes)
     n_lines = content.count(b"\n") + (not content.endswith(b"\n"))
     if n_lines > MAX_LINES:
         raise ApiError(413, "too_many_lines", f"{n_lines:,} lines are too many: send at most {MAX_LINES:,} at once")
-    found: list[tuple[int, Id, Id, GivenEntry]] = []
+    found: dict[int, EntryLine] = {}
     refusals = Refusals()
     for number, text in enumerate(content.split(b"\n"), 1):
         if not text or text.isspace():
             continue
         try:
-            found.append((number, *_read_line(text, kinds or {})))
+            found[number] = _read_line(text)
         except ApiError as error:
             refusals.add(error.code, str(error), [number])
     if not found and not refusals.to_list():
         raise ApiError(422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}')
-    lines, rows, columns, entries = zip(*found, strict=True) if found else ((), (), (), ())
-    return BulkWrite(
-        lines=lines,
-        rows=rows,
-        columns=columns,
-        entries=entries,
-        refused=refusals.to_list(),
-        body_digest=hashlib.sha256(content).hexdigest(),
-        key=key,
-    )
+    return BulkWrite(found, refusals.to_list(), hashlib.sha256(content).hexdigest(), key)
 
 
-def _read_line(text: bytes, kinds: Kinds) -> tuple[Id, Id, GivenEntry]:
+def _read_line(text: bytes) -> EntryLine:
     if len(text) > _LINE_BYTES:
         raise ApiError(413, "too_long", f"a line may have at most {_LINE_BYTES:,} bytes")
     try:
-        entry = _LINE.validate_json(text)
+        return EntryLine.model_validate_json(text)
     except ValidationError as error:
         raise ApiError(422, "invalid", _describe(error)) from error
-    return entry.row, entry.column, GivenEntry(*read_entry(entry, kinds))
 
 
 def export_lines(model: Model) -> Iterator[bytes]:

@@ -29,7 +29,6 @@ from deepmf.serve import schemas as s
 from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
-from deepmf.serve.kinds import Kinds, find_kind
 from deepmf.serve.snapshot import Snapshot, check_value
 from deepmf.serve.writer import describe_state
 
@@ -322,16 +321,14 @@ class History(NamedTuple):
     features: FeatureValues | None
 
 
-def check_history(
-    snapshot: Snapshot, entries: Sequence[s.HistoryEntry], features: FeatureValues | None, kinds: Kinds
-) -> History:
+def check_history(snapshot: Snapshot, entries: Sequence[s.HistoryEntry], features: FeatureValues | None) -> History:
     """Return the history of a new row; raise `ApiError` if it cannot be folded in."""
     if "II" not in snapshot.model.predicts:
         raise ApiError(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
     columns = find_labels([entry.column for entry in entries], snapshot.model.entries_.columns)
-    given = [entry.value if entry.kind is None else find_kind(entry.kind, kinds).value for entry in entries]
+    given = [entry.value for entry in entries]
     if snapshot.model.entries_.train.has_values and None in given:
-        raise ApiError(422, "value_missing", "every entry of a history needs a value or a kind")
+        raise ApiError(422, "value_missing", "every entry of a history needs a value")
     values = [1.0 if value is None else value for value in given]  # one interaction
     if len(set(columns)) < len(columns):
         twice = next(label for label, count in Counter(columns).items() if count > 1)

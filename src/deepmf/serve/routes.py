@@ -18,7 +18,6 @@ from deepmf.serve.auth import ApiKey, check_role, require_role
 from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import read_body
-from deepmf.serve.kinds import read_entry
 from deepmf.serve.omissions import ColumnState
 from deepmf.serve.service import Service
 from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, WriteReceipt
@@ -115,8 +114,7 @@ class WriteContext(NamedTuple):
         self, axis: s.Axis, label: str, method: Literal["put", "patch"], request: s.EntriesRequest
     ) -> s.WriteResponse:
         """Write entries of a row or a column."""
-        entries = tuple((entry.find_other(axis), *read_entry(entry, self.service.kinds)) for entry in request.entries)
-        return await self.run(EntryWrite(axis, label, method, entries, **self.conditions))
+        return await self.run(EntryWrite(axis, label, method, tuple(request.entries), **self.conditions))
 
     def acknowledge(self, receipt: WriteReceipt) -> s.Version:
         """Say in a header that a write was performed before; return the versions after it."""
@@ -267,9 +265,7 @@ async def write_entries(
     async with service.bulk_slots:
         body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        write = await asyncio.to_thread(
-            bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=writing.key, kinds=service.kinds
-        )
+        write = await asyncio.to_thread(bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=writing.key)
         receipt = await service.writer.run(write, timeout=limits.bulk_seconds)
     refused = [
         s.RefusedLine(line=line, code=code, message=message)
@@ -364,7 +360,7 @@ async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing
 @router.get("/v1/model", tags=["read"])
 async def get_model(service: TheService, _: Reader) -> s.ModelResponse:
     """Describe the model behind the service."""
-    return service.current.describe(service.kinds)
+    return service.current.describe()
 
 
 @router.post("/v1/model", tags=["operate"])
@@ -380,7 +376,7 @@ async def reload_model(service: TheService, _: Admin, force: Force = False) -> s
         reason = reason.replace(str(service.source), "the model file")  # the client must not see its path
         raise ApiError(409, "bad_model", f"the old model still answers: {reason}") from error
     logger.info("loaded the model file", extra={"fields": {"model_version": snapshot.model_version}})
-    return snapshot.describe(service.kinds)
+    return snapshot.describe()
 
 
 # Operation

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,7 +24,6 @@ from deepmf.recommend.request import RankBy, Request, list_options
 from deepmf.serve.errors import ApiError
 
 LONGEST_ID = 1_000  # characters
-LONGEST_KIND = 100  # characters
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
 
 # Limits that keep one request within the seconds it may take.
@@ -109,9 +109,6 @@ class ErrorResponse(BaseModel):
 # Entries
 
 
-Kind = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_KIND)]
-
-
 def _read_time(given: object) -> int | None:
     try:
         seconds = None if given is None else parse_time(given)
@@ -127,6 +124,7 @@ GivenTime = Annotated[
     BeforeValidator(_read_time),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}, mode="validation"),
 ]
+EntryTime = Annotated[GivenTime, AfterValidator(lambda seconds: NO_TIME if seconds is None else seconds)]
 GivenWeight = Annotated[float, Field(strict=True, ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
 AnswerTime = Annotated[
     GivenTime,
@@ -135,28 +133,15 @@ AnswerTime = Annotated[
 
 
 class EntryRequest(RequestModel):
-    """An entry to write: a value, a kind of feedback (view, purchase, ...) that stands for one, or null for none."""
+    """An entry to write. Time and weight are None where they are left out; a time of null is `NO_TIME`."""
 
-    value: Value | None = Field(default=None, description="null forgets the entry.")
-    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
-    time: GivenTime = Field(
+    value: Value | None = Field(description="null forgets the entry.")
+    time: EntryTime = Field(
         default=None,
         description="When the entry was made: a date, a date and time (UTC without a zone), or Unix seconds. Default: "
         "now if the entries of the model have dates; null: no date.",
     )
     weight: GivenWeight | None = Field(default=None, description="How much the entry counts; default: 1.")
-
-    @model_validator(mode="after")
-    def check_value_or_kind(self) -> Self:
-        """Require either a value, which may be null, or a kind."""
-        if ("value" in self.model_fields_set) == (self.kind is not None):
-            raise ValueError("give either a value (null forgets the entry) or a kind")
-        return self
-
-    def list_extras(self) -> tuple[int | None, float | None] | tuple[()]:
-        """Return time and weight, None where they are left out; nothing if both are left out."""
-        time = NO_TIME if self.time is None and "time" in self.model_fields_set else self.time
-        return () if time is None and self.weight is None else (time, self.weight)
 
 
 class GivenEntry(EntryRequest):
@@ -170,9 +155,7 @@ class GivenEntry(EntryRequest):
         other, own = (self.column, self.row) if axis == "row" else (self.row, self.column)
         if other is None or own is not None:
             name = "column" if axis == "row" else "row"
-            raise ApiError(
-                422, "invalid", f"each entry of a {axis} names its {name}, and nothing else beside the value"
-            )
+            raise ApiError(422, "invalid", f"each entry of a {axis} names its {name}, and not its {axis}")
         return other
 
 
@@ -191,7 +174,6 @@ class HistoryEntry(RequestModel):
         default=None, description="When it was made, for a model that weighs entries by their age; default: now."
     )
     value: Value | None = Field(None, description="Needed unless the model was fitted to interactions.")
-    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
 
 
 class EntriesRequest(RequestModel):
@@ -663,8 +645,6 @@ class ModelResponse(Answer):
     nouns: dict[Axis, str] = Field(description="Words for a row and a column, such as user and film.")
     row_features: list[FeatureSummary]
     column_features: list[FeatureSummary]
-    kinds: dict[str, float] = Field(default={}, description="Kinds of feedback, and the values that they stand for.")
-    kind_weights: dict[str, float] = Field(default={}, description="The weights of kinds whose weight is not 1.")
 
 
 # Operation

@@ -30,7 +30,6 @@ from deepmf.errors import BadSetting, UserError
 from deepmf.serve.app import create_app
 from deepmf.serve.auth import read_keys
 from deepmf.serve.database import open_database
-from deepmf.serve.kinds import read_kinds
 from deepmf.serve.metrics import SHARED_FOLDER
 from deepmf.serve.service import Service, load_with_digest
 
@@ -60,7 +59,6 @@ class ServeOptions:
     database : a SQLite file, or a URL.
     keys : a file of API keys; None for a service that only this machine can reach.
     workers : number of processes.
-    kinds : a TOML file of kinds of feedback; None for none.
     force : whether to serve a model that knows hardly any label in the database.
     """
 
@@ -70,7 +68,6 @@ class ServeOptions:
     port: int = 8000
     keys: str | None = None
     workers: int = 1
-    kinds: str | None = None
     log_level: str = "info"
     force: bool = False
 
@@ -127,9 +124,8 @@ def build_app(options: ServeOptions) -> FastAPI:
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model, digest = load_with_digest(path)
-    kinds = None if options.kinds is None else read_kinds(Path(options.kinds))
     database = open_database(options.database)
-    service = Service(model, database, source=path, digest=digest, kinds=kinds, force=options.force)
+    service = Service(model, database, source=path, digest=digest, force=options.force)
     app = create_app(service, keys=keys)
     gc.collect()
     gc.freeze()  # the model stays: scanning it in every collection would delay requests

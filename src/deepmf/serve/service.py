@@ -24,7 +24,6 @@ from deepmf.serve.changes import FeatureValues
 from deepmf.serve.database import EntryDatabase, Transaction
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
-from deepmf.serve.kinds import Kinds, check_kinds
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
 from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry, NewRow
@@ -91,7 +90,6 @@ class Service:
     ----------
     source : the file of the model, to reload it; None if it cannot be replaced.
     digest : the digest of that file.
-    kinds : kinds of feedback.
     force : whether to start with a model that knows hardly any label in the database.
     """
 
@@ -103,10 +101,8 @@ class Service:
         source: Path | None = None,
         digest: str = "in memory",
         limits: ServiceLimits | None = None,
-        kinds: Kinds | None = None,
         force: bool = False,
     ) -> None:
-        self.kinds: Kinds = kinds or {}
         warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
         self.limits = limits or ServiceLimits()
         self.metrics = ServiceMetrics()
@@ -117,7 +113,6 @@ class Service:
         self._index: ColumnIndex | None = None
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
         try:
-            check_kinds(self.kinds, model)
             snapshot = self._replay(Snapshot.from_model(model), digest, is_running=False, force=force)
             self._publish(self._register(snapshot, digest))
         except BaseException:
@@ -204,7 +199,7 @@ class Service:
 
     def _answer_queries(self, queries: Sequence[Query]) -> list[Any]:
         snapshot = self.current
-        new_rows = _fold_in_histories(snapshot, queries, self.kinds)
+        new_rows = _fold_in_histories(snapshot, queries)
         self.metrics.count_histories(sum(isinstance(row, FoldedRows) for row in new_rows))
         results: list[Any] = []
         for query, new_row in zip(queries, new_rows, strict=True):
@@ -324,9 +319,7 @@ class _Pruner:
             self._pruned, self._is_erased = version, False
 
 
-def _fold_in_histories(
-    snapshot: Snapshot, queries: Sequence[Query], kinds: Kinds
-) -> list[FoldedRows | Exception | None]:
+def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[FoldedRows | Exception | None]:
     """Fold in the histories of all queries together; return for each query its row, an error, or None."""
     histories: list[History] = []
     found: list[FoldedRows | Exception | None] = [None] * len(queries)
@@ -334,7 +327,7 @@ def _fold_in_histories(
     for place, query in enumerate(queries):
         if query.history is not None or query.features is not None:
             try:
-                histories.append(check_history(snapshot, query.history or (), query.features, kinds))
+                histories.append(check_history(snapshot, query.history or (), query.features))
                 places.append(place)
             except Exception as error:  # noqa: BLE001 (an error of this query only)
                 found[place] = error

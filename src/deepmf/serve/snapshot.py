@@ -37,7 +37,6 @@ from deepmf.serve.changes import (
 from deepmf.serve.database import Transaction, open_database
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, check_servable
-from deepmf.serve.kinds import Kinds
 from deepmf.serve.omissions import OMISSIONS, Omissions
 from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
 
@@ -81,8 +80,8 @@ class Snapshot:
         """The time of an entry that is written now without one: the current time if the model's entries are ordered."""
         return int(time.time()) if self.base.entries_.train.extras.are_ordered else NO_TIME
 
-    def describe(self, kinds: Kinds | None = None) -> ModelResponse:
-        """Return a description of the model, and of the kinds of feedback of its service."""
+    def describe(self) -> ModelResponse:
+        """Return a description of the model."""
         model, entries = self.model, self.model.entries_
         scale, (n_rows, n_columns) = model.scale_, entries.train.shape
         return ModelResponse(
@@ -105,8 +104,6 @@ class Snapshot:
             nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
-            kinds={name: kind.value for name, kind in (kinds or {}).items()},
-            kind_weights={name: kind.weight for name, kind in (kinds or {}).items() if kind.weight != 1},
             version=self.version,
         )
 

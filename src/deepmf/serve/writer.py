@@ -30,7 +30,7 @@ from deepmf.serve.database import EntryDatabase, Receipt, Transaction
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
 from deepmf.serve.omissions import ColumnState, Topic
-from deepmf.serve.schemas import MAX_COLUMNS, Axis, Id
+from deepmf.serve.schemas import MAX_COLUMNS, Axis, EntryLine, EntryRequest, GivenEntry, Id
 from deepmf.serve.snapshot import Snapshot, catch_up, check_value
 
 RefusedLines = tuple[str, str, list[int]]  # a code, a message, and the lines that it is about
@@ -46,9 +46,9 @@ class WriteReceipt(NamedTuple):
     n_entries: int
     n_changed: int
     n_forgotten: int
-    etag: str
-    model_version: int
-    data_version: int = 0  # set when the transaction commits
+    etag: str = ""
+    model_version: int = 0  # the versions are set when the transaction commits
+    data_version: int = 0
     repeated: bool = False
     refused: Sequence[RefusedLines] = ()
 
@@ -160,28 +160,21 @@ class PendingChanges:
             raise ApiError(409, "cannot_extend", f"{name} cannot learn entries without training")
 
 
-class GivenEntry(NamedTuple):
-    """An entry as a request gives it: its value (None forgets it), time and weight (None where they are left out)."""
+def resolve(given: EntryRequest, known: Entry | None, now: int) -> Entry | None:
+    """Return the entry to store; None forgets it.
 
-    value: float | None
-    time: int | None = None
-    weight: float | None = None
-
-    def resolve(self, known: Entry | None, now: int) -> Entry | None:
-        """Return the entry to store.
-
-        If the value is unchanged, a missing time or weight stays as it was; a new value gets the time now and weight 1.
-        """
-        if self.value is None:
-            return None
-        base = known if known is not None and known.value == self.value else Entry(self.value, now)
-        if self.time is None and self.weight is None:
-            return base
-        return Entry(
-            self.value,
-            base.time if self.time is None else self.time,
-            base.weight if self.weight is None else self.weight,
-        )
+    If the value is unchanged, a missing time or weight stays as it was; a new value gets the time now and weight 1.
+    """
+    if given.value is None:
+        return None
+    base = known if known is not None and known.value == given.value else Entry(given.value, now)
+    if given.time is None and given.weight is None:
+        return base
+    return Entry(
+        given.value,
+        base.time if given.time is None else given.time,
+        base.weight if given.weight is None else given.weight,
+    )
 
 
 @dataclass(frozen=True)
@@ -223,11 +216,10 @@ class EntryWrite(_Write):
     Parameters
     ----------
     method : "put" replaces all entries, "patch" changes some (None forgets an entry), "delete" forgets all.
-    entries : the id on the other axis and the fields of a `GivenEntry`, of which the last ones may be left out.
     """
 
     method: Literal["put", "patch", "delete"]
-    entries: tuple[tuple[Any, ...], ...] = ()
+    entries: tuple[GivenEntry, ...] = ()
 
     @property
     def size(self) -> int:
@@ -245,7 +237,7 @@ class EntryWrite(_Write):
         pending.check_extends()
         given = self._check_entries(pending, label)
         now = pending.snapshot.now
-        resolved = {other: entry.resolve(current.get(other), now) for other, entry in given.items()}
+        resolved = {other: resolve(entry, current.get(other), now) for other, entry in given.items()}
         changes = {other: entry for other, entry in resolved.items() if entry != current.get(other)}
         if self.method != "patch":
             changes |= dict.fromkeys(current.keys() - given.keys())
@@ -260,17 +252,16 @@ class EntryWrite(_Write):
             pending.touched.add((self.axis, label))
         left = {other: entry for other, entry in {**current, **changes}.items() if entry is not None}
         n_forgotten = sum(entry is None for entry in changes.values())
-        version = pending.snapshot.model_version
-        return WriteReceipt(label, len(left), len(changes) - n_forgotten, n_forgotten, compute_etag(left), version)
+        return WriteReceipt(label, len(left), len(changes) - n_forgotten, n_forgotten, compute_etag(left))
 
     def _check_entries(self, pending: PendingChanges, label: Any) -> dict[Any, GivenEntry]:
         """Return the entries by the label of the other axis; raise `ApiError` for one that cannot be written."""
         model, given = pending.snapshot.model, dict[Any, GivenEntry]()
         others = model.entries_.columns if self.axis == "row" else model.entries_.rows
-        for other_id, *fields in self.entries:
-            other, entry = convert_id(other_id, others), GivenEntry(*fields)
+        for entry in self.entries:
+            other = convert_id(entry.find_other(self.axis), others)
             if other in given:
-                raise ApiError(422, "given_twice", f"{others.axis} {quote_id(other_id)} was given twice")
+                raise ApiError(422, "given_twice", f"{others.axis} {quote_id(other)} was given twice")
             if entry.value is not None:
                 check_value(pending.snapshot, entry.value)
             given[other] = entry
@@ -306,8 +297,7 @@ class FeatureWrite(_Write):
             pending.put(self.axis, label, self.features)
         left = pending.read_features(self.axis, label)
         n_forgotten = len(current) if self.features is None else 0
-        version = pending.snapshot.model_version
-        return WriteReceipt(label, len(left), len(left), n_forgotten, compute_etag(left), version)
+        return WriteReceipt(label, len(left), len(left), n_forgotten, compute_etag(left))
 
 
 @dataclass(frozen=True)
@@ -328,7 +318,7 @@ class StateWrite(_Write):
         if self.state != current:
             pending.put("state", column, self.state)
         etag = compute_etag(describe_state(self.state))
-        return WriteReceipt(column, 0, int(self.state != current), 0, etag, pending.snapshot.model_version)
+        return WriteReceipt(column, 0, int(self.state != current), 0, etag)
 
 
 def describe_state(state: ColumnState | None) -> dict[str, Any]:
@@ -362,8 +352,7 @@ class DismissalWrite(_Write):
         if left != current:
             pending.put("skips", row, left)
         n_forgotten, etag = len(current - left), compute_etag(dict.fromkeys(left, True))
-        version = pending.snapshot.model_version
-        return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag, version)
+        return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag)
 
     def _find_column(self, given: Id, pending: PendingChanges) -> Any:
         label = pending.find_label("column", given)
@@ -378,24 +367,21 @@ class BulkWrite:
 
     Parameters
     ----------
-    lines : the number of each entry's line.
+    entries : by the number of their lines.
     refused : lines that are not entries.
     body_digest : a hash of the request.
     key : the Idempotency-Key, as in other writes.
     """
 
-    lines: Sequence[int]
-    rows: Sequence[Id]
-    columns: Sequence[Id]
-    entries: Sequence[GivenEntry]
-    refused: Sequence[RefusedLines] = ()
-    body_digest: str = ""
+    entries: Mapping[int, EntryLine]
+    refused: Sequence[RefusedLines]
+    body_digest: str
     key: str | None = None
 
     @property
     def size(self) -> int:
         """The number of entries in the request."""
-        return len(self.lines)
+        return len(self.entries)
 
     def digest(self) -> str:
         """Return a hash that distinguishes this request from others with the same key."""
@@ -412,7 +398,7 @@ class BulkWrite:
         given = self._check_lines(pending, refusals)
         now, changes = pending.snapshot.now, {}
         for (pair, entry), old in zip(given.items(), pending.read_pairs(given), strict=True):
-            resolved = entry.resolve(old, now)
+            resolved = resolve(entry, old, now)
             if resolved != old:
                 changes[pair] = resolved
         pending.entries.update(changes)
@@ -423,29 +409,30 @@ class BulkWrite:
         )
         n_forgotten = sum(entry is None for entry in changes.values())
         n_lines = self.size + sum(len(lines) for _, _, lines in self.refused)
-        version = pending.snapshot.model_version
         n_changed = len(changes) - n_forgotten
-        return WriteReceipt("", n_lines, n_changed, n_forgotten, "", version, refused=refusals.to_list())
+        return WriteReceipt("", n_lines, n_changed, n_forgotten, refused=refusals.to_list())
 
-    def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, GivenEntry]:
+    def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, EntryLine]:
         """Return the last entry of each pair, without the lines that are refused."""
-        model, lines = pending.snapshot.model, np.asarray(self.lines, dtype=np.int64)
+        model, entries = pending.snapshot.model, list(self.entries.values())
+        lines = np.array(list(self.entries), dtype=np.int64)
+        given = [entry.row for entry in entries], [entry.column for entry in entries]
         labels, failing = [], []
-        for ids, axis in ((self.rows, model.entries_.rows), (self.columns, model.entries_.columns)):
+        for ids, axis in zip(given, (model.entries_.rows, model.entries_.columns), strict=True):
             found, is_bad = _convert_ids(ids, axis)
             labels.append(found)
             kind = "integers" if are_numbers(axis) else "text"
             failing.append(("bad_id", f"this {axis.axis} is not an id: {axis.axis}s are {kind} here", is_bad))
         rows, columns = labels
         fits = np.ones(lines.size, dtype=bool)
-        for code, message, fails in [*failing, *find_unfit(model, rows, columns, self.entries)]:
+        for code, message, fails in [*failing, *find_unfit(model, rows, columns, entries)]:
             refusals.add(code, message, lines[fits & fails].tolist())
             fits &= ~fails
-        return {(rows[at], columns[at]): self.entries[at] for at in np.flatnonzero(fits).tolist()}
+        return {(rows[at], columns[at]): entries[at] for at in np.flatnonzero(fits).tolist()}
 
 
 def find_unfit(
-    model: Model, rows: list[Any], columns: list[Any], entries: Sequence[GivenEntry]
+    model: Model, rows: list[Any], columns: list[Any], entries: Sequence[EntryRequest]
 ) -> list[tuple[str, str, npt.NDArray[np.bool_]]]:
     """Return why a model cannot learn entries: a code, a message, and whether each of the entries fails by it."""
     name, areas = type(model).__name__, model.predicts
@@ -579,4 +566,4 @@ def _set_versions(receipt: WriteReceipt | Exception, snapshot: Snapshot) -> Writ
 
 def _digest(*parts: Any) -> str:
     """Return a hash; it covers a secret key, so that nobody can find the other parts by trying."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, default=lambda model: model.model_dump()).encode()).hexdigest()
