@@ -224,15 +224,6 @@ def test_the_style_of_the_caller_is_left_alone() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_notebook_view_escapes_facts_and_goes_without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = {"<caption>": lambda: plots.plot_bars(["a"], {"n": [1]})}
-    shown = plots.build_notebook_view("<name>", {"<fact>": "R&D"}, drawn)
-    assert shown.count("<svg") == 1
-    assert all(text in shown for text in ("&lt;name&gt;", "&lt;fact&gt;", "R&amp;D", "&lt;caption&gt;"))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "<svg" not in plots.build_notebook_view("name", {"fact": "text"}, drawn)
-
-
 def test_without_matplotlib_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingDependency, match="matplotlib"):

@@ -7,7 +7,6 @@ follow the light or dark scheme of the page or of the reader. matplotlib is impo
 from __future__ import annotations
 
 import hashlib
-import html
 import io
 import math
 import os
@@ -721,39 +720,10 @@ def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
             own["id"] = prefix + name
 
 
-def colour_rules(selector: str = ":root") -> str:
+def colour_rules() -> str:
     """Return CSS with the colours of plots, light or dark like the system of the reader."""
     light, dark = (" ".join(f"--{name}: {pair[scheme]};" for name, pair in COLOURS.items()) for scheme in (0, 1))
     return (
-        f"{selector} {{ color-scheme: light dark; {light} }}\n"
-        f"@media screen and (prefers-color-scheme: dark) {{ {selector} {{ {dark} }} }}\n"
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
     )
-
-
-_NOTEBOOK_STYLE = """
-.deepmf-view { background: var(--paper); color: var(--ink); padding: .6em .9em; max-width: 60em; font-family: system-ui, sans-serif; }
-.deepmf-view table { border-collapse: collapse; margin: .4em 0; background: none; color: inherit; }
-.deepmf-view th, .deepmf-view td { text-align: left; padding: .15em 1.2em .15em 0; border: 0; vertical-align: top; font-size: 13px; }
-.deepmf-view th { font-weight: normal; color: var(--soft); white-space: nowrap; }
-.deepmf-view figure { display: inline-block; width: 360px; max-width: 100%; margin: .4em .8em .4em 0; }
-.deepmf-view figcaption { font-size: 12px; color: var(--soft); }
-"""  # noqa: E501
-
-
-def build_notebook_view(name: str, facts: Mapping[str, str], plots: Mapping[str, Callable[[], Axes]]) -> str:
-    """Return the HTML of an object in a notebook: its name, facts, and plots with captions.
-
-    Without matplotlib the plots are left out.
-    """
-    lines = (f"<tr><th>{html.escape(fact)}</th><td>{html.escape(text)}</td></tr>" for fact, text in facts.items())
-    figures = []
-    try:
-        for caption, draw in plots.items():
-            drawn = render_svg(draw(), title=caption)
-            figures.append(f"<figure>{drawn}<figcaption>{html.escape(caption)}</figcaption></figure>")
-    except MissingDependency:
-        pass
-    style = colour_rules(".deepmf-view") + _NOTEBOOK_STYLE
-    table = f"<table>{''.join(lines)}</table>" if facts else ""
-    view = f"<strong>{html.escape(name)}</strong>{table}{''.join(figures)}"
-    return f'<div class="deepmf-view"><style>{style}</style>{view}</div>'

@@ -51,7 +51,7 @@ def test_every_model_with_a_presence_part_learns_interactions(build: Callable[..
         assert best.liked is None
         assert np.all((best.values > 0) & (best.values < 1) & (np.diff(best.values, prepend=1) <= 0))
     assert fitted.chosen_["rank_by"] == "relevance"
-    assert "interactions" in fitted._repr_html_()
+    assert "interactions" in repr(fitted)
     assert fitted.plan(make_clicks()) is None
 
 

@@ -1,9 +1,9 @@
-"""A history in a line, as a frame, and in a notebook."""
+"""A history in a line, and as a frame."""
 
 import polars as pl
 import pytest
 
-from deepmf.training.history import EpochRecord, History, list_curves
+from deepmf.training.history import EpochRecord, History
 
 RECORDS = [
     EpochRecord(0, 2.0, None, 0.1, 1.5, {"boundaries": [0.1, 0.2]}),
@@ -42,18 +42,3 @@ def test_a_frame_has_a_line_for_each_epoch(history: History) -> None:
     assert empty.shape == (0, 5)
     assert empty.schema == frame.schema.__class__(dict(list(frame.schema.items())[:5]))
     assert History(RECORDS[:1]).to_frame().schema["validation_error"] == pl.Float64
-
-
-def test_curves_are_of_what_was_noted(history: History) -> None:
-    assert list(list_curves(history)) == ["Loss on the training entries", "RMSE on the validation entries"]
-    assert list(list_curves(History(RECORDS[:1]))) == ["Loss on the training entries"]
-    assert list_curves(History()) == {}
-
-
-@pytest.mark.slow
-def test_a_notebook_shows_the_curves(history: History) -> None:
-    shown = history._repr_html_()
-    assert shown.count("<svg") == 2
-    assert "<th>validation RMSE</th><td>0.686; means 0.831</td>" in shown
-    assert "<th>best epoch</th><td>2</td>" in shown
-    assert "<svg" not in History()._repr_html_()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.formatting import format_amount, format_count, format_percent, format_short
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.scale import Scale
-from deepmf.plots import build_notebook_view, plot_bars
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _QUANTILES = {"min": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "max": 1.0}
 
@@ -27,7 +22,7 @@ def scale_to_json(scale: Scale) -> dict[str, Any]:
     return {"low": scale.low, "high": scale.high, "levels": levels}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Description:
     """Counts, density, quantiles of entries per row and column, and the histogram of the values.
 
@@ -54,28 +49,7 @@ class Description:
         plain["histogram"] = {f"{value:g}": count for value, count in self.histogram.items()}
         return plain
 
-    def to_html(self, name: str = "Description") -> str:
-        """Return the table and the histogram that a notebook shows, under a name."""
-        facts = {
-            "size": f"{format_count(self.n_rows)} rows x {format_count(self.n_columns)} columns",
-            "entries": f"{format_count(self.n_entries)} ({format_percent(self.density, digits=2)} observed)",
-            "scale": str(self.scale),
-            self._value_name: f"mean {format_amount(self.mean)}, standard deviation "
-            f"{format_amount(self.standard_deviation)}",
-            "entries per row": _format_range(self.entries_per_row, self.n_empty_rows),
-            "entries per column": _format_range(self.entries_per_column, self.n_empty_columns),
-        }
-        plots = {"Number of entries by value": lambda: _plot_histogram(self)} if self.n_entries else {}
-        return build_notebook_view(name, facts, plots)
-
-    @property
-    def _value_name(self) -> str:
-        return "counts" if self.scale.is_interactions else "values"
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
-
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [
             f"{self.n_entries:,} entries in {self.n_rows:,} rows x {self.n_columns:,} columns "
             f"({100 * self.density:.3g} % observed)",
@@ -139,15 +113,3 @@ def _compute_histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> d
 def _format_quantiles(name: str, quantiles: dict[str, float], n_empty: int) -> str:
     shown = ", ".join(f"{label} {count:g}" for label, count in quantiles.items())
     return f"{name}: {shown}" + (f"; {n_empty:,} without any" if n_empty else "")
-
-
-def _format_range(counts: dict[str, float], n_empty: int) -> str:
-    text = f"{counts['min']:g} to {counts['max']:g}, median {counts['median']:g}"
-    return text + (f"; {format_count(n_empty)} without any" if n_empty else "")
-
-
-def _plot_histogram(description: Description) -> Axes:
-    shown = [format_short(float(f"{value:.3g}")) for value in description.histogram]
-    of_values = "value" if description.scale.levels is None else "level"
-    x_label = "count" if description.scale.is_interactions else of_values
-    return plot_bars(shown, {"entries": list(description.histogram.values())}, x_label=x_label, y_label="entries")

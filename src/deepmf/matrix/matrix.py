@@ -620,9 +620,6 @@ class ObservedMatrix:
             f"{kind}{more})"
         )
 
-    def _repr_html_(self) -> str:
-        return self.describe().to_html("ObservedMatrix")
-
 
 def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None:
     """Return the scale that was asked for, or that of interactions; refuse values with one and not the other."""

@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # imported by the methods that use them: most models are neve
     from deepmf.matrix.names import GivenNames
     from deepmf.models.explanation import Explanation
     from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory
-    from deepmf.models.view import ModelView
     from deepmf.recommend.ranker import Ranker, Rankers
     from deepmf.recommend.ranking import Ranking
     from deepmf.recommend.request import Request, RequestOptions
@@ -612,10 +611,11 @@ class Model(Estimator):
         }
 
     def __repr__(self) -> str:
-        return self._view.text()
+        from deepmf.models.view import describe_model
 
-    def _repr_html_(self) -> str:
-        return self._view.html()
+        own = self.settings_class.from_names(self.own_settings)
+        entries = None if self._fitted is None else self._fitted.entries
+        return describe_model(type(self).__name__, own, self._chosen, entries, self.history_)
 
     # Internals.
 
@@ -679,11 +679,3 @@ class Model(Estimator):
             )
         several = n is not None and isinstance(at, list | tuple | np.ndarray)
         return parse_times(at, n).seconds if several else parse_time(at)
-
-    @property
-    def _view(self) -> ModelView:
-        from deepmf.models.view import ModelView
-
-        own = self.settings_class.from_names(self.own_settings)
-        entries = None if self._fitted is None else self._fitted.entries
-        return ModelView(type(self).__name__, own, self._chosen, entries, self.history_)

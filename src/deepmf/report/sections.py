@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,16 +33,14 @@ from deepmf.plots import (
     plot_calibration,
     plot_cold_start,
     plot_confusion,
+    plot_history,
     plot_lines,
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import Findings
 from deepmf.storage.model_file import find_version
-from deepmf.training.history import History, describe_stages, describe_training, list_curves
+from deepmf.training.history import History, describe_stages, describe_training
 from deepmf.training.runtime import Runtime
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MEANINGS = {
     "I": "known row, known column",
@@ -514,15 +512,15 @@ def make_learning_section(found: Findings) -> Section | LeftOut:
     how = "The curve should fall and level off. Without validation entries it does not show overfitting."
     if errors:
         how = "Both curves should fall and level off. A validation error that rises while the loss falls shows overfit."
-    curves = [_plot_curve(history, name, plot()) for name, plot in list_curves(history).items()]
+    curves = []
+    for metric, name in {
+        "loss": "Loss on the training entries",
+        "validation_error": "RMSE on the validation entries",
+    }.items():
+        if points := list_points(history, metric):
+            ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
+            curves.append(Figure(name, plot_history(history, metric=metric), f"{name}: {ends}"))
     return Section(title, f"{how} {_describe_history(history, errors)}", curves)
-
-
-def _plot_curve(history: History, name: str, plot: Axes) -> Figure:
-    """Return a learning curve; the description gives its first and last value."""
-    points = list_points(history, "loss" if "Loss" in name else "validation_error")
-    ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
-    return Figure(name, plot, f"{name}: {ends}")
 
 
 def _describe_history(history: History, errors: dict[int, float]) -> str:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deepmf.files import import_polars
 from deepmf.formatting import format_amount, format_duration, format_quantity
 from deepmf.storage.parts import Check, Form, Part, at_most, is_number, not_negative, one_of, positive
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 # Why training stopped; empty while it runs.
 ENDINGS = {
@@ -71,16 +66,6 @@ class History:
 
     def __repr__(self) -> str:
         return f"History({', '.join(filter(None, [describe_training(self), describe_errors(self)]))})"
-
-    def _repr_html_(self) -> str:
-        from deepmf.plots import build_notebook_view
-
-        facts = {"training": describe_training(self)}
-        if self.best_error is not None:
-            facts["validation RMSE"] = describe_errors(self).removeprefix("validation RMSE ")
-        if self.best_epoch is not None:
-            facts["best epoch"] = str(self.best_epoch + 1)
-        return build_notebook_view("History", facts, list_curves(self))
 
     def to_frame(self) -> Any:
         """Return a polars frame with one line per epoch, counted from 1.
@@ -142,18 +127,6 @@ def describe_errors(history: History) -> str:
         return ""
     means = "" if history.means_error is None else f"; means {format_amount(history.means_error)}"
     return f"validation RMSE {format_amount(history.best_error)}{means}"
-
-
-def list_curves(history: History) -> dict[str, Callable[[], Axes]]:
-    """Return a function by caption that draws each curve with points: the loss and the validation error by epoch."""
-    from deepmf.plots import list_points, plot_history
-
-    captions = {"loss": "Loss on the training entries", "validation_error": "RMSE on the validation entries"}
-    return {
-        caption: partial(plot_history, history, metric=metric)
-        for metric, caption in captions.items()
-        if list_points(history, metric)
-    }
 
 
 def _are_notes(notes: dict[str, Any], _: Any) -> bool:
