@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 TESTS = Path(__file__).parent
 
-pytest.register_assert_rewrite("deepmf.testing")
+pytest.register_assert_rewrite("deepmf.testing", "tests.models.contract")
 
 # Machines are busy at times: a slow example is not a failure. The examples are the same in every run.
 settings.register_profile("deepmf", deadline=None, derandomize=True)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from tests.models import described
+from tests.models.contract import FullContract
 from tests.models.resuming import assert_resumes_to_the_bit
 
 from deepmf.data import split_entries
@@ -25,7 +26,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, LIMITS, ALSSettings, ALSSolver
 from deepmf.models.loading import load
-from deepmf.testing import ModelContract
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.holdout import HeldOut
 
@@ -91,7 +91,7 @@ def real_values(noise: float, unit: float = 1.0) -> ObservedMatrix:
     return ObservedMatrix.from_array(np.where(np.random.default_rng(1).random(whole.shape) < 0.7, whole, np.nan))
 
 
-class TestALS(ModelContract):
+class TestALS(FullContract):
     model = ALS
     settings: ClassVar[dict[str, Any]] = {"latent_size": 4, "penalty": 0.05, "epochs": 60}
     recovery_error = 0.2

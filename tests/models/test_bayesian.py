@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import scipy.special
+from tests.models.contract import FullContract
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
@@ -32,11 +33,10 @@ from deepmf.models.gibbs.prediction import (
 from deepmf.models.loading import load
 from deepmf.scoring.distribution import CalibratedDistribution, PredictiveDistribution, choose_targets
 from deepmf.scoring.predictor import Readout
-from deepmf.testing import ModelContract
 from deepmf.training.settings import EFFORTS
 
 
-class TestBayesianMF(ModelContract):
+class TestBayesianMF(FullContract):
     model: ClassVar[type[Model]] = BayesianMF
     settings: ClassVar[dict[str, Any]] = {"epochs": 20, "latent_size": 3, "device": "cpu"}
     permutation_error: ClassVar[float] = 0.1

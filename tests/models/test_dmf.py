@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from tests.models.contract import FullContract
 from torch import Tensor
 
 from deepmf.data import split_entries
@@ -23,7 +24,7 @@ from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
-from deepmf.testing import ModelContract, additive
+from deepmf.testing import additive
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer
@@ -39,7 +40,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-class TestDMF(ModelContract):
+class TestDMF(FullContract):
     model = DMF
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from tests.models.contract import FullContract
 from tests.models.test_dmf import QUICK
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmfd import DMFD, SHARPEST, Quantizer, find_sharpness
-from deepmf.testing import ModelContract, additive
+from deepmf.testing import additive
 
 
 @pytest.mark.slow
-class TestDMFD(ModelContract):
+class TestDMFD(FullContract):
     permutation_error = 0.2
     model = DMFD
     settings: ClassVar[dict[str, Any]] = QUICK | {"sharpness": 1.0, "sharpness_growth": 1.05}

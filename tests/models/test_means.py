@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.contract import FullContract
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.entries import EntryStore
@@ -22,10 +23,10 @@ from deepmf.models.means import (
     load_feature_weights,
 )
 from deepmf.scoring.effects import SHRINKAGE
-from deepmf.testing import ModelContract, additive
+from deepmf.testing import additive
 
 
-class TestMeans(ModelContract):
+class TestMeans(FullContract):
     model = Means
     recovery_error = 0.5
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.models.contract import FullContract
 
 from deepmf.data import Split, split_areas, split_entries
 from deepmf.datasets import generate
@@ -20,7 +21,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.scoring.pairs import find_pairs
-from deepmf.testing import ModelContract, additive
+from deepmf.testing import additive
 
 QUICK: dict[str, Any] = {
     "hidden_sizes": (32,),
@@ -39,7 +40,7 @@ PLAIN: dict[str, Any] = {"row_penalty": 1e12, "column_penalty": 1e12, "landmarks
 STARS = Scale([1, 2, 3, 4, 5])
 
 
-class TestOrdinalDMF(ModelContract):
+class TestOrdinalDMF(FullContract):
     model = OrdinalDMF
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5

@@ -28,7 +28,7 @@ from deepmf.models.paper.autorec import (
 from deepmf.models.paper.cfnade import ICFNADE, UCFNADE
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
-from deepmf.testing import CoreContract, additive
+from deepmf.testing import ModelContract, additive
 from deepmf.training.blocks import AxisName, VectorBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Loop, TrainingState
@@ -41,7 +41,7 @@ QUICK: dict[str, Any] = {"hidden_size": 12, "gamma": 0.3, "epochs": 120, "learni
 
 
 @pytest.mark.slow
-class TestIAutoRec(CoreContract):
+class TestIAutoRec(ModelContract):
     model = IAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
@@ -49,7 +49,7 @@ class TestIAutoRec(CoreContract):
 
 
 @pytest.mark.slow  # it is IAutoRec of the transposed matrix
-class TestUAutoRec(CoreContract):
+class TestUAutoRec(ModelContract):
     model = UAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
@@ -376,7 +376,7 @@ QUICK_DEEP: dict[str, Any] = {
 
 
 @pytest.mark.slow
-class TestDeepUAutoRec(CoreContract):
+class TestDeepUAutoRec(ModelContract):
     model = DeepUAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK_DEEP
     recovery_error = 0.7

@@ -31,7 +31,7 @@ from deepmf.models.paper.cfnade import (
     number_levels,
 )
 from deepmf.nn.inputs import SparseBatch
-from deepmf.testing import CoreContract, additive
+from deepmf.testing import ModelContract, additive
 from deepmf.training.blocks import VectorBlocks
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import make_generator
@@ -145,7 +145,7 @@ both = pytest.mark.parametrize("model_class", [ICFNADE, UCFNADE])
 
 
 @pytest.mark.slow
-class TestICFNADE(CoreContract):
+class TestICFNADE(ModelContract):
     model = ICFNADE
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
@@ -153,7 +153,7 @@ class TestICFNADE(CoreContract):
 
 
 @pytest.mark.slow
-class TestUCFNADE(CoreContract):
+class TestUCFNADE(ModelContract):
     model = UCFNADE
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5

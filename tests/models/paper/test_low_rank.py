@@ -41,7 +41,7 @@ from deepmf.models.paper.low_rank import (
     find_light_entries,
     pull_to_levels,
 )
-from deepmf.testing import CoreContract, additive
+from deepmf.testing import ModelContract, additive
 
 
 def some_low_rank(n_rows: int = 12, n_columns: int = 9, *, rank: int = 3) -> LowRank:
@@ -171,7 +171,7 @@ def half_of_low_rank() -> tuple[FloatArray, ObservedMatrix]:
     return whole, ObservedMatrix.from_array(np.where(observed, whole, np.nan), Scale(low=-20, high=20))
 
 
-class TestOptSpace(CoreContract):
+class TestOptSpace(ModelContract):
     model = OptSpace
     settings: ClassVar[dict[str, Any]] = {"latent_size": 2, "epochs": 40}
     recovery_error = 0.25
@@ -296,7 +296,7 @@ def centred_scores(solver: RankKSolver) -> FloatArray:
 
 
 @pytest.mark.slow
-class TestRankK(CoreContract):
+class TestRankK(ModelContract):
     model = RankK
     settings: ClassVar[dict[str, Any]] = {"latent_size": 2, "epochs": 150}
     recovery_error = 0.05
@@ -398,7 +398,7 @@ def scores_of(solver: RDMCSolver) -> FloatArray:
 
 
 @pytest.mark.slow
-class TestRDMC(CoreContract):
+class TestRDMC(ModelContract):
     model = RDMC
     settings: ClassVar[dict[str, Any]] = {"latent_size": 4, "gamma": 0.2}
     recovery_error = 0.3

@@ -11,7 +11,7 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.paper.odmc import ODMC, ODMCSettings, ODMCSolver
-from deepmf.testing import CoreContract, additive
+from deepmf.testing import ModelContract, additive
 
 UNEQUAL = Scale([-1, 0, 2, 7])
 
@@ -63,7 +63,7 @@ def objective_of(solver: ODMCSolver, matrix: ObservedMatrix) -> float:
 
 
 @pytest.mark.slow
-class TestODMC(CoreContract):
+class TestODMC(ModelContract):
     model = ODMC
     settings: ClassVar[dict[str, Any]] = {
         "latent_size": 2,
