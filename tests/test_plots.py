@@ -27,7 +27,8 @@ def names_of(axis: Axis) -> list[str]:
 
 def test_bars_hold_the_numbers_their_margins_and_labels() -> None:
     series = {"model": [1.0, 2.0], "means": [3.0, 4.0]}
-    ax = plots.plot_areas(["I", "all"], series, margins={"model": [0.1, None], "means": [0.2, 0.3]})
+    margins = {"model": [0.1, None], "means": [0.2, 0.3]}
+    ax = plots.plot_bars(["I", "all"], series, margins=margins, x_label="area", y_label="RMSE")
     assert [bar.get_height() for bar in ax.patches] == [1.0, 2.0, 3.0, 4.0]
     ends = [
         line[:, 1].tolist() for drawn in ax.containers[1::2] for line in drawn[2][0].get_segments() if np.size(line)
@@ -40,7 +41,7 @@ def test_bars_hold_the_numbers_their_margins_and_labels() -> None:
 
 
 def test_counts_stand_below_the_names_of_groups() -> None:
-    assert names_of(plots.plot_areas(["I", "all"], {"model": [1.0, 2.0]}, counts=[900, 20_000]).xaxis) == [
+    assert names_of(plots.plot_bars(["I", "all"], {"model": [1.0, 2.0]}, counts=[900, 20_000]).xaxis) == [
         "I\n900",
         "all\n20k",
     ]

@@ -36,7 +36,6 @@ __all__ = [
     "add_note",
     "add_title",
     "make_axes",
-    "plot_areas",
     "plot_bars",
     "plot_boundaries",
     "plot_calibration",
@@ -318,19 +317,6 @@ def plot_bars(
     if ax is None and len(series) > 1:
         add_legend(own, above=True)
     return own
-
-
-def plot_areas(
-    areas: Sequence[str],
-    errors: Series,
-    ax: Axes | None = None,
-    *,
-    margins: Margins | None = None,
-    counts: Sequence[int] = (),
-) -> Axes:
-    """Draw the RMSE of models by area, with error bars if there are margins; `counts` are numbers of test entries."""
-    x_label = "area, and its test entries" if counts else "area"
-    return plot_bars(areas, errors, ax, margins=margins, counts=counts, x_label=x_label, y_label="RMSE")
 
 
 @_apply_style

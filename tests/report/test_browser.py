@@ -13,7 +13,8 @@ from deepmf.datasets import generate
 from deepmf.evaluation.comparison import compare
 from deepmf.models.means import Means
 from deepmf.report import write_comparison
-from deepmf.report.page import SECTIONS, write_report
+from deepmf.report.page import write_report
+from deepmf.report.sections import SECTIONS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (

@@ -23,8 +23,8 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.report import write_report
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import Findings, find
-from deepmf.report.page import SECTIONS, render_report
-from deepmf.report.sections import make_learning_section
+from deepmf.report.page import render_report
+from deepmf.report.sections import SECTIONS, make_learning_section
 from deepmf.training.history import EpochRecord, History, describe_stages
 
 VOID = {"meta", "link", "br"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +69,6 @@ class Findings:
     calibration, intervals : calibration of level probabilities, or of intervals of real values; None without a
         distribution.
     ranking, no_ranking : the ranking, or the reason why there is none.
-    steered : accuracy and popularity of the lists by how much popular columns are favoured.
     """
 
     model: Model
@@ -83,8 +82,7 @@ class Findings:
     calibration: Calibration | None
     intervals: list[IntervalCoverage] | None
     ranking: RankingEvaluation | None
-    no_ranking: str = ""  # why there is none
-    steered: tuple[SteeredLists, ...] = ()
+    no_ranking: str = ""
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -132,31 +130,6 @@ def find(
         intervals=evaluate_intervals(model, known) if not has_levels and model.gives_distribution else None,
         ranking=ranking,
         no_ranking=no_ranking,
-        steered=() if ranking is None else _steer(model, known, ranking, most_ranked // len(_SETTINGS)),
-    )
-
-
-_SETTINGS = (0.0, 0.5, 1.0, 1.5)  # of `popularity`
-
-
-class SteeredLists(NamedTuple):
-    """The NDCG of lists that favour popular columns by a setting, and the mean popularity of their columns."""
-
-    popularity: float
-    ndcg: float
-    mean_popularity: float
-
-
-def _steer(model: Model, test: ObservedMatrix, ranked: RankingEvaluation, most: int) -> tuple[SteeredLists, ...]:
-    """Return the lists of a ranking by relevance at each setting, all of the same rows."""
-    if ranked.rank_by != "relevance" or ranked.model.mean_popularity is None:
-        return ()
-    most_rows = max(most // len(model.entries_.columns), 1)
-    options: Any = {"n": ranked.n, "relevant": ranked.relevant, "rank_by": "relevance", "most_rows": most_rows}
-    found = [evaluate_ranking(model, test, popularity=each, **options).model for each in _SETTINGS]
-    return tuple(
-        SteeredLists(setting, each.ndcg, each.mean_popularity or 0.0)
-        for setting, each in zip(_SETTINGS, found, strict=True)
     )
 
 

@@ -11,31 +11,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.report.content import render_page, write_page
 from deepmf.report.findings import Findings, find
-from deepmf.report.sections import (
-    compute_hit_shares,
-    make_area_section,
-    make_calibration_section,
-    make_cold_start_section,
-    make_column_section,
-    make_confusion_section,
-    make_data_section,
-    make_learning_section,
-    make_ranking_section,
-    make_settings_section,
-)
+from deepmf.report.sections import SECTIONS, compute_hit_shares
 from deepmf.scoring.pairs import Unknown
-
-SECTIONS = (
-    make_data_section,
-    make_area_section,
-    make_confusion_section,
-    make_calibration_section,
-    make_cold_start_section,
-    make_column_section,
-    make_ranking_section,
-    make_learning_section,
-    make_settings_section,
-)
 
 # Below this number of test entries, the page warns that its numbers are uncertain.
 FEW = 100

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from deepmf.evaluation.areas import STARTS, UNKNOWN
+from deepmf.evaluation.areas import STARTS, UNKNOWN, AreaErrors, ColdStart
 from deepmf.evaluation.calibration import IntervalCoverage
 from deepmf.evaluation.ranking import ROW_METRICS, TITLES, RankingEvaluation
 from deepmf.formatting import (
@@ -28,13 +28,11 @@ from deepmf.matrix.names import format_label
 from deepmf.plots import (
     MOST_WRITTEN,
     list_points,
-    plot_areas,
     plot_bars,
     plot_calibration,
     plot_cold_start,
     plot_confusion,
     plot_history,
-    plot_lines,
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import Findings
@@ -155,6 +153,10 @@ def keep_margin(margin: float | None, n_entries: int) -> float | None:
     return margin if n_entries >= ENOUGH else None
 
 
+def _list_margins(parts: Sequence[AreaErrors | ColdStart | IntervalCoverage]) -> list[float | None]:
+    return [keep_margin(part.margin, part.n_entries) for part in parts]
+
+
 def name_group(first: int, last: int | None) -> str:
     """Return the name of a group of counts: 0, 2–4, 500+."""
     if last is None:
@@ -170,11 +172,13 @@ def make_area_section(found: Findings) -> Section:
     errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
     figure = Figure(
         "RMSE on the test entries",
-        plot_areas(
+        plot_bars(
             [part.area for part in areas],
             {name: [part.rmse for part in own] for name, own in parts.items()},
-            margins={name: [keep_margin(part.margin, part.n_entries) for part in own] for name, own in parts.items()},
+            margins={name: _list_margins(own) for name, own in parts.items()},
             counts=[part.n_entries for part in areas],
+            x_label="area, and its test entries",
+            y_label="RMSE",
         ),
         f"RMSE of {found.measured.name} by area: {errors}",
     )
@@ -222,7 +226,7 @@ def make_confusion_section(found: Findings) -> Section | LeftOut:
     title, counts, scale = "Confusion of levels", found.confusion, found.model.scale_
     if counts is None or scale.levels is None:
         return LeftOut(title, f"the scale {scale} has no levels")
-    levels, totals, n_entries = [format_short(level) for level in scale.levels], counts.sum(axis=1), counts.sum()
+    levels, totals = [format_short(level) for level in scale.levels], counts.sum(axis=1)
     shares: FloatArray = counts / np.maximum(totals, 1)[:, None]
     few = len(levels) <= MOST_WRITTEN
     lines = [
@@ -231,11 +235,6 @@ def make_confusion_section(found: Findings) -> Section | LeftOut:
     ]
     exact, near = map(format_percent, compute_hit_shares(found))
     hits = f"The predicted level is exactly right for {exact} of the test entries and at most one level off for {near}."
-    ends = "; ".join(
-        f"{scale.levels[at]:g} is {format_percent(counts[:, at].sum() / n_entries)} of the predictions and "
-        f"{format_percent(totals[at] / n_entries)} of the test entries"
-        for at in sorted({0, len(levels) - 1})
-    )
     shown = Figure(
         "Predicted levels for each true level, " + ("in per cent" if few else f"up to {format_percent(shares.max())}"),
         plot_confusion(shares, levels),
@@ -249,10 +248,7 @@ def make_confusion_section(found: Findings) -> Section | LeftOut:
         how="Each row of the map shows the predictions for one true level. A perfect model has all predictions on the "
         "diagonal.",
         figures=[shown],
-        sentences=[
-            hits,
-            f"At the ends of the scale, {ends}. Models that minimise the error predict the ends too rarely.",
-        ],
+        sentences=[hits, "Models that minimise the error predict the ends of the scale too rarely."],
     )
 
 
@@ -310,7 +306,7 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
 
 def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
     """Return the section on the share of real values inside prediction intervals."""
-    margins = [keep_margin(each.margin, each.n_entries) for each in held]
+    margins = _list_margins(held)
     lines = [
         [
             format_percent(each.wanted, digits=0),
@@ -356,7 +352,7 @@ def make_cold_start_section(found: Findings) -> Section:
         plot_cold_start(
             names,
             {name: [group.rmse for group in parts] for name, parts in own.items()},
-            margins={name: [keep_margin(each.margin, each.n_entries) for each in parts] for name, parts in own.items()},
+            margins={name: _list_margins(parts) for name, parts in own.items()},
             counts=[group.n_entries for group in groups],
         ),
         "RMSE from rows with few entries to rows with many: " + "; ".join(f"{line[0]} {line[2]}" for line in lines),
@@ -432,24 +428,11 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         title=title,
         how="Higher is better. For each row, the columns without an entry are ranked; the scores tell how many of its "
         f"relevant test entries are among the first {ranked.n}. {_BARS.replace('test entries', 'rows')}",
-        figures=[shown, *_plot_steered(found, ranked.n)],
+        figures=[shown],
         meanings=_SCORES,
         sentences=[_describe_ranking(ranked)],
         tables=[Table(f"Scores at {ranked.n}", ["", *scores], lines), *_tabulate_ranked_areas(ranked)],
     )
-
-
-def _plot_steered(found: Findings, n: int) -> list[Figure]:
-    """Return the figure on accuracy against popularity; none where lists cannot be steered."""
-    if not found.steered:
-        return []
-    ndcg, popularity = ([getattr(each, name) for each in found.steered] for name in ("ndcg", "mean_popularity"))
-    axes = plot_lines({"lists": (popularity, ndcg)}, x_label="mean popularity of listed columns", y_label="NDCG")
-    for each in found.steered:
-        axes.annotate(f"{each.popularity:g}", (each.mean_popularity, each.ndcg), (4, 5), textcoords="offset points")
-    listed = "; ".join(f"{each.popularity:g}: {each.ndcg:.3f} at {each.mean_popularity:.3f}" for each in found.steered)
-    title = f"Accuracy against popularity, by the option popularity (0 removes it, 1 as learned), first {n} columns"
-    return [Figure(title, axes, f"NDCG and mean popularity of the lists by the option popularity: {listed}")]
 
 
 def _tabulate_ranked_areas(ranked: RankingEvaluation) -> list[Table]:
@@ -567,3 +550,16 @@ def _format_setting(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_format_setting(item) for item in value)
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+SECTIONS = (
+    make_data_section,
+    make_area_section,
+    make_confusion_section,
+    make_calibration_section,
+    make_cold_start_section,
+    make_column_section,
+    make_ranking_section,
+    make_learning_section,
+    make_settings_section,
+)
