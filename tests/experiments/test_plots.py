@@ -54,6 +54,11 @@ def test_areas_name_the_spread_where_there_is_one() -> None:
     assert drawn[2][0].get_segments()[0][:, 0] == pytest.approx([0.8 - 0.1414, 0.8 + 0.1414], abs=1e-4)
 
 
+def test_tables_of_rankings_have_no_cold_start(tmp_path: Path) -> None:
+    record = {"recipe": "next/next", "new_share": None, "area": "I", "seed": 0, "next_ndcg": 0.2}
+    assert [path.stem for path in draw("next", [record], tmp_path)] == ["areas"]
+
+
 def test_cold_start_curves_pool_the_splits() -> None:
     groups = [[0, 0, 50, 9.0], [1, 1, 30, 1.0], [1, 1, 10, 2.0], [2, 4, 3, 1.0], [500, None, 40, 0.5]]
     places, errors, margins = _pool(groups)

@@ -90,7 +90,7 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
 def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot the error by the number of observed entries of the row, over all splits; of new rows if there are any."""
     area = "II" if any(record["area"] == "II" for record in records) else "I"
-    shown = _group_by_recipe(table, [record for record in records if record["area"] == area and record["cold_start"]])
+    shown = _group_by_recipe(table, [record for record in records if record["area"] == area and record.get("cold_start")])
     curves, margins = {}, {}
     for recipe, own in shown:
         middles, errors, spreads = _pool([group for record in own for group in record["cold_start"]])
