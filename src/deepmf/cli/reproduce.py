@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from deepmf.cli import options
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import say, show_json, show_share, show_table
 from deepmf.errors import FileAbsent
-
-if TYPE_CHECKING:
-    pass
 
 QUICK = "A QUICK RUN on generated data, to check that everything works: these are not the results."
 

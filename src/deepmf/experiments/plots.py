@@ -11,7 +11,7 @@ import numpy as np
 from deepmf.evaluation.areas import ColdStart
 from deepmf.experiments.recipe import NAMES, Recipe, read_layout, read_table
 from deepmf.experiments.run import Record
-from deepmf.experiments.tables import Cell, compute_cells
+from deepmf.experiments.tables import compute_cells
 from deepmf.matrix.matrix import AREAS
 from deepmf.plots import (
     add_legend,
@@ -27,9 +27,7 @@ from deepmf.plots import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 _LEAST = 30  # test entries of a group of rows; the error of smaller groups is too uncertain to plot
-
 
 Drawn = tuple["Axes", str]  # a plot, and a sentence that describes it
 
@@ -49,8 +47,9 @@ def draw(table: str, records: Sequence[Record], folder: Path) -> list[Path]:
 def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot the error of each method by area, next to the published error."""
     metric = read_layout(table).metrics[0]
-    shown = [cell for cell in compute_cells(table, records) if cell.metric == metric and cell.mean is not None]
-    shown = [cell for cell in shown if cell.new_share in (None, _find_first_share(shown))]
+    found = [cell for cell in compute_cells(table, records) if cell.metric == metric and cell.mean is not None]
+    first_share = next((cell.new_share for cell in found if cell.new_share is not None), None)
+    shown = [cell for cell in found if cell.new_share in (None, first_share)]
     if not shown:
         return None
     titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
@@ -73,11 +72,15 @@ def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
 
 def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot learned and uniform boundaries under a histogram of scores."""
-    learned = _list_first_splits(table, [record for record in records if "boundaries" in record])
+    learned = _group_by_recipe(table, [record for record in records if "boundaries" in record])
     if not learned:
         return None
-    axes, descriptions = _make_grid(len(learned), 2, width=370.0, height=250.0), []
-    for ax, (recipe, record) in zip(axes, learned, strict=False):
+    n_columns, n_rows = min(len(learned), 2), -(-len(learned) // 2)
+    axes = make_axes(n_rows, n_columns, width=370.0 * n_columns, height=250.0 * n_rows + 40)
+    for ax in axes[len(learned) :]:
+        ax.set_visible(False)
+    descriptions = []
+    for ax, (recipe, (record, *_)) in zip(axes, learned, strict=False):
         levels, counts = np.array(record["levels"]), np.array(record["scores"]["counts"], dtype=float)
         plot_boundaries(levels, ((levels[:-1] + levels[1:]) / 2).tolist(), record["boundaries"], counts, ax)
         add_title(ax, recipe.title)
@@ -90,7 +93,9 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
 def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot the error by the number of observed entries of the row, over all splits; of new rows if there are any."""
     area = "II" if any(record["area"] == "II" for record in records) else "I"
-    shown = _group_by_recipe(table, [record for record in records if record["area"] == area and record.get("cold_start")])
+    shown = _group_by_recipe(
+        table, [record for record in records if record["area"] == area and record.get("cold_start")]
+    )
     curves, margins = {}, {}
     for recipe, own in shown:
         middles, errors, spreads = _pool([group for record in own for group in record["cold_start"]])
@@ -100,7 +105,7 @@ def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
         return None
     ax = plot_lines(
         curves,
-        _make_wide(len(curves)),
+        make_axes(width=744.0, height=420.0 + 9 * len(curves))[0],
         margins=margins,
         x_label=f"observed entries of the {'new ' if area == 'II' else ''}row",
         y_label=f"RMSE in area {area}",
@@ -117,20 +122,6 @@ PICTURES: dict[str, Callable[[str, Sequence[Record]], Drawn | None]] = {
 }
 
 
-def _make_wide(n_series: int) -> Axes:
-    return make_axes(width=744.0, height=420.0 + 9 * n_series)[0]
-
-
-def _make_grid(n_axes: int, n_columns: int, *, width: float, height: float, **options: Any) -> list[Axes]:
-    """Return a grid of axes of the given size with at most `n_columns` columns; surplus axes are hidden."""
-    columns = min(n_axes, n_columns)
-    rows = -(-n_axes // columns)
-    axes = make_axes(rows, columns, width=width * columns, height=height * rows + 40, **options)
-    for ax in axes[n_axes:]:
-        ax.set_visible(False)
-    return axes
-
-
 def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], list[float]]:
     """Return the middle, the error and the margin of each group of rows with enough test entries, over all splits."""
     middles, errors, margins = [], [], []
@@ -144,10 +135,6 @@ def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], li
     return middles, errors, margins
 
 
-def _find_first_share(shown: Sequence[Cell]) -> float | None:
-    return next((cell.new_share for cell in shown if cell.new_share is not None), None)
-
-
 def _group_by_recipe(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[Record]]]:
     """Return the records of each recipe at its first share, in the table's order, the first split first."""
     found = []
@@ -157,7 +144,3 @@ def _group_by_recipe(table: str, records: Sequence[Record]) -> list[tuple[Recipe
         if own:
             found.append((recipe, sorted(own, key=lambda record: int(record["seed"]))))
     return found
-
-
-def _list_first_splits(table: str, records: Sequence[Record]) -> list[tuple[Recipe, Record]]:
-    return [(recipe, own[0]) for recipe, own in _group_by_recipe(table, records)]

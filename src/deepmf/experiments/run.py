@@ -20,11 +20,7 @@ import numpy as np
 import torch
 
 from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError, check_count
-from deepmf.evaluation.areas import (
-    confusion_matrix,
-    evaluate,
-    evaluate_cold_start,
-)
+from deepmf.evaluation.areas import confusion_matrix, evaluate, evaluate_cold_start
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.evaluation.comparison import Problem, extend_model
 from deepmf.evaluation.ranking import evaluate_ranking
@@ -80,16 +76,21 @@ def run_trial(trial: Trial) -> list[Record]:
     chosen.fit(problem.train, problem.validation, progress=False)
     model = _refit(chosen, problem, trial.settings) if recipe.refit else chosen
     seconds = time.perf_counter() - start
-    extended = _extend(model, problem, joined=recipe.joined)
+    extended = extend_model(model, problem)
+    if recipe.joined:
+        extended = extended.extend(problem.validation)
     common = trial.key | source | _describe_run(trial, chosen, seconds)
     records = [
         common | {"area": area} | _measure_errors(extended, test)
         for area, test in problem.test.items()
         if area in model.predicts
     ]
-    records[0] |= {"curve": _list_curve(chosen)} | _describe_quantizer(
-        extended, problem.test["I"]
-    )  # once for each trial
+    curve = [
+        [each.epoch, each.loss, each.validation_error]
+        for each in chosen.history_.records
+        if each.validation_error is not None
+    ]
+    records[0] |= {"curve": curve} | _describe_quantizer(extended, problem.test["I"])  # once for each trial
     return records
 
 
@@ -98,24 +99,15 @@ def _refit(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Model:
     best = chosen.history_.best_epoch
     if best is not None:
         settings = settings | {"epochs": best + 1}
-    return type(chosen)(**settings).fit(_join(problem.train, problem.validation), progress=False)
-
-
-def _join(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:
-    parts = train, validation
-    return ObservedMatrix.from_positions(
+    train, parts = problem.train, (problem.train, problem.validation)
+    both = ObservedMatrix.from_positions(
         Labelled(train.rows, np.concatenate([part.entry_rows for part in parts])),
         Labelled(train.columns, np.concatenate([part.by_row.columns for part in parts])),
         np.concatenate([part.values.astype(np.float64) for part in parts]),
         scale=train.scale,
         extras=Extras.join([(part.n_entries, part.extras) for part in parts]),
     )
-
-
-def _extend(model: Model, problem: Problem, *, joined: bool) -> Model:
-    """Extend the model by new rows and columns, and by the validation entries if they join the inputs."""
-    model = extend_model(model, problem)
-    return model.extend(problem.validation) if joined else model
+    return type(chosen)(**settings).fit(both, progress=False)
 
 
 def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
@@ -145,11 +137,6 @@ def _describe_quantizer(model: Model, test: ObservedMatrix) -> Record:
     )
     learned = {"levels": model.scale_.levels.tolist(), "boundaries": boundaries.tolist()}
     return learned | {"scores": {"edges": edges.tolist(), "counts": counts.tolist()}}
-
-
-def _list_curve(model: Model) -> list[list[float | None]]:
-    records = model.history_.records
-    return [[each.epoch, each.loss, each.validation_error] for each in records if each.validation_error is not None]
 
 
 def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
@@ -183,11 +170,7 @@ def peak_memory_mb() -> int:
     return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))  # bytes on macOS, KiB elsewhere
 
 
-Key = tuple[str, int, float | None]
-
-
 _NEEDED = {"recipe", "seed", "new_share", "area", "commit", "data", "settings"}
-
 
 START_OVER = "delete the folder to start from scratch, or give another with --out"
 
@@ -206,7 +189,7 @@ class Results:
 
     def find_missing(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return the trials still to run; raise `BadSetting` if results have another source or other settings."""
-        now, wanted, done = describe_source(), {_key(trial.key): trial for trial in trials}, set[Key]()
+        now, wanted, done = describe_source(), {_key(trial.key): trial for trial in trials}, set[Any]()
         for table in {trial.recipe.table for trial in trials}:
             for record in self._read(table):
                 _check_alike(record, wanted.get(_key(record)), now, self.folder / table)
@@ -276,7 +259,7 @@ def _check_alike(record: Record, trial: Trial | None, now: Mapping[str, str], fo
         raise BadSetting(f"{folder} holds {record['recipe']} with other settings ({differing}): {START_OVER}")
 
 
-def _key(holder: dict[str, Any]) -> Key:
+def _key(holder: dict[str, Any]) -> tuple[str, int, float | None]:
     return holder["recipe"], holder["seed"], holder["new_share"]
 
 
@@ -313,38 +296,30 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
     missing = results.find_missing(trials)
     results.check_writable(missing)
     start = time.perf_counter()
-    failed: list[Failure] = []
+    failed: list[tuple[str, UserError]] = []
     for number, outcome in enumerate(_run_each(partial(_try, work), missing, min(jobs, len(missing))), start=1):
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, tuple):
             failed.append(outcome)
             continue
         results.add(outcome)
         seconds_left = (time.perf_counter() - start) / number * (len(missing) - number)
         yield Progress(outcome, len(trials) - len(missing) + number, len(trials), seconds_left)
     if failed:
-        first = failed[0]
-        raise type(first.error)(f"{len(failed)} of {len(missing)} fits failed, first {first.name}: {first.error}")
+        first, error = failed[0]
+        raise type(error)(f"{len(failed)} of {len(missing)} fits failed, first {first}: {error}")
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A trial that failed because of its settings or data."""
-
-    name: str
-    error: UserError
+Outcome = list[Record] | tuple[str, UserError]  # the records of a trial, or its name and why it failed
 
 
-def _try(work: Work, trial: Trial) -> list[Record] | Failure:
-    """Return the records of a trial, or its failure."""
+def _try(work: Work, trial: Trial) -> Outcome:
     try:
         return work(trial)
     except UserError as error:
-        return Failure(f"{trial.recipe.name}, split {trial.seed}", error)
+        return f"{trial.recipe.name}, split {trial.seed}", error
 
 
-def _run_each(
-    work: Callable[[Trial], list[Record] | Failure], trials: Sequence[Trial], jobs: int
-) -> Iterator[list[Record] | Failure]:
+def _run_each(work: Callable[[Trial], Outcome], trials: Sequence[Trial], jobs: int) -> Iterator[Outcome]:
     if jobs <= 1:
         yield from map(work, trials)
         return

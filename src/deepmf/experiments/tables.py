@@ -7,7 +7,6 @@ import io
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from deepmf.experiments.recipe import NAMES, RANKING_METRICS, Recipe, read_layout, read_table
 from deepmf.experiments.run import Record
@@ -46,7 +45,8 @@ class Cell:
 
 def compute_cells(table: str, records: Sequence[Record]) -> list[Cell]:
     """Return every figure of a table that has results, ordered by recipe, share, area and metric."""
-    metrics = _add_medians(read_layout(table).metrics)
+    shown = read_layout(table).metrics
+    metrics = [*shown, *(median for median, column in COLUMN_OF.items() if column in shown)]
     run = {(record["recipe"], record["new_share"]) for record in records}
     return [
         _compute_cell(recipe, share, area, metric, records)
@@ -84,9 +84,7 @@ def list_lines(table: str, records: Sequence[Record]) -> list[list[str]]:
 
 def format_markdown(table: str, records: Sequence[Record]) -> str:
     """Return a table as Markdown, with the published figure and the difference from it in brackets."""
-    header, *rows = list_lines(table, records)
-    shown = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in shown) + "\n"
+    return _to_markdown(list_lines(table, records))
 
 
 def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str]:
@@ -94,9 +92,10 @@ def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str
     uses = {}
     for recipe in read_table(table):
         own = [record for record in records if record["recipe"] == recipe.name]
-        found = {
-            _describe_use(record.get("joined", recipe.joined), record.get("refit", recipe.refit)) for record in own
-        }
+        found = set[str]()
+        for record in own:
+            then = {"inputs": record.get("joined", recipe.joined), "training": record.get("refit", recipe.refit)}
+            found.add(", then ".join(["choose", *(use for use, is_so in then.items() if is_so)]))
         if found:
             uses[recipe.name] = " / ".join(sorted(found))
     return uses
@@ -107,20 +106,15 @@ def format_costs(records: Sequence[Record]) -> str:
     rows = [["row", "protocol", "fits", "seconds each", "peak main memory, MB", "on"]]
     for recipe in dict.fromkeys(record["recipe"] for record in records):
         own = [record for record in records if record["recipe"] == recipe and "curve" in record]  # once for each trial
-        means = [statistics.mean(record[name] for record in own) for name in ("seconds", "peak_memory_mb")]
-        first = own[0]
-        rows.append(
-            [
-                recipe.partition("/")[2],
-                first["protocol"],
-                str(len(own)),
-                f"{means[0]:.1f}",
-                f"{means[1]:.0f}",
-                first["hardware"],
-            ]
-        )
-    rows.insert(1, ["---"] * len(rows[0]))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+        seconds, memory = (statistics.mean(record[name] for record in own) for name in ("seconds", "peak_memory_mb"))
+        costs = [str(len(own)), f"{seconds:.1f}", f"{memory:.0f}"]
+        rows.append([recipe.partition("/")[2], own[0]["protocol"], *costs, own[0]["hardware"]])
+    return _to_markdown(rows)
+
+
+def _to_markdown(lines: Sequence[Sequence[str]]) -> str:
+    header, *rows = lines
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows]) + "\n"
 
 
 def format_csv(table: str, records: Sequence[Record]) -> str:
@@ -133,16 +127,10 @@ def format_csv(table: str, records: Sequence[Record]) -> str:
     )
     for cell in compute_cells(table, records):
         if cell.mean is not None or cell.published is not None:
-            figures = (cell.mean, cell.spread, cell.n_splits, cell.published, cell.difference)
-            row = cell.recipe.name, cell.recipe.title, cell.new_share, uses[cell.recipe.name]
-            names = *row, cell.area, cell.metric
-            writer.writerow([_round(value) for value in (*names, *figures)])
+            row = [cell.recipe.name, cell.recipe.title, cell.new_share, uses[cell.recipe.name], cell.area, cell.metric]
+            row += [cell.mean, cell.spread, cell.n_splits, cell.published, cell.difference]
+            writer.writerow([round(value, 6) if isinstance(value, float) else value for value in row])
     return text.getvalue()
-
-
-def _describe_use(joined: bool, refit: bool) -> str:
-    then = {"inputs": joined, "training": refit}
-    return ", then ".join(["choose", *(use for use, is_so in then.items() if is_so)])
 
 
 def _group_rows(found: Iterable[Cell]) -> list[list[Cell]]:
@@ -153,10 +141,6 @@ def _group_rows(found: Iterable[Cell]) -> list[list[Cell]]:
     return [
         row for (_, _, of_medians), row in rows.items() if not of_medians or any(cell.mean is not None for cell in row)
     ]
-
-
-def _add_medians(metrics: Sequence[str]) -> list[str]:
-    return [*metrics, *(median for median, column in COLUMN_OF.items() if column in metrics)]
 
 
 def _compute_cell(recipe: Recipe, share: float | None, area: str, metric: str, records: Iterable[Record]) -> Cell:
@@ -176,10 +160,6 @@ def _compute_cell(recipe: Recipe, share: float | None, area: str, metric: str, r
 def _format_heading(area: str, metric: str, areas: Sequence[str], metrics: Sequence[str]) -> str:
     parts = ([f"area {area}"] if len(areas) > 1 else []) + ([NAMES[metric]] if len(metrics) > 1 else [])
     return " ".join(parts) or NAMES[metric]
-
-
-def _round(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else ("" if value is None else value)
 
 
 # How rows use validation entries: a note where all do the same, otherwise a column.
@@ -231,13 +211,10 @@ def _describe_sources(table: str, records: Sequence[Record]) -> list[str]:
     titles = {recipe.name: recipe.title for recipe in read_table(table)}
     states: dict[str, dict[str, None]] = {}
     for record in records:
-        states.setdefault(_describe_source(record), {})[titles[record["recipe"]]] = None
+        digest, commit = record.get("digest"), record.get("commit", "unknown")
+        state = f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"
+        states.setdefault(state, {})[titles[record["recipe"]]] = None
     if len(states) < 2:
         return [f"Measured with {state}." for state in states]
     shown = (f"{state[0].upper()}{state[1:]}: {'; '.join(rows)}." for state, rows in states.items())
     return [f"Rows come from different states of the source. {' '.join(shown)}"]
-
-
-def _describe_source(record: Record) -> str:
-    digest, commit = record.get("digest"), record.get("commit", "unknown")
-    return f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"
