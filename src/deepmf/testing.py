@@ -163,13 +163,13 @@ class ModelContract:
         order = np.random.default_rng(0).permutation(values.size)
         copied = [f"copy of {label}" for label in (rows if axis == "row" else columns)[order]]
         labels: Any = (copied, columns[order]) if axis == "row" else (rows[order], copied)
-        copies = fitted.extend(ObservedMatrix.from_entries(*labels, values[order], matrix.scale))
-        n_rows, n_columns = np.arange(matrix.shape[0]), np.arange(matrix.shape[1])
+        copies = fitted.extend(ObservedMatrix.from_entries(labels[0], labels[1], values[order], matrix.scale))
+        block: list[Any] = [np.arange(size) for size in matrix.shape]
+        whole = fitted.predictor_.score_block(*block)
         if axis == "row":
-            block = copies.entries_.rows.positions([f"copy of {label}" for label in matrix.row_labels]), n_columns
+            block[0] = copies.entries_.rows.positions([f"copy of {label}" for label in matrix.row_labels])
         else:
-            block = n_rows, copies.entries_.columns.positions([f"copy of {label}" for label in matrix.column_labels])
-        whole = fitted.predictor_.score_block(n_rows, n_columns)
+            block[1] = copies.entries_.columns.positions([f"copy of {label}" for label in matrix.column_labels])
         np.testing.assert_allclose(copies.predictor_.score_block(*block), whole, atol=self.copy_error)
 
     def test_predictions_lie_on_the_scale_and_areas_are_told(
@@ -256,7 +256,7 @@ class ModelContract:
         partners, values = [*others[5:8], *others[-2:]], [5, 1, 4, 2, 2]  # of the widest, the last ones are new
         new = ["new"] * others.size
         labels: Any = (new[:5], partners) if is_row else (partners, new[:5])
-        more = model.extend(ObservedMatrix.from_entries(*labels, values, model.scale_))
+        more = model.extend(ObservedMatrix.from_entries(labels[0], labels[1], values, model.scale_))
         base = model if start == "fitted" else more  # what is stored may change new partners
         folded: Any = (base.fold_in if is_row else base.fold_in_column)(partners, values)
         pairs: Any = (new, others) if is_row else (others, new)

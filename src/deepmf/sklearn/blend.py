@@ -78,16 +78,17 @@ class Residuals(NamedTuple):
 _OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; with fewer, those of all columns
 
 
-class FittedBlend(NamedTuple):
-    """A blend, the mean weight of each of its parts, the error of each candidate, and the residuals of left-out cells.
+class Choice(NamedTuple):
+    """What completes a table: a blend or the best of several candidates.
 
-    residuals: None where there was too little to leave anything out.
+    weights: the mean weight of each candidate, the largest first. errors: root mean squared, of each candidate on cells
+    that were left out, in the units of the model. residuals: on these cells; None where nothing was left out.
     """
 
     completer: Completer
     weights: dict[str, float]
     errors: dict[str, float]
-    residuals: Residuals | None
+    residuals: Residuals | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +194,7 @@ def fit_blend(
     metric: str = "both",
     effort: str = "normal",
     show: Show = lambda name, done, total: None,
-) -> FittedBlend:
+) -> Choice:
     """Fit all of `WHOLE_ROWS` to standardised entries, and weigh them for each column by cells that are left out.
 
     Weights are not negative, and their sum is 1 (Breiman, Stacked regressions, 1996).
@@ -230,7 +231,7 @@ def fit_blend(
     trees = Trees(gaussian, tuple(each for each in forests if solved[1, each.columns[0]] > 0), by_medians[1])
     widths = np.bincount(sources)[sources]
     mean_weights = zip(WHOLE_ROWS, np.average(solved, axis=1, weights=1.0 / widths).tolist(), strict=True)
-    return FittedBlend(
+    return Choice(
         Stacked((gaussian, trees, ByMeans(medians * by_medians[2])), solved, units),
         {name: share for name, share in sorted(mean_weights, key=lambda each: -each[1]) if share > 0},
         left_out.measure(),

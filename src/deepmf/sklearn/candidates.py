@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from deepmf.matrix.arrays import IndexArray
 from deepmf.models import registry
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
-from deepmf.sklearn.blend import MOST_COLUMNS, WHOLE_ROWS, Residuals, Show
+from deepmf.sklearn.blend import MOST_COLUMNS, WHOLE_ROWS, Choice, Residuals, Show
 from deepmf.sklearn.completers import Completer
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
 from deepmf.training import holdout
@@ -120,14 +120,6 @@ _FEW_CELLS = 200  # below that, a network has too little to learn from
 Fit = Callable[[str, TableEntries], Completer]  # takes the name of a candidate, and the entries
 
 
-class ModelChoice(NamedTuple):
-    """The chosen candidate, the errors of all candidates, and the residuals of the choice."""
-
-    name: str
-    errors: Mapping[str, float]  # root mean squared, in the units of the model
-    residuals: Residuals | None = None  # None where there was too little to hide anything
-
-
 def choose(
     candidates: tuple[str, ...],
     entries: TableEntries,
@@ -137,8 +129,8 @@ def choose(
     units: ColumnUnits,
     seed: int,
     show: Show = lambda name, done, total: None,
-) -> ModelChoice:
-    """Fit each candidate without some cells of a table, and choose the one that predicts these best.
+) -> Choice:
+    """Fit each candidate without some cells of a table, and the one that predicts these best to all cells.
 
     `entries` are in the units of the model; `sources` says of each column which cell of a row it belongs to: the
     columns of one cell are hidden together, and count as one. Predictions are clipped to the range of their column.
@@ -147,7 +139,7 @@ def choose(
     if entries.rows.size < _FEW_CELLS:
         candidates = tuple(name for name in candidates if name != "dmf-o") or candidates
     if not hidden.any():
-        return ModelChoice(candidates[-1], {})
+        return Choice(fit(candidates[-1], entries), {candidates[-1]: 1.0}, {})
     shown, asked = entries.where(~hidden), entries.where(hidden)
     shares = 1.0 / np.bincount(sources)[sources[asked.columns]]
     if asked.weights is not None:
@@ -161,7 +153,7 @@ def choose(
         residuals[name] = Residuals(asked.columns, asked.values - predicted, asked.values)
         errors[name] = float(np.sqrt(np.average(np.square(residuals[name].values), weights=shares)))
     best = holdout.choose(list(errors), errors.__getitem__).candidate
-    return ModelChoice(best, errors, residuals[best])
+    return Choice(fit(best, entries), {best: 1.0}, errors, residuals[best])
 
 
 def _hide_cells(entries: TableEntries, sources: IndexArray, *, seed: int) -> MaskArray:

@@ -130,7 +130,7 @@ class JointDraws:
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
             rows = self._draw_units(drawn, self.units.standardise(TableEntries.of(some)).to_array(), random)
-            some[:] = np.where(np.isnan(some), self.units.centres + self.units.spreads * rows, some)
+            some[:] = np.where(np.isnan(some), self.units.undo(rows), some)
         return completed
 
     @cached_property
@@ -222,8 +222,7 @@ class JointDraws:
             found = _draw_by_regression(design[known], values, weights[known], design[asked], bent, *ways)
             reach = _BEYOND * (high - low)
             cells[asked, column] = np.clip(found, low - reach * (skew <= 0), high + reach * (skew >= 0))
-        drawn_values = self.units.centres + self.units.spreads * cells[len(learned) :]
-        return np.where(np.isnan(table), drawn_values, table)
+        return np.where(np.isnan(table), self.units.undo(cells[len(learned) :]), table)
 
     def _find_knots(self, ranked: dict[int, FloatArray]) -> dict[int, FloatArray]:
         """Return the knots of the curves of each column with enough different values, given its sorted values.
@@ -261,7 +260,7 @@ class JointDraws:
         for columns in self.categories:
             rows = np.flatnonzero(np.isnan(completed[:, columns]).any(axis=1))
             if rows.size:
-                shares = self._to_shares(drawn.complete(completed[rows])[:, columns], columns)
+                shares = self.units.undo(drawn.complete(completed[rows])[:, columns], columns)
                 completed[np.ix_(rows, columns)] = self._choose_category(shares, columns, random)
         return completed
 
@@ -288,7 +287,7 @@ class JointDraws:
         the probabilities are those of linear discriminant analysis.
         """
         rest = np.setdiff1d(np.arange(part.means.size), columns)
-        shares = np.maximum(self._to_shares(part.means[columns], columns), _LEAST_SHARE)
+        shares = np.maximum(self.units.undo(part.means[columns], columns), _LEAST_SHARE)
         if rest.size == 0:
             return np.tile(shares, (len(completed), 1))
         free = columns[:-1]  # the last share follows from the others
@@ -306,10 +305,6 @@ class JointDraws:
         ends = np.cumsum(np.maximum(shares, _LEAST_SHARE), axis=1)
         chosen = (ends[:, :-1] < random.random((len(ends), 1)) * ends[:, -1:]).sum(axis=1)
         return self._to_units(np.eye(columns.size)[chosen], columns)
-
-    def _to_shares(self, units: FloatArray, columns: IndexArray) -> FloatArray:
-        shares: FloatArray = self.units.centres[columns] + self.units.spreads[columns] * units
-        return shares
 
     def _to_units(self, shares: FloatArray, columns: IndexArray) -> FloatArray:
         units: FloatArray = (shares - self.units.centres[columns]) / self.units.spreads[columns]
@@ -395,7 +390,7 @@ class FactorDraws:
         assert isinstance(readout, SampleReadout)
         if self.model.scale_.levels is not None:
             return readout.support[np.searchsorted(readout.cutpoints, cells)]
-        return np.asarray(self.units.centres[columns] + self.units.spreads[columns] * cells)
+        return self.units.undo(cells, columns)
 
 
 def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -24,8 +24,17 @@ from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
 from deepmf.recommend.ranking import batches
 from deepmf.scoring.distribution import Interval, check_coverage
-from deepmf.sklearn.blend import EFFORTS, METRICS, MOST_COLUMNS, WHOLE_ROWS, Residuals, fit_blend, fit_whole_rows
-from deepmf.sklearn.candidates import AUTO, ModelChoice, TableModels, choose
+from deepmf.sklearn.blend import (
+    EFFORTS,
+    METRICS,
+    MOST_COLUMNS,
+    WHOLE_ROWS,
+    Choice,
+    Residuals,
+    fit_blend,
+    fit_whole_rows,
+)
+from deepmf.sklearn.candidates import AUTO, TableModels, choose
 from deepmf.sklearn.completers import ByMeans, ByModel, Completer
 from deepmf.sklearn.constraints import check_constraints, keep_constraints
 from deepmf.sklearn.draws import FactorDraws, JointDraws
@@ -93,9 +102,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         as stars or Likert points), or the shared `Scale`.
     answers
         "values", or "levels": the nearest level in columns whose values repeat.
-    sample
-        Whether `transform` draws missing values instead of predicting them: every call returns one table of
-        `impute_many`.
     keep_empty_features
         Whether to keep a column without entries in `fit`, filled with 0, or to leave it out with a warning.
     random_state
@@ -157,7 +163,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         add_indicator: bool = False,
         scale: str | Scale = "columns",
         answers: str = "values",
-        sample: bool = False,
         keep_empty_features: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | None = False,
@@ -176,7 +181,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.add_indicator = add_indicator
         self.scale = scale
         self.answers = answers
-        self.sample = sample
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
         self.verbose = verbose
@@ -189,7 +193,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         X, weights = self._read_weights(X, sample_weight)  # noqa: N806
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self._random = np.random.default_rng(self._seed)
         self._check_parameters()
         table = self._read(X, reset=True)
         entries = TableEntries.of(self._codes.encode(table))._replace(row_weights=weights)
@@ -231,8 +234,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_coverage(coverage)
         X = make_dense(X)  # noqa: N806
         table = self._read(X, reset=False)
-        number = int(self._random.integers(1 << 31)) if self.sample else 0
-        return self._complete(X, table, self._random if self.sample else None, number, coverage * return_interval)
+        return self._complete(X, table, coverage=coverage * return_interval)
 
     def impute_many(self, X: Any, m: int = 20, *, seed: int = 0) -> Iterator[Any]:  # noqa: N803
         """Yield `m` completed tables for multiple imputation, frames for a frame.
@@ -263,7 +265,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X = make_dense(X)  # noqa: N806
         table, streams = self._read(X, reset=False), np.random.SeedSequence(seed).spawn(int(m))
         return (
-            self._complete(X, table, np.random.default_rng(stream), number) for number, stream in enumerate(streams)
+            self._complete(X, table, partial(self._draw, random=np.random.default_rng(stream), number=number))
+            for number, stream in enumerate(streams)
         )
 
     def trace_means(self, *, chains: int = 4, seed: int = 0) -> dict[str, FloatArray] | None:
@@ -283,21 +286,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         X: Any,  # noqa: N803
         table: MixedTable,
-        random: np.random.Generator | None,
-        number: int,
+        draw: Callable[[FloatArray], FloatArray] | None = None,
         coverage: float = 0.0,
     ) -> Any:
-        """Fill in a table that was read, by draws with `random`; with a coverage above 0, also return intervals.
-
-        number: of the table among those of `impute_many`.
-        """
+        """Fill in a table that was read, by predictions or draws; with a coverage above 0, also return intervals."""
         numbers = self._codes.encode(table)
         known: npt.NDArray[Any] = numbers[:, self._known]
         if isinstance(self.scale, Scale):
             self._matrix(TableEntries.of(known))  # refuses what is off the scale by its place in this table
-        drawn = None if random is None else self._draw(known, random, number)
-        ends = self._fill(known, coverage) if drawn is None or coverage else None
-        numbers[:, self._known] = known if drawn is None else drawn
+        ends = self._fill(known, coverage) if draw is None else None
+        numbers[:, self._known] = known if draw is None else draw(known)
         numbers[np.isnan(numbers)] = 0.0  # of columns without entries
         kept, missing = self._kept, table.missing
         columns = self._codes.decode(numbers, table)
@@ -315,8 +313,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         found[:, :, sources[are_numbers]] = whole[:, :, are_numbers]
         return completed, Interval(*found[:, :, kept])
 
-    def _draw(self, known: npt.NDArray[Any], random: np.random.Generator, number: int) -> FloatArray:
-        """Return rows with drawn cells in place of NaN; these have legal levels if levels are wanted or shared."""
+    def _draw(self, known: npt.NDArray[Any], *, random: np.random.Generator, number: int) -> FloatArray:
+        """Return rows with drawn cells in place of NaN; these have legal levels if levels are wanted or shared.
+
+        number: of the table among those of `impute_many`.
+        """
         if self._draws is None:
             raise BadSetting(
                 f"the table has more than {MOST_COLUMNS} columns, whose missing cells model={self.model!r} cannot draw "
@@ -447,21 +448,20 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.units_ = self._find_units(entries, robust=candidates[0] in (AUTO, *WHOLE_ROWS))
         self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
         self._seen = seen = self.units_.standardise(entries)
-        fit, choice = partial(self._fit_candidate, sources), ModelChoice(candidates[0], {})
-        self.weights_ = {"means": 1.0}
-        self._completer: Any = ByMeans(np.zeros(self._known.size))
+        fit = partial(self._fit_candidate, sources)
         is_enough = min(np.unique(seen.rows).size, self._known.size) > 1
-        if is_enough:
-            with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
-                if candidates == (AUTO,):
-                    best = fit_blend(seen, sources, self.units_, seed=self._seed, **self._ways, show=show)
-                    self.weights_, choice = best.weights, ModelChoice(AUTO, best.errors, best.residuals)
-                    self._completer = best.completer
-                else:
-                    if len(candidates) > 1:
-                        choice = choose(candidates, seen, sources, fit, units=self.units_, seed=self._seed, show=show)
-                    self.weights_, self._completer = {choice.name: 1.0}, fit(choice.name, seen)
-        self.chosen_model_, self.hidden_errors_ = next(iter(self.weights_)), dict(choice.errors)
+        with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
+            if not is_enough:
+                choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0}, {})
+            elif candidates == (AUTO,):
+                choice = fit_blend(seen, sources, self.units_, seed=self._seed, **self._ways, show=show)
+            elif len(candidates) == 1:
+                choice = Choice(fit(candidates[0], seen), {candidates[0]: 1.0}, {})
+            else:
+                choice = choose(candidates, seen, sources, fit, units=self.units_, seed=self._seed, show=show)
+        self._completer: Any = choice.completer
+        self.weights_, self.hidden_errors_ = choice.weights, choice.errors
+        self.chosen_model_ = next(iter(self.weights_))
         model = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         self.model_ = model if is_enough else None
         # A distribution is learned over all columns together: of columns that differ, it would say the same.

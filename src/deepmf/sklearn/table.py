@@ -461,8 +461,12 @@ class ColumnUnits:
         """Return predictions in the units of their columns, clipped to the range of the column."""
         ends = [(scale.low, scale.high) if scale.is_bounded else (-np.inf, np.inf) for scale in self.column_scales]
         lows, highs = np.array(ends).T
+        return np.clip(self.undo(units, columns), lows[columns], highs[columns])
+
+    def undo(self, units: npt.NDArray[np.floating], columns: IndexArray | slice = slice(None)) -> FloatArray:
+        """Return values (..., columns) in the units of their columns, wherever they lie."""
         values: FloatArray = self.centres[columns] + self.spreads[columns] * units
-        return np.clip(values, lows[columns], highs[columns])
+        return values
 
     def clip(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
         """Return predictions in the units of the model, clipped to the range of their column."""
