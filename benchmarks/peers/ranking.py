@@ -14,7 +14,7 @@ from deepmf.data import split_entries, split_rows
 from deepmf.datasets import generate, load, load_split
 from deepmf.files import write_atomically
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import coverage_score, novelty_score, score_lists
+from deepmf.metrics import score_lists, self_information
 from peers.problem import Entries
 
 LIKED = 4.0  # stars
@@ -75,13 +75,14 @@ class RankingProblem:
         fitted = Entries.joined(self.train, self.validation_given, self.validation)
         popularity = np.bincount(fitted.columns, minlength=n_columns)
         n_rows = np.unique(fitted.rows).size
+        listed = lists[:, :10][is_filled[:, :10]]
         return {
             "n_rows": int(self.rows.size),
             **{name: round(float(values.mean()), 5) for name, values in at_10._asdict().items()},
             "recall_20": round(float(at_20.recall.mean()), 5),
             "ndcg_20": round(float(at_20.ndcg.mean()), 5),
-            "n_distinct": round(coverage_score(lists[:, :10], n_columns=n_columns) * n_columns),
-            "novelty": round(novelty_score(lists[:, :10], popularity, n_rows=n_rows), 3),
+            "n_distinct": int(np.unique(listed).size),
+            "novelty": round(float(self_information(popularity, n_rows)[listed].mean()), 3),
         }
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.metrics import log_loss
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import calibration_error, log_loss_error, mae_error, rmse_error
+from deepmf.metrics import calibration_error, mae_error, rmse_error
 from peers.problem import Asked, Problem
 
 # A group in which more than this share has no prediction is not scored.
@@ -59,7 +60,8 @@ def _group(
         whole = chances.astype(np.float64) / chances.sum(axis=1, keepdims=True, dtype=np.float64)
         medians = problem.levels[np.argmax(np.cumsum(whole, axis=1) >= 0.5, axis=1)]
         errors |= _plain(medians, test.values, prefix="median_")
-        errors["log_loss"] = round(log_loss_error(whole, test.values, scale_levels=problem.levels), 5)
+        positions = np.searchsorted(problem.levels, test.values)
+        errors["log_loss"] = round(log_loss(positions, whole, labels=range(problem.levels.size)), 5)
         errors["calibration_error"] = round(calibration_error(whole, test.values, scale_levels=problem.levels), 5)
     return errors
 

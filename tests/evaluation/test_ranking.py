@@ -14,7 +14,7 @@ from deepmf.evaluation.ranking import ROW_METRICS, choose_relevant, evaluate_ran
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import hit_rate_score, map_score, mrr_score, ndcg_score, precision_score, recall_score
+from deepmf.metrics import score_lists
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.means import Means
@@ -36,7 +36,7 @@ def model(split: Split) -> Model:
 
 
 def restated(model: Model, test: ObservedMatrix, scores: Any, *, n: int, level: float) -> dict[str, float]:
-    """Return the scores by the dense metrics, of the whole matrix of scores at once."""
+    """Return the scores of the lists by the whole matrix of scores at once."""
     rows, columns, values = test.entries()
     relevant = np.zeros(scores.shape, dtype=bool)
     good = values >= level
@@ -44,15 +44,10 @@ def restated(model: Model, test: ObservedMatrix, scores: Any, *, n: int, level: 
     known, others, _ = model.entries_.train.entries()
     scores[model.entries_.rows.positions(known), model.entries_.columns.positions(others)] = -np.inf
     counted = relevant.any(axis=1)
-    arrays = relevant[counted], scores[counted]
-    return {
-        "precision": precision_score(*arrays, n=n),
-        "recall": recall_score(*arrays, n=n),
-        "ndcg": ndcg_score(*arrays, n=n),
-        "hit_rate": hit_rate_score(*arrays, n=n),
-        "mrr": mrr_score(*arrays, n=n),
-        "map": map_score(*arrays, n=n),
-    }
+    best = np.argsort(-scores[counted], axis=1, kind="stable")[:, :n]
+    hits = np.take_along_axis(relevant[counted], best, axis=1)
+    found = score_lists(hits, relevant[counted].sum(axis=1), n=n)._asdict()
+    return {name: float(values.mean()) for name, values in found.items()}
 
 
 @pytest.mark.parametrize(("n", "level"), [(1, 4.5), (5, 3.5), (10, 4.0), (1000, 0.5)])
