@@ -199,23 +199,7 @@ def test_entries_are_dealt_as_a_shuffled_order_is_cut(count: int, shares: tuple[
     expected = np.zeros(count, dtype=np.uint8)
     for part, places in enumerate(cut(draw_order(count, open_stream(5, "entries")), shares)):
         expected[places] = part
-    assert np.array_equal(deal(count, shares, lambda: open_stream(5, "entries"), batch_draws=3000), expected)
-
-
-def test_equal_draws_are_dealt_in_order() -> None:
-    class Coarse:
-        """A stream of few different draws."""
-
-        def __init__(self) -> None:
-            self._words = np.random.PCG64(0)
-
-        def random_raw(self, count: int) -> np.ndarray:
-            return self._words.random_raw(count) >> np.uint64(60) << np.uint64(60)
-
-    expected = np.zeros(500, dtype=np.uint8)
-    for part, places in enumerate(cut(draw_order(500, Coarse()), (0.5, 0.3, 0.2))):
-        expected[places] = part
-    assert np.array_equal(deal(500, (0.5, 0.3, 0.2), Coarse), expected)
+    assert np.array_equal(deal(count, shares, open_stream(5, "entries")), expected)
 
 
 def real_values(scale: Scale | None = None) -> ObservedMatrix:

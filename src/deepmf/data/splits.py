@@ -6,7 +6,7 @@ training entries, so that training knows nothing of the others, and all parts ha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,9 @@ import scipy.sparse
 from deepmf.data.random_numbers import check_seed, draw_order
 from deepmf.errors import BadSplit, Hint
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.extras import NO_TIME, TimeArray, format_time, parse_time
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
-
-BATCH_DRAWS = 1 << 20  # random words drawn at a time
-
-_BINS = 1 << 16  # random words are counted by their highest 16 bits
-_BIN_SHIFT = np.uint64(48)
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,7 @@ def split_entries(
     (750, 50, 200)
     """
     shares = _check_shares(train, validation, test)
-    part_of = deal(matrix.n_entries, shares, lambda: open_stream(seed, "entries"))
-    return _take_parts(matrix, part_of)
+    return _take_parts(matrix, deal(matrix.n_entries, shares, open_stream(seed, "entries")))
 
 
 def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0.05, seed: int = 0) -> list[Split]:
@@ -368,28 +363,21 @@ def split_time(
         if validation_before is not None:
             raise BadSplit("validation_before needs train_before, the end of the training entries")
         _check_shares(1.0 - validation - test, validation, test)
-        ends = _find_time_ends(times, validation, test)
+        places = (np.array([1 - validation - test, 1 - test]) * times.size).round().astype(np.int64)
+        ends = np.sort(times)[np.minimum(places, times.size - 1)]
     else:
         start = parse_time(train_before)
-        ends = start, start if validation_before is None else parse_time(validation_before)
+        ends = np.array([start, start if validation_before is None else parse_time(validation_before)])
         if ends[1] < ends[0]:
             raise BadSplit(
                 f"validation_before={validation_before!r} lies before train_before={train_before!r}; give a later time"
             )
-    part_of = np.searchsorted(np.array(ends), times, side="right")
+    part_of = np.searchsorted(ends, times, side="right")
     for part, name in ((0, "train"), (2, "test")):
         if not np.any(part_of == part):
             first, last = (format_time(end) for end in (times[times != NO_TIME].min(), times.max()))
             raise BadSplit(f"there are no {name} entries: the entries are from {first} to {last}")
     return _take_parts(matrix, part_of)
-
-
-def _find_time_ends(times: TimeArray, validation: float, test: float) -> tuple[int, int]:
-    """Return the first times of validation and test, so that they have about these shares of the entries."""
-    ordered = np.sort(times)
-    places = (np.array([1 - validation - test, 1 - test]) * times.size).round().astype(np.int64)
-    first, second = (int(ordered[min(place, times.size - 1)]) for place in places.tolist())
-    return first, second
 
 
 def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Split:
@@ -523,59 +511,28 @@ def _find_ends(count: int, shares: tuple[float, ...]) -> npt.NDArray[np.intp]:
     return np.cumsum(counts)
 
 
-def deal(
-    count: int,
-    shares: tuple[float, ...],
-    stream: Callable[[], np.random.PCG64],
-    *,
-    batch_draws: int = BATCH_DRAWS,
-) -> npt.NDArray[np.uint8]:
+def deal(count: int, shares: tuple[float, ...], stream: np.random.PCG64) -> npt.NDArray[np.uint8]:
     """Return the part of each entry when a random order is cut by `shares`, (count,), in a byte per entry.
 
-    A part ends at a draw of a certain rank. Counts of the draws by their highest bits tell in which bin this draw
-    lies, and only the few draws of these bins are sorted. Neither all draws nor their order are ever in memory.
+    A part ends at the draw of a certain rank, so that the order itself is never made.
     """
-    ranks = _find_ends(count, shares)[:-1]
-    n_below = np.zeros(_BINS + 1, dtype=np.int64)
-    for _, draws in _draw(count, stream(), batch_draws):
-        n_below[1:] += np.bincount(_find_bins(draws), minlength=_BINS)
-    np.cumsum(n_below, out=n_below)
-    cut_bins = np.searchsorted(n_below, ranks, side="right") - 1  # of the first draw after each part
-    part_of, places, cut_draws = np.empty(count, dtype=np.uint8), np.empty(0, np.int64), np.empty(0, np.uint64)
-    for start, draws in _draw(count, stream(), batch_draws):
-        bin_of = _find_bins(draws)
-        part_of[start : start + draws.size] = np.searchsorted(cut_bins, bin_of)
-        is_cut = np.isin(bin_of, cut_bins)
-        places = np.append(places, start + np.flatnonzero(is_cut))
-        cut_draws = np.append(cut_draws, draws[is_cut])
-    order = np.argsort(cut_draws, kind="stable")
-    bin_of = _find_bins(cut_draws[order])
-    rank = n_below[bin_of] + np.arange(order.size) - np.searchsorted(bin_of, bin_of)
-    part_of[places[order]] = np.searchsorted(ranks, rank, side="right")
+    draws, part_of = stream.random_raw(count), np.zeros(count, dtype=np.uint8)
+    firsts = _find_ends(count, shares)[:-1]
+    firsts = firsts[firsts < count]  # the parts after are empty
+    for draw in np.partition(draws, firsts)[firsts] if firsts.size else ():
+        part_of += draws >= draw
     return part_of
 
 
-def _draw(count: int, stream: np.random.PCG64, batch_draws: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
-    """Yield raw draws in batches, each with the position of its first draw."""
-    for start in range(0, count, batch_draws):
-        yield start, stream.random_raw(min(batch_draws, count - start))
-
-
-def _find_bins(draws: npt.NDArray[np.uint64]) -> IndexArray:
-    """Return the highest 16 bits of draws."""
-    return (draws >> _BIN_SHIFT).astype(np.int64)
-
-
-def _find_mask_entries(matrix: ObservedMatrix, mask: Any, name: str) -> npt.NDArray[np.intp]:
+def _find_mask_entries(matrix: ObservedMatrix, mask: Any, name: str) -> IndexArray:
     """Return the positions of a mask's entries among the entries in row order."""
     sparse = scipy.sparse.coo_array(mask)
     if sparse.shape != matrix.shape:
         raise BadSplit(f"the {name} mask has shape {sparse.shape}; the matrix has {matrix.shape}")
     true = sparse.data.astype(bool)
     n_columns = matrix.shape[1]
-    wanted = np.sort(sparse.row[true].astype(np.int64) * n_columns + sparse.col[true])
     keys = matrix.entry_rows.astype(np.int64) * n_columns + matrix.by_row.columns
-    positions = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
-    if wanted.size and (keys.size == 0 or np.any(keys[positions] != wanted)):
+    at, is_found = locate(keys, sparse.row[true].astype(np.int64) * n_columns + sparse.col[true])
+    if not is_found.all():
         raise BadSplit(f"the {name} mask names entries that the matrix does not have")
-    return positions
+    return at
