@@ -42,7 +42,7 @@ def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [(ENTRIES, [(1, "007", 4.0)]), (PAIRS, [("1", "007")]), (HISTORY, [("007", "4")])],
+    [(ENTRIES, [("1", "007", 4.0)]), (PAIRS, [("1", "007")]), (HISTORY, [("007", "4")])],
 )
 @pytest.mark.parametrize("content", ["rating,item,user,when\n4,007,1,9\n", "user::item::rating\n1::007::4\n"])
 def test_one_file_for_every_kind_of_lines(
@@ -50,7 +50,7 @@ def test_one_file_for_every_kind_of_lines(
 ) -> None:
     path = tmp_path / "lines.csv"
     path.write_text(content)
-    assert read_rows(path, kind) == expected  # only entries decide of which type ids are
+    assert read_rows(path, kind) == expected
     assert read_columns(path, kind, ColumnOptions()).choice.first_line == 2
     (tmp_path / "lines.csv.gz").write_bytes(gzip.compress(content.encode()))
     assert read_rows(tmp_path / "lines.csv.gz", kind) == expected

@@ -16,7 +16,6 @@ import pytest
 
 import deepmf
 from deepmf.data import pack, packing, read_matrix
-from deepmf.data.packing import AxisIds
 from deepmf.data.read import ReadOptions
 from deepmf.datasets import generate
 from deepmf.errors import (
@@ -34,12 +33,6 @@ from deepmf.storage import model_folder
 
 # Labels are texts, and sorted, as those of a file are.
 FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.to_frame())
-
-
-@pytest.fixture(autouse=True)
-def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file takes several batches."""
-    monkeypatch.setattr(packing, "BATCH_LINES", 100)
 
 
 def shuffle(matrix: ObservedMatrix, seed: int = 0) -> pl.DataFrame:
@@ -90,17 +83,20 @@ DAYS = [datetime.date(2021, 1, 1), datetime.date(2020, 1, 1)]
         ([pl.Series(DAYS), pl.Series([0.5])], "float"),
     ],
 )
-def test_typed_ids_of_several_files(parts: list[pl.Series], labels: Any) -> None:
-    axis = AxisIds("row")
-    plain = [axis.add(ids) for ids in parts]
+def test_typed_ids_of_several_files(tmp_path: Path, parts: list[pl.Series], labels: Any) -> None:
+    for number, ids in enumerate(parts):
+        frame = pl.DataFrame({"user": ids, "item": [f"{number} {at}" for at in range(ids.len())]})
+        frame.write_parquet(tmp_path / f"{number}.parquet")
+    files = sorted(tmp_path.iterdir())
     if isinstance(labels, str):
         with pytest.raises(BadEntries, match=labels):
-            axis.number(plain)
+            pack(files, tmp_path / "all.store")
         return
-    found = axis.number(plain)
-    assert found.labels.array.tolist() == labels
-    given = [str(item) for ids in parts for item in ids.to_list()]
-    assert [str(labels[at]) for at in found.positions] == given
+    packed = pack(files, tmp_path / "all.store")
+    assert packed.row_labels.tolist() == labels
+    given = {f"{number} {at}": str(item) for number, ids in enumerate(parts) for at, item in enumerate(ids.to_list())}
+    rows, columns, _ = packed.entries()
+    assert {column: str(row) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)} == given
 
 
 @pytest.mark.parametrize(
@@ -108,13 +104,10 @@ def test_typed_ids_of_several_files(parts: list[pl.Series], labels: Any) -> None
     [(["10", "9", "-3"], [-3, 9, 10]), (["10", "9", "007"], ["007", "10", "9"]), (["7.0", "9.0"], [7, 9])],
 )
 @pytest.mark.filterwarnings("ignore:ids such as")
-def test_ids_of_text_files_are_numbers_if_all_are(texts: list[str], labels: list[Any]) -> None:
-    axis = AxisIds("row")
-    plain = axis.add(pl.Series(texts), is_typed=False)
-    found = axis.number([plain])
-    assert "array" not in vars(found.labels) or not isinstance(labels[0], str)  # no Python strings are made
-    assert found.labels.array.tolist() == labels
-    assert [labels[at] for at in found.positions] == [type(labels[0])(text.removesuffix(".0")) for text in texts]
+def test_ids_of_text_files_are_numbers_if_all_are(tmp_path: Path, texts: list[str], labels: list[Any]) -> None:
+    (tmp_path / "r.csv").write_text("user,item\n" + "".join(f"{text},a\n" for text in texts))
+    packed = pack(tmp_path / "r.csv", tmp_path / "r.store")
+    assert packed.row_labels.tolist() == labels == read_matrix(tmp_path / "r.csv").row_labels.tolist()
 
 
 @pytest.mark.parametrize("duplicates", ["error", "first", "last", "mean"])
@@ -220,12 +213,16 @@ def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
 
 
 def test_progress_counts_the_entries(tmp_path: Path) -> None:
-    FILMS.write(tmp_path / "r.csv")
+    for name in ("1.csv", "2.csv"):
+        FILMS.write(tmp_path / name)
     steps: list[tuple[int, int | None]] = []
     packing.pack_files(
-        [tmp_path / "r.csv"], tmp_path / "r.store", ReadOptions(), progress=lambda *each: steps.append(each)
+        sorted(tmp_path.iterdir()),
+        tmp_path / "r.store",
+        ReadOptions(duplicates="last"),
+        progress=lambda *each: steps.append(each),
     )
-    assert steps[:2] == [(100, None), (200, None)] and steps[-1] == (FILMS.n_entries, None)
+    assert steps == [(FILMS.n_entries, None), (2 * FILMS.n_entries, None)]
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

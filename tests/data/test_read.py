@@ -335,7 +335,7 @@ def test_the_error_counts_and_says_the_option(messy: Path) -> None:
 def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path) -> None:
     read = read_entry_file(messy, ReadOptions(missing="drop"))
     assert list(zip(*(part.tolist() for part in read.matrix.entries()), strict=True)) == [(1, 10, 4), (3, 20, 5)]
-    assert (read.n_dropped, read.matrix.row_labels.dtype) == (4, np.int64)
+    assert (read.notes.n_dropped, read.matrix.row_labels.dtype) == (4, np.int64)
     with pytest.raises(OffScale, match="line 7"):  # its line in the file
         read_matrix(messy, missing="drop", scale=Scale([1, 2, 3, 4]))
     frame = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 2], "rating": [1.5, float("nan"), None]})
@@ -423,9 +423,9 @@ def test_decimal_commas_of_a_wide_file(tmp_path: Path) -> None:
 
 def test_the_column_of_row_ids_is_noted_where_it_was_guessed(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,q1,q2\nann,1,2\nbob,,3\n")
-    guess = read_entry_file(tmp_path / "t.csv", ReadOptions(wide=True)).guess
+    guess = read_entry_file(tmp_path / "t.csv", ReadOptions(wide=True)).notes.guess
     assert guess.startswith("'id' holds the row ids")
-    assert read_entry_file(tmp_path / "t.csv", ReadOptions(row="id", wide=True)).guess is None
+    assert read_entry_file(tmp_path / "t.csv", ReadOptions(row="id", wide=True)).notes.guess is None
 
 
 @pytest.mark.parametrize(

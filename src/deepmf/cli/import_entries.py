@@ -13,7 +13,7 @@ from deepmf.cli.options import argument, option
 from deepmf.cli.output import say, show_json, show_share
 
 if TYPE_CHECKING:
-    from deepmf.data.packing import EntryBatch
+    from deepmf.data.read import FileEntries
     from deepmf.serve.schemas import RefusedLine
 
 _MOST_SHOWN = 10  # refused entries that are shown
@@ -49,7 +49,7 @@ def import_entries(
     Example: deepmf import ratings.csv --url http://127.0.0.1:8000
     """
     from deepmf.client import Client
-    from deepmf.data.packing import EntryReader
+    from deepmf.data.read import read_lines
 
     counts = {"entries": 0, "changed": 0, "refused": 0}
     with (
@@ -57,17 +57,16 @@ def import_entries(
         Client(url, api_key=api_key, timeout=120.0) as client,
         show_share("sending") as progress,
     ):
-        reader = EntryReader(file, reading.for_reader(None))
-        for batch in reader.read_batches():
-            for start in range(0, len(batch.values), batch_size):
-                written = client.write_entries(_list_entries(batch, slice(start, start + batch_size)))
-                for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
-                    _report(refused, batch, start)
-                counts["entries"] += written.n_lines
-                counts["changed"] += written.n_changed
-                counts["refused"] += written.n_refused
-                progress(counts["entries"], None)
-    report_reading(ratings, reader.choice.remark, reader.n_dropped, reader.choice.time_remark, wide=False)
+        entries = read_lines(file, reading.for_reader(None))
+        for start in range(0, entries.numbers.size, batch_size):
+            written = client.write_entries(_list_entries(entries, slice(start, start + batch_size)))
+            for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
+                _report(refused, entries, start)
+            counts["entries"] += written.n_lines
+            counts["changed"] += written.n_changed
+            counts["refused"] += written.n_refused
+            progress(counts["entries"], entries.numbers.size)
+    report_reading(ratings, entries.notes, wide=False)
     if as_json:
         show_json({**counts, "version": written.version.model_dump()})
     else:
@@ -80,11 +79,11 @@ def import_entries(
         raise typer.Exit(2)
 
 
-def _list_entries(batch: EntryBatch, part: slice) -> list[tuple[Any, Any, Any]]:
+def _list_entries(entries: FileEntries, part: slice) -> list[tuple[Any, Any, Any]]:
     """Return rows, columns, and values or fields of entries with times or weights; an absent date stays out."""
     from deepmf.matrix.extras import NO_TIME
 
-    values, extras = batch.values[part].tolist(), batch.extras.take(part)
+    values, extras = entries.numbers[part].tolist(), entries.extras.take(part)
     if not extras.are_absent:
         fields: dict[str, list[Any]] = {"value": values}
         if extras.times is not None:
@@ -92,8 +91,9 @@ def _list_entries(batch: EntryBatch, part: slice) -> list[tuple[Any, Any, Any]]:
         if extras.weights is not None:
             fields["weight"] = extras.weights.tolist()
         values = [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
-    return list(zip(batch.rows[part].to_list(), batch.columns[part].to_list(), values, strict=True))
+    ids = (axis.labels.array[axis.positions[part]].tolist() for axis in (entries.rows, entries.columns))
+    return list(zip(*ids, values, strict=True))
 
 
-def _report(refused: RefusedLine, batch: EntryBatch, start: int) -> None:
-    say(f"deepmf: {batch.locate(start + refused.line - 1)}: {refused.message}", err=True)
+def _report(refused: RefusedLine, entries: FileEntries, start: int) -> None:
+    say(f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}", err=True)

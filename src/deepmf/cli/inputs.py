@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
-    from deepmf.data.read import ReadOptions, TextForm
+    from deepmf.data.read import ReadNotes, ReadOptions, TextForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import Missing, ObservedMatrix
     from deepmf.matrix.scale import Scale
@@ -126,12 +126,12 @@ class InputOptions:
         from deepmf.data.read import read_entry_file
 
         with open_input(path) as file:
-            read = read_entry_file(file, self.for_reader(scale))
-        form, beside = read.matrix.form, self.beside
-        guess = None if form.has_names_of(beside) else read.guess
-        time_note = read.time_note if beside is None or beside.time != form.time else None
-        report_reading(path, guess, read.n_dropped, time_note, wide=form.wide)
-        return read.matrix
+            matrix, notes = read_entry_file(file, self.for_reader(scale))
+        form, beside = matrix.form, self.beside
+        guess = None if form.has_names_of(beside) else notes.guess
+        time_note = notes.time_note if beside is None or beside.time != form.time else None
+        report_reading(path, notes._replace(guess=guess, time_note=time_note), wide=form.wide)
+        return matrix
 
     def for_reader(self, scale: Scale | None) -> ReadOptions:
         """Return the options as `read_entry_file` and `pack_files` take them."""
@@ -188,21 +188,21 @@ def _parse_field(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
 
-def report_reading(path: Path, guess: str | None, n_dropped: int, time_note: str | None, *, wide: bool) -> None:
+def report_reading(path: Path, notes: ReadNotes, *, wide: bool) -> None:
     """Report on standard error what was guessed about a file, and how many of its lines were dropped."""
     from deepmf.data.lists import LISTS
 
+    guess, n_dropped, _, time_note = notes
     of_fields = "--row, --column and --value, --count or --no-values"
     options = "--row" if wide else "--form" if guess == LISTS else of_fields
     lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"
-    notes = (
+    remarks = (
         guess and f"{guess} (set {options} to change this)",
         n_dropped and f"dropped {lines} without a value",
         time_note and f"{time_note} (set --time to change this)",
     )
-    for note in notes:
-        if note:
-            say(f"deepmf: {name_file(path)}: {note}", err=True)
+    for remark in filter(None, remarks):
+        say(f"deepmf: {name_file(path)}: {remark}", err=True)
 
 
 def parse_moment(text: str | None) -> int | None:

@@ -198,7 +198,7 @@ def pack(
 ) -> None:
     """Pack files of entries into a store on disk.
 
-    A store is a folder that every command reads memory-mapped. Packing needs memory for the ids, not for the entries.
+    A store is a folder that every command reads memory-mapped. Packing needs about 50 bytes of memory for each entry.
 
     Example: deepmf pack ratings.csv -o ratings.store
     """
@@ -211,14 +211,14 @@ def pack(
         files = [stack.enter_context(open_input(file)) for file in ratings]
         progress = stack.enter_context(show_share("packing"))
         packed = pack_files(files, output, reading.for_reader(parse_scale(scale)), progress=progress)
-    for file, read in zip(ratings, packed, strict=True):
-        report_reading(file, read.guess, read.n_dropped, read.time_note, wide=reading.wide)
+    for file, notes in zip(ratings, packed, strict=True):
+        report_reading(file, notes, wide=reading.wide)
     matrix = read_matrix(output)
     n_rows, n_columns = matrix.shape
     n_bytes = sum(part.stat().st_size for part in output.iterdir())
     if as_json:
         shown = {"store": str(output), "entries": matrix.n_entries, "rows": n_rows, "columns": n_columns}
-        show_json(shown | {"bytes": n_bytes, "dropped": sum(read.n_dropped for read in packed)})
+        show_json(shown | {"bytes": n_bytes, "dropped": sum(notes.n_dropped for notes in packed)})
         return
     size = f"{n_bytes / 1e6:,.1f} MB"
     say(f"{output}: {matrix.n_entries:,} entries in {n_rows:,} rows x {n_columns:,} columns, {size}")

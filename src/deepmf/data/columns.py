@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from deepmf.data.delimited import (
     SAMPLE_LINES,
     drop_blank_end,
-    parse_ids,
     parse_numbers,
     parse_time_texts,
 )
@@ -69,6 +68,7 @@ class ColumnRoles:
     time_remark : in words, which column was recognised as the times; None where none was.
     is_uncertain : whether a guess among named columns may well be wrong.
     first_line : the number of the first line after the header, counted from 1; None where a file has no lines.
+    typed : roles whose ids have the type that the file says; in text, unquoted digits may be numbers.
     """
 
     roles: tuple[str, ...]
@@ -79,6 +79,12 @@ class ColumnRoles:
     time_remark: str | None
     is_uncertain: bool
     first_line: int | None
+    typed: frozenset[str]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the file is text, which does not say whether digits are numbers or texts."""
+        return self.first_line is not None
 
     @property
     def are_interactions(self) -> bool:
@@ -111,64 +117,57 @@ class ReadColumns(NamedTuple):
     choice: ColumnRoles
 
 
-class ColumnScan(NamedTuple):
-    """The columns of some roles as a lazy frame; columns of a text file are all text.
-
-    are_typed: for each column, whether the file decides the type of its ids. In text, unquoted digits may be numbers.
-    """
-
-    path: Path
-    lazy: pl.LazyFrame
-    choice: ColumnRoles
-    is_text: bool
-    are_typed: tuple[bool, ...]
-
-    def convert_numbers(self, frame: pl.DataFrame, decimal: str, *, n_before: int = 0) -> pl.DataFrame:
-        """Turn texts of values, counts, weights and times into numbers; the first that is none is an error.
-
-        n_before: the number of lines before those of the frame.
-        """
-        columns = frame.get_columns() if self.is_text else []
-        for at, role in enumerate(self.choice.roles[: len(columns)]):
-            try:
-                if role in ("value", "count", "weight"):
-                    columns[at] = parse_numbers(columns[at], decimal=decimal)
-                elif role == "time":
-                    columns[at] = parse_time_texts(columns[at])
-            except BadEntries as error:
-                assert error.position is not None
-                place = f"{self.choice.locate(n_before + error.position)}, column {self.choice.names[at]!r}"
-                raise error.locate(f"{self.path}, {place}") from error
-        return import_polars().DataFrame(columns) if columns else frame
-
-    def convert_ids(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Turn the texts of rows and columns into ints where all of them are whole numbers."""
-        ids = zip(frame.get_columns()[:2], self.are_typed[:2], strict=True)
-        return frame.with_columns(each if is_typed else parse_ids(each) for each, is_typed in ids)
-
-
 def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> ReadColumns:
     """Read the columns that lines of a kind need.
 
     Those that are not asked for are recognised by usual names, and where there are none the first columns are taken.
+    Where a file decides the type of its ids, texts of rows and columns become categories, in 4 bytes a line.
     """
-    scan = scan_columns(check_path(path), kind, options)
-    with translate_polars_errors(scan.path, name_format(scan.path)):
-        frame = scan.lazy.collect()
-    if scan.is_text and kind.defines_ids:
-        frame = scan.convert_ids(scan.convert_numbers(drop_blank_end(frame), options.decimal))
-    elif scan.is_text:
+    path = check_path(path)
+    if is_typed_file(path):
+        with translate_polars_errors(path, name_format(path)):
+            lazy, choice = _scan_typed_columns(path, kind, options)
+    else:
+        lazy, choice = _scan_text_columns(path, kind, options)
+    with translate_polars_errors(path, name_format(path)):
+        frame = (_encode_ids(lazy) if kind.defines_ids else lazy).collect(engine="streaming")
+    if choice.is_text and kind.defines_ids:
+        frame = _convert_numbers(path, drop_blank_end(frame), choice, options.decimal)
+    elif choice.is_text:
         frame = frame.filter(~import_polars().all_horizontal(import_polars().all().is_null()))
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {kind.content}")
-    return ReadColumns(frame, scan.choice)
+    return ReadColumns(frame, choice)
 
 
-def scan_columns(path: Path, kind: LineKind, options: ColumnOptions) -> ColumnScan:
-    """Choose columns as `read_columns` does, for a file that is read some lines at a time."""
-    if is_typed_file(path):
-        with translate_polars_errors(path, name_format(path)):
-            return _scan_typed_columns(path, kind, options)
+def _encode_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:
+    """Turn the texts of the first two columns, the rows and the columns, into categories."""
+    polars = import_polars()
+    texts = (polars.String, polars.Categorical, polars.Enum)
+    names = [name for name, kind in list(lazy.collect_schema().items())[:2] if kind in texts]
+    return lazy.with_columns(
+        polars.col(name).cast(polars.String).cast(polars.Categorical(polars.Categories.random())) for name in names
+    )
+
+
+def _convert_numbers(path: Path, frame: pl.DataFrame, choice: ColumnRoles, decimal: str) -> pl.DataFrame:
+    """Turn texts of values, counts, weights and times into numbers; the first that is none is an error."""
+    columns = frame.get_columns()
+    for at, role in enumerate(choice.roles):
+        try:
+            if role in ("value", "count", "weight"):
+                columns[at] = parse_numbers(columns[at], decimal=decimal)
+            elif role == "time":
+                columns[at] = parse_time_texts(columns[at])
+        except BadEntries as error:
+            assert error.position is not None
+            place = f"{choice.locate(error.position)}, column {choice.names[at]!r}"
+            raise error.locate(f"{path}, {place}") from error
+    converted: pl.DataFrame = import_polars().DataFrame(columns)
+    return converted
+
+
+def _scan_text_columns(path: Path, kind: LineKind, options: ColumnOptions) -> tuple[pl.LazyFrame, ColumnRoles]:
     layout = recognise_layout(path, kind, options)
     if _may_be_wide(kind, options):
         refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
@@ -177,7 +176,8 @@ def scan_columns(path: Path, kind: LineKind, options: ColumnOptions) -> ColumnSc
     chosen = [layout.names[place] for place in choice.places]
     lazy = layout.scan(ignore_more=not kind.defines_ids).select(chosen)
     lazy = lazy.rename(dict(zip(chosen, choice.names, strict=True)))
-    return ColumnScan(path, lazy, choice, is_text=True, are_typed=tuple(name in layout.quoted for name in chosen))
+    typed = frozenset(role for role, name in zip(choice.roles, chosen, strict=True) if name in layout.quoted)
+    return lazy, replace(choice, typed=typed)
 
 
 def is_typed_file(path: Path) -> bool:
@@ -199,7 +199,7 @@ def read_typed_file(path: Path) -> pl.DataFrame:
         return lazy.collect()
 
 
-def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> ColumnScan:
+def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> tuple[pl.LazyFrame, ColumnRoles]:
     lazy = _scan_typed_file(path)
     names = lazy.collect_schema().names()
     head = lazy.head(SAMPLE_LINES).collect().rows()
@@ -210,7 +210,7 @@ def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> C
         refuse_wide(path, names, sample)
     choice = _choose(path, kind, names, options, look_at(names, sample, has_names=True), first_line=None)
     _check_n_lines(path, lazy, len(choice.names))
-    return ColumnScan(path, lazy.select(choice.names), choice, is_text=False, are_typed=(True,) * len(choice.names))
+    return lazy.select(choice.names), choice
 
 
 def _scan_typed_file(path: Path) -> pl.LazyFrame:
@@ -299,4 +299,5 @@ def _choose(
         time_remark=f"{words['time']} is taken as the time" if detected else None,
         is_uncertain=content.has_names and is_uncertain(left, wanted),
         first_line=first_line,
+        typed=frozenset(roles if first_line is None else ()),
     )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.data.columns import is_typed_file, read_columns, read_typed_file
+from deepmf.data.columns import ColumnRoles, is_typed_file, read_columns, read_typed_file
 from deepmf.data.delimited import check_decimal, drop_blank_end, parse_ids, parse_numbers
 from deepmf.data.layout import (
     EITHER,
@@ -37,19 +38,19 @@ from deepmf.data.source import (
 )
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, suggest_name, warn
 from deepmf.files import import_polars
+from deepmf.matrix.arrays import FloatArray, ValueArray
 from deepmf.matrix.column_roles import assign_roles, check_roles
-from deepmf.matrix.frames import MISSING_HINT, check_excluded
-from deepmf.matrix.labels import Labelled
+from deepmf.matrix.extras import Extras, check_weights
+from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_times
+from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_CONTENT, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import STORE, open_store, unpack_parts
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates, MatrixParts, check_duplicates, check_on_scale
-from deepmf.matrix.table_form import DETECT, ValueColumn
+from deepmf.matrix.sorting import Duplicates, MatrixParts, check_duplicates, check_on_scale, compact, to_numbers
+from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
 
 if TYPE_CHECKING:
     import polars as pl
-
-T = TypeVar("T")
 
 TextForm = Literal["entries", "lists", "sequences", "inter"]
 
@@ -140,10 +141,10 @@ def read_matrix(
         wide=wide,
         exclude=tuple(exclude),
     )
-    read = read_entry_file(path, options)
-    if read.is_uncertain:
-        warn(f"{path}: {read.guess}; {NAME_COLUMNS}", GuessedColumns)
-    return read.matrix
+    matrix, notes = read_entry_file(path, options)
+    if notes.is_uncertain:
+        warn(f"{path}: {notes.guess}; {NAME_COLUMNS}", GuessedColumns)
+    return matrix
 
 
 _LISTED = ("lists", "sequences")
@@ -245,8 +246,8 @@ class ReadOptions:
                 raise BadSetting(f"{path} has no field for each entry's {name}; got {name} {wanted!r}")
 
 
-class EntryFile(NamedTuple):
-    """The matrix of a file, and notes on how the file was read.
+class ReadNotes(NamedTuple):
+    """Notes on how a file was read.
 
     guess: in words, which columns were taken for which role; None where nothing was guessed.
     n_dropped: the number of lines that were dropped because their value is missing.
@@ -254,59 +255,177 @@ class EntryFile(NamedTuple):
     time_note: in words, which column was recognised as the times; None where none was.
     """
 
-    matrix: ObservedMatrix
     guess: str | None = None
     n_dropped: int = 0
     is_uncertain: bool = False
     time_note: str | None = None
 
 
+class EntryFile(NamedTuple):
+    """The matrix of a file, and notes on how the file was read."""
+
+    matrix: ObservedMatrix
+    notes: ReadNotes = ReadNotes()
+
+
+class FileEntries(NamedTuple):
+    """The entries of a file in the order of its lines, before repeated ones are merged.
+
+    numbers: values, or counts of interactions.
+    locate: returns in words the file, and the line of an entry; of None the file.
+    """
+
+    rows: Labelled
+    columns: Labelled
+    numbers: ValueArray
+    extras: Extras
+    form: TableForm
+    are_interactions: bool
+    locate: Callable[[int | None], str]
+    notes: ReadNotes
+
+
 def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
     """Read a matrix as `read_matrix` does, and note what was guessed and dropped."""
-    if is_folder(path):
-        options.refuse_extras(Path(path))
-        return EntryFile(_read_store(Path(path), options))
-    path = check_path(path)
-    if options.wide or path.suffix.lower() in (".npz", ".npy"):
-        options.refuse_extras(path)
-    if path.suffix.lower() == ".npz":
-        return _locate_errors(lambda: _read_npz(path, options), path, lambda at: f"entry {at}")
-    if path.suffix.lower() == ".npy":
-        return _locate_errors(lambda: _read_npy(path, options), path, lambda at: f"entry {at}")
-    if options.wide:
-        return _read_wide(path, options)
-    if options.reads_lists(path):
-        frame = read_lists(path, separator=options.separator, encoding=options.encoding)
-        if options.form == "sequences":
-            rows = frame.group_by("row", maintain_order=True).agg("column")
-            return EntryFile(
-                ObservedMatrix.from_sequences(dict(zip(*rows.to_dict(as_series=False).values(), strict=True)))
-            )
-        matrix = ObservedMatrix.from_frame(frame, row=0, column=1, value=None)
-        return EntryFile(matrix, None if options.form else LISTS)
-    frame, choice = read_columns(path, options.kind, options.for_columns())
-    n_needed = choice.n_needed
-    lines = _locate_errors(lambda: keep_complete_lines(frame, n_needed, options.missing), path, choice.locate)
-    if lines.frame.height == 0:
-        raise UnreadableFile(f"{path} holds no entries; lines without a value: {lines.n_dropped:,}")
-    matrix = _locate_errors(
-        lambda: ObservedMatrix.from_frame(
-            lines.frame,
-            row=0,
-            column=1,
-            value=None if choice.are_interactions else 2,
-            count=2 if "count" in choice.roles else None,
-            time=choice.find("time"),
-            weight=choice.find("weight"),
-            scale=options.scale,
-            duplicates=options.duplicates,
-        ),
-        path,
-        lambda at: choice.locate(lines.find_place(at)),
-    )
-    if options.scale is None and choice.remark is not None and "value" in choice.roles:
+    path = Path(path)
+    whole = read_whole_file(path, options)
+    if whole is not None:
+        return whole
+    entries = read_lines(path, options)
+    matrix = join_entries([entries], options)
+    if options.scale is None and entries.notes.guess is not None and matrix.has_values:
         _warn_of_counts(path, matrix.values)
-    return EntryFile(matrix, choice.remark, lines.n_dropped, choice.is_uncertain, choice.time_remark)
+    return EntryFile(matrix, entries.notes)
+
+
+def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
+    """Read a store, an array, a wide table or lists; return None for a file with a line for each entry."""
+    if is_folder(path):
+        options.refuse_extras(path)
+        return EntryFile(_read_store(path, options))
+    path = check_path(path)
+    reader = {".npz": _read_npz, ".npy": _read_npy}.get(path.suffix.lower(), _read_wide if options.wide else None)
+    if reader is not None:
+        options.refuse_extras(path)
+        with _located(lambda at: f"{path}" if at is None else f"{path}, entry {at}"):
+            return reader(path, options)
+    return _read_lists(path, options) if options.reads_lists(path) else None
+
+
+def read_lines(path: Path, options: ReadOptions) -> FileEntries:
+    """Read the entries of a file with a line for each: delimited text, Parquet, JSON lines or Excel."""
+    frame, choice = read_columns(path, options.kind, options.for_columns())
+    n_lines = frame.height
+    lines: range | npt.NDArray[np.int64] = range(n_lines)
+
+    def locate(at: int | None) -> str:
+        return f"{path}" if at is None else f"{path}, {choice.locate(int(lines[at]))}"
+
+    with _located(locate):
+        frame, lines = keep_complete_lines(frame, choice.n_needed, options.missing)
+        n_dropped = n_lines - frame.height
+        if frame.height == 0:
+            raise UnreadableFile(f"{path} holds no entries; lines without a value: {n_dropped:,}")
+        extras, time_type = _read_extras(frame, choice)
+        if extras.weights is not None and not extras.weights.all():  # an entry of weight 0 is left out
+            kept = np.flatnonzero(extras.weights)
+            frame, lines, extras = frame[kept], np.asarray(lines)[kept], extras.take(kept)
+        rows, columns, *numbers = frame.get_columns()[: choice.n_needed]
+        names = dict(zip(choice.roles, choice.names, strict=True))
+        return FileEntries(
+            _gather_ids(rows, "row", is_text="row" not in choice.typed),
+            _gather_ids(columns, "column", is_text="column" not in choice.typed),
+            compact(_to_floats(numbers[0])) if numbers else np.ones(frame.height, dtype=np.float32),
+            extras,
+            TableForm(
+                names["row"],
+                names["column"],
+                choice.value_name,
+                time=names.get("time"),
+                time_type=time_type,
+                weight=names.get("weight"),
+            ),
+            choice.are_interactions,
+            locate,
+            ReadNotes(choice.remark, n_dropped, choice.is_uncertain, choice.time_remark),
+        )
+
+
+def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> ObservedMatrix:
+    """Return the entries of files as one matrix; an error over an entry names its file and its line."""
+    first, ends = parts[0], np.cumsum([part.numbers.size for part in parts])
+
+    def locate(at: int | None) -> str:
+        which = 0 if at is None else int(np.searchsorted(ends, at, side="right"))
+        return parts[which].locate(None if at is None else at - int(ends[which]) + parts[which].numbers.size)
+
+    with _located(locate):
+        return ObservedMatrix.from_positions(
+            _join_ids([part.rows for part in parts], "row"),
+            _join_ids([part.columns for part in parts], "column"),
+            np.concatenate([part.numbers for part in parts]),
+            scale=choose_scale(options.scale, are_interactions=first.are_interactions),
+            duplicates="sum" if first.are_interactions and options.duplicates == "error" else options.duplicates,
+            form=first.form,
+            extras=Extras.join([(part.numbers.size, part.extras.simplify()) for part in parts]),
+        )
+
+
+@contextmanager
+def _located(locate: Callable[[int | None], str]) -> Iterator[None]:
+    """Put the place of an entry in front of an error over it."""
+    try:
+        yield
+    except BadEntries as error:
+        raise error.locate(locate(error.position)) from error
+
+
+def _gather_ids(ids: pl.Series, axis: str, *, is_text: bool) -> Labelled:
+    """Return the distinct ids, sorted, and the position of each id; ids of text may turn out to be whole numbers."""
+    polars = import_polars()
+    if not isinstance(ids.dtype, polars.Categorical):
+        return gather_ids(ids, axis=axis)
+    distinct = ids.unique()
+    texts = distinct.cast(polars.String)
+    labels = parse_ids(texts) if is_text else texts
+    order = labels.arg_sort().to_numpy()
+    codes = distinct.to_physical().to_numpy()
+    position_of = np.empty(int(codes.max()) + 1, dtype=np.int32)
+    position_of[codes[order]] = np.arange(order.size)
+    return Labelled(Labels(labels.sort().to_list(), axis=axis), position_of[ids.to_physical().to_numpy()])
+
+
+def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
+    """Return all labels, sorted, and the positions of entries among them; beside texts, numbers become texts."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays = [part.labels.array for part in parts]
+    kinds = {type(each) for array in arrays for each in array[:1].tolist()}
+    if kinds == {int, str}:
+        arrays = [np.array(list(map(str, array.tolist())), dtype=object) for array in arrays]
+    gathered = Labels.gather(np.concatenate(arrays), axis=axis)
+    places = np.split(gathered.positions, np.cumsum([array.size for array in arrays])[:-1])
+    positions = [place[part.positions] for place, part in zip(places, parts, strict=True)]
+    return Labelled(gathered.labels, np.concatenate(positions))
+
+
+def _to_floats(values: pl.Series) -> FloatArray:
+    if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
+        raise BadEntries(f"column {values.name!r} holds values of type {values.dtype}; numbers are needed")
+    return to_numbers(values.cast(import_polars().Float64).to_numpy())
+
+
+def _read_extras(frame: pl.DataFrame, choice: ColumnRoles) -> tuple[Extras, str | None]:
+    """Return the times and weights of lines, and the type of the times."""
+    times = weights = time_type = None
+    if (at := choice.find("time")) is not None:
+        times, time_type = read_times(frame.to_series(at))
+    if (at := choice.find("weight")) is not None:
+        numbers = frame.to_series(at)
+        if numbers.null_count():
+            raise BadEntries("the weight is missing", position=int(numbers.is_null().arg_true()[0]))
+        weights = check_weights(_to_floats(numbers), numbers.len())
+    return Extras(times, weights), time_type
 
 
 def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:
@@ -322,54 +441,39 @@ def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:
         )
 
 
-class CompleteLines(NamedTuple):
-    """The lines that hold a row, a column, and a value if the file has values.
-
-    places: the position of each line before others were dropped; None where none was.
-    """
-
-    frame: pl.DataFrame
-    places: npt.NDArray[np.int64] | None
-    n_dropped: int
-
-    def find_place(self, at: int) -> int:
-        """Return the position of a line before others were dropped."""
-        return at if self.places is None else int(self.places[at])
-
-
 def keep_complete_lines(
-    frame: pl.DataFrame, n_needed: int, missing: Missing, *, is_part: bool = False
-) -> CompleteLines:
+    frame: pl.DataFrame, n_needed: int, missing: Missing
+) -> tuple[pl.DataFrame, range | npt.NDArray[np.int64]]:
     """Drop the lines in which a row, a column or a value (in this order) is missing, or refuse them.
 
-    n_needed: the number of columns, from the first, that no line may lack.
-    is_part: the frame is a part of a file, so that the message does not count lines.
+    Returns the other lines and their positions. n_needed: the number of columns, from the first, that no line may lack.
     """
     polars = import_polars()
     for value in frame.get_columns()[2:n_needed]:
         if value.dtype.is_float() and value.is_nan().any():
             frame = frame.with_columns(value.fill_nan(None))
     if not any(series.null_count() for series in frame.get_columns()[:n_needed]):
-        return CompleteLines(frame, None, 0)
+        return frame, range(frame.height)
     needed = polars.col(frame.columns[:n_needed])
     is_complete = frame.select(polars.all_horizontal(needed.is_not_null())).to_series()
-    n_missing = frame.height - int(is_complete.sum())
     if missing == "error":
         first = int((~is_complete).arg_true()[0])
         line = dict(zip(("row id", "column id", "value"), frame.row(first)[:n_needed], strict=False))
         name = next(name for name in ("value", "row id", "column id") if name in line and line[name] is None)
-        count = "" if is_part else f", as in {n_missing:,} of {frame.height:,} lines"
-        raise BadEntries(f"the {name} is missing{count}", position=first, hint=MISSING_HINT)
-    return CompleteLines(frame.filter(is_complete), is_complete.arg_true().to_numpy().astype(np.int64), n_missing)
+        n_missing = frame.height - int(is_complete.sum())
+        raise BadEntries(
+            f"the {name} is missing, as in {n_missing:,} of {frame.height:,} lines", position=first, hint=MISSING_HINT
+        )
+    return frame.filter(is_complete), is_complete.arg_true().to_numpy().astype(np.int64)
 
 
-def _locate_errors(build: Callable[[], T], path: Path, locate: Callable[[int], str]) -> T:
-    """Build something from a file; an error over an entry names the file and the place of the entry."""
-    try:
-        return build()
-    except BadEntries as error:
-        where = "" if error.position is None else f", {locate(error.position)}"
-        raise error.locate(f"{path}{where}") from error
+def _read_lists(path: Path, options: ReadOptions) -> EntryFile:
+    frame = read_lists(path, separator=options.separator, encoding=options.encoding)
+    if options.form == "sequences":
+        rows = frame.group_by("row", maintain_order=True).agg("column")
+        return EntryFile(ObservedMatrix.from_sequences(dict(zip(*rows.to_dict(as_series=False).values(), strict=True))))
+    matrix = ObservedMatrix.from_frame(frame, row=0, column=1, value=None)
+    return EntryFile(matrix, ReadNotes(None if options.form else LISTS))
 
 
 def _read_store(folder: Path, options: ReadOptions) -> ObservedMatrix:
@@ -406,11 +510,9 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
     values = frame.drop(row).get_columns()
     if sum(series.len() - series.null_count() for series in values) == 0:
         raise UnreadableFile(f"{path} holds no entries")
-    matrix = _locate_errors(
-        lambda: ObservedMatrix.from_table(frame, row=row, scale=options.scale), path, lambda at: f"entry {at}"
-    )
+    matrix = ObservedMatrix.from_table(frame, row=row, scale=options.scale)
     guess = f"{row!r} holds the row ids of a wide table of {matrix.shape[1]:,} columns"
-    return EntryFile(matrix, guess if options.row is None else None)
+    return EntryFile(matrix, ReadNotes(guess if options.row is None else None))
 
 
 def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str]:

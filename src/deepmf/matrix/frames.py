@@ -117,7 +117,7 @@ def read_long_frame(
             kept = np.flatnonzero(extras.weights)
             table, extras = table[kept.tolist()], extras.take(kept)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
-        rows, columns = pool.map(lambda axis: _gather(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
+        rows, columns = pool.map(lambda axis: gather_ids(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
     return LongEntries(
         rows,
         columns,
@@ -450,7 +450,11 @@ def _check_no_null(series: nw.Series[Any], what: str, hint: Hint | None = None) 
         raise BadEntries(f"{what} is missing", position=position, hint=hint)
 
 
-def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:
+def gather_ids(native: Any, *, axis: str) -> Labelled:
+    """Return the distinct ids of a column of any library, sorted, and the position of each id among them."""
+    import narwhals as nw
+
+    series = nw.from_native(native, series_only=True)
     _check_no_null(series, f"the {axis} id")
     if series.implementation.is_polars() and str(series.dtype) == "String":
         return _gather_texts(series, axis=axis)

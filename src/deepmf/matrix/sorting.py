@@ -108,7 +108,7 @@ def check_finite(rows: Labelled, columns: Labelled, values: ValueArray) -> None:
     """Raise an error if a value is NaN, infinite, or so large that differences of values overflow."""
     if not values.size or -LARGEST <= float(values.min()) <= float(values.max()) <= LARGEST:  # NaN fails
         return
-    bad = int(np.flatnonzero(~(np.abs(values) <= LARGEST))[0])
+    bad = int(np.flatnonzero(~(np.abs(values.astype(np.float64)) <= LARGEST))[0])
     rule = (
         "values must be finite numbers"
         if not np.isfinite(values[bad])
