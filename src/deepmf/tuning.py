@@ -256,8 +256,8 @@ class Study:
     def _make_fingerprint(self, model: str) -> dict[str, Any]:
         """Return the properties that tell this search from others; the device is not one of them."""
         digests = {}
+        check_features(**self.features)
         for name, features in self.features.items():
-            check_features(features, name)
             labels = self.train.rows if name == "row_features" else self.train.columns
             digests[name.replace("_", " ")] = AxisFeatures.of(labels, features).digest()
         return {

@@ -10,7 +10,6 @@ from deepmf.datasets import generate
 from deepmf.errors import NotEnoughMemory, UserError
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models import network_model
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
@@ -18,7 +17,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.autorec import IAutoRec
 from deepmf.nn.ranks import Ranks
 from deepmf.training import memory
-from deepmf.training.memory import FitBytes, estimate_fit_bytes
+from deepmf.training.memory import estimate_fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
 
@@ -37,14 +36,11 @@ def test_bytes_are_those_of_shapes() -> None:
     assert averaged == (24 * 10**12, 60 * 40 * 12, 0, 0)
 
 
-def test_a_step_reads_the_entries_of_its_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[FitBytes] = []
-    monkeypatch.setattr(network_model, "check_memory", lambda needed, *_, **__: told.append(needed))
-    for blocks in ({"block_rows": 15, "block_columns": 4}, {"block_rows": 100, "block_columns": 4}):
-        OrdinalDMF(hidden_sizes=(4,), latent_size=2, device="cpu", **blocks)._check_memory(EntryStore.of(MATRIX))
-    IAutoRec(device="cpu")._check_memory(EntryStore.of(MATRIX))
-    shares = 0.25 + 0.1, 1 + 0.1, 0
-    assert [needed.steps for needed in told] == [round(60 * share * MATRIX.n_entries) for share in shares]
+def test_a_step_reads_the_entries_of_its_rows_and_columns() -> None:
+    few, many = (OrdinalDMF(hidden_sizes=(4,), block_rows=n, block_columns=4, device="cpu") for n in (15, 100))
+    for model, share in ((few, 0.25 + 0.1), (many, 1 + 0.1), (IAutoRec(device="cpu"), 0)):
+        needed = model._estimate_bytes(EntryStore.of(MATRIX))
+        assert needed is not None and needed.steps == round(60 * share * MATRIX.n_entries)
 
 
 def test_ranks_divide_tables_and_steps_and_share_the_memory_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +75,9 @@ def test_what_does_not_fit_is_refused(
         new.fit(MATRIX)
     told = str(caught.value)
     assert isinstance(caught.value, UserError)
-    assert re.match(f"fitting {model.__name__} to 60 rows x 40 columns", told)
+    assert re.match(rf"fitting {model.__name__} to \d+ entries in 60 rows x 40 columns", told)
     assert re.search("weights, .*1.0 GiB", told)
-    assert re.search(rf"smaller {named} .*\(ALS, als\)", told)
+    assert re.search(rf"smaller {named} .*\(means\)", told)
     assert not new.is_fitted
 
 

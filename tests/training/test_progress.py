@@ -14,7 +14,6 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.als import ALS
-from deepmf.models.dmf import DMF
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn import ranks
@@ -98,20 +97,12 @@ def test_the_plans_of_models() -> None:
     model = OrdinalDMF(effort="normal", device="cpu", epochs=7)
     plan = model.plan(matrix)
     assert plan is not None and plan.estimate is not None
-    assert plan.text == (
-        "fitting OrdinalDMF (effort normal) to 18,000 entries: 1 hidden layer of 128, 7 epochs of 3 steps on the CPU"
-    )
+    assert plan.text == "fitting OrdinalDMF (effort normal) to 18,000 entries: 7 epochs on the CPU"
     assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="normal", device="cpu", epochs=7).settings
-    several = OrdinalDMF(effort="normal", device="cpu", epochs=7, networks=3).plan(matrix)
-    assert several is not None and ": 3 networks with 1 hidden layer of 128, 7 epochs" in several.text
-    deep = DMF(hidden_sizes=(8, 4), device="cpu").plan(matrix)
-    assert deep is not None and "2 hidden layers of 8, 4, 1000 epochs of 1 step on the CPU" in deep.text
 
 
-@pytest.mark.parametrize("model", [OrdinalDMF, DMF])
-def test_steps_are_those_of_training(model: type[OrdinalDMF] | type[DMF]) -> None:
-    given = {"hidden_sizes": (4,), "latent_size": 2, "block_rows": 10, "block_columns": 20, "device": "cpu"}
-    new, matrix = model(**given), additive(30, 25)
+def test_steps_are_those_of_training() -> None:
+    new, matrix = OrdinalDMF(hidden_sizes=(4,), block_rows=10, block_columns=20, device="cpu"), additive(30, 25)
     assert new._count_steps(matrix) == new._make_task(EntryStore.of(matrix), None).source.n_steps
 
 

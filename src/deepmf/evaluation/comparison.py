@@ -117,10 +117,10 @@ def compare(
     plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed, metric, ranking, by)
     next(plan.split(matrix))  # a matrix that cannot be split is refused before any model is fitted
     given = {"row_features": row_features, "column_features": column_features}
+    check_features(**given)
     features = {name: each for name, each in given.items() if each is not None}
     for name, labels in (("row_features", matrix.rows), ("column_features", matrix.columns)):
         if name in features:
-            check_features(features[name], name)
             AxisFeatures.of(labels, features[name])
     splits: dict[str, list[SplitErrors]] = {label: [] for label in unfitted}
     failures: dict[str, str] = {}

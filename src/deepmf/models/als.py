@@ -46,7 +46,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
 from deepmf.models.solver import Arrays, FactorModel, Solver
-from deepmf.models.traits import Recommends, UsesTimes
+from deepmf.models.traits import Recommends
 from deepmf.scoring.arrivals import TrainedRows
 from deepmf.scoring.latents import Latents, multiply_each, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
@@ -557,7 +557,7 @@ def _select_needed(entries: AxisEntries, others: Latents) -> tuple[AxisEntries, 
     return entries, others.take(used)
 
 
-class ALS(Recommends, UsesTimes, FactorModel):
+class ALS(Recommends, FactorModel):
     """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four areas.
 
     A new row is the ridge solution of its entries given the trained columns, a new column given the trained rows. A

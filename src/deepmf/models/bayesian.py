@@ -42,14 +42,14 @@ from deepmf.models.gibbs.prediction import (
     predict_held_out,
 )
 from deepmf.models.gibbs.prior import Prior
-from deepmf.models.traits import Recommends, UsesTimes
+from deepmf.models.traits import Recommends
 from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.pairs import Fallback, check_has_values, find_pairs
 from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
-from deepmf.training.memory import FitBytes, check_memory
+from deepmf.training.memory import FitBytes
 from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import (
@@ -287,7 +287,7 @@ def choose_join(epochs: int, burn_share: float) -> int | None:
     return join_at if join_at >= 2 else None
 
 
-class BayesianMF(Recommends, UsesTimes, Model):
+class BayesianMF(Recommends, Model):
     """Mean + row effect + column effect + u_i'v_j, averaged over samples of the posterior; covers all four areas.
 
     Predictions are distributions, which are narrower the more entries the row and the column have. A new row is the
@@ -400,37 +400,14 @@ class BayesianMF(Recommends, UsesTimes, Model):
             for name, each in series.items()
         }
 
-    @property
-    def _device(self) -> str:
-        return self.settings.device
-
-    @property
-    def _effort(self) -> str:
-        return self.settings.effort
-
-    @property
-    def _on_gpu(self) -> bool:
-        return Runtime(self.settings.device).is_gpu
-
-    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
-        return f"{epochs} iterations, {self.settings.samples} samples of {self.settings.latent_size} latents"
-
     def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
         epochs = self.settings.epochs if "epochs" in self._given else None
         return choose_settings(train, self._on_gpu, self.settings.effort, epochs=epochs)
 
-    def _check_memory(self, entries: EntryStore) -> None:
+    def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
         train, settings = entries.train, self.settings
-        size = min(settings.latent_size, *train.shape) + 1
-        check_memory(
-            FitBytes(
-                0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * settings.samples * size * sum(train.shape), 0
-            ),
-            Runtime(settings.device).device,
-            what=f"fitting BayesianMF to {train.n_entries:,} entries in {train.shape[0]:,} rows x "
-            f"{train.shape[1]:,} columns",
-            instead="fewer samples, a smaller latent_size or ALS (als) needs less",
-        )
+        n_latents = settings.samples * (min(settings.latent_size, *train.shape) + 1) * sum(train.shape)
+        return FitBytes(0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * n_latents, 0)
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> GibbsTask:
         settings, seen = self.settings, entries

@@ -25,7 +25,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
-from deepmf.models.traits import Recommends, UsesTimes
+from deepmf.models.traits import Recommends
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import Batch, SparseVectors, Vectors
 from deepmf.nn.ranks import SumOverRanks, find_ranks, keep_sums
@@ -246,7 +246,7 @@ def encode(branch: Branch, vectors: Vectors) -> LatentArray:
     return latents
 
 
-class DMF(Recommends, UsesTimes, NetworkModel):
+class DMF(Recommends, NetworkModel):
     """Deep matrix factorization: the cosine of two latents, which branches compute from the entries of row and column.
 
     Settings are keyword arguments, see `DMFSettings`. A row or column without any entry is predicted from
@@ -264,19 +264,11 @@ class DMF(Recommends, UsesTimes, NetworkModel):
     settings: DMFSettings
     takes_weights: ClassVar[bool] = True
 
-    @property
-    def _hidden_sizes(self) -> tuple[int, ...]:
-        return self.settings.hidden_sizes
-
     def _check_ranks(self, train: ObservedMatrix) -> None:
         super()._check_ranks(train)
         gamma = self.settings.gamma
         if gamma and find_ranks() is not None:
             raise BadSetting(f"gamma must be 0 where several processes fit a model together; got {gamma!r}")
-
-    def _count_steps(self, train: ObservedMatrix) -> int:
-        blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
-        return min(-(-n // block) for n, block in blocks)
 
     @property
     def _latent_width(self) -> int:

@@ -16,14 +16,15 @@ import numpy as np
 
 from deepmf.errors import BadSetting, Hint, NotFitted, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import PLAIN_EXTRAS
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import (
     Fitting,
-    KnownCells,
     Prepared,
     check_ranks,
     check_trainable,
@@ -43,7 +44,8 @@ from deepmf.scoring.pairs import FallbackPredictor, PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
-from deepmf.training.runtime import keep_numpy_to_one_thread, limit_threads
+from deepmf.training.memory import FitBytes, check_memory
+from deepmf.training.runtime import Runtime, keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:
@@ -232,38 +234,27 @@ class Estimator(ABC):
         """Return settings that suit a matrix and the machine."""
         return {}
 
-    def _check_memory(self, entries: EntryStore) -> None:
-        return  # most models need little beside the matrix
+    def _estimate_bytes(self, entries: EntryStore) -> FitBytes | None:
+        """Return the least memory of a fit; None for a model that needs little beside the matrix."""
+        return None
 
     def _explain_parts(self) -> dict[str, Any]:
         return {}
 
-    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
+    def _describe_work(self, epochs: int) -> str:
         """Describe the computation in a few words, for the plan of a fit."""
-        return f"{epochs} epochs"
+        place = "" if self._device is None else f" on the {'GPU' if self._on_gpu else 'CPU'}"
+        return f"{epochs} epochs{place}"
 
     def _make_estimate(self, train: ObservedMatrix) -> Callable[[], float] | None:
         """Return an estimate of the seconds of a fit; None where epochs are almost all of it."""
         return None
 
-    @property
-    def _on_gpu(self) -> bool:
-        return False
-
     def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's mean for each pair of positions; -1 is an unknown row or column."""
         return self._require_fitted().fallback.means(rows, columns)
 
-    @property
-    def _device(self) -> str | None:
-        """The device to fit on, as in the setting `device`; None without this setting, for a CPU."""
-        return None
-
-    @property
-    def _effort(self) -> str | None:
-        return None
-
-    # The methods that a trait defines (`models/traits.py`).
+    # The methods that the trait `Recommends` defines (`models/traits.py`).
 
     @property
     def _learns_times(self) -> bool:
@@ -290,6 +281,29 @@ class Estimator(ABC):
 
     # Internals.
 
+    @property
+    def _device(self) -> str | None:
+        """The setting `device`; None for a model without it, which is fitted on a CPU."""
+        return self.settings.to_dict().get("device")
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._device is not None and Runtime(self._device).is_gpu
+
+    def _check_memory(self, entries: EntryStore) -> None:
+        needed, train, settings = self._estimate_bytes(entries), entries.train, self.settings.to_dict()
+        if needed is None:
+            return
+        smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if name in settings]
+        by_effort = ', effort="quick"' if "effort" in settings else ""
+        check_memory(
+            needed,
+            Runtime(self._device or "cpu").device,
+            what=f"fitting {type(self).__name__} to {train.n_entries:,} entries in {train.shape[0]:,} rows x "
+            f"{train.shape[1]:,} columns",
+            instead=f"a smaller {' or '.join(smaller)}{by_effort} or a simpler model, such as Means (means), needs less",
+        )
+
     def _prepare(
         self,
         train: ObservedMatrix,
@@ -310,14 +324,14 @@ class Estimator(ABC):
             validation = keep_known(train, to_matrix(validation, train.scale))
         row_features, row_names = take_names_from(features[0], names[0])
         column_features, column_names = take_names_from(features[1], names[1])
-        if not train.has_values:
-            _refuse_for_interactions(row_features=row_features, column_features=column_features)
         if train.has_values:
             self._check_ranks(train)
+        else:
+            _refuse_for_interactions(row_features=row_features, column_features=column_features)
         held_out = HeldOut.of(train, validation)
         entries = gather_entries(train, row_features, column_features, method=method, able=self.takes_features)
-        entries = entries.with_names(row_names, column_names)
-        return Prepared(entries, held_out, validation, row_features, column_features)
+        extras = PLAIN_EXTRAS if validation is None else validation.extras
+        return Prepared(entries.with_names(row_names, column_names), held_out, extras, row_features, column_features)
 
     def _check_ranks(self, train: ObservedMatrix) -> None:
         check_ranks(type(self).__name__, train, able=self.fits_on_ranks)
@@ -375,39 +389,40 @@ class Estimator(ABC):
         settings = self.settings
         if not isinstance(settings, LoopSettings) or not train.has_values:
             return None
-        name = type(self).__name__ + ("" if self._effort is None else f" (effort {self._effort})")
-        text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
+        effort = settings.to_dict().get("effort")
+        name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
+        text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(settings.epochs)}"
         return FitPlan(text, settings.epochs, int(self._on_gpu), self._make_estimate(train))
 
     def _add_featured_labels(self, fitted: Fitted, prepared: Prepared) -> Fitted:
-        new: dict[str, Any] = {
-            f"{axis}_features": None if features is None else features.take_unknown(known)
-            for axis, features, known in (
-                ("row", prepared.row_features, fitted.entries.rows),
-                ("column", prepared.column_features, fitted.entries.columns),
-            )
-        }
-        if not any(features is not None for features in new.values()):
+        rows, columns = prepared.row_features, prepared.column_features
+        new_rows = None if rows is None else rows.take_unknown(fitted.entries.rows)
+        new_columns = None if columns is None else columns.take_unknown(fitted.entries.columns)
+        if new_rows is new_columns is None:
             return fitted
-        return fitted.extend(None, self._areas, **new).fitted
+        return fitted.extend(None, self._areas, row_features=new_rows, column_features=new_columns).fitted
 
     def _add_asked(self, fitted: Fitted, asked: ObservedMatrix) -> Fitted:
         """Calibrate the model on asked cells, and add their entries where it can be extended."""
         from deepmf.scoring.asked import Calibration
         from deepmf.scoring.effects import assign_folds
 
-        known, kept = KnownCells.of(fitted.entries, asked), keep_extendable(self._areas, fitted.entries, asked)
-        fold_of = assign_folds(known.places.size)
+        entries, kept = fitted.entries, keep_extendable(self._areas, fitted.entries, asked)
+        known = asked.take_known(entries.train.rows, entries.train.columns)
+        rows, columns, values = known.entries()
+        row_at, column_at = entries.rows.positions(rows), entries.columns.positions(columns)
+        order = np.lexsort((column_at, row_at))  # sums come out the same whatever the order of entries
+        cells = PlacedEntries(row_at[order], column_at[order], values[order])
+        fold_of = assign_folds(order.size)
 
         def predict_fold(number: int) -> tuple[Predictor, PairFunction]:
-            others, own = np.sort(known.places[fold_of != number]), copy.copy(self)
+            others, own = np.sort(order[fold_of != number]), copy.copy(self)
             own._fitted = fitted
             if kept is not None and others.size:
-                more = known.matrix.take_entries(others)
-                own._fitted = fitted.extend(more, self._areas).fitted
+                own._fitted = fitted.extend(known.take_entries(others), self._areas).fitted
             return own._fitted.predictor, own._predict_means
 
-        found = Calibration.fit(predict_fold, known.placed, fold_of, fitted.entries.train.shape)
+        found = Calibration.fit(predict_fold, cells, fold_of, entries.train.shape)
         fitted = replace(fitted, predictor=found.adapt(fitted.predictor), asked=found)
         return fitted if kept is None else fitted.extend(kept, self._areas).fitted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import reprlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ from deepmf.errors import (
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
-from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries
 from deepmf.matrix.entries import Conflicts, EntryStore
-from deepmf.matrix.extras import NO_TIME, format_time
+from deepmf.matrix.extras import NO_TIME, Extras, format_time
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -41,7 +41,7 @@ from deepmf.training.runtime import Threads
 from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
 
 if TYPE_CHECKING:
-    from deepmf.training.checkpoint import Checkpoint
+    from deepmf.nn.parallel import Division
     from deepmf.training.holdout import HeldOut
     from deepmf.training.loop import Task
 
@@ -72,40 +72,21 @@ def find_asked(prepared: Prepared, given: Any) -> ObservedMatrix:
         raise BadSetting("asked cells calibrate the values of predictions, and interactions have none; leave out asked")
     if train.scale.levels is not None and not np.all(train.scale.holds(asked.values)):
         raise BadEntries(f"the asked cells have the scale {asked.scale}; the training matrix has {train.scale}")
-    row_of, column_of = train.rows.find(asked.row_labels), train.columns.find(asked.column_labels)
-    pairs = row_of[asked.entry_rows], column_of[asked.by_row.columns]
-    are_known = (pairs[0] >= 0) & (pairs[1] >= 0)
+    rows = train.rows.find(asked.row_labels)[asked.entry_rows]
+    columns = train.columns.find(asked.column_labels)[asked.by_row.columns]
+    are_known = (rows >= 0) & (columns >= 0)
     are_free = ~are_known
-    are_free[are_known] = prepared.entries.train_places(*(each[are_known] for each in pairs)) < 0
-    if prepared.held_out is not None:
-        keys, own = (each[0] * train.shape[1] + each[1] for each in (pairs, prepared.held_out))
-        are_free &= ~(are_known & np.isin(keys, own))
+    are_free[are_known] = prepared.entries.train_places(rows[are_known], columns[are_known]) < 0
+    if (held_out := prepared.held_out) is not None:
+        n_columns = train.shape[1]
+        are_held_out = np.isin(rows * n_columns + columns, held_out.rows * n_columns + held_out.columns)
+        are_free &= ~(are_known & are_held_out)
     if not np.any(are_free & are_known):
         raise BadEntries(
             f"none of the {asked.n_entries:,} asked cells can calibrate the model: their row or column has no training "
             "entries, or they are training or validation entries themselves"
         )
     return asked.take_entries(are_free)
-
-
-class KnownCells(NamedTuple):
-    """The asked cells of trained rows and columns: as a matrix, and placed, in an order that depends on places alone.
-
-    places: those in the matrix of the placed cells.
-    """
-
-    matrix: ObservedMatrix
-    placed: PlacedEntries
-    places: IndexArray
-
-    @classmethod
-    def of(cls, entries: EntryStore, cells: ObservedMatrix) -> KnownCells:
-        """Return the known ones of some cells."""
-        known = cells.take_known(entries.train.rows, entries.train.columns)
-        rows, columns, values = known.entries()
-        row_at, column_at = entries.rows.positions(rows), entries.columns.positions(columns)
-        order = np.lexsort((column_at, row_at))  # sums come out the same whatever the order of entries
-        return cls(known, PlacedEntries(row_at[order], column_at[order], values[order]), order)
 
 
 def keep_extendable(areas: PredictedAreas, entries: EntryStore, cells: ObservedMatrix) -> ObservedMatrix | None:
@@ -130,10 +111,8 @@ def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:
 
 def warn_of_constant_times(train: ObservedMatrix) -> None:
     """Warn of dates that are all the same."""
-    if train.times is None:
-        return
-    dates = train.times[train.times != NO_TIME]
-    if dates.min() == dates.max():
+    dates = NOTHING if train.times is None else train.times[train.times != NO_TIME]
+    if dates.size and dates.min() == dates.max():
         warn(f"all entries have the time {format_time(dates[0])}, so times teach nothing")
 
 
@@ -179,11 +158,12 @@ def _name_constructor(given: Any) -> str:
     return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
 
 
-def check_features(given: Any, name: str) -> None:
-    """Refuse anything but `Features`."""
-    if not isinstance(given, Features):
-        kind = type(given).__name__
-        raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
+def check_features(**given: Any) -> None:
+    """Refuse anything but `Features`, or None."""
+    for name, features in given.items():
+        if not isinstance(features, Features | None):
+            kind = type(features).__name__
+            raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
 
 
 def gather_entries(
@@ -195,12 +175,9 @@ def gather_entries(
     able: bool,
 ) -> EntryStore:
     """Return the entries of a matrix with the features of its rows and columns; refuse features it cannot use."""
-    for name, features in (("row_features", row_features), ("column_features", column_features)):
-        if features is None:
-            continue
-        check_features(features, name)
-        if not able:
-            raise BadFeatures(f"{method} reads entries alone, no features; models such as ALS and OrdinalDMF do")
+    check_features(row_features=row_features, column_features=column_features)
+    if not able and not (row_features is column_features is None):
+        raise BadFeatures(f"{method} reads entries alone, no features; models such as ALS and OrdinalDMF do")
     return EntryStore.of(
         train,
         None if row_features is None else AxisFeatures.of(train.rows, row_features, train.row_counts),
@@ -216,9 +193,7 @@ def check_extension(
         check_matrix(new, "extend")
     if conflicts not in ("error", "replace"):
         raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
-    for name, features in (("row_features", row_features), ("column_features", column_features)):
-        if features is not None:
-            check_features(features, name)
+    check_features(row_features=row_features, column_features=column_features)
 
 
 def warn_of_nothing(labels: Labels, positions: IndexArray, inputs: AxisEntries) -> None:
@@ -238,15 +213,20 @@ class Prepared(NamedTuple):
     """What a fit learns from.
 
     entries: the training entries, with features and names.
-    held_out: the validation entries by position.
+    held_out: the validation entries by position; extras: their times and weights.
     row_features, column_features: those of all labels, also of labels without entries.
     """
 
     entries: EntryStore
     held_out: HeldOut | None
-    validation: ObservedMatrix | None
+    extras: Extras
     row_features: Features | None
     column_features: Features | None
+
+    @property
+    def placed(self) -> PlacedEntries | None:
+        """The validation entries, with their times and weights."""
+        return None if self.held_out is None else PlacedEntries(*self.held_out, self.extras)
 
 
 def drop_chosen_settings(settings: Settings, given: Set[str]) -> dict[str, Any]:
@@ -281,26 +261,22 @@ class Fitting:
         from deepmf.nn.ranks import find_ranks
         from deepmf.training.loop import Loop
 
-        loop = Loop(task, settings, callbacks=self.callbacks, threads=self.threads)
-        if self.checkpoint is None and find_ranks() is None:
+        loop, ranks = Loop(task, settings, callbacks=self.callbacks, threads=self.threads), find_ranks()
+        if self.checkpoint is None and ranks is None:
             return loop.run()
         fingerprint = identify()
         check_alike(fingerprint)
         if self.checkpoint is None:
             return loop.run()
-        return self._open_checkpoint(self.checkpoint, task, fingerprint).run(loop, every=self.checkpoint_every)
-
-    @staticmethod
-    def _open_checkpoint(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
-        """Return the checkpoint at a path, with the tensors of the task that ranks divide."""
-        from deepmf.nn.ranks import find_ranks
         from deepmf.training.checkpoint import Checkpoint
 
-        if find_ranks() is None:
-            return Checkpoint(path, fingerprint)
-        from deepmf.training.trainer import Trainer  # ranks divide the weights of networks alone
+        divided: Mapping[str, Division] = {}
+        if ranks is not None:
+            from deepmf.training.trainer import Trainer
 
-        return Checkpoint(path, fingerprint, task.find_divided() if isinstance(task, Trainer) else {})
+            if isinstance(task, Trainer):  # ranks divide the weights of networks alone
+                divided = task.find_divided()
+        return Checkpoint(self.checkpoint, fingerprint, divided).run(loop, every=self.checkpoint_every)
 
     def show_stage(self, name: str) -> None:
         """Show the name of a stage after the epochs, if progress is shown."""
@@ -369,7 +345,7 @@ def check_alike(fingerprint: dict[str, Any]) -> None:
 
 def report_ending(history: History, settings: Settings) -> None:
     """Raise if training diverged; warn if it was interrupted, or if the means predict as well."""
-    epoch, best = len(history), history.best_epoch
+    epoch, best, error, means_error = len(history), history.best_epoch, history.best_error, history.means_error
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
         hint = "; try a smaller learning_rate" if isinstance(settings, TrainingSettings) else ""
@@ -377,21 +353,16 @@ def report_ending(history: History, settings: Settings) -> None:
             f"the loss of epoch {epoch}, or its validation error, is not a finite number{kept}{hint}"
         )
     if history.stopped == "interrupted":
-        error = "" if history.best_error is None else f"; the validation RMSE is {history.best_error:.4f}"
-        warn(f"training was interrupted in epoch {epoch}{error}", TrainingInterrupted)
-    if history.stopped in ("epochs", "patience") and _is_no_better(history):
+        so_far = "" if error is None else f"; the validation RMSE is {error:.4f}"
+        warn(f"training was interrupted in epoch {epoch}{so_far}", TrainingInterrupted)
+    is_no_better = error is not None and means_error is not None and error >= means_error > 0
+    if history.stopped in ("epochs", "patience") and is_no_better:
         named = ", ".join(name for name in _TO_TRY if name in settings.to_dict())
         warn(
-            f"the validation RMSE of {history.best_error:.4f} is not below that of the means, "
-            f"{history.means_error:.4f}: try other settings ({named}) or another model",
+            f"the validation RMSE of {error:.4f} is not below that of the means, {means_error:.4f}: try other settings "
+            f"({named}) or another model",
             NotBetterThanMeans,
         )
-
-
-def _is_no_better(history: History) -> bool:
-    """Whether the means predict validation entries as well; means without any error do not count."""
-    best, means = history.best_error, history.means_error
-    return best is not None and means is not None and best >= means > 0
 
 
 def identify_training(

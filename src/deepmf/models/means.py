@@ -16,7 +16,7 @@ from deepmf.models.base import Model
 from deepmf.models.estimator import check_products
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
-from deepmf.models.traits import Recommends, UsesTimes
+from deepmf.models.traits import Recommends
 from deepmf.scoring.effects import SHRINKAGE, add_effects, compute_effects
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
@@ -134,7 +134,7 @@ class EffectEncoder(SolvingEncoder):
         return effects
 
 
-class Means(Recommends, UsesTimes, Model):
+class Means(Recommends, Model):
     """Overall mean + column effect + row effect, each shrunk to 0 where there are few entries; covers all four areas.
 
     The effect of a column is the mean of its entries minus the overall mean; the effect of a row is the mean of its

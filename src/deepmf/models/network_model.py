@@ -22,7 +22,7 @@ from deepmf.nn.inputs import SparseVectors, make_feature_batch
 from deepmf.scoring.predictor import Encoder, Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form
-from deepmf.training.memory import check_memory, estimate_fit_bytes
+from deepmf.training.memory import FitBytes, estimate_fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings, TwoBranchSettings
 from deepmf.training.trainer import Trainer
@@ -65,19 +65,6 @@ class NetworkModel(Model):
         """Return the predictor of a trained network; called without gradients."""
 
     @property
-    @abstractmethod
-    def _hidden_sizes(self) -> tuple[int, ...]:
-        """The sizes of the hidden layers."""
-
-    @property
-    def _n_networks(self) -> int:
-        return 1
-
-    @property
-    def _device(self) -> str:
-        return self.settings.device
-
-    @property
     def _latent_width(self) -> int:
         """The width of the latents of a row or column; 0 if they are not kept."""
         return 0
@@ -89,38 +76,13 @@ class NetworkModel(Model):
         blocks = self.settings.block_rows, self.settings.block_columns
         return train.n_entries * sum(min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True))
 
-    @property
-    def _on_gpu(self) -> bool:
-        return Runtime(self.settings.device).is_gpu
-
-    def _count_steps(self, train: ObservedMatrix) -> int | None:
-        """Return the number of steps of an epoch; None if it is not known before."""
-        return None
-
-    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
-        widths = self._hidden_sizes
-        sizes = f" of {', '.join(map(str, widths))}" if widths else ""
-        layers = f"{len(widths)} hidden layer{'' if len(widths) == 1 else 's'}{sizes}"
-        layers = layers if self._n_networks == 1 else f"{self._n_networks} networks with {layers}"
-        steps = self._count_steps(train)
-        of_steps = "" if steps is None else f" of {steps} step{'s' if steps > 1 else ''}"
-        return f"{layers}, {epochs} epochs{of_steps} on the {'GPU' if self._on_gpu else 'CPU'}"
-
-    def _check_memory(self, entries: EntryStore) -> None:
-        train, settings, name = entries.train, self.settings, type(self).__name__
+    def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
+        train, settings = entries.train, self.settings
         runtime = Runtime(settings.device, settings.precision)
         with torch.device("meta"):  # shapes that take neither memory nor time
             network = self._new_network(entries)
-        smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if name in settings.to_dict()]
-        by_effort = "" if self._effort is None else ', effort="quick"'
-        check_memory(
-            estimate_fit_bytes(
-                network, train, settings, runtime, latent_width=self._latent_width, n_read=self._count_read(train)
-            ),
-            runtime.device,
-            what=f"fitting {name} to {train.shape[0]:,} rows x {train.shape[1]:,} columns",
-            instead=f"a smaller {' or '.join(smaller)}{by_effort} or another model (ALS, als) needs less",
-        )
+        width, n_read = self._latent_width, self._count_read(train)
+        return estimate_fit_bytes(network, train, settings, runtime, latent_width=width, n_read=n_read)
 
     def _make_predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.join()

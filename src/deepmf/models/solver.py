@@ -24,7 +24,7 @@ from deepmf.scoring.predictor import Encoder, NoEncoder, Predictor, Readout, unp
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
-from deepmf.training.memory import FitBytes, check_memory
+from deepmf.training.memory import FitBytes
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -80,16 +80,10 @@ class FactorModel(Model):
     def _make_solver(self, entries: EntryStore) -> Solver:
         """Return a new solver."""
 
-    def _check_memory(self, entries: EntryStore) -> None:
+    def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
         train = entries.train
         width = self._count_latents(train) + self.n_beside
-        check_memory(
-            FitBytes(0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * width * sum(train.shape), 0),
-            torch.device("cpu"),
-            what=f"fitting {type(self).__name__} to {train.n_entries:,} entries in {train.shape[0]:,} rows x "
-            f"{train.shape[1]:,} columns",
-            instead="a smaller latent_size or Means (means) needs less",
-        )
+        return FitBytes(0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * width * sum(train.shape), 0)
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> SolverTask:
         return SolverTask(self._make_solver(entries), partial(self._wrap_solver, entries=entries), validation)

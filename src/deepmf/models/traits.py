@@ -1,8 +1,8 @@
-"""Traits of models: what a model does beside predicting, as classes that it derives from beside its base class.
+"""The parts of a model beside its predictor: drift with the times of entries, and the presence of entries.
 
-    class ALS(Recommends, UsesTimes, FactorModel): ...
+    class ALS(Recommends, FactorModel): ...
 
-A trait names the settings that it needs, and fits its own parts after the model has learned to predict.
+They are fitted after the model has learned to predict.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.models.estimator import Estimator, refuse_unsolvable
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import check_alike, identify_training
 from deepmf.training.history import History
 from deepmf.training.runtime import Runtime, limit_threads
-from deepmf.training.settings import RecommendationSettings, TimeSettings
+from deepmf.training.settings import RecommendationSettings
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
@@ -28,36 +27,21 @@ if TYPE_CHECKING:
     from deepmf.recommend.request import RankBy
 
 
-class UsesTimes(Estimator):
-    """Learns drift from the times of entries, if its settings ask for it."""
-
-    settings: TimeSettings
-
-    @property
-    def _learns_times(self) -> bool:
-        return self.settings.times is not None
-
-    def _fit_parts(self, fitted: Fitted, prepared: Prepared) -> Fitted:
-        fitted = super()._fit_parts(fitted, prepared)
-        if not self._learns_times:
-            return fitted
-        from deepmf.scoring.drift_fit import fit_drift
-
-        train, seed, held_out = fitted.entries.train, self.settings.seed, None
-        if prepared.held_out is not None and prepared.validation is not None:
-            held_out = PlacedEntries(*prepared.held_out, prepared.validation.extras)
-        drift = fit_drift(train, fitted.predictor, held_out, seed=seed) if train.has_values else None
-        return replace(fitted, predictor=replace(fitted.predictor, drift=drift))
-
-
 # Entries from which on a GPU, if there is one, fits the presence part of a model without a device of its own.
 _MANY_ENTRIES = 1 << 17
 
 
 class Recommends(Estimator):
-    """Has a presence part, by which columns are ranked by relevance; it also fits interactions, which are only that."""
+    """Learns drift from the times of entries, and has a presence part, by which columns are ranked by relevance.
+
+    It also fits interactions, for which the presence part is all.
+    """
 
     settings: RecommendationSettings
+
+    @property
+    def _learns_times(self) -> bool:
+        return self.settings.times is not None
 
     def _fit_interactions(self, prepared: Prepared) -> Self:
         """Fit the parts alone; an error leaves the model as it was."""
@@ -87,28 +71,31 @@ class Recommends(Estimator):
         return {"presence": "auto", "rank_by": choose_order(train) if has_presence else "value"}
 
     def _fit_parts(self, fitted: Fitted, prepared: Prepared) -> Fitted:
-        fitted, settings = super()._fit_parts(fitted, prepared), self.settings
-        if settings.presence is None:
-            return fitted
+        if self._learns_times and fitted.entries.train.has_values:
+            from deepmf.scoring.drift_fit import fit_drift
+
+            drift = fit_drift(fitted.entries.train, fitted.predictor, prepared.placed, seed=self.settings.seed)
+            fitted = replace(fitted, predictor=replace(fitted.predictor, drift=drift))
+        return (
+            fitted if self.settings.presence is None else self._fit_presence(fitted, prepared, self.settings.presence)
+        )
+
+    def _fit_presence(self, fitted: Fitted, prepared: Prepared, kind: str) -> Fitted:
         from deepmf.recommend.next_fit import fit_order
         from deepmf.recommend.presence_fit import fit_presence
 
-        name = self._device or ("auto" if fitted.entries.train.n_entries >= _MANY_ENTRIES else "cpu")
-        folds_in, device = self._areas.covers_new("row"), Runtime(name).device
-        known = fitted.entries, fitted.predictor
-        validation = None
-        if prepared.held_out is not None and prepared.validation is not None:
-            validation = PlacedEntries(*prepared.held_out, prepared.validation.extras)
+        settings, n_entries = self.settings, fitted.entries.train.n_entries
+        name = self._device or ("auto" if n_entries >= _MANY_ENTRIES else "cpu")
+        folds_in, device, seed = self._areas.covers_new("row"), Runtime(name).device, settings.seed
+        known, validation = (fitted.entries, fitted.predictor), prepared.placed
         following = recency = None
-        seed = settings.seed
-        n_entries = fitted.entries.train.n_entries
         with limit_threads(name, n_entries=n_entries), refuse_unsolvable():
-            found = fit_presence(*known, settings.presence, validation, folds_in=folds_in, seed=seed, device=device)
+            found = fit_presence(*known, kind, validation, folds_in=folds_in, seed=seed, device=device)
             if found is not None and folds_in:
                 found, recency, following = fit_order(*known, found, validation, seed=seed, device=device)
         if "presence" not in self._given:
-            kind = None if found is None else found.kind
-            self.settings, self._chosen = replace(settings, presence=kind), self._chosen | {"presence": kind}
+            chosen = None if found is None else found.kind
+            self.settings, self._chosen = replace(settings, presence=chosen), self._chosen | {"presence": chosen}
         if self.settings.rank_by == "next" and following is None:
             raise BadSetting(
                 "rank_by='next' needs rows whose entries have times or an order, as ObservedMatrix.from_sequences gives"

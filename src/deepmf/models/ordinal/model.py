@@ -34,7 +34,7 @@ from deepmf.models.ordinal.linear_part import FEW_ENTRIES, Chain, LinearFit, bou
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
-from deepmf.models.traits import Recommends, UsesTimes
+from deepmf.models.traits import Recommends
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import N_SUMMARY_FEATURES
 from deepmf.nn.masking import Masking, draw_views
@@ -82,7 +82,7 @@ class OrdinalTrainer(Trainer):
         return outcome
 
 
-class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
+class OrdinalDMF(Recommends, NetworkModel):
     """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the levels.
 
     `predict` returns expected values. On a scale without levels, the same head predicts bins of equal frequency, and
@@ -135,16 +135,8 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         return {"parts": explain_parts(encoder, self.history_.stages, self.settings)}
 
     @property
-    def _hidden_sizes(self) -> tuple[int, ...]:
-        return self.settings.hidden_sizes
-
-    @property
     def _n_networks(self) -> int:
         return max(1, self.settings.networks)  # without networks, one stays as it is drawn and takes no part
-
-    @property
-    def _effort(self) -> str:
-        return self.settings.effort
 
     def _count_steps(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
@@ -184,9 +176,9 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     def _direction_size(self) -> int:
         return self._n_networks * self.settings.latent_size
 
-    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
+    def _describe_work(self, epochs: int) -> str:
         if self.settings.networks:
-            return super()._describe_work(train, epochs)
+            return super()._describe_work(epochs)
         iterations = f"{self.settings.linear_iterations} iterations"
         return f"the linear part alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
 

@@ -374,10 +374,6 @@ class AutoRec(AutoencoderModel):
 
     settings: AutoRecSettings
 
-    @property
-    def _hidden_sizes(self) -> tuple[int, ...]:
-        return (self.settings.hidden_size,)
-
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train = entries.train
         objective = AutoRecObjective(
@@ -483,10 +479,6 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
 
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
-
-    @property
-    def _hidden_sizes(self) -> tuple[int, ...]:
-        return self.settings.hidden_sizes
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train = entries.train

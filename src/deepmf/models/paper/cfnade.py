@@ -321,10 +321,6 @@ class CFNADE(NetworkModel):
     axis: ClassVar[AxisName]  # what the network reads
     settings: CFNADESettings
 
-    @property
-    def _hidden_sizes(self) -> tuple[int, ...]:
-        return (self.settings.hidden_size,)
-
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         network, train = self._new_network(entries), entries.train
         objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
