@@ -190,7 +190,6 @@ class ALSSolver(Solver):
             self.column_factors = self.columns.solve(self.row_factors, column_prior).factors
 
     def _compute_priors(self) -> tuple[LatentArray | None, LatentArray | None]:
-        """Return the factors of rows and of columns that features predict; None without features."""
         rows, columns = self._row_regression, self._column_regression
         return None if rows is None else rows.predict(), None if columns is None else columns.predict()
 
@@ -199,12 +198,10 @@ class ALSSolver(Solver):
         return make_row_latents(self.row_factors, self.mean), make_column_latents(self.column_factors)
 
     def arrays(self) -> Arrays:
-        """Return the factors of both sides, and the weights of features."""
         factors = {"row_factors": self.row_factors, "column_factors": self.column_factors}
         return factors | self.feature_weights.tensors()
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Return to stored factors and weights."""
         self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
         for regression, axis in ((self._row_regression, "rows"), (self._column_regression, "columns")):
             if regression is not None:
@@ -408,7 +405,6 @@ class LeastSquares:
         )
 
     def _make_ridges(self, at: IndexArray, n_unknowns: int) -> LatentArray:
-        """Return the ridges (rows, unknowns) of some rows."""
         ridges = np.full((at.size, n_unknowns), self.effect_ridge, dtype=np.float32)
         ridges[:, :-1] = self.latent_ridges[at, None]
         return ridges
@@ -529,7 +525,6 @@ class RidgeEncoder(SolvingEncoder):
         return moved
 
     def pack(self) -> Packed:
-        """Return the weights of features."""
         return Packed({}, self.feature_weights.tensors())
 
     def _solve(self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None) -> LatentArray:

@@ -169,14 +169,12 @@ class GibbsTask:
         return Epoch(math.sqrt(iteration.mean_squared_error) * self.units.deviation, notes=notes)
 
     def validation_error(self) -> float | None:
-        """Return the root mean squared error on the validation entries; None once they have joined the others."""
         if self._validation is None or self._has_joined:
             return None
         predicted = self._predicted[self._find_usable()].mean(0).double().numpy()
         return rmse_error(self._seen.scale.clip(predicted), self._validation.values)
 
     def get_learned(self) -> dict[str, Tensor]:
-        """Return the kept samples."""
         return {
             **self._ring.tensors,
             "kept_at": self._kept_at,
@@ -185,7 +183,6 @@ class GibbsTask:
         }
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
-        """Go back to samples that were kept earlier."""
         for name, tensor in self.get_learned().items():
             tensor.copy_(learned[name])
 
@@ -206,7 +203,6 @@ class GibbsTask:
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the chain."""
         sampler, device = self.sampler, self._device
         sampler.row_factors = state["row_factors"].to(device, copy=True)
         sampler.column_factors = state["column_factors"].to(device, copy=True)
@@ -244,7 +240,6 @@ class GibbsTask:
         return rmse_error(self._seen.scale.clip(means), self._validation.values)
 
     def _find_usable(self) -> Tensor:
-        """Return the slots of the samples that predictions use."""
         n_kept, n_run = max(1, int(self._counts[0])), int(self._counts[1])
         filled = torch.arange(self._kept_at.numel()) < n_kept
         recent = self._kept_at >= min(self._burn_share * n_run, int(self._kept_at[filled].max()))
@@ -259,7 +254,6 @@ class GibbsTask:
             self._predicted[slot] = self._predict(iteration)
 
     def _predict(self, iteration: Iteration) -> Tensor:
-        """Return the predictions of the validation entries by an iteration."""
         assert self._validation is not None
         rows, columns = (torch.from_numpy(each).to(self._device) for each in self._validation[:2])
         return (self.units.mean + self.units.deviation * iteration.predict(rows, columns)).cpu()

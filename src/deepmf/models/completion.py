@@ -144,7 +144,6 @@ def complete_rows(
 
 
 def _check_memory(entries: EntryStore, n_bytes: int) -> None:
-    """Refuse a completion that does not fit into memory before computing any of it."""
     free = count_free_bytes(torch.device("cpu"))
     most = MOST_BYTES if free is None else min(MOST_BYTES, free)
     if n_bytes > most:

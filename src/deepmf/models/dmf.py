@@ -107,7 +107,6 @@ class DMFObjective(Objective):
         self.scale, self.root, self.gamma = scale, root, gamma
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
-        """Return the loss of a block."""
         predicted, weights = network(block.rows, block.columns), block.weight_table
         loss = self.error(network, predicted, block.targets, block.sum_over_ranks, weights)
         return loss + self.gamma * network.sum_squared_weights() if self.gamma else loss
@@ -137,7 +136,6 @@ class DMFObjective(Objective):
         return (mean + 1e-12).sqrt() if self.root else mean
 
     def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the predictions for pairs of positions, in the scale's units."""
         row_directions = encode_vectors(network.rows, source.rows)
         column_directions = encode_vectors(network.columns, source.columns)
         return self.read(network, (row_directions[rows] * column_directions[columns]).sum(1))
@@ -167,7 +165,6 @@ class CosineReadout(Readout):
         return np.clip(products, -1.0, 1.0, out=products)
 
     def units(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return cosines in the scale's units."""
         return self.scale.from_unit(scores)
 
 
@@ -203,15 +200,12 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         return n_latents + 1
 
     def finish_rows(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of rows."""
         return factors[:, :-1]
 
     def finish_columns(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of columns."""
         return factors[:, :-1]
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of trained rows with new entries."""
         return self._move(trained.latents, new, columns, self._mean_column)
 
     @torch.no_grad()

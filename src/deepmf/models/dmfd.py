@@ -192,16 +192,13 @@ class DMFDObjective(DMFObjective):
         return error + self._gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:
-        """Sharpen the quantizer."""
         self.sharpness.fill_(find_sharpness(epoch, start=self._start, growth=self._growth))
 
     def notes(self, network: DMFDNetwork) -> dict[str, Any]:
-        """Return the sharpness and the boundaries after an epoch."""
         boundaries = network.quantizer.boundaries.detach().cpu().tolist()
         return {"sharpness": self.sharpness.item(), "boundaries": boundaries}
 
     def read(self, network: DMFDNetwork, cosines: Tensor) -> Tensor:  # type: ignore[override]
-        """Return the level of each cosine."""
         return network.quantizer.hard(super().read(network, cosines))
 
 
@@ -215,7 +212,6 @@ class QuantizedReadout(CosineReadout):
         self._quantizer = quantizer
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return levels."""
         levels = self.scale.levels
         assert levels is not None
         units = torch.from_numpy(self.units(scores).astype(np.float32))

@@ -311,7 +311,6 @@ class Estimator(ABC):
         features: tuple[Features | None, Features | None],
         names: tuple[GivenNames | None, GivenNames | None],
     ) -> Prepared:
-        """Check the arguments of `fit`, and gather the entries to learn from."""
         from deepmf.matrix.names import take_names_from
         from deepmf.training.holdout import HeldOut
 

@@ -103,7 +103,6 @@ def explain_predictions(
 
 
 def _explain_interaction(rankers: Rankers, entries: AxisEntries, column: int, n: int) -> Explanation:
-    """Return the effects of the entries of a row on the probability of an interaction with a column."""
     effects, chance = _find_presence_effects(rankers, entries, column)
     best = np.argsort(-np.abs(effects), kind="stable")[:n]
     labels = rankers.entries.columns[entries.others[best]]
@@ -242,6 +241,5 @@ def _predict_without(
 
 
 def _predict(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
-    """Return the predictions of some rows (or columns) for the targets, (own, targets)."""
     at = np.repeat(own, targets.size), np.tile(targets, own.size)
     return predictor.read_units(*(at if axis == "row" else at[::-1])).reshape(own.size, targets.size)

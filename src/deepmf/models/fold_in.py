@@ -53,7 +53,6 @@ class Folded:
 
     @property
     def _others(self) -> Labels:
-        """The labels of the other axis."""
         return self.entries.columns if self.axis == "row" else self.entries.rows
 
     def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:

@@ -45,11 +45,9 @@ class InteractionPredictor(Predictor):
     def log_exceed_pairs(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
     ) -> npt.NDArray[Any]:
-        """Return zeros: every interaction is liked."""
         return np.zeros(columns.shape)
 
     def pack(self) -> Packed:
-        """Return nothing."""
         return Packed({}, {})
 
 

@@ -122,7 +122,6 @@ class EffectEncoder(SolvingEncoder):
         return deviations
 
     def pack(self) -> Packed:
-        """Return the weights of features."""
         return Packed({}, self.feature_weights.tensors())
 
     def _estimate_effects(self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None) -> FloatArray:

@@ -35,7 +35,6 @@ class NetworkEncoder(Encoder):
         self.network = network
 
     def pack(self) -> Packed:
-        """Return the weights and statistics of the network."""
         state = self.network.state_dict()
         return Packed({}, {f"network.{name}": tensor.cpu().numpy() for name, tensor in state.items()})
 

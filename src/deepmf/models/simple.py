@@ -89,11 +89,9 @@ class SimpleSolver(Solver):
         return append(self.rows, self.mean), append(self.columns, 1.0)
 
     def arrays(self) -> Arrays:
-        """Return the factors."""
         return {"rows": self.rows, "columns": self.columns}
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Return to stored factors."""
         self.rows, self.columns = arrays["rows"], arrays["columns"]
 
 
@@ -104,12 +102,10 @@ class SimpleEncoder(SolvingEncoder):
         self._model, self._mean = model, mean  # the model has only settings
 
     def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the factors of rows and the mean."""
         factors = self._model.solve_rows(subtract_mean(entries, self._mean), columns.whole()[:, :-1].astype(np.float64))
         return append(factors, self._mean).astype(np.float32)
 
     def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the factors of columns and 1."""
         factors = self._model.solve_columns(subtract_mean(entries, self._mean), rows.whole()[:, :-1].astype(np.float64))
         return append(factors, 1.0).astype(np.float32)
 

@@ -137,7 +137,6 @@ class SolverTask:
             return Epoch(math.nan)
 
     def validation_error(self) -> float | None:
-        """Return the root mean squared error on the validation entries."""
         if self._validation is None:
             return None
         predictor = self._make_predictor(self.solver)
@@ -145,7 +144,6 @@ class SolverTask:
         return rmse_error(predictor.readout.values(scores), self._validation.values)
 
     def get_learned(self) -> dict[str, Tensor]:
-        """Return the arrays of the solver."""
         return {name: torch.from_numpy(np.asarray(array)) for name, array in self.solver.arrays().items()}
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:

@@ -295,7 +295,6 @@ class AskedReadout(Readout):
 
     @property
     def as_chosen(self) -> Readout:
-        """The readout that was learned from chosen entries."""
         return self._learned
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
@@ -303,20 +302,16 @@ class AskedReadout(Readout):
         return self._learned.scores(products, row_fields)
 
     def units(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return scores in the scale's units for any cell."""
         return self.scale.clip(move(self.calibration.line, self.calibration.knots, self._learned.units(scores)))
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return predictions for any cell."""
         units = self.units(scores)
         return self.scale.nearest_level(units) if self.predicts_levels else units
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
-        """Return distributions for any cell."""
         return self.calibrate(self._learned.distribution(products, row_fields))
 
     def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
-        """Return learned distributions as those for any cell."""
         return found if self.calibration.odds is None else self.calibration.odds.apply(found)
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:

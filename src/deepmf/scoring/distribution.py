@@ -261,7 +261,6 @@ class CalibratedDistribution(PredictiveDistribution):
     targets: FloatArray
 
     def ends(self, coverage: float, scale: Scale) -> FloatArray:
-        """Return both ends of prediction intervals on a scale, (pairs, 2)."""
         return super().ends(float(np.interp(coverage, COVERAGES, self.targets)), scale)
 
 

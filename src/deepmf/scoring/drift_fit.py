@@ -130,7 +130,6 @@ def _mark_last(train: ObservedMatrix, dated: IndexArray) -> npt.NDArray[np.bool_
 
 
 def _find_ends(train: ObservedMatrix) -> TimeArray:
-    """Return the time of the latest entry of each row."""
     assert train.times is not None
     ends, filled = np.full(train.shape[0], NO_TIME), np.flatnonzero(train.row_counts)
     ends[filled] = np.maximum.reduceat(train.times, train.by_row.starts[filled])
@@ -178,14 +177,12 @@ def _list_kinds(times: TimeArray) -> list[Kind]:
 
 
 def _compute_residuals(seen: ObservedMatrix, entries: ObservedMatrix) -> FloatArray:
-    """Return the values of entries less the means of `seen`."""
     means = Fallback(EntryStore.of(seen)).means(entries.entry_rows, entries.by_row.columns)
     residuals: FloatArray = entries.values.astype(np.float64) - means
     return residuals
 
 
 def _find_residuals(entries: ObservedMatrix) -> DatedResiduals:
-    """Return the residuals of the means of some entries, where these have a time."""
     assert entries.times is not None
     dated, weights = np.flatnonzero(entries.times != NO_TIME), entries.weights
     return DatedResiduals(

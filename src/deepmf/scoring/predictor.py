@@ -143,7 +143,6 @@ class LevelReadout(Readout):
     predicts_levels = True
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return levels."""
         return self.scale.nearest_level(scores)
 
 
@@ -157,11 +156,9 @@ class BoundaryReadout(Readout):
         self.boundaries = boundaries
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return levels."""
         return self.scale.level_of(scores, self.boundaries)
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the boundaries."""
         return {"boundaries": self.boundaries}
 
     @property
@@ -263,11 +260,9 @@ class SolvingEncoder(Encoder):
         return factors
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents (rows, latent) of rows with these entries."""
         return self.finish_rows(self.solve_rows(entries, columns))
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents (columns, latent) of columns with these entries."""
         return self.finish_columns(self.solve_columns(entries, rows))
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> tuple[LatentArray, LatentArray]:
@@ -283,11 +278,9 @@ class NoEncoder(Encoder):
     """For factors that belong to the rows and columns they were learned with."""
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Refuse."""
         raise CannotExtend("this model has one latent for each row it was trained on, and cannot compute others")
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Refuse."""
         raise CannotExtend("this model has one latent for each column it was trained on, and cannot compute others")
 
 
@@ -391,15 +384,12 @@ class Predictor(PairPredictor):
         return replace(self, time=time)
 
     def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return real-valued predictions (pairs,) in the scale's units, as learned without times and asked cells."""
         return self.readout.units(self.score_pairs(rows, columns))
 
     def read_values(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return predictions (pairs,) as learned, which are levels where the readout predicts levels."""
         return self.readout.values(self.score_pairs(rows, columns))
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the distributions of pairs as learned."""
         return self.readout.distribution(self._products(rows, columns), self._row_fields(rows))
 
     def predict_block(self, rows: IndexArray, columns: Positions) -> FloatArray:
