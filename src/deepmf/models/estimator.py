@@ -296,12 +296,13 @@ class Estimator(ABC):
             return
         smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if name in settings]
         by_effort = ', effort="quick"' if "effort" in settings else ""
+        instead = f"a smaller {' or '.join(smaller)}{by_effort} or a simpler model, such as Means (means), needs less"
         check_memory(
             needed,
             Runtime(self._device or "cpu").device,
             what=f"fitting {type(self).__name__} to {train.n_entries:,} entries in {train.shape[0]:,} rows x "
             f"{train.shape[1]:,} columns",
-            instead=f"a smaller {' or '.join(smaller)}{by_effort} or a simpler model, such as Means (means), needs less",
+            instead=instead,
         )
 
     def _prepare(

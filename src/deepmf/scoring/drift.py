@@ -22,6 +22,7 @@ a component that helps between entries may mislead after them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -102,6 +103,15 @@ class Component(NamedTuple):
         sums, counts = np.zeros(rows.size), np.zeros(rows.size)
         sums[dated], counts[dated] = (each[which] for each in found)
         return sums, counts
+
+    def take(self, which: npt.NDArray[Any]) -> Component:
+        """Return the component of some of its groups and bins, by places or a mask."""
+        return self._replace(keys=self.keys[which], sums=self.sums[which], counts=self.counts[which])
+
+    def build_again(self, dated: DatedResiduals) -> Component:
+        """Return the component of other residuals."""
+        built, _ = dated.build(Kind(self.group, self.width, self.halvings))
+        return built._replace(shrinkage=self.shrinkage)
 
     def evaluate_keys(self, shrinkage: float) -> FloatArray:
         """Return the value of the component in the group and bin of each key."""
@@ -216,44 +226,33 @@ class Drift(NamedTuple):
 
     def without_columns(self) -> Drift:
         """Return the drift of a column of which nothing is known: that of rows alone."""
-        nothing = np.empty(0)
-        return self._replace(
-            components=tuple(
-                each
-                if each.group == "row"
-                else each._replace(keys=nothing.astype(np.int64), sums=nothing, counts=nothing)
-                for each in self.components
-            )
-        )
+        return self._keep([each.group == "row" for each in self.components])
 
     def fold_in(self, entries: AxisEntries) -> Drift:
         """Return the drift of folded-in rows, which have the fading component of rows alone."""
-        counts, times = np.diff(entries.starts), entries.extras.times
-        rows, values = np.repeat(np.arange(counts.size), counts), entries.values.astype(np.float64)
-        residuals = values - np.append(self.column_means, np.nan)[np.minimum(entries.others, self.column_means.size)]
-        known = entries.select(~np.isnan(residuals))
-        effects = compute_effects(known, residuals[~np.isnan(residuals)], SHRINKAGE)
-        is_dated = np.zeros(rows.size, dtype=bool) if times is None else ~np.isnan(residuals) & (times != NO_TIME)
-        ends, dated = np.full(counts.size, NO_TIME), np.flatnonzero(is_dated)
-        own = None
-        if times is not None and dated.size:
-            weights = entries.extras.weights
-            left = (residuals - effects[rows])[dated]
-            own = DatedResiduals(
-                rows[dated], rows[dated], times[dated], left, None if weights is None else weights[dated]
-            )
-            np.maximum.at(ends, rows[dated], times[dated])
+        dated, ends = self._find_dated(entries), np.full(entries.starts.size - 1, NO_TIME)
+        if dated is None:
+            return self._keep([each.group == "column" for each in self.components])._replace(ends=ends)
+        np.maximum.at(ends, dated.rows, dated.times)
+        kept = self._keep([each.group == "column" or each.fades for each in self.components])
+        components = (each.build_again(dated) if each.fades else each for each in kept.components)
+        return kept._replace(components=tuple(components), ends=ends)
 
-        def take(component: Component) -> Component:
-            if component.group != "row":
-                return component
-            if own is None or not component.fades:
-                nothing = np.empty(0)
-                return component._replace(keys=nothing.astype(np.int64), sums=nothing, counts=nothing)
-            built, _ = own.build(Kind("row", component.width, component.halvings))
-            return built._replace(shrinkage=component.shrinkage)
-
-        return self._replace(components=tuple(map(take, self.components)), ends=ends)
+    def _find_dated(self, entries: AxisEntries) -> DatedResiduals | None:
+        """Return the entries of rows that have a time, less the means of known columns and the effects of the rows."""
+        times, weights = entries.extras[:2]
+        if times is None:
+            return None
+        rows = np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts))
+        means = np.append(self.column_means, np.nan)[np.minimum(entries.others, self.column_means.size)]
+        residuals = entries.values.astype(np.float64) - means
+        is_known = ~np.isnan(residuals)
+        some = np.flatnonzero(is_known & (times != NO_TIME))
+        if some.size == 0:
+            return None
+        left = residuals - compute_effects(entries.select(is_known), residuals[is_known], SHRINKAGE)[rows]
+        own_weights = None if weights is None else weights[some]
+        return DatedResiduals(rows[some], rows[some], times[some], left[some], own_weights)
 
     def extend(self, entries: EntryStore, rows: IndexArray) -> Drift:
         """Return the drift after a change of the entries of some rows, whose fading components are built again."""
@@ -263,35 +262,33 @@ class Drift(NamedTuple):
         ends = np.full(max(self.ends.size, int(rows.max()) + 1), NO_TIME)
         ends[: self.ends.size] = self.ends
         ends[rows] = own.ends
+        again = [each._replace(keys=rows[each.keys]) for each in own.components if each.fades]
 
-        def merge(old: Component, new: Component) -> Component:
-            if not old.fades:
-                return old
-            kept = ~np.isin(old.keys, rows)
-            keys = np.concatenate([old.keys[kept], rows[new.keys]])
-            order = np.argsort(keys)
-            sums, counts = (
-                np.concatenate([of_old[kept], of_new])[order]
-                for of_old, of_new in ((old.sums, new.sums), (old.counts, new.counts))
+        def merge(old: Component) -> Component:
+            parts = [old.take(~np.isin(old.keys, rows)), *again]
+            joined = old._replace(
+                keys=np.concatenate([each.keys for each in parts]),
+                sums=np.concatenate([each.sums for each in parts]),
+                counts=np.concatenate([each.counts for each in parts]),
             )
-            return old._replace(keys=keys[order], sums=sums, counts=counts)
+            return joined.take(np.argsort(joined.keys))
 
-        components = tuple(merge(*pair) for pair in zip(self.components, own.components, strict=True))
+        components = tuple(merge(each) if each.fades else each for each in self.components)
         return self._replace(components=components, ends=ends)
 
     def without_rows(self, gone: IndexArray) -> Drift:
         """Return the drift without some rows that came after training, in increasing order; later ones move up."""
 
         def drop(component: Component) -> Component:
-            if not component.fades:
-                return component
-            kept = ~np.isin(component.keys, gone)
-            keys = component.keys[kept]
-            keys = keys - np.searchsorted(gone, keys)
-            return component._replace(keys=keys, sums=component.sums[kept], counts=component.counts[kept])
+            left = component.take(~np.isin(component.keys, gone))
+            return left._replace(keys=left.keys - np.searchsorted(gone, left.keys))
 
         ends = np.delete(self.ends, gone[gone < self.ends.size])
-        return self._replace(components=tuple(map(drop, self.components)), ends=ends)
+        components = tuple(drop(each) if each.fades else each for each in self.components)
+        return self._replace(components=components, ends=ends)
+
+    def _keep(self, kept: list[bool]) -> Drift:
+        return self._replace(components=tuple(compress(self.components, kept)), shares=self.shares[:, kept])
 
     def join(self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray) -> Drift:
         """Return the drift with the shares that explain the residuals of a model best, none of them negative."""
