@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +36,11 @@ class LowRank(NamedTuple):
 
     def multiply(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
-        product: FloatArray = (self.row_vectors * self.values) @ (self.column_vectors.T @ block)
-        return product
+        return np.asarray((self.row_vectors * self.values) @ (self.column_vectors.T @ block))
 
     def multiply_transposed(self, block: FloatArray) -> FloatArray:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
-        product: FloatArray = (self.column_vectors * self.values) @ (self.row_vectors.T @ block)
-        return product
+        return np.asarray((self.column_vectors * self.values) @ (self.row_vectors.T @ block))
 
     def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the values (pairs,) at pairs of positions."""
@@ -65,80 +63,52 @@ class LowRank(NamedTuple):
         )
 
 
-class Products(Protocol):
-    """A matrix that is known by its products with vectors."""
+class Products(NamedTuple):
+    """A matrix that is known by its products with vectors.
 
-    def multiply(self, block: Vectors) -> Vectors:
-        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+    multiply: returns the product (rows, vectors) with a block of vectors (columns, vectors).
+    multiply_transposed: returns the product (columns, vectors) of the transpose with a block (rows, vectors).
+    """
 
-    def multiply_transposed(self, block: Vectors) -> Vectors:
-        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+    multiply: Callable[[Vectors], Vectors]
+    multiply_transposed: Callable[[Vectors], Vectors]
 
 
-class Sparse(NamedTuple):
-    """A sparse matrix and its transpose, both laid out for products."""
+def multiply_sparse(matrix: scipy.sparse.csr_array) -> Products:
+    """Return the products of a sparse matrix, which is laid out both ways."""
+    transpose = matrix.T.tocsr()
+    return Products(lambda block: matrix @ block, lambda block: transpose @ block)
 
-    matrix: scipy.sparse.csr_array
-    transpose: scipy.sparse.csr_array
 
-    @classmethod
-    def of(cls, matrix: scipy.sparse.csr_array) -> Sparse:
-        """Lay a matrix out both ways."""
-        return cls(matrix, matrix.T.tocsr())
+def multiply_sum(low_rank: LowRank, sparse: scipy.sparse.csr_array) -> Products:
+    """Return the products of the sum of a matrix of low rank and a sparse matrix, which is never made dense."""
+    return Products(
+        lambda block: low_rank.multiply(block) + sparse @ block,
+        lambda block: low_rank.multiply_transposed(block) + sparse.T @ block,
+    )
 
-    def multiply(self, block: Vectors) -> Vectors:
-        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
-        product: Vectors = self.matrix @ block
+
+def multiply_row_blocks(
+    shape: tuple[int, int], make: Callable[[slice], FloatArray], cells_at_a_time: int = CELLS_AT_A_TIME
+) -> Products:
+    """Return the products of a dense matrix of which only some rows (rows, columns), which `make` returns, exist."""
+    n_rows, n_columns = shape
+    step = max(1, cells_at_a_time // max(1, n_columns))
+    slices = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+    def multiply(block: FloatArray) -> FloatArray:
+        product = np.empty((n_rows, block.shape[1]))
+        for some in slices:
+            product[some] = make(some) @ block
         return product
 
-    def multiply_transposed(self, block: Vectors) -> Vectors:
-        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
-        product: Vectors = self.transpose @ block
+    def multiply_transposed(block: FloatArray) -> FloatArray:
+        product = np.zeros((n_columns, block.shape[1]))
+        for some in slices:
+            product += make(some).T @ block[some]
         return product
 
-
-class LowRankPlusSparse(NamedTuple):
-    """The sum of a matrix of low rank and a sparse matrix, never made dense."""
-
-    low_rank: LowRank
-    sparse: scipy.sparse.csr_array
-
-    def multiply(self, block: FloatArray) -> FloatArray:
-        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
-        product: FloatArray = self.low_rank.multiply(block) + self.sparse @ block
-        return product
-
-    def multiply_transposed(self, block: FloatArray) -> FloatArray:
-        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
-        product: FloatArray = self.low_rank.multiply_transposed(block) + self.sparse.T @ block
-        return product
-
-
-class RowBlocks(NamedTuple):
-    """A dense matrix of which only a block of rows exists at a time: `make` returns some rows (rows, columns)."""
-
-    shape: tuple[int, int]
-    make: Callable[[slice], FloatArray]
-    cells_at_a_time: int = CELLS_AT_A_TIME
-
-    def multiply(self, block: FloatArray) -> FloatArray:
-        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
-        product = np.empty((self.shape[0], block.shape[1]))
-        for some in self._cut_slices():
-            product[some] = self.make(some) @ block
-        return product
-
-    def multiply_transposed(self, block: FloatArray) -> FloatArray:
-        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
-        product = np.zeros((self.shape[1], block.shape[1]))
-        for some in self._cut_slices():
-            product += self.make(some).T @ block[some]
-        return product
-
-    def _cut_slices(self) -> Iterator[slice]:
-        n_rows, n_columns = self.shape
-        step = max(1, self.cells_at_a_time // max(1, n_columns))
-        return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+    return Products(multiply, multiply_transposed)
 
 
 def compute_truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:

@@ -35,7 +35,7 @@ from deepmf.linalg.ridge import (
     run_batches,
     solve_bordered,
 )
-from deepmf.linalg.svd import Sparse, compute_truncated_svd, make_sparse
+from deepmf.linalg.svd import compute_truncated_svd, make_sparse, multiply_sparse
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -229,7 +229,7 @@ def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
     scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
     # Single precision takes half the time and is precise enough for a start.
     directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
-    leading = compute_truncated_svd(Sparse.of(make_sparse(train, scaled)), start=directions, steps=_START_STEPS)
+    leading = compute_truncated_svd(multiply_sparse(make_sparse(train, scaled)), start=directions, steps=_START_STEPS)
     vectors = leading.column_vectors * np.sqrt(leading.values) * column_units[:, None]
     return np.column_stack([vectors, effects]).astype(np.float32)
 

@@ -13,13 +13,13 @@ from tests.models.resuming import assert_resumes_to_the_bit
 from deepmf.errors import BadSetting
 from deepmf.linalg.svd import (
     LowRank,
-    LowRankPlusSparse,
     Products,
-    RowBlocks,
-    Sparse,
     compute_krylov_svd,
     compute_truncated_svd,
     make_sparse,
+    multiply_row_blocks,
+    multiply_sparse,
+    multiply_sum,
     soft_threshold,
 )
 from deepmf.matrix.arrays import FloatArray
@@ -69,12 +69,12 @@ def matrix(request: pytest.FixtureRequest) -> tuple[Products, FloatArray]:
     both = dense_of(part) + np.nan_to_num(observed.to_array())
     matrices: dict[str, tuple[Products, FloatArray]] = {
         "low rank": (part, dense_of(part)),
-        "sparse": (Sparse.of(scipy.sparse.csr_array(both)), both),
+        "sparse": (multiply_sparse(scipy.sparse.csr_array(both)), both),
         "low rank + sparse": (
-            LowRankPlusSparse(part, make_sparse(observed, observed.values.astype(np.float64))),
+            multiply_sum(part, make_sparse(observed, observed.values.astype(np.float64))),
             both,
         ),
-        "blocks of rows": (RowBlocks(both.shape, lambda some: both[some], cells_at_a_time=50), both),
+        "blocks of rows": (multiply_row_blocks(both.shape, lambda some: both[some], cells_at_a_time=50), both),
     }
     return matrices[request.param]
 
@@ -112,7 +112,7 @@ def test_krylov_svd_from_random_vectors(rank: int) -> None:
     sparse = additive(40, 30).to_sparse()
     left, values, right = np.linalg.svd(sparse.toarray())
     start = np.random.default_rng(0).standard_normal((30, rank))
-    found = compute_krylov_svd(Sparse.of(sparse), start=start, powers=20)
+    found = compute_krylov_svd(multiply_sparse(sparse), start=start, powers=20)
     np.testing.assert_allclose(found.values, values[:rank], rtol=1e-10)
     for vectors, expected in ((found.row_vectors, left[:, :rank]), (found.column_vectors, right[:rank].T)):
         np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-8)
@@ -128,7 +128,7 @@ def test_entries_at_pairs() -> None:
 def test_lower_singular_values() -> None:
     dense = dense_of(some_low_rank(rank=4)) + 0.1 * np.random.default_rng(5).standard_normal((12, 9))
     start = LowRank.zero(dense.shape, rank=9, seed=0).column_vectors
-    part = compute_truncated_svd(RowBlocks(dense.shape, lambda some: dense[some]), start=start, steps=50)
+    part = compute_truncated_svd(multiply_row_blocks(dense.shape, lambda some: dense[some]), start=start, steps=50)
     found = dense_of(part.shrink_values(1.5))
     rows, values, columns = np.linalg.svd(dense, full_matrices=False)
     np.testing.assert_allclose(found, (rows * np.maximum(values - 1.5, 0)) @ columns, atol=1e-10)

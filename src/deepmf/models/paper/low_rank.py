@@ -13,12 +13,12 @@ from deepmf.linalg.products import entry_products
 from deepmf.linalg.svd import (
     CELLS_AT_A_TIME,
     LowRank,
-    LowRankPlusSparse,
-    RowBlocks,
-    Sparse,
     compute_krylov_svd,
     compute_truncated_svd,
     make_sparse,
+    multiply_row_blocks,
+    multiply_sparse,
+    multiply_sum,
     orthonormalise,
     soft_threshold,
 )
@@ -102,7 +102,7 @@ class OptSpaceSolver(Solver):
         trimmed = make_sparse(train, np.where(find_light_entries(train, settings.trimming), self.values, 0.0))
         rank = min(settings.latent_size, *train.shape)
         directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], rank))
-        start = compute_krylov_svd(Sparse.of(trimmed), start=directions, powers=_POWERS)
+        start = compute_krylov_svd(multiply_sparse(trimmed), start=directions, powers=_POWERS)
         self.point = self.solve_core(Spaces(start.row_vectors, start.column_vectors))
 
     def sweep(self) -> float:
@@ -314,7 +314,7 @@ class RankKSolver(LagrangianSolver):
     def update_low_rank(self) -> None:
         """Lower L over X of rank k."""
         wanted = self.targets + self.errors - self.multipliers / self.penalty
-        filled = LowRankPlusSparse(self.low_rank, make_sparse(self._train, wanted - self.fitted))
+        filled = multiply_sum(self.low_rank, make_sparse(self._train, wanted - self.fitted))
         self.low_rank = compute_truncated_svd(filled, start=self.low_rank.column_vectors, steps=_RANK_K_SVD_STEPS)
         self.fitted = self.compute_fitted()
 
@@ -459,7 +459,7 @@ class RDMCSolver(LagrangianSolver):
             rows[self._rows[entries] - some.start, self._columns[entries]] = observed[entries]
             return rows - self.mean
 
-        matrix = RowBlocks(self._train.shape, make_discrete_rows, self._cells_at_a_time)
+        matrix = multiply_row_blocks(self._train.shape, make_discrete_rows, self._cells_at_a_time)
         nearest = compute_truncated_svd(matrix, start=self.low_rank.column_vectors, steps=_RDMC_SVD_STEPS)
         self.low_rank = nearest.shrink_values(self.gamma / self.penalty)
         self.fitted = self.compute_fitted()
