@@ -64,14 +64,14 @@ def test_each_column_is_regressed_on_others(kind: str) -> None:
     np.testing.assert_array_equal(np.diag(dense), 0.0)
 
 
-@pytest.mark.parametrize(("n_rows", "density"), [(400, 0.05), (150, 0.1)])
-def test_columns_are_regressed_on_the_nearest_alone(n_rows: int, density: float) -> None:
+@pytest.mark.parametrize(("n_rows", "density", "most_dense"), [(400, 0.05, 0), (150, 0.1, 0), (400, 0.05, 300)])
+def test_columns_are_regressed_on_the_nearest_alone(n_rows: int, density: float, most_dense: int) -> None:
     """Wide catalogues: the nearest columns by the cosine, each problem on its own; many entries in a column or few."""
     matrix = generate(n_rows, 300, density=density, named=False, seed=0).matrix
     x = mark(matrix)
     gram, ridge = x.T @ weigh(x) @ x, Ridge(5.0, 1.0)
     sizes = np.diag(gram)
-    model = Gram.of(matrix, "nearest", most_near=80).fit([ridge])[0]
+    model = Gram.of(matrix, "nearest", most_near=80, most_dense=most_dense).fit([ridge])[0]
     weights = model.weights.toarray()
     assert np.count_nonzero(weights, axis=0).max() == 80
     for column in np.flatnonzero(x.sum(axis=0) >= 10)[[0, 17, -1]]:
@@ -93,13 +93,13 @@ def test_some_targets_have_the_weights_they_have_among_all() -> None:
 
 def fit_on_ranks(folder: Path) -> None:
     """Leave the weights of each rank behind: of more columns than are multiplied at a time."""
-    found = Gram.of(choosy(100, 1200), "nearest", most_near=30).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
+    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
     torch.save([torch.from_numpy(model.weights.toarray()) for model in found], folder / f"weights-{dist.get_rank()}.pt")
 
 
 @pytest.mark.slow
 def test_ranks_divide_the_columns_and_have_the_same_weights(tmp_path: Path) -> None:
-    found = Gram.of(choosy(100, 1200), "nearest", most_near=30).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
+    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
     run_together(2, "tests.recommend.test_presence:fit_on_ranks", tmp_path)
     for rank in range(2):
         for model, weights in zip(found, torch.load(tmp_path / f"weights-{rank}.pt"), strict=True):

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -59,8 +59,9 @@ _MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 # each of its entries.
 _FEW_ENTRIES, _NEAR_BY_ENTRY = 16.0, 8
 
-# The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
-_KEPT, _MOST_DENSE = 4, 60_000
+# The most columns of which all cells of the Gram matrix are kept, on a CPU (400 MB) and on a GPU; and the cells that
+# are kept for each of more columns, in nearest columns.
+_MOST_DENSE, _KEPT = {False: 10_000, True: 60_000}, 4
 
 # The nearest trained columns on which a new column is regressed.
 _NEAR_NEW = 100
@@ -321,9 +322,9 @@ class Gram(NamedTuple):
     """G on the device to fit on, and what columns are regressed on.
 
     cells: all cells of G, or for each column some of them. sizes: the diagonal (columns,).
-    sums: the right sides (columns, columns); None: G itself, each column regressed on all others. With sparse cells or
-        many columns, the nearest columns.
-    lines: X'D^(1/2): products of short lines take less time than finding cells.
+    sums: the right sides (columns, columns); None: G itself, each column regressed on all others. Or the nearest
+        columns.
+    lines: X'D^(1/2) beside sparse cells: products of short lines take less time than finding cells.
     ranks: those that divide the regressions; None: each solves all, as where several threads fit models at a time.
     """
 
@@ -341,22 +342,32 @@ class Gram(NamedTuple):
         kind: str,
         count_weight: float = 0.0,
         device: torch.device = CPU,
+        *,
         most_near: int | None = None,
+        most_dense: int | None = None,
     ) -> Gram:
         """Return the Gram matrix of a matrix, for a kind of model: "full" or "nearest".
 
         most_near: the number of nearest columns; default: as many as take seconds on the device.
+        most_dense: the most columns of which all cells are kept; default: as many as suit the device.
         """
         weighted, n_columns = _weigh_entries(train, _ROW_POWER / 2, count_weight), train.shape[1]
         sizes = np.bincount(weighted.indices, np.square(weighted.data), minlength=n_columns).astype(np.float32)
         if kind == "full":
             return cls(_multiply(weighted, device), sizes, count_weight=count_weight)
-        on_gpu = device.type == "cuda" and n_columns <= _MOST_DENSE
+        on_gpu = device.type == "cuda"
+        is_dense = n_columns <= (_MOST_DENSE[on_gpu] if most_dense is None else most_dense)
+        on_gpu = on_gpu and is_dense
         most = max(min(most_near or count_affordable(n_columns, on_gpu=on_gpu), n_columns - 1), 1)
-        if on_gpu:
-            return cls(*_find_near(weighted, sizes, most, device), count_weight)
-        lines, ranks = scipy.sparse.csr_array(weighted.T), _find_sharing()
-        return cls(*_prune(weighted, lines, sizes, most, ranks), count_weight, lines, ranks)
+        counts = np.full(n_columns, most)
+        if not on_gpu and train.n_entries < _FEW_ENTRIES * n_columns:
+            counts = count_near(np.bincount(weighted.indices, minlength=n_columns), most)
+        ranks = None if on_gpu else _find_sharing()
+        if is_dense:
+            cells = _multiply(weighted, device)
+            return cls(cells, sizes, _find_near(cells, sizes, counts), count_weight, ranks=ranks)
+        lines = Sparse(weighted.T)
+        return cls(*_prune(weighted, lines, sizes, counts), count_weight, lines, ranks)
 
     def narrow(self, columns: IndexArray) -> Gram:
         """Return the Gram matrix of some columns alone, where it is dense; rows keep their weights."""
@@ -428,8 +439,11 @@ class Gram(NamedTuple):
         if isinstance(self.cells, Tensor):
             at = torch.from_numpy(places).to(self.cells.device).long()
             is_missing, at = at == n_columns, at.clamp_max(n_columns - 1)
-            found: Tensor = self.cells[at[:, :, None], at[:, None]]
-            return found.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
+            found = self.cells.view(-1).index_select(0, (at[:, :, None] * n_columns + at[:, None]).view(-1))
+            found = found.view(*at.shape, -1)
+            if np.any(places == n_columns):
+                found.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
+            return found
         target, first = np.nonzero(places < n_columns)
         columns = places[target, first]
         if by_lines and self.lines is not None:
@@ -492,11 +506,9 @@ def count_near(n_entries: IndexArray, most: int) -> IndexArray:
     return np.clip(_NEAR_BY_ENTRY * n_entries, min(_FEWEST_NEAR, most), most)
 
 
-def _find_near(
-    weighted: Sparse, sizes: LatentArray, most: int, device: torch.device
-) -> tuple[Tensor, LatentArray, Near]:
-    """Return all cells of G on a device, its diagonal, and the nearest columns by the cosine."""
-    cells, n_columns = _multiply(weighted, device), sizes.size
+def _find_near(cells: Tensor, sizes: LatentArray, counts: IndexArray) -> Near:
+    """Return the nearest columns by the cosine, some for each column, from all cells of G."""
+    n_columns, most, device = counts.size, int(counts.max()), cells.device
     scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
     near = Near(np.empty((n_columns, most), dtype=np.int32), np.empty((n_columns, most), dtype=np.float32))
     for start in range(0, n_columns, _LINES_AT_A_TIME):
@@ -505,23 +517,23 @@ def _find_near(
         cosines = (lines * scales).diagonal_scatter(torch.full((len(lines),), -1.0, device=device), offset=start)
         places = cosines.topk(most, dim=1).indices
         found = lines.gather(1, places)
-        near.places[some] = torch.where(found > 0, places, n_columns).cpu().numpy()
-        near.cells[some] = found.cpu().numpy()
-    return cells, sizes, near
+        is_near = (found > 0) & (torch.arange(most, device=device) < torch.from_numpy(counts[some, None]).to(device))
+        near.places[some] = torch.where(is_near, places, n_columns).cpu().numpy()
+        near.cells[some] = torch.where(is_near, found, 0.0).cpu().numpy()
+    return near
 
 
 def _prune(
-    weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int, ranks: Ranks | None
+    weighted: Sparse, turned: Sparse, sizes: LatentArray, counts: IndexArray
 ) -> tuple[Sparse, LatentArray, Near]:
     """Return the cells of G among nearest columns, its diagonal, and the nearest columns by the cosine."""
-    n_columns, n_kept = sizes.size, _KEPT * most
+    n_columns, most = counts.size, int(counts.max())
+    n_kept, scales = _KEPT * most, 1 / np.sqrt(np.maximum(sizes, _TINY))
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int32), np.zeros((n_columns, most), dtype=np.float32))
-    has_few, scales = weighted.nnz < _FEW_ENTRIES * n_columns, 1 / np.sqrt(np.maximum(sizes, _TINY))
-    entries = np.bincount(weighted.indices, minlength=n_columns)
-    counts = count_near(entries, most) if has_few else np.full(n_columns, most)
 
-    def search(start: int, stop: int) -> Sparse:
+    def search(span: tuple[int, int]) -> Sparse:
         """Fill in the nearest columns of some columns; return their pruned lines of G."""
+        start, stop = span
         lines = turned[start:stop] @ weighted
         cosines, kept = lines.data * scales[lines.indices], []
         for at, (first, last) in enumerate(pairwise(lines.indptr)):
@@ -543,15 +555,7 @@ def _prune(
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
     ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
-    spans = list(pairwise(ends))
-    own = spans if ranks is None else spans[ranks.find_lines(len(spans))]
-    parts = run_batches(lambda span: search(*span), own, CPU)
-    if ranks is not None:
-        parts = list(chain.from_iterable(ranks.collect(parts)))
-        ranks.sum_(torch.from_numpy(near.cells))
-        places = ranks.sum_(torch.from_numpy(near.places - n_columns)).numpy() + n_columns
-        near = Near(places, near.cells)
-    return Sparse(scipy.sparse.vstack(parts, format="csr")), sizes, near
+    return Sparse(scipy.sparse.vstack(run_batches(search, list(pairwise(ends)), CPU), format="csr")), sizes, near
 
 
 def _find_sharing() -> Ranks | None:
@@ -603,7 +607,14 @@ def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
     counts = np.diff(weighted.indptr).astype(np.float64)
     on_gpu = device.type == "cuda"
     if not on_gpu and n_rows * float(n_columns) ** 2 > _SPARSE_COST * np.square(counts).sum():
-        return torch.from_numpy((weighted.T @ weighted).toarray())
+        turned, cells = Sparse(weighted.T), np.empty((n_columns, n_columns), dtype=np.float32)
+
+        def fill(start: int) -> None:
+            some = slice(start, start + _LINES_AT_A_TIME)
+            (turned[some] @ weighted).toarray(out=cells[some])
+
+        run_batches(fill, range(0, n_columns, _LINES_AT_A_TIME), CPU)
+        return torch.from_numpy(cells)
     product = torch.zeros(n_columns, n_columns, dtype=torch.float32, device=device)
     for start in range(0, n_rows, _ROWS_AT_A_TIME):
         block = weighted[start : start + _ROWS_AT_A_TIME].toarray()
