@@ -22,9 +22,8 @@ from deepmf.models.base import Model
 from deepmf.models.means import Means
 from deepmf.recommend import ranking
 from deepmf.recommend.column_choice import ColumnChoice, choose_columns
-from deepmf.recommend.ranking import Search, join_ranked, most_similar, rank_batches
+from deepmf.recommend.ranking import BestSoFar, Search, join_ranked, most_similar, rank_batches
 from deepmf.recommend.request import RankBy, Request
-from deepmf.recommend.top_n import BestSoFar
 from deepmf.testing import additive
 
 

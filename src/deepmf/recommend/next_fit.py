@@ -39,11 +39,10 @@ from deepmf.recommend.next_ridge import (
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.presence_fit import HiddenRows, fit_again, narrow_entries
 from deepmf.recommend.ranker import Rankers
-from deepmf.recommend.ranking import batches
+from deepmf.recommend.ranking import batches, best_positions
 from deepmf.recommend.recency import Recency
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.recommend.request import Order
-from deepmf.recommend.top_n import best_positions
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import choose, draw_some
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,6 @@ from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.relevance import Observed
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
 from deepmf.recommend.reranking import Reranker
-from deepmf.recommend.top_n import BestSoFar, best_positions
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import limit_blas_threads
 
@@ -44,6 +42,10 @@ _ROWS_AT_A_TIME = 16
 # Columns scored at a time: after the first block, a comparison skips nearly all others.
 _COLUMNS_AT_A_TIME = 1 << 17
 
+# If more than this share of a block is above the n-th best so far, the block is partitioned, which costs less than
+# merging that many keys.
+_MANY = 1 / 16
+
 _MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
 
 # Lines of a frame: a few megabytes, so that writing costs little beside ranking.
@@ -53,13 +55,9 @@ _LINES_AT_A_TIME = 1 << 16
 FRAME_FIELDS = ("rank", "prediction", "cosine", "presence", "liked", "distribution")
 
 
-class _LabelsAndValues(NamedTuple):
-    labels: npt.NDArray[Any]
-    values: FloatArray
-
-
-class Ranking(_LabelsAndValues):
-    """Labels and values, best first: (n,) of one row, or (rows, n) of several; a pair of two arrays.
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Labels and values, best first: (n,) of one row, or (rows, n) of several; `labels, values = ranking` unpacks both.
 
     labels : the labels of the columns (or rows).
     values : the predictions, the similarities, or for interactions the probabilities that they exist.
@@ -73,35 +71,23 @@ class Ranking(_LabelsAndValues):
     fields : the names of rows, labels and values in frames.
     """
 
-    presence: FloatArray | None
-    liked: FloatArray | None
-    distribution: FloatArray | None
+    labels: npt.NDArray[Any]
+    values: FloatArray
+    presence: FloatArray | None = None
+    liked: FloatArray | None = None
+    distribution: FloatArray | None = None
     names: npt.NDArray[np.object_] | None = None
     rows: npt.NDArray[Any] | None = None
     row_names: npt.NDArray[np.object_] | None = None
     fields: tuple[str, str, str] = ("row", "column", "prediction")
 
-    def __new__(
-        cls,
-        labels: npt.NDArray[Any],
-        values: FloatArray,
-        presence: FloatArray | None = None,
-        liked: FloatArray | None = None,
-        distribution: FloatArray | None = None,
-    ) -> Self:
-        """Return a pair with attributes beside it, so that `labels, values = ranking` unpacks it."""
-        ranking = super().__new__(cls, labels, values)
-        ranking.presence, ranking.liked, ranking.distribution = presence, liked, distribution
-        return ranking
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield the labels, then the values."""
+        yield from (self.labels, self.values)
 
-    def describe(
-        self, names: Names | None, fields: tuple[str, str, str], rows: npt.NDArray[Any] | None = None
-    ) -> Ranking:
-        """Return the ranking with the names of its labels, and with the fields and rows of its frame."""
-        named = copy.copy(self)
-        named.names = None if names is None else names.find_array(self.labels)
-        named.fields, named.rows = fields, rows
-        return named
+    def describe(self, names: Names | None, fields: tuple[str, str, str]) -> Ranking:
+        """Return the ranking with the names of its labels, and with the fields of its frame."""
+        return replace(self, names=None if names is None else names.find_array(self.labels), fields=fields)
 
     def to_frame(self) -> Any:
         """Return a polars frame with a line for each label: its rank from 1, the label, the value and probabilities.
@@ -119,16 +105,6 @@ class Ranking(_LabelsAndValues):
         shown |= {name: each[at] for name, each in numbers.items() if each is not None}
         shown |= {} if self.distribution is None else {"distribution": self.distribution[at].tolist()}
         return polars.DataFrame(shown, strict=False)
-
-    def first(self) -> Ranking:
-        """Return the ranking of the first row, without the places that no column fills."""
-        is_filled = ~np.isnan(self.values[0])
-        beside = (self.presence, self.liked, self.distribution)
-        return Ranking(
-            self.labels[0][is_filled],
-            self.values[0][is_filled],
-            *(None if each is None else each[0][is_filled] for each in beside),
-        )
 
 
 @dataclass(frozen=True)
@@ -154,15 +130,6 @@ class Search:
         reranker = Reranker.of(entries, ranker.predictor, observed, request)
         return cls(entries, ranker, observed, request, choose_columns(entries, request), reranker)
 
-    @property
-    def n(self) -> int:
-        """The length of the lists; rows with few columns have shorter ones."""
-        return min(int(self.request.n), self.choice.size)
-
-    def count_candidates(self, n: int) -> int:
-        """Return the number of best columns among which n are picked."""
-        return n if self.reranker is None else self.reranker.count_candidates(n)
-
 
 def rank_columns(search: Search, rows: IndexArray, labels: npt.NDArray[Any] | None) -> Ranking:
     """Return the best columns of some rows, (rows, n), with the labels of the rows; of one row, (n,), without (None).
@@ -175,10 +142,15 @@ def rank_columns(search: Search, rows: IndexArray, labels: npt.NDArray[Any] | No
 def label_ranked(entries: EntryStore, best: RankedRows, labels: npt.NDArray[Any] | None) -> Ranking:
     """Return the labels and names of the best columns of some rows, which have these labels, or of one row (None)."""
     found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
-    ranking = Ranking(found, best.values, best.presence, best.liked, best.distribution)
-    ranking.row_names = None if labels is None or entries.row_names is None else entries.row_names.find_array(labels)
+    parts: list[Any] = [found, *best[2:]]
+    row_names = None
+    if labels is None:
+        is_filled = ~np.isnan(best.values[0])
+        parts = [None if each is None else each[0][is_filled] for each in parts]
+    elif entries.row_names is not None:
+        row_names = entries.row_names.find_array(labels)
     fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
-    return (ranking.first() if labels is None else ranking).describe(entries.column_names, fields, labels)
+    return Ranking(*parts, rows=labels, row_names=row_names).describe(entries.column_names, fields)
 
 
 class RankedRows(NamedTuple):
@@ -245,7 +217,7 @@ def _map_in_threads(work: Callable[[int], T], items: Iterable[int], threads: int
 
 def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None = None) -> RankedRows:
     ranker, choice, reranker, n = search.ranker, search.choice, search.reranker, int(search.request.n)
-    n_best = min(search.count_candidates(n), choice.size)
+    n_best = min(n if reranker is None else reranker.count_candidates(n), choice.size)
     omitted = choice.omit(rows, search.observed)
     if on_device is None or n_best == 0:
         best = find_best(ranker, rows, choice, n_best, omitted)
@@ -280,6 +252,60 @@ def find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, om
     return BestColumns(best.keys, best.places)
 
 
+class BestSoFar:
+    """The n largest keys of each row so far, largest first, and their places; ties go to the earlier place.
+
+    keys: (rows, n), -inf where there is no key yet. Blocks are added in the order of their places; once there are n
+    keys, a block costs little more than a comparison with the smallest of them.
+    """
+
+    def __init__(self, n_rows: int, n: int) -> None:
+        self.keys: npt.NDArray[Any] = np.full((n_rows, n), -np.inf, dtype=np.float32)
+        self.places: IndexArray = np.zeros((n_rows, n), dtype=np.int64)
+
+    def add(self, keys: npt.NDArray[Any], start: int) -> None:
+        """Add a block of keys (rows, places), whose first place is `start`; keys of -inf are skipped."""
+        if self.keys.dtype != keys.dtype:
+            self.keys = self.keys.astype(keys.dtype)
+        lines = np.flatnonzero(keys.max(axis=1) > self.keys[:, -1])
+        if lines.size:
+            some = keys if lines.size == len(keys) else keys[lines]
+            which, places = np.divmod(np.flatnonzero(self._are_candidates(some, lines)), keys.shape[1])
+            self.merge(lines[which], places + start, some[which, places])
+
+    def _are_candidates(self, keys: npt.NDArray[Any], lines: IndexArray) -> npt.NDArray[np.bool_]:
+        """Return which keys (lines, places) of some rows may be among their n best."""
+        n, width = self.keys.shape[1], keys.shape[1]
+        above: npt.NDArray[np.bool_] = keys > self.keys[lines, -1:]
+        if width > n and np.count_nonzero(above) > _MANY * keys.size:
+            smallest = np.partition(keys, width - n, axis=1)[:, width - n, None]
+            above &= keys >= smallest
+            if np.count_nonzero(above) > 2 * n * len(keys):  # many ties, of which the earliest are enough
+                ties = keys == smallest
+                above &= ~ties | (np.cumsum(ties, axis=1, dtype=np.int32) <= n)
+        return above
+
+    def merge(self, lines: IndexArray, places: IndexArray, keys: npt.NDArray[Any]) -> None:
+        """Keep the n best of each row among the old and the new keys."""
+        n_rows, n = self.keys.shape
+        every_line = np.concatenate([np.repeat(np.arange(n_rows), n), lines])
+        every_place = np.concatenate([self.places.ravel(), places])
+        every_key = np.concatenate([self.keys.ravel(), keys])
+        order = np.lexsort((every_place, -every_key, every_line))
+        counts = n + np.bincount(lines, minlength=n_rows)
+        firsts = np.cumsum(counts) - counts
+        kept = order[firsts[:, None] + np.arange(n)]
+        self.keys, self.places = every_key[kept], every_place[kept]
+
+
+def best_positions(scores: npt.NDArray[Any], n: int) -> BestSoFar:
+    """Return the places and the keys of the n largest scores of each line; keys of -inf have no place."""
+    check_count("n", n)
+    best = BestSoFar(len(scores), min(int(n), scores.shape[1]))
+    best.add(scores, 0)
+    return best
+
+
 @dataclass(frozen=True)
 class Recommendations:
     """The n best columns of each of some rows, by position; `frames` ranks them some rows at a time."""
@@ -296,7 +322,7 @@ class Recommendations:
     @property
     def most_lines(self) -> int:
         """The largest number of lines of all frames together; rows with few columns left have fewer."""
-        return int(self.rows.size) * self.search.n
+        return int(self.rows.size) * min(int(self.search.request.n), self.search.choice.size)
 
     @property
     def schema(self) -> dict[str, Any]:
