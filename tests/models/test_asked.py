@@ -14,7 +14,7 @@ from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.extras import DAY
 from deepmf.metrics import rmse_error
 from deepmf.models.paper.low_rank import OptSpace
-from deepmf.recommend.recency import Recency
+from deepmf.recommend.presence import Recency
 from deepmf.scoring.asked import Line
 from deepmf.scoring.effects import Effects
 

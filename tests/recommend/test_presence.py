@@ -252,7 +252,7 @@ def test_a_file_keeps_every_bit_and_lies_are_refused(kind: str, tmp_path: Path) 
         }
     for name, lie in lies.items():
         with pytest.raises(BadModelFile, match=name):
-            ColumnRidge.unpack(tensors | {name: lie}, model.entries_, Ridge(1.0, 0.0), 0.0)
+            ColumnRidge.unpack(tensors | {name: lie}, matrix.shape[1], Ridge(1.0, 0.0))
 
 
 @pytest.mark.gpu

@@ -15,8 +15,8 @@ from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate, evaluate_ranking
 from deepmf.export.onnx import make_modules
 from deepmf.matrix.extras import NO_TIME, Extras
+from deepmf.recommend.presence import Recency
 from deepmf.recommend.ranker import Rankers
-from deepmf.recommend.recency import Recency
 from deepmf.recommend.request import Request
 from deepmf.scoring.drift import (
     Component,

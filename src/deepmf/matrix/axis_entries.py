@@ -32,8 +32,12 @@ class AxisEntries(NamedTuple):
         counts = np.diff(self.starts)
         if self.extras.weights is None:
             return counts
-        which = np.repeat(np.arange(counts.size), counts)
-        return np.bincount(which, weights=self.extras.weights, minlength=counts.size)
+        return np.bincount(self.group_of, weights=self.extras.weights, minlength=counts.size)
+
+    @property
+    def group_of(self) -> IndexArray:
+        """The group of each entry, (entries,)."""
+        return np.repeat(np.arange(self.starts.size - 1), np.diff(self.starts))
 
     @property
     def are_empty(self) -> npt.NDArray[np.bool_]:

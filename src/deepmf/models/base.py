@@ -502,8 +502,7 @@ class Model(Estimator):
         """Return the model that `save` wrote; contents that no model could have raise `BadModelFile`."""
         from deepmf.models.interactions import InteractionPredictor
         from deepmf.recommend.next_ridge import NextRidge
-        from deepmf.recommend.presence import Presence
-        from deepmf.recommend.recency import Recency
+        from deepmf.recommend.presence import Presence, Recency
         from deepmf.scoring.asked import Calibration
         from deepmf.scoring.drift import Drift
 

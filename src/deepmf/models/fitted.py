@@ -20,9 +20,8 @@ from deepmf.storage.parts import Form, Part
 
 if TYPE_CHECKING:
     from deepmf.recommend.next_ridge import NextRidge
-    from deepmf.recommend.presence import Presence
+    from deepmf.recommend.presence import Presence, Recency
     from deepmf.recommend.ranker import Rankers
-    from deepmf.recommend.recency import Recency
     from deepmf.recommend.request import RankBy
     from deepmf.scoring.asked import Calibration
 

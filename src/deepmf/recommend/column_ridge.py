@@ -146,7 +146,7 @@ class ColumnRidge:
         is_new = entries.others >= self.n_trained
         if not is_new.any():
             return entries
-        which = np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts))
+        which = entries.group_of
         columns, known = entries.others[is_new] - self.n_trained, entries.select(~is_new)
         sizes, added_sizes = (
             each * (1.0 + self.ridge.noise) + self.ridge.penalty for each in (self.sizes, self.settled.added_sizes)
@@ -258,17 +258,10 @@ class ColumnRidge:
         return _SPARSE.pack(self, prefix=prefix, weights=weights, starts=starts, columns=columns).tensors
 
     @classmethod
-    def unpack(cls, tensors: Tensors, entries: EntryStore, ridge: Ridge, count_weight: float) -> ColumnRidge:
-        """Return the stored model with the new columns of a store."""
-        n_columns = entries.train.shape[1]
-        model = cls.read(tensors, n_columns, ridge, count_weight)
-        return model.extend(entries, np.arange(n_columns, len(entries.columns)))
-
-    @classmethod
-    def read(
+    def unpack(
         cls, tensors: Tensors, n_columns: int, ridge: Ridge, count_weight: float = 0.0, prefix: str = "presence"
     ) -> ColumnRidge:
-        """Return the stored model without new columns."""
+        """Return the stored model, without new columns."""
         form = _SPARSE if f"{prefix}.starts" in tensors else _DENSE
         found = form.read({}, tensors, prefix=prefix, columns=n_columns)
         weights: Any = found["weights"].astype(np.float32)

@@ -154,7 +154,7 @@ class _DeviceNext(NamedTuple):
         """Return the logarithms (rows, columns) of the probabilities."""
         entries = encoded.entries
         directed = (model.score(decay.weigh(entries)) for decay, model in self.directed)
-        scores = self.following.blend(entries, self.undirected.score(encoded.said), self.popularity, directed)
+        scores = self.following.score(entries, self.undirected.score(encoded.said), self.popularity, directed)
         keys: Tensor = self.following.sharpness * scores
         keys[torch.from_numpy(encoded.are_empty).to(keys.device)] = self.log_recent
         return (keys - keys.logsumexp(dim=1, keepdim=True))[:, self.columns]

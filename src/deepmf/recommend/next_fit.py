@@ -32,15 +32,13 @@ from deepmf.recommend.next_ridge import (
     NextRidge,
     Sequences,
     count_next,
-    list_cells,
     list_decays,
     scale_rows,
 )
-from deepmf.recommend.presence import Presence
+from deepmf.recommend.presence import Presence, Recency
 from deepmf.recommend.presence_fit import HiddenRows, fit_again, narrow_entries
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches, best_positions
-from deepmf.recommend.recency import Recency
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.recommend.request import Order
 from deepmf.scoring.predictor import Predictor
@@ -270,7 +268,11 @@ class _Choice:
             scores = [each.send(columns, CPU).score(visible).numpy() for each in gram.fit(RIDGES, columns)]
         else:
             scores = [each.score(known) for each in gram.narrow(columns).fit(RIDGES)]
-        found = [-_score_ranks(_rank_targets(each, targets, known)) for each in scores]
+        lines, found = np.arange(targets.size), []
+        for keys in scores:
+            own = keys[lines, targets]
+            keys[known.group_of, known.others] = keys[lines, targets] = -np.inf
+            found.append(-_score_ranks(np.count_nonzero(keys >= own[:, None], axis=1)))
         best = choose(range(len(RIDGES)), lambda which: found[which], at_least=1.0).candidate if targets.size else 0
         return gram.fit([RIDGES[best]])[0]
 
@@ -289,7 +291,7 @@ class _Choice:
         """Return whether known columns may come next, and their weight, by which later entries are ranked best."""
         visible, targets, scores = self._score_some(found)
         repeated = np.zeros(scores.shape, dtype=bool)
-        repeated[list_cells(visible)] = True
+        repeated[visible.group_of, visible.others] = True
         lines = np.arange(targets.size)
         if not repeated[lines, targets].any():
             return found
@@ -299,7 +301,7 @@ class _Choice:
             keys = np.where(repeated, -np.inf, scores)
             if option.allows_repeats:
                 keys = np.array(scores)
-                keys[list_cells(visible)] += option.repeats * np.log1p(visible.values)
+                keys[visible.group_of, visible.others] += option.repeats * np.log1p(visible.values)
             return -_score_ranks(np.count_nonzero(keys >= keys[lines, targets][:, None], axis=1) - 1)
 
         return choose(options, measure, at_least=1.0).candidate
@@ -315,7 +317,7 @@ class _Choice:
         """Return the sharpness with the largest likelihood of the later entries that can be ranked."""
         visible, targets, scores = self._score_some(found)
         if not found.allows_repeats:
-            scores[list_cells(visible)] = -np.inf
+            scores[visible.group_of, visible.others] = -np.inf
         inside = np.isfinite(scores[np.arange(targets.size), targets])
         if not inside.any():
             return found.sharpness
@@ -358,13 +360,13 @@ class _Shortlists(NamedTuple):
         best = []
         for each in parts:
             keys = np.array(each)
-            keys[list_cells(visible)] = keys[lines, targets] = -np.inf
+            keys[visible.group_of, visible.others] = keys[lines, targets] = -np.inf
             best.append(best_positions(keys, _SHORTLIST).places)
         places = np.sort(np.concatenate(best, axis=1), axis=1)
         scores = np.stack([np.take_along_axis(each, places, axis=1) for each in parts], axis=-1)
         left_out = np.pad(places[:, 1:] == places[:, :-1], ((0, 0), (1, 0))) | (places == targets[:, None])
         known = np.zeros(parts[0].shape, dtype=bool)
-        known[list_cells(visible)] = True
+        known[visible.group_of, visible.others] = True
         left_out |= np.take_along_axis(known, places, axis=1)
         scores[left_out] = np.nan
         return cls(scores.astype(np.float32), of_target.astype(np.float32))
@@ -393,16 +395,6 @@ class _Shortlists(NamedTuple):
             if np.array_equal(before, weights):
                 break
         return weights
-
-
-def _rank_targets(scores: npt.NDArray[Any], targets: IndexArray, visible: AxisEntries) -> IndexArray:
-    """Return the rank from 0 of the target of each row; ties count against it."""
-    lines = np.arange(targets.size)
-    own = scores[lines, targets]
-    keys = np.array(scores)
-    keys[list_cells(visible)] = keys[lines, targets] = -np.inf
-    ranks: IndexArray = np.count_nonzero(keys >= own[:, None], axis=1)
-    return ranks
 
 
 def _score_ranks(ranks: IndexArray) -> FloatArray:
@@ -436,7 +428,7 @@ def _score_keys(
     """Return the NDCG@10 (rows,) of some pairs in rankings by keys (rows, columns), without the visible entries."""
     keys = np.array(keys, dtype=np.float64)
     if visible is not None:
-        keys[list_cells(visible)] = -np.inf
+        keys[visible.group_of, visible.others] = -np.inf
     is_wanted = np.zeros(keys.shape, dtype=bool)
     is_wanted[row_of, column_of] = True
     best = best_positions(keys, _LENGTH)

@@ -83,7 +83,7 @@ class Decay(NamedTuple):
 
 def _find_ages(entries: AxisEntries) -> IndexArray:
     """Return how many entries of its row are later than each entry."""
-    rows = np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts))
+    rows = entries.group_of
     ages = np.empty(rows.size, dtype=np.int64)
     ages[entries.extras.sort_within(rows)] = entries.starts[rows + 1] - 1 - np.arange(rows.size)
     return ages
@@ -143,27 +143,25 @@ class NextRidge:
     is_default: bool = False
 
     def score(
-        self, entries: AxisEntries, undirected: npt.NDArray[Any], popularity: npt.NDArray[Any]
-    ) -> npt.NDArray[Any]:
+        self, entries: AxisEntries, undirected: Any, popularity: Any, directed: Iterable[Any] | None = None
+    ) -> Any:
         """Return the scores (rows, columns) of rows with these entries over the trained columns.
 
-        undirected, popularity: their scores by the column ridge, and the popularity of columns; of all columns.
-        """
-        found: npt.NDArray[Any] = self.blend(
-            entries, undirected, popularity, (part.score(entries) for part in self.parts)
-        )
-        return found
+        They are an array, or a tensor on a device, as the scores of the parts are.
 
-    def blend(self, entries: AxisEntries, undirected: Any, popularity: Any, directed: Iterable[Any]) -> Any:
-        """Return the scores of rows, as `score` does, by those of directed parts: arrays, or tensors on a device."""
+        undirected, popularity: their scores by the column ridge, and the popularity of columns; of all columns.
+        directed: their scores by the directed parts; None: computed here.
+        """
         scores = self.undirected * scale_rows(undirected)
         if self.popularity:
             scores = scores + self.popularity * scale_rows(popularity)
+        directed = (part.score(entries) for part in self.parts) if directed is None else directed
         for part, own in zip(self.parts, directed, strict=True):
             scores[:, : own.shape[1]] += part.weight * scale_rows(own)
         if self.repeats:
             counts = self.repeats * np.log1p(entries.values).astype(np.float32)
-            scores[list_cells(entries)] += counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
+            counts = counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
+            scores[entries.group_of, entries.others] += counts
         return scores
 
     def send(self, device: torch.device) -> list[tuple[Decay, DeviceRidge]]:
@@ -177,21 +175,16 @@ class NextRidge:
         own = undirected.score(entries)
         keys = self.sharpness * self.score(entries, own, popularity)[0].astype(np.float64)
         of_entries = self.undirected / _measure_deviations(own)[0, 0] * undirected.find_effects(entries, column)
-        without = keys[column] - self.sharpness * (of_entries + self._find_effects(entries, column))
+        directed: FloatArray = self.repeats * np.log1p(entries.values) * (entries.others == column)
+        for decay, model, weight in self.parts:
+            if column < model.n_trained:
+                latest = decay.weigh(entries)
+                deviation = _measure_deviations(model.score(latest))[0, 0]
+                directed[_find_ages(entries) < decay.window] += weight / deviation * model.find_effects(latest, column)
+        without = keys[column] - self.sharpness * (of_entries + directed)
         odds = np.exp(np.append(without, keys[column]) - logsumexp(np.delete(keys, column)))
         chances = odds / (1.0 + odds)
         return chances[-1] - chances[:-1], float(chances[-1])
-
-    def _find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
-        """Return how much each entry of a single row adds to its score for a column by the directed parts."""
-        effects: FloatArray = self.repeats * np.log1p(entries.values) * (entries.others == column)
-        for decay, model, weight in self.parts:
-            if column >= model.n_trained:
-                continue
-            latest = decay.weigh(entries)
-            deviation = _measure_deviations(model.score(latest))[0, 0]
-            effects[_find_ages(entries) < decay.window] += weight / deviation * model.find_effects(latest, column)
-        return effects
 
     def describe_choice(self) -> dict[str, float]:
         """Return what was chosen on held-out entries, by name."""
@@ -213,16 +206,10 @@ class NextRidge:
         found = _NEXT.read(content)
         parts = []
         for at, each in enumerate(found.pop("decays")):
-            decay, ridge = (Decay(*map(each.get, Decay._fields)), Ridge(*map(each.get, Ridge._fields)))
-            parts.append(
-                NextPart(decay, ColumnRidge.read(tensors, n_columns, ridge, prefix=f"next.{at}"), each["weight"])
-            )
+            decay, ridge = (kind(*map(each.get, kind._fields)) for kind in (Decay, Ridge))
+            model = ColumnRidge.unpack(tensors, n_columns, ridge, prefix=f"next.{at}")
+            parts.append(NextPart(decay, model, each["weight"]))
         return cls(tuple(parts), **found)
-
-
-def list_cells(entries: AxisEntries) -> tuple[IndexArray, IndexArray]:
-    """Return the row and the column of each entry."""
-    return np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts)), entries.others
 
 
 def scale_rows(scores: Any) -> Any:
@@ -276,10 +263,17 @@ class Sequences(NamedTuple):
         weights = None if matrix.weights is None else np.sqrt(matrix.weights[order]).astype(np.float32)
         return cls(matrix.by_row.starts.astype(np.int64), matrix.by_row.columns[order].astype(np.int64), weights)
 
+    @property
+    def later(self) -> IndexArray:
+        """How many entries of its row follow each entry."""
+        return np.repeat(self.starts[1:], np.diff(self.starts)) - 1 - np.arange(self.columns.size)
+
 
 def count_next(rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU) -> Gram:
     """Return S'S and S'T of a decay over all beginnings of rows, for a kind of model: "full" or "nearest"."""
-    sizes = _sum_diagonal(rows, decay, n_columns)
+    own = _sum_squares(decay)[0][np.minimum(rows.later, decay.window)]
+    own = own if rows.roots is None else own * np.square(rows.roots)
+    sizes = np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)  # the diagonal of S'S
     if kind == "nearest":
         return _sum_near(rows, decay, sizes)
     squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
@@ -307,9 +301,7 @@ def _list_pairs(
     """Yield pairs of an entry and a later one: the cells, and what they add to S'S (None: nothing) and to S'T."""
     squares, window = _sum_squares(decay), decay.window
     targets = np.convolve(decay.inputs, decay.targets).astype(np.float32)  # by distance, from 1
-    counts = np.diff(rows.starts)
-    left = np.repeat(rows.starts[1:], counts) - 1 - np.arange(rows.columns.size)  # later entries of the row
-    places = np.arange(rows.columns.size)
+    left, places = rows.later, np.arange(rows.columns.size)
     for distance in range(1, targets.size + 1):
         places = places[left[places] >= distance]
         if places.size == 0:
@@ -326,16 +318,8 @@ def _list_pairs(
             yield at, of_squares, of_sums
 
 
-def _sum_diagonal(rows: Sequences, decay: Decay, n_columns: int) -> LatentArray:
-    """Return the diagonal of S'S."""
-    left = np.repeat(rows.starts[1:], np.diff(rows.starts)) - 1 - np.arange(rows.columns.size)
-    own = _sum_squares(decay)[0][np.minimum(left, decay.window)]
-    own = own if rows.roots is None else own * np.square(rows.roots)
-    return np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)
-
-
 def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
-    """Return S'S as a sparse matrix, and the columns that precede each column most often, with their cells of S'T."""
+    """Return S'S as a sparse matrix, and the columns that precede each column most often."""
     n_columns, n_pairs = diagonal.size, 0
     totals = [Sparse((n_columns, n_columns), dtype=np.float32) for _ in range(2)]
     for at, *added in _list_pairs(rows, decay, n_columns):
@@ -348,13 +332,8 @@ def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
                 totals[which] = totals[which] + Sparse((each, places), shape=(n_columns, n_columns))
     squares = Sparse(totals[0] + totals[0].T + scipy.sparse.diags_array(diagonal))
     sizes = squares.diagonal().astype(np.float32)
-    return Gram(squares, sizes, _find_predecessors(Sparse(totals[1]), sizes, rows))
-
-
-def _find_predecessors(sums: Sparse, sizes: LatentArray, rows: Sequences) -> Near:
-    """Return the columns with the largest cells of S'T in each column, divided by the root of their sizes."""
-    n_columns = sizes.size
-    cells = sums.tocsc()
+    # The nearest columns have the largest cells of S'T, divided by the root of their sizes.
+    cells = totals[1].tocsc()
     target = np.repeat(np.arange(n_columns), np.diff(cells.indptr))
     order = np.lexsort((-cells.data / np.sqrt(np.maximum(sizes[cells.indices], _TINY)), target))
     rank = number_within(target)
@@ -363,4 +342,4 @@ def _find_predecessors(sums: Sparse, sizes: LatentArray, rows: Sequences) -> Nea
     order, target, rank = order[kept], target[kept], rank[kept]
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int32), np.zeros((n_columns, most), dtype=np.float32))
     near.places[target, rank], near.cells[target, rank] = cells.indices[order], cells.data[order]
-    return near
+    return Gram(squares, sizes, near)

@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,8 +149,7 @@ class HiddenRows:
         if (rows.size if last else train.row_counts[rows].sum() * _HIDDEN_SHARE) < _FEWEST_HIDDEN:
             return None
         all_entries = entries.row_entries(rows)
-        counts = np.diff(all_entries.starts)
-        lines = np.repeat(np.arange(rows.size), counts)
+        counts, lines = np.diff(all_entries.starts), all_entries.group_of
         by_order = (
             all_entries.extras.sort_within(lines)
             if last
@@ -214,18 +212,21 @@ class _Choice:
     def __init__(self, held_out: HiddenRows, device: torch.device) -> None:
         train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
         counts = EntryStore.of(train).column_totals
-        self.candidates = _draw_columns(counts, _MOST_CANDIDATES)
-        popularity = (counts[self.candidates] + 0.5) / (train.shape[0] + 1.0)
+        self._candidates = _draw_columns(counts, _MOST_CANDIDATES)
+        popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
         self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
-        self.spread = self._measure_spread()
+        scores = held_out.predictor.score_pairs(held_out.hidden.rows, held_out.hidden.columns)
+        residuals = held_out.predictor.readout.units(scores) - held_out.hidden.values
+        least = max(1e-3 * (train.scale.high - train.scale.low), 1e-9)
+        self._spread = max(_measure_root_mean_square(residuals), least)
         lines = np.arange(held_out.n_rows)
         thresholds = find_thresholds(held_out.visible, train.scale, train.mean)
         self._hidden = self._mark(held_out.hidden.rows, held_out.hidden.columns)
-        self._known = self._mark(np.repeat(lines, np.diff(held_out.visible.starts)), held_out.visible.others)
+        self._known = self._mark(held_out.visible.group_of, held_out.visible.others)
         liked = held_out.hidden.values >= thresholds[held_out.hidden.rows]
-        self.n_liked = np.bincount(held_out.hidden.rows[liked], minlength=held_out.n_rows)
+        self._n_liked = np.bincount(held_out.hidden.rows[liked], minlength=held_out.n_rows)
         self._liked = self._mark(held_out.hidden.rows[liked], held_out.hidden.columns[liked])
-        log_liked = held_out.predictor.log_exceed_block(lines, self.candidates, thresholds, spread=self.spread)
+        log_liked = held_out.predictor.log_exceed_block(lines, self._candidates, thresholds, spread=self._spread)
         self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
 
     def fit(self, kind: str) -> Presence:
@@ -233,77 +234,63 @@ class _Choice:
         train = self._held_out.train
         gram = Gram.of(train, kind, device=self._device)
         models = self._fit_some(gram, RIDGES[kind])
-        ridge = models[self.pick(models)].ridge
+        ridge = models[self._pick(models)].ridge
         if not train.has_values and np.max(train.values) > 1:
             grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
-            gram = grams[self.pick([self._fit_some(each, [ridge])[0] for each in grams])]
-        return self.combine(self._fit_some(gram, [ridge])[0] if kind == "nearest" else gram.fit([ridge])[0])
+            gram = grams[self._pick([self._fit_some(each, [ridge])[0] for each in grams])]
+        return self._combine(self._fit_some(gram, [ridge])[0] if kind == "nearest" else gram.fit([ridge])[0])
 
     def _fit_some(self, gram: Gram, ridges: Sequence[Ridge]) -> list[ColumnRidge]:
         """Return models of the candidates: regressed on these alone, or on their nearest columns."""
         near = isinstance(gram.sums, Near)
-        return gram.fit(ridges, targets=self.candidates) if near else gram.narrow(self.candidates).fit(ridges)
+        return gram.fit(ridges, targets=self._candidates) if near else gram.narrow(self._candidates).fit(ridges)
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
-    def pick(self, models: Sequence[ColumnRidge]) -> int:
+    def _pick(self, models: Sequence[ColumnRidge]) -> int:
         """Return the number of the model with the best rankings; the first one is the usual one."""
         usual = (_USUAL_LIKING_WEIGHT,)
-        found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
-        return _pick(found, 0)
+        return _pick(
+            [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models], 0
+        )
 
-    def combine(self, model: ColumnRidge) -> Presence:
+    def _combine(self, model: ColumnRidge) -> Presence:
         """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
         scores = self._score(model)
-        best = self._combine(model, scores)
-        popular = replace(best[0], popularity_share=_ALL_POPULARITY, popularity_power=0.0)
-        plain = replace(self._calibrate_blended(popular, scores)[0], liking_weight=0.0)
-        trials = [(plain, self._popularity_ndcg), self._finish(popular, scores), best]
-        at = _pick([found for _, found in trials], 0)
-        ndcg, of_popularity = (float(found.mean()) for found in (trials[at][1], self._popularity_ndcg))
-        return replace(trials[at][0], ndcg=ndcg, popularity_ndcg=of_popularity)
-
-    def _combine(self, model: ColumnRidge, scores: Tensor) -> tuple[Presence, FloatArray]:
-        """Return a model with the best weights of popularity and liking, and its NDCG@10 (rows,)."""
-        best = Presence(
-            model, popularity_share=0.0, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
-        )
+        best = Presence(model, spread=self._spread, liking_weight=_USUAL_LIKING_WEIGHT)
         lists = self._list(scores, _LONG_LIST)
-        for name, values in (
-            ("popularity_share", _POPULARITY_SHARES),
-            ("popularity_power", _POPULARITY_POWERS),
-        ):
+        for name, values in (("popularity_share", _POPULARITY_SHARES), ("popularity_power", _POPULARITY_POWERS)):
             trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
-            found = [self._measure(trial, lists, (trial.liking_weight,))[0] for trial in trials]
-            best = trials[_pick(found, values.index(getattr(best, name)))]
-        return self._finish(best, scores)
+            ndcgs = [self._measure(trial, lists, (trial.liking_weight,))[0] for trial in trials]
+            best = trials[_pick(ndcgs, values.index(getattr(best, name)))]
+        popular = replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0)
+        finished, finished_popular = self._finish(best, scores), self._finish(popular, scores)
+        plain = replace(finished_popular[0], liking_weight=0.0), self._measure_popularity()
+        options = [plain, finished_popular, finished]
+        chosen, ndcg = options[_pick([each for _, each in options], 0)]
+        return replace(chosen, ndcg=float(ndcg.mean()), popularity_ndcg=float(plain[1].mean()))
 
     def _finish(self, presence: Presence, scores: Tensor) -> tuple[Presence, FloatArray]:
         """Return a presence with calibrated probabilities and the best weight of liking, and its NDCG@10 (rows,)."""
-        presence, blended = self._calibrate_blended(presence, scores)
+        blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
+        presence = self._calibrate(presence, blended)
         weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
         found = self._measure(presence, self._list(scores, _SHORTLIST, by=blended), weights)
         at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
         return replace(presence, liking_weight=weights[at]), found[at]
 
-    def _calibrate_blended(self, presence: Presence, scores: Tensor) -> tuple[Presence, Tensor]:
-        """Return a presence with calibrated probabilities, and the scores blended with popularity."""
-        blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
-        return self._calibrate(presence, blended), blended
-
-    @cached_property
-    def _popularity_ndcg(self) -> FloatArray:
-        """The NDCG@10 (rows,) of rankings by popularity."""
-        counted = np.flatnonzero(self.n_liked)
+    def _measure_popularity(self) -> FloatArray:
+        """Return the NDCG@10 (rows,) of rankings by popularity."""
+        counted = np.flatnonzero(self._n_liked)
         if counted.size == 0:
             return np.zeros(1)
         at = self._send(counted)
         best = _find_first(self._popularity.masked_fill(self._known[at], -math.inf), _LENGTH)
-        return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self.n_liked[counted], n=_LENGTH).ndcg
+        return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self._n_liked[counted], n=_LENGTH).ndcg
 
     def _score(self, model: ColumnRidge) -> Tensor:
-        visible, columns = self._visible, self.candidates
+        visible, columns = self._visible, self._candidates
         if model.n_trained < self._held_out.train.shape[1]:  # of the candidates alone
             visible, columns = narrow_entries(visible, columns), np.arange(columns.size)
         scores = model.send(columns, self._device).score(visible)
@@ -313,13 +300,13 @@ class _Choice:
 
     def _list(self, scores: Tensor, length: int, *, by: Tensor | None = None) -> _Lists:
         """Return the best columns, by these scores or others, of the rows that have liked hidden entries."""
-        counted = np.flatnonzero(self.n_liked)
+        counted = np.flatnonzero(self._n_liked)
         at = self._send(counted)
         order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
         places = _find_largest(order, length)
         taken = (each[at[:, None], places] for each in (scores, self._known, self._log_liked, self._liked))
         scores, are_known, log_liked, are_liked = taken
-        return _Lists(places, scores, are_known, log_liked, are_liked, self.n_liked[counted])
+        return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
 
     def _measure(self, presence: Presence, lists: _Lists, weights: Sequence[float]) -> list[FloatArray]:
         """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
@@ -354,18 +341,10 @@ class _Choice:
         share = self._held_out.hidden.rows.size / (self._held_out.hidden.rows.size + self._held_out.visible.others.size)
         return replace(presence, intercept=intercept - math.log(share), score_power=power)
 
-    def _measure_spread(self) -> float:
-        """Return the root mean squared residual of the hidden entries."""
-        held_out = self._held_out
-        scores = held_out.predictor.score_pairs(held_out.hidden.rows, held_out.hidden.columns)
-        residuals = held_out.predictor.readout.units(scores) - held_out.hidden.values
-        scale = held_out.train.scale
-        return max(_measure_root_mean_square(residuals), 1e-3 * (scale.high - scale.low), 1e-9)
-
     def _mark(self, lines: IndexArray, columns: IndexArray) -> Tensor:
         """Return the cells (rows, candidates) of some pairs."""
-        marked = torch.zeros(self._held_out.n_rows, self.candidates.size, dtype=torch.bool, device=self._device)
-        at, found = locate(self.candidates, columns)
+        marked = torch.zeros(self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device)
+        at, found = locate(self._candidates, columns)
         marked[self._send(lines[found]), self._send(at[found])] = True
         return marked
 

@@ -23,8 +23,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.next_ridge import NextRidge
-from deepmf.recommend.presence import Presence
-from deepmf.recommend.recency import Recency
+from deepmf.recommend.presence import Presence, Recency
 from deepmf.recommend.relevance import Observed, Relevance
 from deepmf.recommend.request import Order, RankBy
 from deepmf.scoring.predictor import KnownProducts, Positions, Predictor, list_positions
