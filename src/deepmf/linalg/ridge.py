@@ -78,6 +78,13 @@ class Batch(NamedTuple):
     groups: list[Group]
 
 
+class RowFit(NamedTuple):
+    """How well draws fit the entries of each row, which count by the reliability of their columns."""
+
+    squared_errors: Tensor  # (rows,) the weighted sum of squared errors
+    totals: Tensor  # (rows,) the sum of the weights
+
+
 class AxisPosterior(NamedTuple):
     """The conditional posterior of all rows given the columns."""
 
@@ -85,13 +92,6 @@ class AxisPosterior(NamedTuple):
     draws: Tensor  # (rows, D)
     variances: Tensor  # (rows,) of products with columns, averaged over these; empty unless asked for
     fit: RowFit
-
-
-class RowFit(NamedTuple):
-    """How well draws fit the entries of each row, which count by the reliability of their columns."""
-
-    squared_errors: Tensor  # (rows,) the weighted sum of squared errors
-    totals: Tensor  # (rows,) the sum of the weights
 
 
 class AxisSolver:
@@ -183,7 +183,10 @@ def _draw_all(
     """
     table, padded_roots = make_table(others, roots), torch.cat([roots, roots.new_zeros(1)])
     means, draws = prior_means.clone(), prior_draws.clone()
-    root = None if moment is None else torch.linalg.cholesky(_add_jitter(moment))
+    root = None
+    if moment is not None:  # of rounded numbers, it has a Cholesky factor with a little more on its diagonal
+        jitter = 1e-6 * moment.diagonal().mean() + 1e-12
+        root = torch.linalg.cholesky(moment + jitter * torch.eye(len(moment), dtype=moment.dtype, device=moment.device))
     variances = means.new_empty(0) if root is None else _compute_traces(precision[None], root).repeat(len(means))
     errors, totals = torch.zeros_like(strengths), torch.zeros_like(strengths)
     buffer = Buffer(table)
@@ -195,7 +198,9 @@ def _draw_all(
         means[at], draws[at] = found.solutions, found.draws
         if root is not None:
             variances[at] = _compute_traces(own * grams[:, :-1, :-1] + precision, root)
-        errors[at], totals[at] = _sum_squared_errors(grams, found.draws), grams[:, -2, -2]
+        sides = torch.cat([-found.draws, torch.ones_like(found.draws[:, :1])], dim=1)  # (t - Gp)'(t - Gp)
+        errors[at] = ((grams @ sides[..., None])[..., 0] * sides).sum(1).clamp_min(0.0)
+        totals[at] = grams[:, -2, -2]
 
     run_batches(solve, batches, table.device)
     return means, draws, variances, errors, totals
@@ -273,8 +278,16 @@ def lay_out(
 ) -> list[Batch]:
     """Return the rows that have entries in batches, the longest rows first; those of this rank."""
     limits = limits or (ON_GPU if device.type == "cuda" else ON_CPU)
-    groups = _group_rows(entries, values, n_others, device, ranks, limits)
-    return list(_batch_groups(groups, limits.rows_at_a_time))
+    batches: list[Batch] = []
+    waiting: list[Group] = []
+    for group in _group_rows(entries, values, n_others, device, ranks, limits):
+        waiting.append(group)
+        if sum(each.positions.numel() for each in waiting) >= limits.rows_at_a_time:
+            batches.append(Batch(torch.cat([each.positions for each in waiting]), waiting))
+            waiting = []
+    if waiting:
+        batches.append(Batch(torch.cat([each.positions for each in waiting]), waiting))
+    return batches
 
 
 def _group_rows(
@@ -319,17 +332,6 @@ def pad_entries(starts: Tensor, positions: Tensor, width: int) -> tuple[Tensor, 
     places = starts[positions, None] + torch.arange(width, device=starts.device)
     observed = places < starts[positions + 1, None]
     return torch.where(observed, places, 0), observed
-
-
-def _batch_groups(groups: Iterator[Group], rows_at_a_time: int) -> Iterator[Batch]:
-    batch: list[Group] = []
-    for group in groups:
-        batch.append(group)
-        if sum(each.positions.numel() for each in batch) >= rows_at_a_time:
-            yield Batch(torch.cat([each.positions for each in batch]), batch)
-            batch = []
-    if batch:
-        yield Batch(torch.cat([each.positions for each in batch]), batch)
 
 
 def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.device) -> list[Any]:
@@ -446,25 +448,11 @@ def _solve_posterior(
     return solve_bordered(whole, noise)
 
 
-def _sum_squared_errors(grams: Tensor, factors: Tensor) -> Tensor:
-    """Return |t - Gp|^2 of each row, from its Gram matrix."""
-    weights = torch.cat([-factors, torch.ones_like(factors[:, :1])], dim=1)
-    return ((grams @ weights[..., None])[..., 0] * weights).sum(1).clamp_min(0.0)
-
-
 def _compute_traces(matrices: Tensor, root: Tensor) -> Tensor:
     """Return tr(A^-1 RR') of each matrix A."""
     lower = torch.linalg.cholesky_ex(matrices).L
     solved: Tensor = torch.linalg.solve_triangular(lower, root.expand_as(lower), upper=False)
     return solved.square().sum((1, 2))
-
-
-def _add_jitter(matrix: Tensor) -> Tensor:
-    """Return a matrix of second moments that has a Cholesky factor."""
-    size = matrix.shape[0]
-    return matrix + (1e-6 * matrix.diagonal().mean() + 1e-12) * torch.eye(
-        size, dtype=matrix.dtype, device=matrix.device
-    )
 
 
 def take_steps(

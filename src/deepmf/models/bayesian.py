@@ -129,10 +129,8 @@ class GibbsTask:
         self._thinning = max(1, math.ceil((1.0 - self._burn_share) * epochs / settings.samples))
         self._join_at = None if seen is entries else choose_join(epochs, self._burn_share)
         self._has_joined = False
-        n_samples, size = settings.samples, self.sampler.row_factors.shape[1]
-        self._ring = SampleRing(
-            n_samples, size, rows=self.sampler.row_inputs, columns=self.sampler.column_inputs, device=device
-        )
+        n_samples = settings.samples
+        self._ring = SampleRing(n_samples, self.sampler)
         self._kept_at = torch.zeros(n_samples, dtype=torch.int64)
         self._counts = torch.zeros(2, dtype=torch.int64)  # samples kept so far, and iterations
         n_validation = 0 if validation is None else validation.values.size

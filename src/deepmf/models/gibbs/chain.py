@@ -129,9 +129,13 @@ class GibbsSampler:
             dtype=torch.float32,
             device=device,
         )
-        rows, columns = (
-            _start_prior(inputs, size, start_lambda, device) for inputs in (self.row_inputs, self.column_inputs)
-        )
+
+        def start_prior(inputs: Inputs) -> Prior:
+            zeros = self.row_factors.new_zeros(1 + sum(inputs.blocks), size)
+            precision = _START_PRECISION * torch.eye(size, dtype=torch.float32, device=device)
+            return Prior(zeros[0], precision, zeros[1:], zeros.new_full((len(inputs.blocks),), start_lambda))
+
+        rows, columns = start_prior(self.row_inputs), start_prior(self.column_inputs)
         reliabilities = self.row_factors.new_ones(n_rows), self.row_factors.new_ones(n_columns)
         self.parameters = Parameters(rows, columns, _START_ALPHA, *reliabilities)
 
@@ -169,8 +173,7 @@ class GibbsSampler:
         columns = draw_prior(columns, self.column_factors, self.column_inputs, numbers, noise if has_link else None)
         given = self.column_factors
         averages = self.row_inputs.average(rows.weights), self.column_inputs.average(columns.weights)
-        row_means = rows.mean + self.row_inputs.multiply(rows.weights, averages[0])
-        row_means = row_means + self.row_inputs.multiply_features_of_empty(rows.weights)
+        row_means = self.row_inputs.predict(rows, averages[0])
         drawn = self.rows.draw(
             *(given, row_means, rows.precision, alpha),
             other_reliabilities=others,
@@ -180,8 +183,7 @@ class GibbsSampler:
         count = self._reliability_count
         own = draw_reliabilities(drawn.fit, self._row_totals, alpha, numbers, prior_count=count)
         used = Parameters(rows, columns, alpha, own, others)
-        column_means = columns.mean + self.column_inputs.multiply(columns.weights, averages[1])
-        column_means = column_means + self.column_inputs.multiply_features_of_empty(columns.weights)
+        column_means = self.column_inputs.predict(columns, averages[1])
         other = self.columns.draw(
             *(drawn.draws, column_means, columns.precision, alpha),
             other_reliabilities=own,
@@ -216,15 +218,6 @@ class Iteration(NamedTuple):
         row_factors, column_factors = self.rows.means[rows], self.columns.means[columns]
         of_factors = (row_factors[:, :-1] * column_factors[:, :-1]).sum(1)
         return of_factors + row_factors[:, -1] + column_factors[:, -1]
-
-
-def _start_prior(inputs: Inputs, size: int, start_lambda: float, device: torch.device) -> Prior:
-    return Prior(
-        torch.zeros(size, dtype=torch.float32, device=device),
-        _START_PRECISION * torch.eye(size, dtype=torch.float32, device=device),
-        torch.zeros(sum(inputs.blocks), size, dtype=torch.float32, device=device),
-        torch.full((len(inputs.blocks),), start_lambda, dtype=torch.float32, device=device),
-    )
 
 
 class Units(NamedTuple):
@@ -315,20 +308,22 @@ class Samples(NamedTuple):
 class SampleRing:
     """Room for the last samples of a chain, on its device."""
 
-    def __init__(self, n_samples: int, size: int, *, rows: Inputs, columns: Inputs, device: torch.device) -> None:
-        identities = torch.eye(size, dtype=torch.float32, device=device).repeat(n_samples, 1, 1)
-        self.tensors = {"alphas": torch.ones(n_samples, dtype=torch.float32, device=device)}
-        for axis, inputs in (("rows", rows), ("columns", columns)):
+    def __init__(self, n_samples: int, sampler: GibbsSampler) -> None:
+        size, device = sampler.row_factors.shape[1], sampler.row_factors.device
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(n_samples, *shape, dtype=dtype, device=device)
+
+        identities = zeros(size, size) + torch.eye(size, dtype=torch.float32, device=device)
+        self.tensors = {"alphas": zeros() + 1.0}
+        for axis, inputs in (("rows", sampler.row_inputs), ("columns", sampler.column_inputs)):
             self.tensors |= {
-                f"{axis}.draws": torch.zeros(n_samples, inputs.n_vectors, size, dtype=torch.float16, device=device),
-                f"{axis}.reliabilities": torch.ones(n_samples, inputs.n_vectors, dtype=torch.float16, device=device),
-                f"{axis}.weights": torch.zeros(n_samples, sum(inputs.blocks), size, dtype=torch.float16, device=device),
-                f"{axis}.means": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
-                f"{axis}.averages": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
-                f"{axis}.centres": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
+                f"{axis}.draws": zeros(inputs.n_vectors, size, dtype=torch.float16),
+                f"{axis}.reliabilities": zeros(inputs.n_vectors, dtype=torch.float16) + 1.0,
+                f"{axis}.weights": zeros(sum(inputs.blocks), size, dtype=torch.float16),
                 f"{axis}.precisions": identities.clone(),
                 f"{axis}.moments": identities.clone(),
-            }
+            } | {f"{axis}.{name}": zeros(size) for name in ("means", "averages", "centres")}
 
     def keep(self, slot: int, iteration: Iteration) -> None:
         """Store an iteration: the rows it drew, and the columns that they were drawn given."""
@@ -340,18 +335,10 @@ class SampleRing:
                 ("columns", iteration.given, parameters.columns, parameters.column_reliabilities),
             )
         ):
-            inputs = torch.cat([factors[:, :-1], torch.ones_like(factors[:, :1])], dim=1)
-            kept = {
-                "draws": factors,
-                "reliabilities": reliabilities,
-                "weights": prior.weights,
-                "means": prior.mean,
-                "averages": iteration.averages[at],
-                "centres": iteration.centres[at],
-                "precisions": prior.precision,
-                "moments": inputs.mT @ inputs / len(inputs),
-            }
-            for name, tensor in kept.items():
+            lines = torch.cat([factors[:, :-1], torch.ones_like(factors[:, :1])], dim=1)
+            beside = prior.mean, iteration.averages[at], iteration.centres[at], prior.precision
+            kept = factors, reliabilities, prior.weights, *beside, lines.mT @ lines / len(lines)
+            for name, tensor in zip(AxisSamples._fields, kept, strict=True):
                 self.tensors[f"{axis}.{name}"][slot] = tensor
 
     def take(self, slots: Tensor) -> Samples:
@@ -407,10 +394,8 @@ def run_chain(
     """
     n_usable = len(epochs) - burn_in
     thinning = -(-n_usable // n_samples)
-    n_kept, size = -(-n_usable // thinning), sampler.row_factors.shape[1]
-    ring = SampleRing(
-        n_kept, size, rows=sampler.row_inputs, columns=sampler.column_inputs, device=sampler.row_factors.device
-    )
+    n_kept = -(-n_usable // thinning)
+    ring = SampleRing(n_kept, sampler)
     if epochs.start == 0:
         sampler.start()
     total = sampler.row_factors.new_zeros(1)

@@ -92,16 +92,20 @@ class Inputs:
             self._features = make_product(table.indptr, table.indices, table.data, table.shape[1], device)
             back = table.T.tocsr()
             self._features_back = make_product(back.indptr, back.indices, back.data, self.n_vectors, device)
-            self._feature_sizes = np.asarray(table.power(2).sum(axis=0)).ravel()
         block_of_input = np.repeat(np.arange(len(self.blocks)), self.blocks)
         self._block_of_input = torch.from_numpy(block_of_input).to(device)
         if mirrored is not None:  # only the weights need these
             self._present_back = make_product(mirrored.starts, mirrored.others, None, self.n_vectors, device)
             roots = _to_single(np.sqrt(counts) / max(1, counts.sum())).to(device)[:, None]
             self._average = self._present_back(roots)  # (columns, 1), of the rows of all entries
-            self.sizes = self._compute_sizes()
-            if self._is_dense(device):
-                self.make_dense()
+            self.sizes = self._present_back(self.scales.square().contiguous())  # (inputs, 1), the diagonal of F'F
+            if self._features is not None:
+                of_features = torch.from_numpy(np.asarray(table.power(2).sum(axis=0)).ravel()).to(self.sizes)
+                self.sizes = torch.cat([self.sizes, of_features[:, None]])
+            n_inputs = sum(self.blocks)
+            is_small = min(self.n_vectors, n_inputs) <= _LARGEST_DENSE and self.n_vectors * n_inputs <= _LARGEST_TABLE
+            if device.type == "cuda" and is_small:
+                self._make_dense()
             n_leading = _LEADING if n_leading is None and min(self.n_vectors, n_others) >= 4 * _LEADING else n_leading
             self._leading = None if self.dense is not None or not n_leading else self._find_leading(n_leading, device)
 
@@ -126,6 +130,11 @@ class Inputs:
             found = found + self._features(weights[self.blocks[0] :])
         return found
 
+    def predict(self, prior: Prior, average: Tensor) -> Tensor:
+        """Return the prior means of all rows, (rows, D)."""
+        means = prior.mean + self.multiply(prior.weights, average)
+        return means + self.multiply_features_of_empty(prior.weights)
+
     def multiply_features_of_empty(self, weights: Tensor) -> Tensor | float:
         """Return the features of rows without entries times weights, (rows, D)."""
         return 0.0 if self._empty_features is None else self._empty_features(weights[self.blocks[0] :])
@@ -133,7 +142,7 @@ class Inputs:
     def multiply_back(self, factors: Tensor) -> Tensor:
         """Return F' factors, (inputs, D)."""
         if self.dense is not None:
-            return self.dense.multiply_back(factors)
+            return self.dense.table.mT @ factors
         present = self._present_back(factors * self.scales.to(factors.dtype))
         present = present + self._average.to(factors.dtype) @ (self.average_shares.to(factors.dtype).mT @ factors)
         return present if self._features_back is None else torch.cat([present, self._features_back(factors)])
@@ -187,13 +196,7 @@ class Inputs:
             eigenvectors, vectors = vectors @ turns, images
         return eigenvectors, values.clamp_min(0.0)
 
-    def _is_dense(self, device: torch.device) -> bool:
-        """Whether a dense table of the inputs is the fastest."""
-        n_inputs = sum(self.blocks)
-        is_small = min(self.n_vectors, n_inputs) <= _LARGEST_DENSE and self.n_vectors * n_inputs <= _LARGEST_TABLE
-        return device.type == "cuda" and is_small
-
-    def make_dense(self) -> None:
+    def _make_dense(self) -> None:
         """Make a dense table of the inputs, and use it from now on; its kernels are recorded as CUDA graphs."""
         n_inputs, device = sum(self.blocks), self.scales.device
         table = torch.empty(self.n_vectors, n_inputs, dtype=torch.float32, device=device)
@@ -205,13 +208,6 @@ class Inputs:
         self.dense = DenseInputs(table, self.blocks)
         self._recorded_sums = GraphFunction(partial(_sum_products, self.dense.multiply))
         self._recorded_solve = GraphFunction(self.dense.solve)
-
-    def _compute_sizes(self) -> Tensor:
-        """Return the diagonal (inputs, 1) of F'F."""
-        sizes = self._present_back(self.scales.square().contiguous())
-        if self._features is None:
-            return sizes
-        return torch.cat([sizes, torch.from_numpy(self._feature_sizes).to(sizes)[:, None]])
 
 
 class DenseInputs:
@@ -235,10 +231,6 @@ class DenseInputs:
         """Return F weights, (rows, D)."""
         return self.table @ weights
 
-    def multiply_back(self, factors: Tensor) -> Tensor:
-        """Return F' factors, (inputs, D)."""
-        return self.table.mT @ factors
-
     def solve(self, inverse: Tensor, target: Tensor, lambdas: Tensor) -> tuple[Tensor]:
         """Return W (inputs, D) for the lambda (inputs, 1) of each input, given the inverse by `invert_near`."""
         of_blocks = [lambdas[first, 0] for first in self._first]
@@ -252,8 +244,7 @@ class DenseInputs:
         """Return the system's matrix times vectors."""
         if not self._is_wide:
             return self._grams[0] @ vectors + lambdas * vectors
-        products = (gram @ vectors / own for gram, own in zip(self._grams, of_blocks, strict=True))
-        return sum(products, vectors)
+        return sum((gram @ vectors / own for gram, own in zip(self._grams, of_blocks, strict=True)), vectors)
 
     def invert_near(self, lambdas: Tensor) -> Tensor:
         """Return the inverse of the system's matrix at the nearest lambda on the grid; the last two are kept."""
