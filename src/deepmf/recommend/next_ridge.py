@@ -206,7 +206,7 @@ class NextRidge:
         found = _NEXT.read(content)
         parts = []
         for at, each in enumerate(found.pop("decays")):
-            decay, ridge = (kind(*map(each.get, kind._fields)) for kind in (Decay, Ridge))
+            decay, ridge = Decay(*map(each.get, Decay._fields)), Ridge(*map(each.get, Ridge._fields))
             model = ColumnRidge.unpack(tensors, n_columns, ridge, prefix=f"next.{at}")
             parts.append(NextPart(decay, model, each["weight"]))
         return cls(tuple(parts), **found)

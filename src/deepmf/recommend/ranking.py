@@ -150,7 +150,8 @@ def label_ranked(entries: EntryStore, best: RankedRows, labels: npt.NDArray[Any]
     elif entries.row_names is not None:
         row_names = entries.row_names.find_array(labels)
     fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
-    return Ranking(*parts, rows=labels, row_names=row_names).describe(entries.column_names, fields)
+    ranking = replace(Ranking(*parts), rows=labels, row_names=row_names)
+    return ranking.describe(entries.column_names, fields)
 
 
 class RankedRows(NamedTuple):
