@@ -21,7 +21,6 @@ from deepmf.evaluation.comparison import (
     SplitErrors,
     SplitPlan,
     compare,
-    compare_lists,
     join_tests,
     measure,
 )
@@ -298,18 +297,3 @@ def test_differences_to_the_best_are_paired_and_have_intervals(metric: str) -> N
     assert "95 % interval" in found.verdict
     assert [each["label"] for each in found.to_dict()["differences"]] == [each.label for each in found.differences()]
     json.dumps(found.to_dict())
-
-
-def test_two_models_side_by_side_for_one_row() -> None:
-    ratings = generate(60, 40, density=0.3, seed=0).matrix
-    row, models = ratings.row_labels[3], (Means(seed=0).fit(ratings), ALS(seed=0).fit(ratings))
-    change = compare_lists(*models, row, n=6, rank_by="value")
-    first, second = (set(model.recommend(row, n=6, rank_by="value").labels.tolist()) for model in models)
-    assert (set(change.kept), set(change.gone), set(change.new)) == (first & second, first - second, second - first)
-    frame = change.to_frame().filter(pl.col("place_after") == 1)
-    assert frame["column"].item() == change.after.labels[0] and frame["value_after"].item() == change.after.values[0]
-    places, before, after = zip(*change.list_cells(), strict=True)
-    assert places == tuple("123456") and sum("(gone)" in cell for cell in before) == len(change.gone)
-    assert sum("(new)" in cell for cell in after) == len(change.new) and after[0].startswith(change.after.labels[0])
-    same = compare_lists(models[0], models[0], row)
-    assert not same.gone and not same.new and all(line[1] == line[2] for line in same.list_cells())

@@ -11,7 +11,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import TrainingFeatureFiles
-from deepmf.cli.inputs import InputOptions, convert_label, name_file
+from deepmf.cli.inputs import InputOptions, name_file
 from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
@@ -21,9 +21,7 @@ from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
     from deepmf.evaluation.comparison import Comparison, SplitBy
-    from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
-    from deepmf.report.comparison_page import PersonChange
 
 
 @options.with_option_groups()
@@ -50,9 +48,6 @@ def compare(
         ),
     ] = "rmse",
     n: options.ListLength = None,
-    person: Annotated[
-        str | None, option("--person ID", "Also show what would change for this row between the first two models.")
-    ] = None,
     output: Annotated[Path | None, option("--output -o FILE", "Write an HTML page with plots.")] = None,
     title: Annotated[str | None, option("--title TEXT", "Title of the page.")] = None,
     assignments: Annotated[
@@ -75,13 +70,13 @@ def compare(
 
     Errors are means over all folds; the number after ± is their standard deviation. With --areas, some rows and
     columns are new in each split, and errors are shown for each area. With a ranking metric, models and popularity rank
-    the columns of each row. With --person, the lists of the first two models for one row stand side by side.
+    the columns of each row.
 
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
     from deepmf.evaluation.comparison import compare as compare_models
 
-    if metric in ("rmse", "mae") and person is None and (order.given or n is not None):
+    if metric in ("rmse", "mae") and (order.given or n is not None):
         raise BadSetting(f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}")
     chosen = _build_models(models, assignments, seed=seed or 0, device=device)
     if output is not None:
@@ -90,11 +85,6 @@ def compare(
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not matrix.has_values:
         raise BadSetting("every model learns interactions by the same presence part, so there is nothing to compare")
-    label = None if person is None else convert_label(person, matrix.rows)
-    if label is not None:
-        matrix.rows.positions([label])  # an unknown row is refused before any model is fitted
-        if len(chosen) < 2:
-            raise BadSetting(f"--person compares the lists of two models; got --models {models}")
     features = files.read(matrix, reading.encoding)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
     with show_share("comparing") as show:
@@ -114,38 +104,19 @@ def compare(
             seed=seed or 0,
             progress=show,
         )
-    change = None if label is None else _compare_person(chosen, label, n or 10, matrix, features._asdict(), order)
     if output is not None:
         from deepmf.report.comparison_page import write_comparison
 
-        write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}", person=change)
+        write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}")
 
     if as_json:
         told: dict[str, Any] = {"without_features": without} if files.paths else {}
         told |= {} if output is None else {"page": str(output)}
-        told |= {} if change is None else {"person": label, "lists": change.change.to_frame().to_dicts()}
         show_json(found.to_dict() | told)
     else:
         _show_comparison(found, without, output)
-        if change is not None:
-            show_table(["place", *change.models], change.change.list_cells())
-            say(f"{change.title}: {change.describe()}")
     if all(model.failure is not None for model in found.models):
         raise typer.Exit(2)
-
-
-def _compare_person(
-    chosen: dict[str, Model], label: Any, n: int, matrix: ObservedMatrix, features: dict[str, Any], order: Order
-) -> PersonChange:
-    """Fit the first two models to all entries, and compare their lists for one row."""
-    from deepmf.evaluation.comparison import compare_lists
-    from deepmf.report.comparison_page import PersonChange
-
-    names, fitted = list(chosen)[:2], []
-    for name in names:
-        own = features if chosen[name].takes_features else {}
-        fitted.append(chosen[name].fit(matrix, progress=False, **own))
-    return PersonChange(str(label), (names[0], names[1]), compare_lists(fitted[0], fitted[1], label, n, **order.given))
 
 
 def _show_comparison(found: Comparison, without_features: list[str], page: Path | None) -> None:

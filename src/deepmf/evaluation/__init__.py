@@ -26,10 +26,8 @@ if TYPE_CHECKING:
         ComparedModel as ComparedModel,
         Comparison as Comparison,
         Difference as Difference,
-        ListChange as ListChange,
         SplitErrors as SplitErrors,
         compare as compare,
-        compare_lists as compare_lists,
     )
     from deepmf.evaluation.ranking import (
         AreaRanking as AreaRanking,

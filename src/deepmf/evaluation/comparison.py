@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,8 +29,7 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.registry import find_name, model_class
-from deepmf.recommend.ranking import Ranking
-from deepmf.recommend.request import OrderOptions, Request, RequestOptions
+from deepmf.recommend.request import OrderOptions, Request
 
 if TYPE_CHECKING:
     import polars as pl
@@ -140,73 +138,6 @@ def compare(
         for label, model in unfitted.items()
     ]
     return Comparison(tuple(compared), plan, matrix.describe())
-
-
-@dataclass(frozen=True)
-class ListChange:
-    """What another model would change in the list of one row.
-
-    Attributes
-    ----------
-    before, after : the rankings by both models.
-    kept, gone, new : columns in both lists, in the first alone, and in the second alone, in the order of their lists.
-    """
-
-    before: Ranking
-    after: Ranking
-    kept: list[Any]
-    gone: list[Any]
-    new: list[Any]
-
-    def to_frame(self) -> pl.DataFrame:
-        """Return a polars frame with a line for each column: its places and predictions in both lists."""
-        lines: dict[Any, dict[str, Any]] = {}
-        for side, ranking in (("before", self.before), ("after", self.after)):
-            for at, (label, value) in enumerate(zip(ranking.labels.tolist(), ranking.values.tolist(), strict=True)):
-                empty = dict.fromkeys(("place_before", "place_after", "value_before", "value_after"))
-                lines.setdefault(label, {"column": label} | empty)
-                lines[label] |= {f"place_{side}": at + 1, f"value_{side}": value}
-        frame: pl.DataFrame = import_polars().DataFrame(list(lines.values()), infer_schema_length=None)
-        return frame
-
-    def list_cells(self) -> list[list[str]]:
-        """Return a line for each place: the columns of both lists, each with what would happen to it."""
-        lists = [each.labels.tolist() for each in (self.before, self.after)]
-        told = dict.fromkeys(self.new, " (new)") | dict.fromkeys(self.gone, " (gone)")
-        for label in self.kept:
-            rise = lists[0].index(label) - lists[1].index(label)
-            told[label] = f" ({rise:+d})" if rise else ""
-        names = [[None] * len(each.labels) if each.names is None else each.names for each in (self.before, self.after)]
-        shown = [
-            [
-                f"{name or label}{told[label] if side or label in self.gone else ''}"
-                for label, name in zip(*each, strict=True)
-            ]
-            for side, each in enumerate(zip(lists, names, strict=True))
-        ]
-        pairs = itertools.zip_longest(*shown, fillvalue="")
-        return [[str(place), *pair] for place, pair in enumerate(pairs, start=1)]
-
-
-def compare_lists(before: Model, after: Model, row: Any, n: int = 10, **options: Unpack[RequestOptions]) -> ListChange:
-    """Return what would change for one row if another model made its list; options are those of `recommend`.
-
-    >>> from deepmf import ALS, Means
-    >>> from deepmf.datasets import generate
-    >>> ratings = generate(60, 40, density=0.3, seed=0).matrix
-    >>> change = compare_lists(Means(seed=0).fit(ratings), ALS(seed=0).fit(ratings), ratings.row_labels[0], n=5)
-    >>> len(change.kept) + len(change.new) == len(change.after.labels)
-    True
-    """
-    own, other = (model.recommend(row, n, **options) for model in (before, after))
-    first, second = own.labels.tolist(), other.labels.tolist()
-    return ListChange(
-        own,
-        other,
-        kept=[label for label in first if label in second],
-        gone=[label for label in first if label not in second],
-        new=[label for label in second if label not in first],
-    )
 
 
 def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, seed: int) -> dict[str, Model]:

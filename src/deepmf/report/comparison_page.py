@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-from typing import NamedTuple
 
-from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison, ListChange
+from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
 from deepmf.evaluation.ranking import TITLES
 from deepmf.formatting import format_amount, format_percent, format_quantity
 from deepmf.matrix.arrays import FloatArray
@@ -21,28 +20,8 @@ _TILES = ("rmse", "mae")  # of the best model
 _LONGEST = 40
 
 
-class PersonChange(NamedTuple):
-    """What would change for a row if another model made its list, with the names of both models."""
-
-    row: str
-    models: tuple[str, str]
-    change: ListChange
-
-    @property
-    def title(self) -> str:
-        """The question that it answers."""
-        return f"What would change for {self.row}"
-
-    def describe(self) -> str:
-        """Return how much of the list would stay."""
-        kept, n = len(self.change.kept), len(self.change.after.labels)
-        return f"with {self.models[1]} instead of {self.models[0]}, {kept} of {n} columns would stay"
-
-
-def write_comparison(
-    comparison: Comparison, path: str | Path, *, title: str | None = None, person: PersonChange | None = None
-) -> None:
-    """Write an HTML page on a comparison, and on the lists of one row. The file is replaced only when complete.
+def write_comparison(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
+    """Write an HTML page on a comparison. The file is replaced only when complete.
 
     >>> import tempfile
     >>> from deepmf.datasets import generate
@@ -53,10 +32,10 @@ def write_comparison(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    write_page(render_comparison(comparison, title=title, person=person), path)
+    write_page(render_comparison(comparison, title=title), path)
 
 
-def render_comparison(comparison: Comparison, *, title: str | None = None, person: PersonChange | None = None) -> str:
+def render_comparison(comparison: Comparison, *, title: str | None = None) -> str:
     """Return the HTML of the page."""
     data = comparison.data
     n_entries = format_quantity(data.n_entries, "entry")
@@ -64,8 +43,6 @@ def render_comparison(comparison: Comparison, *, title: str | None = None, perso
     made = [_build_error_section(comparison), _build_time_section(comparison), _build_measurement_section(comparison)]
     if comparison.plan.ranking is not None:
         made.insert(0, _build_ranking_section(comparison))
-    if person is not None:
-        made.insert(0, _build_person_section(person))
     return render_page(
         title or f"{format_quantity(len(comparison.models), 'model')} on {n_entries}",
         f"{_to_sentence(comparison.verdict)} Measured on {n_entries} of {shape}.",
@@ -122,17 +99,6 @@ def _tabulate(comparison: Comparison, caption: str, areas: list[str], metrics: d
         name = caption if len(areas) == 1 else f"{caption}, {_name_area(area)}"
         tables.append(Table(name, ["model", *metrics.values()], lines))
     return tables
-
-
-def _build_person_section(person: PersonChange) -> Section:
-    """Return the lists of one row by two models, side by side."""
-    lines = [[shorten(cell, _LONGEST) for cell in line] for line in person.change.list_cells()]
-    return Section(
-        title=person.title,
-        how="Both models know all entries. A column that would leave the list is gone, and one that would join it is "
-        "new; a number says how many places others would rise (+) or fall (-). " + _to_sentence(person.describe()),
-        tables=[Table("Side by side", ["place", *map(_shorten_label, person.models)], lines, in_words=True)],
-    )
 
 
 def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
