@@ -40,7 +40,6 @@ ON_LEVELS: dict[str, Callable[[], Model]] = {
     "dmf-o, refined": lambda: OrdinalDMF(**SMALL, **OWN),
     "dmf-o, three networks": lambda: OrdinalDMF(**SMALL, **OWN, networks=3),
     "dmf-o, rows refined": lambda: OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}),
-    "dmf-o, columns refined": lambda: OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}),
     "dmf-o, sampled": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 3}),
     "dmf-o, projected": lambda: OrdinalDMF(
         **SMALL, **OWN | {"linear_size": 20, "linear_iterations": 24, "linear_samples": 16}
@@ -73,12 +72,11 @@ def models() -> Models:
     return Models()
 
 
-def values_of(model: Any, axis: str) -> npt.NDArray[np.float32]:
-    """Return the values that describe every row, or every column: NaN where nothing is observed."""
-    seen = model.entries_
-    count, width = (len(seen.rows), seen.train.shape[1]) if axis == "row" else (len(seen.columns), seen.train.shape[0])
-    entries = (seen.row_entries if axis == "row" else seen.column_entries)(np.arange(count))
-    table = np.full((count, width), np.nan, dtype=np.float32)
+def values_of(model: Any) -> npt.NDArray[np.float32]:
+    """Return the values that describe every row: NaN where nothing is observed."""
+    count, seen = len(model.entries_.rows), model.entries_
+    entries = seen.row_entries(np.arange(count))
+    table = np.full((count, seen.train.shape[1]), np.nan, dtype=np.float32)
     table[np.repeat(np.arange(count), np.diff(entries.starts)), entries.others] = entries.values
     return table
 

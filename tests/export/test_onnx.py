@@ -27,7 +27,7 @@ from deepmf.models.als import ALS
 from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
 
-REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
+REFINED = ["dmf-o, refined", "dmf-o, rows refined"]
 
 NAMES = [
     "dmf",
@@ -48,10 +48,10 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     model = models[name]
     parts = make_modules(model)
     with torch.no_grad():
-        rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
+        rows = parts.rows(torch.from_numpy(values_of(model)))
+        answers = parts.head(rows, torch.from_numpy(read_latents(model, model.predictor_.columns)))
     # A linear part alone has latents that are large beside those of the network.
     np.testing.assert_allclose(rows.numpy(), read_latents(model, model.predictor_.rows), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(columns.numpy(), read_latents(model, model.predictor_.columns), rtol=1e-5, atol=1e-5)
     wanted = ordinal_support(model)
     assert parts.outputs == tuple(wanted)
     for answer, right in zip(answers, wanted.values(), strict=True):
@@ -83,7 +83,7 @@ def test_what_is_exported_reads_entries_alone() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotBetterThanMeans)
         model = OrdinalDMF(**SMALL | own | {"epochs": 3}).fit(matrix, **features)
-    values = torch.from_numpy(values_of(model, "row")[:3])
+    values = torch.from_numpy(values_of(model)[:3])
     histories = [(matrix.column_labels[~line.isnan().numpy()], line[~line.isnan()].tolist()) for line in values]
     with torch.no_grad():
         found = make_modules(model).rows(values).numpy()
@@ -93,7 +93,7 @@ def test_what_is_exported_reads_entries_alone() -> None:
 
 TRAINED = {"trained_rows": 32, "trained_columns": 24}
 
-FILES = ["rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
+FILES = ["rows.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
 
 
 class Exported(NamedTuple):
@@ -118,16 +118,16 @@ def test_the_files(exported: Exported) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("axis", ["row", "column"])
-def test_a_branch_makes_the_latents_of_trained_and_of_new(exported: Exported, axis: str) -> None:
-    kept = np.load(exported.folder / f"{axis}_latents.npy")
-    own = exported.model.predictor_.rows if axis == "row" else exported.model.predictor_.columns
-    assert np.array_equal(kept, read_latents(exported.model, own))
-    values = values_of(exported.model, axis)
-    branch = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
+def test_the_branch_makes_the_latents_of_trained_and_of_new_rows(exported: Exported) -> None:
+    kept = {axis: np.load(exported.folder / f"{axis}_latents.npy") for axis in ("row", "column")}
+    predictor = exported.model.predictor_
+    assert np.array_equal(kept["row"], read_latents(exported.model, predictor.rows))
+    assert np.array_equal(kept["column"], read_latents(exported.model, predictor.columns))
+    values = values_of(exported.model)
+    branch = onnxruntime.InferenceSession(exported.folder / "rows.onnx")
     for some in (slice(None), slice(-1, None)):  # all; and a new one, alone
-        (latents,) = branch.run(None, {f"{axis}_values": values[some]})
-        np.testing.assert_allclose(latents, kept[some], rtol=1e-5, atol=1e-5)
+        (latents,) = branch.run(None, {"row_values": values[some]})
+        np.testing.assert_allclose(latents, kept["row"][some], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -144,13 +144,18 @@ def test_the_head_makes_the_predictions(exported: Exported) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("axis", "other"), [("row", "column"), ("column", "row")])
-def test_names_and_open_sizes(exported: Exported, axis: str, other: str) -> None:
-    n_inputs = TRAINED[f"trained_{other}s"]
-    size = np.load(exported.folder / f"{axis}_latents.npy").shape[1]
-    session = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
-    shapes = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
-    assert shapes == {f"{axis}_values": [f"{axis}s", n_inputs], f"{axis}_latents": [f"{axis}s", size]}
+def test_names_and_open_sizes(exported: Exported) -> None:
+    size = np.load(exported.folder / "row_latents.npy").shape[1]
+    shapes = {
+        each.name: each.shape
+        for session in (onnxruntime.InferenceSession(exported.folder / name) for name in ("rows.onnx", "head.onnx"))
+        for each in session.get_inputs()
+    }
+    assert shapes == {
+        "row_values": ["rows", TRAINED["trained_columns"]],
+        "row_latents": ["rows", size],
+        "column_latents": ["columns", size],
+    }
 
 
 @pytest.mark.slow

@@ -33,8 +33,8 @@ def export(
 ) -> None:
     """Export a model as ONNX files.
 
-    rows.onnx and columns.onnx compute latent factors from values (NaN where unobserved), also of new rows and columns;
-    head.onnx computes predictions from latent factors. Latent factors, labels and scale are written beside them.
+    rows.onnx computes latent factors from values (NaN where unobserved), also of new rows; head.onnx computes
+    predictions from latent factors. Latent factors, labels and scale are written beside them.
 
     Example: deepmf export model.safetensors -o exported
     """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,11 +26,10 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD, Quantizer
-from deepmf.models.gibbs.chain import AxisSamples
 from deepmf.models.gibbs.prior import AVERAGE_COUNT, CENTRE_COUNT
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalHead
-from deepmf.models.ordinal.linear_part import LinearPart, SampledModel
+from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
 from deepmf.models.registry import MODELS
@@ -39,23 +38,16 @@ from deepmf.nn.inputs import make_channels
 from deepmf.scoring.latents import Latents
 
 
-class ExportModules(nn.Module):
-    """The row branch, the column branch and the head of a model, as one module.
+class ExportModules(NamedTuple):
+    """The row branch and the head of a model.
 
-    `rows` and `columns` map values (vectors, inputs), NaN where nothing is observed, to latents (vectors, latent);
-    `head` maps row latents and column latents to a tuple with a tensor (rows, columns, ...) for each of `outputs`,
-    of which the first is "predictions".
+    rows: maps values (rows, trained columns), NaN where nothing is observed, to latents (rows, latent).
+    head: maps row latents and column latents to a tuple with a tensor (rows, columns, ...) for each of `outputs`.
     """
 
-    def __init__(self, rows: nn.Module, columns: nn.Module, head: nn.Module, outputs: Sequence[str]) -> None:
-        super().__init__()
-        self.rows, self.columns, self.head = rows, columns, head
-        self.outputs = tuple(outputs)
-
-    def forward(self, row_values: Tensor, column_values: Tensor) -> tuple[Tensor, ...]:
-        """Return row latents, column latents, and the outputs of the head."""
-        row_latents, column_latents = self.rows(row_values), self.columns(column_values)
-        return row_latents, column_latents, *self.head(row_latents, column_latents)
+    rows: nn.Module
+    head: nn.Module
+    outputs: tuple[str, ...]
 
 
 def make_modules(model: Model) -> ExportModules:
@@ -76,7 +68,10 @@ def make_modules(model: Model) -> ExportModules:
             "this model is calibrated on asked cells, and an export is not",
             hint=Hint("fit it without asked", "fit it without --asked"),
         )
-    return make(model)
+    parts = make(model)
+    parts.rows.eval()
+    parts.head.eval()
+    return parts
 
 
 class ExportBranch(nn.Module):
@@ -129,21 +124,14 @@ class RefinedBranch(nn.Module):
 
 
 class LinearBranch(nn.Module):
-    """A refined side of OrdinalDMF with its linear part.
+    """The refined rows of OrdinalDMF with their linear part, which lies in some fields of the latents."""
 
-    fields: where the linear part lies in latents.
-    """
-
-    def __init__(self, refined: RefinedBranch, solution: nn.Module, part: LinearPart, *, fields: slice) -> None:
+    def __init__(self, refined: RefinedBranch, part: LinearPart, fields: slice) -> None:
         super().__init__()
-        self.refined, self.solution, self.blend, self.fields = refined, solution, part.blend, fields
-
-
-class LinearRows(LinearBranch):
-    """Rows, whose linear part is weighted."""
+        self.refined, self.solution, self.blend, self.fields = refined, SampledSolution(part), part.blend, fields
 
     def forward(self, values: Tensor) -> Tensor:
-        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        """Map values (rows, inputs) to latents (rows, latent)."""
         latents = self.refined(values)
         factors, effects = self.solution(values)
         ones, nothing = torch.ones_like(effects), torch.zeros_like(effects)
@@ -153,29 +141,9 @@ class LinearRows(LinearBranch):
         return torch.cat([latents[:, : self.fields.start], linear, latents[:, self.fields.stop :]], dim=1)
 
 
-class LinearColumns(LinearBranch):
-    """Columns, whose share of the linear part depends on their number of entries."""
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Map values (vectors, inputs) to latents (vectors, latent)."""
-        latents = self.refined(values)
-        factors, effects = self.solution(values)
-        ones, nothing = torch.ones_like(effects), torch.zeros_like(effects)
-        linear = torch.cat([factors, ones, effects, ones, nothing, nothing], dim=1)
-        before, after = latents[:, : self.fields.start], latents[:, self.fields.stop :]
-        share, few_count = self.blend.share, self.blend.few_count
-        if few_count == 0.0:
-            return torch.cat([before, linear, after], dim=1)
-        counts = (~torch.isnan(values)).sum(1, keepdim=True).float()
-        shares = share * (1.0 - 0.5 / (1.0 + (counts / few_count).square()))
-        rest = (1.0 - shares) / (1.0 - share)
-        return torch.cat([before * rest, linear * (shares / share), after * rest], dim=1)
-
-
 class SampledSolution(nn.Module):
-    """Samples of the posterior: the conditional means of `gibbs/` in each sample, given its draws of the other side.
+    """Samples of the posterior: the conditional means of rows (`gibbs/`) in each sample, given its draws of columns.
 
-    factor: of the latents of this side; the product of both sides is an average over samples.
     projection: (samples x latent, projected) of the factors of all samples; None: they stay as they are.
     """
 
@@ -191,20 +159,16 @@ class SampledSolution(nn.Module):
 
     projection: Tensor | None
 
-    def __init__(
-        self,
-        model: SampledModel,
-        own: AxisSamples,
-        others: AxisSamples,
-        *,
-        factor: float,
-        projection: LatentArray | None,
-    ) -> None:
+    def __init__(self, part: LinearPart) -> None:
         super().__init__()
-        self.register_buffer("projection", None if projection is None else torch.from_numpy(factor * projection))
+        model, samples = part.model, part.model.encoder.samples
+        own, others = samples.rows, samples.columns
+        self._units = model.encoder.units
+        self._factor = self._units.deviation / model.n_samples  # the product of both sides is an average over samples
+        projection = None if model.encoder.projection is None else model.encoder.projection[0]
+        self.register_buffer("projection", None if projection is None else torch.from_numpy(self._factor * projection))
         draws = torch.from_numpy(others.draws.astype(np.float32))
         roots = torch.from_numpy(others.reliabilities.astype(np.float32)).sqrt()
-        self._units, self._factor = model.encoder.units, factor
         tensors = {
             "lines": functional.pad(draws[..., :-1], (0, 1), value=1.0) * roots[..., None],
             "roots": roots[:, None],
@@ -214,7 +178,7 @@ class SampledSolution(nn.Module):
             "averages": torch.from_numpy(own.averages)[:, None],
             "centres": torch.from_numpy(own.centres)[:, None],
             "precisions": torch.from_numpy(own.precisions),
-            "alphas": torch.from_numpy(model.encoder.samples.alphas)[:, None, None],
+            "alphas": torch.from_numpy(samples.alphas)[:, None, None],
         }
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor.contiguous())
@@ -321,30 +285,21 @@ class DistributionHead(nn.Module):
 
 
 def _make_dmf(model: DMF | DMFD) -> ExportModules:
-    inputs, scale, network = model.settings.inputs, model.scale_, model.network_
-    rows, columns = (ExportBranch(branch, inputs=inputs, scale=scale) for branch in (network.rows, network.columns))
+    scale, network = model.scale_, model.network_
+    rows = ExportBranch(network.rows, inputs=model.settings.inputs, scale=scale)
     if isinstance(model, DMFD):
-        head: nn.Module = QuantizingHead(scale, network.quantizer)
-        return ExportModules(rows, columns, head, ["predictions", "scores"]).eval()
-    return ExportModules(rows, columns, CosineHead(scale), ["predictions"]).eval()
+        return ExportModules(rows, QuantizingHead(scale, network.quantizer), ("predictions", "scores"))
+    return ExportModules(rows, CosineHead(scale), ("predictions",))
 
 
 def _make_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
-    encoder = copy.deepcopy(model.predictor_.encoder)  # on the CPU
+    encoder, scale = copy.deepcopy(model.predictor_.encoder), model.scale_  # on the CPU
     assert isinstance(encoder, OrdinalEncoder)
-    network, scale, trained_rows = encoder.network, model.scale_, model.predictor_.rows.base
-    rows: nn.Module
-    columns: nn.Module
-    rows = of_rows = RefinedBranch(network, encoder.row_refinement(), scale=scale)
-    columns = of_columns = RefinedBranch(network, encoder.column_refinement(trained_rows), scale=scale)
-    if encoder.linear is not None:
-        part, fields = encoder.linear, encoder.layout.linear
-        row_solution, column_solution = _make_solutions(part)
-        rows = LinearRows(of_rows, row_solution, part, fields=fields)
-        columns = LinearColumns(of_columns, column_solution, part, fields=fields)
+    refined, linear = RefinedBranch(encoder.network, encoder.row_refinement(), scale=scale), encoder.linear
+    rows = refined if linear is None else LinearBranch(refined, linear, encoder.layout.linear)
     coverages = encoder.coverages if scale.levels is None else None  # levels keep their probabilities
-    head = DistributionHead(network.head, encoder.linear, coverages)
-    return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
+    head = DistributionHead(encoder.network.head, linear, coverages)
+    return ExportModules(rows, head, ("predictions", "probabilities"))
 
 
 def read_latents(model: Model, table: Latents) -> LatentArray:
@@ -355,18 +310,6 @@ def read_latents(model: Model, table: Latents) -> LatentArray:
         latents = latents.copy()
         latents[:, end - 2 : end] = 0.0
     return latents
-
-
-def _make_solutions(part: LinearPart) -> tuple[nn.Module, nn.Module]:
-    """Return the modules that compute the factors and effects of rows, and of columns."""
-    model = part.model
-    samples, factor = model.encoder.samples, model.encoder.units.deviation / model.n_samples
-    rows, columns = samples.rows, samples.columns
-    projections = model.encoder.projection or (None, None)
-    return (
-        SampledSolution(model, rows, columns, factor=factor, projection=projections[0]),
-        SampledSolution(model, columns, rows, factor=1.0, projection=projections[1]),
-    )
 
 
 _MAKERS: dict[type[Model], Callable[..., ExportModules]] = {
@@ -380,7 +323,6 @@ FORMAT = 1
 
 FILES = (
     "rows.onnx",
-    "columns.onnx",
     "head.onnx",
     "row_latents.npy",
     "column_latents.npy",
@@ -400,7 +342,6 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
 
     ======================================  ==========================================================================
     rows.onnx                               row_values (rows, trained columns), NaN where missing -> row_latents
-    columns.onnx                            column_values (columns, trained rows), NaN where missing -> column_latents
     head.onnx                               row_latents, column_latents -> predictions (rows, columns); DMFD adds
                                             scores (rows, columns), OrdinalDMF probabilities (rows, columns, values)
     row_latents.npy, column_latents.npy     latents of all rows and columns, in single precision
@@ -409,24 +350,21 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     ======================================  ==========================================================================
     """
     parts, place = make_modules(model), Path(folder)
-    n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
+    n_bytes = sum(parameter.nbytes for parameter in parts.rows.parameters())
     if n_bytes > _MOST_BYTES:
         raise BadSetting(
-            f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
+            f"the branch of rows has {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
             "so smaller hidden_sizes could be exported"
         )
     check_parts(place, is_part=_is_part)
-    if model.entries_.row_features is not None or model.entries_.column_features is not None:
-        warn(
-            "rows.onnx and columns.onnx read entries alone: what features say is in the latents of known rows and "
-            "columns"
-        )
+    if model.entries_.row_features is not None:
+        warn("rows.onnx reads entries alone: what features say is in the latents of known rows")
     latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
-    graph = _build_graph(parts, *model.entries_.train.shape)
+    row_values = torch.zeros(2, model.entries_.train.shape[1])
+    some = [torch.zeros(size, table.base.shape[1]) for size, table in zip((2, 3), latents.values(), strict=True)]
     contents = {
-        "rows.onnx": _extract_part(graph, ["row_values"], ["row_latents"]),
-        "columns.onnx": _extract_part(graph, ["column_values"], ["column_latents"]),
-        "head.onnx": _extract_part(graph, list(latents), parts.outputs),
+        "rows.onnx": _export(parts.rows, {"row_values": row_values}, ["row_latents"]),
+        "head.onnx": _export(parts.head, dict(zip(latents, some, strict=True)), parts.outputs),
         "model.json": json.dumps(describe_model(model), ensure_ascii=False).encode(),
     }
 
@@ -444,40 +382,26 @@ def _is_part(file: Path) -> bool:
     return file.is_file() and file.name in FILES
 
 
-def _build_graph(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
-    """Return the ONNX graph of all modules; the numbers of rows and columns in its inputs stay open."""
+def _export(module: nn.Module, inputs: dict[str, Tensor], outputs: Sequence[str]) -> bytes:
+    """Return a module as an ONNX file; the numbers of rows and columns in its inputs stay open."""
     with _silence_exporter():
-        from deepmf.export.onnx_solver import enclose_constants, list_translations
+        from deepmf.export.onnx_solver import list_translations
 
         program = torch.onnx.export(
-            parts,
-            (torch.zeros(2, n_columns), torch.zeros(3, n_rows)),
+            module,
+            tuple(inputs.values()),
             dynamo=True,
             verbose=False,
             opset_version=_OPSET,
             custom_translation_table=list_translations(),
-            input_names=["row_values", "column_values"],
-            output_names=["row_latents", "column_latents", *parts.outputs],
-            dynamic_shapes=[{0: torch.export.Dim("rows")}, {0: torch.export.Dim("columns")}],
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_shapes=[{0: torch.export.Dim(f"{name.partition('_')[0]}s")} for name in inputs],
         )
         assert program is not None
         for node in program.model.graph:
             node.metadata_props.clear()  # they hold paths of the source on this computer
-        graph = program.model_proto
-        enclose_constants(graph.graph)
-    return graph
-
-
-def _extract_part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """Return the part of a graph between some inputs and outputs, as the bytes of an ONNX file."""
-    from onnx.utils import Extractor
-
-    part = Extractor(whole).extract_model(list(inputs), list(outputs))
-    # Constants that only the body of a loop reads: no input of a node names them.
-    inner = [node for outer in part.graph.node for each in outer.attribute for node in each.g.node]
-    missing = {name for node in inner for name in node.input} - {each.name for each in part.graph.initializer}
-    part.graph.initializer.extend(each for each in whole.graph.initializer if each.name in missing)
-    content: bytes = part.SerializeToString()
+        content: bytes = program.model_proto.SerializeToString()
     return content
 
 

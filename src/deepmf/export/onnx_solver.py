@@ -41,30 +41,6 @@ def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
     return op.Mul(state[:, :, 0:1], roots)
 
 
-def enclose_constants(graph: Any) -> None:
-    """Copy the constants that the bodies of loops read from outside into them.
-
-    A graph is cut into files by the inputs of its nodes, which do not include the inputs of loop bodies.
-    """
-    constants = {each.name: each for each in graph.initializer}
-    for node in graph.node:
-        for body in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
-            inside = {each.name for each in body.input} | {name for each in body.node for name in each.output}
-            for each in body.node:
-                for place, name in enumerate(each.input):
-                    if name not in inside and name in constants:
-                        each.input[place] = _enclose(body, constants[name], prefix=node.name)
-
-
-def _enclose(body: Any, constant: Any, *, prefix: str) -> str:
-    """Copy a constant into the body of a loop under a new name, unless it is there; return the name."""
-    name = f"{prefix}.{constant.name}"
-    if all(each.name != name for each in body.initializer):
-        body.initializer.append(constant)
-        body.initializer[-1].name = name
-    return name
-
-
 def list_translations() -> dict[Callable[..., Any], Any]:
     """Return the replacements of operators that ONNX does not have, for torch's exporter."""
     return {torch.ops.deepmf.solve.default: conjugate_gradients}
