@@ -177,7 +177,7 @@ def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> No
         (
             "user,age\n{0},1\n{1},2\n",
             ["--model", "u-autorec"],
-            "UAutoRec does not use features",
+            "UAutoRec reads entries alone",
         ),
     ],
 )

@@ -169,7 +169,7 @@ def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None
     model = load(here / "model.safetensors")
     assert model.history_.best_error == summary["validation_rmse"]
     assert model.entries_.row_features is not None and model.entries_.column_features is not None
-    assert re.search("RankK .*features", run.fails("tune", folder / "train.csv", "--model", "rankk", *files))
+    assert re.search("rankk.*features", run.fails("tune", folder / "train.csv", "--model", "rankk", *files))
 
 
 def test_a_ranking_metric(run: Any, folder: Path) -> None:

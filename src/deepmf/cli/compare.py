@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import TrainingFeatureFiles
+from deepmf.cli.feature_files import FEATURES, LabelFiles
 from deepmf.cli.inputs import InputOptions, name_file
 from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
 
 
-@options.with_option_groups()
+@options.with_option_groups(files=(*FEATURES, "feature_kinds"))
 def compare(
     ratings: options.Ratings,
     models: Annotated[
@@ -62,7 +62,7 @@ def compare(
     device: options.Device = None,
     *,
     order: Order,
-    files: TrainingFeatureFiles,
+    files: LabelFiles,
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -91,7 +91,7 @@ def compare(
         found = compare_models(
             chosen,
             matrix,
-            **features._asdict(),
+            **features,
             by=cast("SplitBy", by),
             folds=folds,
             areas=areas,

@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import (
-    InputOptions,
-    convert_held_out,
-    hint_at_extension,
-    name_file,
-    warn_unknown,
-)
-from deepmf.cli.model_file import load_model
+from deepmf.cli.feature_files import FEATURES
+from deepmf.cli.inputs import hint_at_extension, locate_errors, name_file, warn_unknown
+from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.errors import BadSetting, warn
+from deepmf.errors import BadSetting, UnknownLabel, warn
 from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
@@ -28,11 +22,10 @@ if TYPE_CHECKING:
     from deepmf.scoring.pairs import Unknown
 
 
-@options.with_option_groups()
+@options.with_option_groups(files=FEATURES)
 def evaluate(
-    model: options.ModelFile,
+    source: ModelInput,
     test: Annotated[Path, argument("TEST", "Test entries, read as by fit.")],
-    extend: options.Extend = None,
     report: Annotated[Path | None, option("--report FILE", "Write an HTML report with plots and explanations.")] = None,
     title: Annotated[str | None, option("--title TEXT", "Title of the report.")] = None,
     ranking: Annotated[
@@ -47,8 +40,6 @@ def evaluate(
     seed: options.Seed = None,
     *,
     order: Order,
-    files: FeatureFiles,
-    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Show the errors of a model on test entries, by area.
@@ -62,25 +53,28 @@ def evaluate(
 
     Example: deepmf evaluate model.safetensors test.csv --ranking --report report.html
     """
-    from deepmf.evaluation.areas import count_seen, evaluate as errors_by_area
+    from deepmf.evaluation.areas import UNKNOWN_HINT, count_seen, evaluate as errors_by_area
     from deepmf.evaluation.ranking import evaluate_ranking
     from deepmf.scoring.pairs import check_unknown
 
     check_unknown(unknown)
     if report is not None:
-        check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])
+        check_writable(report, inputs=[*source.paths, test])
     elif title is not None:
         raise BadSetting("--title needs --report FILE")
-    fitted = load_model(model, extensions=extend, reading=reading, features=files)
+    fitted = source.load()
     wanted = cast("Unknown", unknown)
     has_values = fitted.entries_.train.has_values
     if report is not None and not has_values:
         raise BadSetting("a report is about predicted values, and interactions have none; leave out --report")
 
-    with hint_at_extension(test):
-        read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
-        entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
-        errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
+    known = fitted.entries_
+    with hint_at_extension(UNKNOWN_HINT):
+        entries = source.reading.read_held_out(
+            test, known.train.form, fitted.scale_, known.rows, known.columns, unknown=unknown
+        )
+        with locate_errors(test, UnknownLabel):
+            errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
     given = {"n": n, "min_entries": min_entries, **order.given}
     how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
     ranked = None
@@ -93,7 +87,7 @@ def evaluate(
     if report is not None:
         from deepmf.report.page import write_report
 
-        title = f"{model.name} on {Path(name_file(test)).name}" if title is None else title
+        title = f"{source.model.name} on {Path(name_file(test)).name}" if title is None else title
         write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked)
 
     if as_json:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_named_values
-from deepmf.cli.inputs import InputOptions, check_one_row, convert_label, fold_in_row, hint_at_extension
-from deepmf.cli.model_file import load_model
+from deepmf.cli.feature_files import FEATURES_AND_NAMES
+from deepmf.cli.inputs import RowOptions, convert_label, hint_at_extension
+from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import option
 from deepmf.cli.output import give_name, list_names, say, show_json, show_named_table, show_table
 from deepmf.errors import BadSetting
@@ -19,20 +19,14 @@ if TYPE_CHECKING:
     from deepmf.scoring.predictor import Axis
 
 
-@options.with_option_groups(reading=("encoding",))
+@options.with_option_groups(files=FEATURES_AND_NAMES, reading=("encoding",))
 def explain(
-    model: options.ModelFile,
+    source: ModelInput,
     column: Annotated[str, option("--column ID", "Column whose prediction is explained.")],
-    row: options.RowId = None,
-    history: options.History = None,
-    features: options.FeatureValues = None,
+    *,
+    which: RowOptions,
     n: Annotated[int, option("-n N", "Number of entries.")] = 5,
     axis: Annotated[str, option("--axis row|column", "Explain by the entries of the row or of the column.")] = "row",
-    extend: options.Extend = None,
-    *,
-    files: FeatureFiles,
-    names: NameFiles,
-    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Show the entries that raised or lowered a prediction.
@@ -42,17 +36,20 @@ def explain(
 
     Example: deepmf explain model.safetensors --row ann --column Alien
     """
-    check_one_row(row, history, features)
-    _check_axis(axis, row)
-    known = None if features is None else parse_named_values("--features", features)
-    fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
+    if (which.row is not None) == which.is_new:
+        raise BadSetting("give either --row ID for a known row, or --history FILE or --features for a new one")
+    if axis not in ("row", "column"):
+        raise BadSetting(f"--axis must be row or column; got {axis!r}")
+    if axis == "column" and which.is_new:
+        raise BadSetting("--axis column needs --row; a new row is explained by its own entries and features")
+    fitted = source.load()
     with hint_at_extension():
         at_column = convert_label(column, fitted.entries_.columns)
-        if row is not None:
-            at_row = convert_label(row, fitted.entries_.rows)
+        if which.row is not None:
+            at_row = convert_label(which.row, fitted.entries_.rows)
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
-            at_row, found = None, fold_in_row(fitted, history, known, reading).explain(at_column, n)
+            at_row, found = None, which.fold_in(fitted, source.reading).explain(at_column, n)
     row_name, column_name = fitted.row_names_.get(at_row), fitted.column_names_.get(at_column)
     if as_json:
         pair = {"row": at_row, **give_name("row", row_name), "column": at_column, **give_name("column", column_name)}
@@ -102,10 +99,3 @@ def _list_entries(found: Explanation) -> Iterable[tuple[Any, Any, float, float]]
 def _format_entry(line: tuple[Any, Any, float, float]) -> tuple[Any, Any, float, float]:
     label, name, value, effect = line
     return label, name, int(value) if value.is_integer() else value, effect
-
-
-def _check_axis(axis: str, row: str | None) -> None:
-    if axis not in ("row", "column"):
-        raise BadSetting(f"--axis must be row or column; got {axis!r}")
-    if axis == "column" and row is None:
-        raise BadSetting("--axis column needs --row; a new row is explained by its own entries and features")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.model_file import load_model
+from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import option
 from deepmf.cli.output import (
     STANDARD,
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from deepmf.matrix.features import Features
 
 
+@options.with_option_groups(files=(), reading=())
 def export(
-    model: options.ModelFile,
+    source: ModelInput,
     output: Annotated[Path, option("--output -o FOLDER", "Folder to write to.")],
-    extend: options.Extend = None,
     as_json: options.Json = False,
 ) -> None:
     """Export a model as ONNX files.
@@ -41,8 +41,8 @@ def export(
     from deepmf.export.onnx import FILES, export_onnx
 
     for name in FILES:
-        check_distinct(output / name, [model, *(extend or ())])
-    fitted = load_model(model, extensions=extend)
+        check_distinct(output / name, source.paths)
+    fitted = source.load()
     files = export_onnx(fitted, output)
     if as_json:
         show_json({"model": type(fitted).__name__, "files": [str(file) for file in files]})
@@ -53,8 +53,9 @@ def export(
 _FEATURE_ENDINGS = (".csv", ".tsv", ".parquet")
 
 
+@options.with_option_groups(source=("model",), files=(), reading=())
 def export_entries(
-    model: options.ModelFile,
+    source: ModelInput,
     output: options.FrameFile,
     database: Database = None,
     row_features: Annotated[
@@ -78,8 +79,8 @@ def export_entries(
 
     from deepmf.matrix.frames import build_extra_series, build_label_series
 
-    check_frame_target(output, inputs=[model])
-    taken = [model, Path(output)]
+    check_frame_target(output, inputs=source.paths)
+    taken = [*source.paths, Path(output)]
     for axis, target in (("row", row_features), ("column", column_features)):
         if target is not None:
             if target.suffix.lower() not in _FEATURE_ENDINGS:
@@ -87,8 +88,8 @@ def export_entries(
                 raise BadSetting(f"--new-{axis}-features needs a file that ends in {endings}; got '{target}'")
             check_writable(target, inputs=taken)
             taken.append(target)
-    fitted = load_model(model)
-    found = export_data(fitted, database or choose_database(model))
+    fitted = source.load()
+    found = export_data(fitted, database or choose_database(source.model))
     rows, columns, values = found.entries
     form = fitted.entries_.train.form
     ids = build_label_series(rows), build_label_series(columns)

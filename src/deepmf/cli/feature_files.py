@@ -6,17 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deepmf.cli.inputs import locate_errors, name_file, open_input
+from deepmf.cli.inputs import convert_labels, locate_errors, name_file, open_input, parse_named_values
 from deepmf.cli.options import BESIDE, option
 from deepmf.cli.output import say
 from deepmf.errors import BadFeatures, BadSetting
-from deepmf.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
+    from deepmf.data.features import FeatureFile
     from deepmf.matrix.features import AxisFeatures, Features
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
@@ -24,21 +23,14 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
 
 
-class MatrixFeatures(NamedTuple):
-    """The features of rows and columns, or None; the names are the arguments of `fit`."""
-
-    row_features: Features | None = None
-    column_features: Features | None = None
-
-    @property
-    def kinds(self) -> dict[str, Any]:
-        """The kind of each feature by its name, for rows and for columns."""
-        return {axis: features.kinds for axis, features in zip(("rows", "columns"), self, strict=True) if features}
+# The options of a command that reads a model; some show no names.
+FEATURES = ("row_features", "column_features", "feature_label")
+FEATURES_AND_NAMES = (*FEATURES, "row_names", "column_names")
 
 
 @dataclass(frozen=True)
-class FeatureFiles:
-    """The options of a command about features; `feature_label` names the id columns."""
+class LabelFiles:
+    """The options of a command about files with a line for each row or column: features, and names to show."""
 
     panel: ClassVar[str] = BESIDE
 
@@ -52,99 +44,6 @@ class FeatureFiles:
         list[str] | None,
         option("--feature-label NAME", "Id column of the features file; default: detected; repeatable."),
     ] = None
-    feature_kinds: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.paths and (self.feature_label or self._kinds):
-            option = "--feature-label" if self.feature_label else "--feature-kinds"
-            raise BadSetting(f"{option} needs --row-features or --column-features")
-
-    @property
-    def paths(self) -> list[Path]:
-        """The files that were given."""
-        return [path for path in (self.row_features, self.column_features) if path is not None]
-
-    @cached_property
-    def _kinds(self) -> dict[str, str]:
-        return {} if self.feature_kinds is None else parse_named_values("--feature-kinds", self.feature_kinds)
-
-    def check_model(self, model: Model) -> None:
-        """Refuse features for a model that cannot use them."""
-        if self.paths and not model.takes_features:
-            able = ", ".join(name for name in MODELS if model_class(name).takes_features)
-            raise BadFeatures(f"{type(model).__name__} does not use features; these models do: {able}")
-
-    def read(self, matrix: ObservedMatrix, encoding: str | None, named: Sequence[Path] = ()) -> MatrixFeatures:
-        """Read the features of the rows and columns of a matrix, and check that a model can learn from them.
-
-        named: files of names, whose field of names is not a feature.
-        """
-        from deepmf.matrix.features import AxisFeatures
-
-        found = self._read(matrix.rows, matrix.columns, matrix.form, encoding, named)
-        paths = (self.row_features, self.column_features)
-        for path, features, labels in zip(paths, found, (matrix.rows, matrix.columns), strict=True):
-            if path is not None and features is not None:
-                with locate_errors(path):
-                    AxisFeatures.of(labels, features)
-        return found
-
-    def extend(self, model: Model, encoding: str | None) -> Model:
-        """Return the model extended by the features, with the kinds that the model was fitted with."""
-        if not self.paths:
-            return model
-        known = model.entries_
-        found = self._read(known.rows, known.columns, known.train.form, encoding)
-        with locate_errors(self.paths[0]) if len(self.paths) == 1 else nullcontext():
-            return model.extend(**found._asdict())
-
-    def _read(
-        self, rows: Labels, columns: Labels, form: TableForm, encoding: str | None, named: Sequence[Path] = ()
-    ) -> MatrixFeatures:
-        from deepmf.data.features import read_feature_file
-        from deepmf.matrix.names import choose_name_field
-
-        found: dict[str, Features] = {}
-        used: set[str] = set()
-        for axis, path, labels, name in (
-            ("row_features", self.row_features, rows, form.row),
-            ("column_features", self.column_features, columns, form.column),
-        ):
-            if path is None:
-                continue
-            with open_input(path) as file:
-                features, label, guessed = read_feature_file(
-                    file, known_as=(*(self.feature_label or ()), name), encoding=encoding
-                )
-            used.add(label)
-            if guessed:
-                note = f"{label!r} is taken as the id (set --feature-label to change this)"
-                say(f"deepmf: {name_file(path)}: {note}", err=True)
-            with locate_errors(path):
-                kept = features.drop(choose_name_field(features.names)) if path in named else features
-                if kept is None:
-                    raise BadFeatures("the only field beside the ids holds the names; there are no features")
-                kinds = {feature: kind for feature, kind in self._kinds.items() if feature in kept.names}
-                found[axis] = convert_feature_labels(kept.with_kinds(kinds) if kinds else kept, labels)
-        self._check_names(used, [name for features in found.values() for name in features.names])
-        return MatrixFeatures(**found)
-
-    def _check_names(self, labels: set[str], names: list[str]) -> None:
-        files = " and ".join(map(name_file, self.paths))
-        for label in self.feature_label or ():
-            if label not in labels:
-                raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
-        for name in self._kinds:
-            if name not in names:
-                raise BadFeatures(
-                    f"--feature-kinds {name}: there is no such feature in {files}; it has {', '.join(names)}"
-                )
-
-
-@dataclass(frozen=True)
-class TrainingFeatureFiles(FeatureFiles):
-    """The options about features of a command that fits models, which may set the kinds of features."""
-
     feature_kinds: Annotated[
         str | None,
         option(
@@ -152,23 +51,116 @@ class TrainingFeatureFiles(FeatureFiles):
             "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
         ),
     ] = None
+    row_names: Annotated[
+        Path | None, option("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
+    ] = None
+    column_names: Annotated[
+        Path | None, option("--column-names FILE", "Names shown beside column ids, such as titles.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        if not self._feature_paths and (self.feature_label or self.feature_kinds):
+            option = "--feature-label" if self.feature_label else "--feature-kinds"
+            raise BadSetting(f"{option} needs --row-features or --column-features")
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that were given."""
+        return [*self._feature_paths.values(), *self._name_paths.values()]
+
+    @property
+    def _feature_paths(self) -> dict[str, Path]:
+        return {axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_features"))}
+
+    @property
+    def _name_paths(self) -> dict[str, Path]:
+        return {axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_names"))}
+
+    def read(self, matrix: ObservedMatrix, encoding: str | None) -> dict[str, Any]:
+        """Return the arguments of `fit`: features that a model can learn from, and names by label."""
+        from deepmf.matrix.features import AxisFeatures
+
+        known = {"row": matrix.rows, "column": matrix.columns}
+        features = self._read_features(known, matrix.form, encoding)
+        for axis, path in self._feature_paths.items():
+            with locate_errors(path):
+                AxisFeatures.of(known[axis], features[axis])
+        names = self._read_names(known, matrix.form, encoding)
+        found: dict[str, Any] = {f"{axis}_features": each for axis, each in features.items()}
+        return found | {f"{axis}_names": each for axis, each in names.items()}
+
+    def extend(self, model: Model, encoding: str | None) -> Model:
+        """Return the model extended by the features, with the kinds that it was fitted with."""
+        paths, known = self._feature_paths, model.entries_
+        if not paths:
+            return model
+        found = self._read_features({"row": known.rows, "column": known.columns}, known.train.form, encoding)
+        with locate_errors(*paths.values()) if len(paths) == 1 else nullcontext():
+            return model.extend(**{f"{axis}_features": features for axis, features in found.items()})
+
+    def add_names(self, model: Model, encoding: str | None) -> Model:
+        """Return the model with the names."""
+        known, paths = model.entries_, self._name_paths
+        found = self._read_names({"row": known.rows, "column": known.columns}, known.train.form, encoding)
+        for axis, names in found.items():
+            with locate_errors(paths[axis]):
+                model = model.with_names(**{f"{axis}s": names})
+        return model
+
+    def _read_features(self, known: Mapping[str, Labels], form: TableForm, encoding: str | None) -> dict[str, Features]:
+        from deepmf.matrix.names import choose_name_field
+
+        found: dict[str, Features] = {}
+        used, own_labels = set[str](), self.feature_label or []
+        kinds = {} if self.feature_kinds is None else parse_named_values("--feature-kinds", self.feature_kinds)
+        for axis, path in self._feature_paths.items():
+            features, label, is_guess = _read_file(path, known[axis], [*own_labels, getattr(form, axis)], encoding)
+            used.add(label)
+            if is_guess:
+                note = f"{label!r} is taken as the id (set --feature-label to change this)"
+                say(f"deepmf: {name_file(path)}: {note}", err=True)
+            with locate_errors(path):
+                is_named = path in self._name_paths.values()  # the field of names is not a feature
+                kept = features.drop(choose_name_field(features.names)) if is_named else features
+                if kept is None:
+                    raise BadFeatures("the only field beside the ids holds the names; there are no features")
+                own_kinds = {name: kind for name, kind in kinds.items() if name in kept.names}
+                found[axis] = kept.with_kinds(own_kinds) if own_kinds else kept
+        files = " and ".join(map(name_file, self._feature_paths.values()))
+        for label in set(own_labels) - used:
+            raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
+        names = [name for features in found.values() for name in features.names]
+        for name in kinds.keys() - set(names):
+            raise BadFeatures(f"--feature-kinds {name}: there is no such feature in {files}; it has {', '.join(names)}")
+        return found
+
+    def _read_names(
+        self, known: Mapping[str, Labels], form: TableForm, encoding: str | None
+    ) -> dict[str, Mapping[Any, Any]]:
+        from deepmf.matrix.names import read_names
+
+        found = {}
+        for axis, path in self._name_paths.items():
+            features = _read_file(path, known[axis], [getattr(form, axis)], encoding).features
+            with locate_errors(path):
+                found[axis] = read_names(features, axis)
+        return found
 
 
-def parse_named_values(option: str, text: str) -> dict[str, str]:
-    """Parse `name=value,name=value`; a comma that no `name=` follows is part of the value.
+def _read_file(path: Path, known: Labels, known_as: list[str], encoding: str | None) -> FeatureFile:
+    """Read a file of features with labels of the known type."""
+    from deepmf.data.features import read_feature_file
 
-    >>> parse_named_values("--features", "age=25,city=Paris, Texas,genres=Horror|Comedy")
-    {'age': '25', 'city': 'Paris, Texas', 'genres': 'Horror|Comedy'}
-    """
-    found: dict[str, str] = {}
-    for part in re.split(r",(?=[^,=]+=)", text):
-        name, equals, value = part.partition("=")
-        if not equals or not name.strip():
-            raise BadSetting(f"{option} takes name=value,name=value, such as age=25; got {text!r}")
-        if name.strip() in found:
-            raise BadSetting(f"{option} has {name.strip()!r} twice; got {text!r}")
-        found[name.strip()] = value.strip()
-    return found
+    with open_input(path) as file:
+        read = read_feature_file(file, known_as=known_as, encoding=encoding)
+    with locate_errors(path):
+        return read._replace(features=read.features.relabel(convert_labels(read.features.labels, known)))
+
+
+def list_kinds(files: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the kind of each feature by its name, for rows and for columns."""
+    both = {"rows": files.get("row_features"), "columns": files.get("column_features")}
+    return {axis: features.kinds for axis, features in both.items() if features is not None}
 
 
 _CONDITION = re.compile(r"([^<>=!]+)(>=|<=|!=|=)(.+)", re.DOTALL)
@@ -195,60 +187,3 @@ def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[s
         else:
             found.setdefault(name, {})["any" if sign == "=" else "none"] = value.split("|")
     return found
-
-
-def convert_feature_labels(features: Features, labels: Labels) -> Features:
-    """Return features with labels of the known type: a file of digits alone reads as ints."""
-    known = labels.array
-    if features.labels.dtype.kind == "i" and known.size and isinstance(known[0], str):
-        return features.relabel([str(label) for label in features.labels.tolist()])
-    return features
-
-
-@dataclass(frozen=True)
-class NameFiles:
-    """The options of a command about names."""
-
-    panel: ClassVar[str] = BESIDE
-
-    row_names: Annotated[
-        Path | None, option("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
-    ] = None
-    column_names: Annotated[
-        Path | None, option("--column-names FILE", "Names shown beside column ids, such as titles.")
-    ] = None
-
-    @property
-    def paths(self) -> list[Path]:
-        """The files that were given."""
-        return [path for path in (self.row_names, self.column_names) if path is not None]
-
-    def read(self, matrix: ObservedMatrix, encoding: str | None) -> dict[str, Any]:
-        """Return the arguments of `fit` with the names of rows and columns."""
-        found = self._read(matrix.rows, matrix.columns, matrix.form, encoding)
-        return {f"{axis}_names": names for axis, names in found.items()}
-
-    def add_to(self, model: Model, encoding: str | None) -> Model:
-        """Return a model with the names."""
-        known = model.entries_
-        paths = {"row": self.row_names, "column": self.column_names}
-        for axis, names in self._read(known.rows, known.columns, known.train.form, encoding).items():
-            with locate_errors(paths[axis] or Path()):
-                model = model.with_names(**{f"{axis}s": names})
-        return model
-
-    def _read(
-        self, rows: Labels, columns: Labels, form: TableForm, encoding: str | None
-    ) -> dict[str, Mapping[Any, Any]]:
-        """Return the names of rows and of columns by axis, as far as there are files."""
-        from deepmf.data.features import read_feature_file
-        from deepmf.matrix.names import read_names
-
-        found = {}
-        for path, labels, field in ((self.row_names, rows, form.row), (self.column_names, columns, form.column)):
-            if path is not None:
-                with open_input(path) as file:
-                    features = read_feature_file(file, known_as=[field], encoding=encoding).features
-                with locate_errors(path):
-                    found[labels.axis] = read_names(convert_feature_labels(features, labels), labels.axis)
-        return found

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import MatrixFeatures, NameFiles, TrainingFeatureFiles
+from deepmf.cli.feature_files import LabelFiles, list_kinds
 from deepmf.cli.inputs import InputOptions
-from deepmf.cli.model_file import check_model_target
 from deepmf.cli.options import option
-from deepmf.cli.output import check_writable, say, show_json
+from deepmf.cli.output import check_distinct, check_writable, say, show_json, try_write
 from deepmf.cli.process import is_first
 from deepmf.cli.settings import format_value, parse_scale
-from deepmf.cli.training import TrainingOptions, read_like
-from deepmf.errors import TrainingDiverged
+from deepmf.cli.training import TrainingOptions
+from deepmf.errors import BadFeatures, TrainingDiverged
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
@@ -45,8 +44,7 @@ def fit(
     ] = False,
     *,
     training: TrainingOptions,
-    files: TrainingFeatureFiles,
-    names: NameFiles,
+    files: LabelFiles,
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -60,17 +58,17 @@ def fit(
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
     model = training.make_model()
-    files.check_model(model)
+    if not model.takes_features and (files.row_features or files.column_features):
+        raise BadFeatures(f"{type(model).__name__} reads entries alone, no features; models such as als and dmf-o do")
     checkpoint = output.with_name(f"{output.name}.checkpoint") if resume else None
     if is_first():
-        inputs = [ratings, training.validation, asked, training.config, *files.paths, *names.paths]
-        check_model_target(output, inputs=inputs)
+        inputs = [ratings, training.validation, asked, training.config, *files.paths]
+        _check_target(output, inputs)
         if checkpoint is not None and not checkpoint.is_dir():
             check_writable(checkpoint, inputs=[*inputs, output])
 
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
-    features = files.read(entries, reading.encoding, named=names.paths)
-    known_names = names.read(entries, reading.encoding)
+    known = files.read(entries, reading.encoding)
     train, held_out = entries, None
     given = training.validation is not None or training.validation_share is not None
     if given or (entries.has_values and not model.holds_out):  # otherwise `fit` holds out entries itself
@@ -82,9 +80,8 @@ def fit(
             model.fit(
                 train,
                 held_out,
-                **features._asdict(),
-                **known_names,
-                asked=None if asked is None else read_like(asked, entries, reading),
+                **known,
+                asked=None if asked is None else reading.read_like(asked, entries),
                 callbacks=plan,
                 checkpoint=checkpoint,
                 keep_checkpoint=True,
@@ -97,12 +94,24 @@ def fit(
     model = _add_held_out(model, own)
     _save_fitted(model, output, checkpoint)
 
-    summary = _summarise(model, held_out, features, seconds=time.perf_counter() - begin)
+    summary = _summarise(model, held_out, list_kinds(known), seconds=time.perf_counter() - begin)
     # Validation entries of RATINGS that the model does not contain.
     summary |= {"left_out": entries.n_entries - model.entries_.n_entries, "file": str(output)}
     show_json(summary) if as_json else _show_summary(summary)
     if model.history_.stopped == "interrupted":
         raise typer.Exit(130)
+
+
+def _check_target(output: Path, inputs: list[Path | None]) -> None:
+    """Refuse before training a file or folder that the model could not be saved in."""
+    from deepmf.files import write_folder_atomically
+    from deepmf.storage.model_folder import goes_to_folder, is_replaceable
+
+    if goes_to_folder(output, n_bytes=0):
+        check_distinct(output, inputs)
+        try_write(lambda fill: write_folder_atomically(output, fill, replaces=is_replaceable))
+    else:
+        check_writable(output, inputs=inputs)
 
 
 def _add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
@@ -136,7 +145,7 @@ def _show_plan(model: Model, train: ObservedMatrix, *, in_words: bool) -> Iterat
 
 
 def _summarise(
-    model: Model, validation: ObservedMatrix | None, features: MatrixFeatures, *, seconds: float
+    model: Model, validation: ObservedMatrix | None, kinds: dict[str, Any], *, seconds: float
 ) -> dict[str, Any]:
     history, known = model.history_, model.entries_
     return {
@@ -146,7 +155,7 @@ def _summarise(
         "entries": known.n_entries,
         "validation_entries": 0 if validation is None else validation.n_entries,
         "scale": str(known.scale),
-        "features": features.kinds,
+        "features": kinds,
         "epochs": len(history),
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from deepmf.cli.options import READING, option
 from deepmf.cli.output import STANDARD, say
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
 
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
-    from deepmf.data.read import ReadNotes, ReadOptions, TextForm
+    from deepmf.data.read import ReadNotes, ReadOptions
     from deepmf.matrix.labels import Labels
-    from deepmf.matrix.matrix import Missing, ObservedMatrix
+    from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
-    from deepmf.matrix.sorting import Duplicates
     from deepmf.matrix.table_form import TableForm
     from deepmf.models.base import Model
     from deepmf.models.fold_in import FoldedRows
@@ -140,37 +140,41 @@ class InputOptions:
 
         if self.no_values and self.value is not None:
             raise BadSetting(f"give --value or --no-values, not both; got --value {self.value}")
-        if self.count is not None and self.value is not None:
-            raise BadSetting(f"give --value or --count, not both; got --value {self.value} and --count {self.count}")
+        shared = ("duplicates", "missing", "decimal", "encoding", "form", "wide")
+        given: dict[str, Any] = self.fields | {name: getattr(self, name) for name in shared}
+        if self.value is None:
+            given["value"] = None if self.no_values else DETECT
+        if self.time is None:
+            given["time"] = DETECT
         return ReadOptions(
-            row=self.fields["row"],
-            column=self.fields["column"],
-            value=self.fields["value"] if self.value is not None else None if self.no_values else DETECT,
-            count=self.fields["count"],
-            time=DETECT if self.time is None else self.fields["time"],
-            weight=self.fields["weight"],
+            **given,
             usual_count=None if self.beside is None else self.beside.value,
             separator=self.field_separator,
             scale=scale,
-            duplicates=cast("Duplicates", self.duplicates),
-            missing=cast("Missing", self.missing),
-            decimal=self.decimal,
-            encoding=self.encoding,
-            form=cast("TextForm | None", self.form),
-            wide=self.wide,
             exclude=() if self.exclude_columns is None else tuple(self.exclude_columns.split(",")),
         )
 
-    def read_held_out(self, path: Path, scale: Scale) -> ObservedMatrix:
-        """Read entries to predict; values may lie outside an interval, which is only the range seen in training."""
-        if scale.levels is not None or scale.is_interactions:
-            try:
-                return self.read_matrix(path, scale=scale)
-            except OffScale as error:
-                raise OffScale(error.message, hint=_SCALE_HINT) from error
+    def read_held_out(
+        self, path: Path, form: TableForm, scale: Scale, rows: Labels, columns: Labels, *, unknown: str = "fallback"
+    ) -> ObservedMatrix:
+        """Read entries to predict, with the names, the scale and the types of labels of the training entries.
+
+        Values may lie outside an interval, which is only the range seen in training.
+        """
+        reading = self.adapt_to(form)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConstantValues)  # no model learns from them
-            return self.read_matrix(path)
+            try:
+                has_levels = scale.levels is not None or scale.is_interactions
+                matrix = reading.read_matrix(path, scale=scale if has_levels else None)
+            except OffScale as error:
+                raise OffScale(error.message, hint=_SCALE_HINT) from error
+        with locate_errors(path):
+            return convert_matrix(matrix, rows, columns, unknown=unknown)
+
+    def read_like(self, path: Path, train: ObservedMatrix) -> ObservedMatrix:
+        """Read more entries with the names, the scale and the types of labels of the training entries."""
+        return self.read_held_out(path, train.form, train.scale, train.rows, train.columns)
 
     def read_columns(self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False) -> ReadColumns:
         """Read the fields that lines of a kind need, such as pairs; fields of a text file stay text."""
@@ -254,25 +258,21 @@ def _copy_standard_input(file: Path) -> None:
 
 
 @contextmanager
-def locate_errors(path: Path) -> Iterator[None]:
+def locate_errors(path: Path, of: type[UserError] = UserError) -> Iterator[None]:
     """Put the name of a file in front of the errors about its content."""
     try:
         yield
-    except UserError as error:
+    except of as error:
         raise error.locate(name_file(path)) from error
 
 
 @contextmanager
-def hint_at_extension(path: Path | None = None) -> Iterator[None]:
-    """Add to an unknown id the hint that `--extend` would make it known; with a file, also where it is."""
+def hint_at_extension(hint: Hint = _EXTEND_HINT) -> Iterator[None]:
+    """Add to an unknown id the hint that `--extend` would make it known."""
     try:
         yield
     except UnknownLabel as error:
-        from deepmf.evaluation.areas import UNKNOWN_HINT
-
-        where = "" if path is None else f"{name_file(path)}: "
-        hint = _EXTEND_HINT if path is None else UNKNOWN_HINT
-        raise UnknownLabel(f"{where}{error.message}", hint=hint) from error
+        raise UnknownLabel(error.message, hint=hint) from error
 
 
 # Ids: a file of digits alone reads as ints, although the model's labels may be texts, and the other way round.
@@ -282,47 +282,13 @@ def convert_label(text: str, known: Labels) -> Any:
     """Return an id from the command line as a label of the model's type."""
     from deepmf.data.delimited import is_number, is_whole
 
-    kind = type(known[:1].tolist()[0]) if len(known) else str
+    kind = _find_kind(known)
     if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):
         return kind(text)
     raise UnknownLabel(f"{known.axis} {text!r} is not known; the model's {known.axis}s are {kind.__name__}s")
 
 
-def convert_labels(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
-    """Return the matrix with int labels as texts, where the known labels are texts."""
-    return _relabel(matrix, _int_to_text(matrix.row_labels, rows), _int_to_text(matrix.column_labels, columns))
-
-
-def convert_held_out(
-    matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any], path: Path, *, unknown: str
-) -> ObservedMatrix:
-    """Return the matrix with labels of the known type: numbers too, where a single text made all of them texts."""
-    import polars
-
-    matrix = convert_labels(matrix, rows, columns)
-    converted = []
-    for axis, labels, known in (("row", matrix.row_labels, rows), ("column", matrix.column_labels, columns)):
-        are_texts = labels.dtype.kind == "O" and labels.size > 0 and isinstance(labels[0], str)
-        if are_texts and not (known.size and isinstance(known[0], str)):
-            ids = convert_ids(polars.Series(labels.tolist()), known, name_file(path), axis=axis, unknown=unknown)
-            converted.append(ids.labels)
-        else:
-            converted.append(labels)
-    return _relabel(matrix, *converted)
-
-
-class Ids(NamedTuple):
-    """The ids of one field of a file.
-
-    labels: ids of the model's type.
-    shown: ids as they are written, typed as in the file.
-    """
-
-    labels: npt.NDArray[Any]
-    shown: pl.Series
-
-
-def convert_ids(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, unknown: str) -> Ids:
+def convert_ids(ids: pl.Series, known: Labels, *, unknown: str = "error") -> npt.NDArray[Any]:
     """Return ids as labels of the model's type.
 
     An id that cannot be converted is unknown: an error, or a label that no row or column of the model has.
@@ -332,48 +298,50 @@ def convert_ids(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: s
 
     from deepmf.data.delimited import parse_whole_numbers
 
+    axis, kind = known.axis, _find_kind(known)
     if ids.null_count():
-        raise BadEntries(f"{source}: pair {ids.is_null().arg_max()} has no {axis} id")
+        raise BadEntries(f"pair {ids.is_null().arg_max()} has no {axis} id")
     try:
         texts = ids.cast(polars.String)
     except polars.exceptions.PolarsError as error:
-        raise BadEntries(f"{source}: the {axis} ids are of type {ids.dtype}; ints or texts are needed") from error
-    plain = np.array(texts.to_list(), dtype=object)
-    typed = texts if ids.dtype == polars.String else ids
-    if known.size == 0 or isinstance(known[0], str):
-        return Ids(plain, typed)
-    is_whole = known.dtype.kind == "i"
-    numbers = parse_whole_numbers(texts) if is_whole else texts.cast(polars.Float64, strict=False)
+        raise BadEntries(f"the {axis} ids are of type {ids.dtype}; ints or texts are needed") from error
+    if kind is str:
+        return np.array(texts.to_list(), dtype=object)
+    numbers = parse_whole_numbers(texts) if kind is int else texts.cast(polars.Float64, strict=False)
     wrong = numbers.is_null()
-    if not wrong.any():
-        return Ids(numbers.to_numpy(), numbers if typed is texts else ids)
-    if unknown == "error":
-        n_more = texts.filter(wrong).n_unique() - 1
-        more = f" (and {n_more} more)" if n_more else ""
-        kind = "whole numbers" if is_whole else "numbers"
-        raise UnknownLabel(f"{axis} {texts.filter(wrong)[0]!r} is not known{more}; the model's {axis}s are {kind}")
-    lowest = min([*numbers.filter(~wrong).to_list(), *known.tolist()])
-    unused = lowest - texts.rank("dense").cast(numbers.dtype)  # lower than every known label
-    return Ids(polars.select(polars.when(wrong).then(unused).otherwise(numbers)).to_series().to_numpy(), typed)
+    if wrong.any():
+        if unknown == "error":
+            n_more = texts.filter(wrong).n_unique() - 1
+            more = f" (and {n_more} more)" if n_more else ""
+            words = "whole numbers" if kind is int else "numbers"
+            raise UnknownLabel(f"{axis} {texts.filter(wrong)[0]!r} is not known{more}; the model's {axis}s are {words}")
+        lowest = min([*numbers.drop_nulls().to_list(), *known.array.tolist()])
+        unused = lowest - texts.rank("dense").cast(numbers.dtype)  # lower than every known label
+        numbers = numbers.zip_with(~wrong, unused)
+    return numbers.to_numpy()
 
 
-def _int_to_text(labels: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    import numpy as np
+def convert_labels(labels: npt.NDArray[Any], known: Labels, *, unknown: str = "error") -> npt.NDArray[Any]:
+    """Return the labels of a file that was read, unchanged if they are of the model's type."""
+    import polars
 
-    if labels.dtype.kind != "i" or known.size == 0 or not isinstance(known[0], str):
+    if not labels.size or not len(known) or type(labels[:1].tolist()[0]) is _find_kind(known):
         return labels
-    return np.array([str(label) for label in labels.tolist()], dtype=object)
+    return convert_ids(polars.Series(list(map(str, labels.tolist()))), known, unknown=unknown)
 
 
-def _relabel(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
+def convert_matrix(matrix: ObservedMatrix, rows: Labels, columns: Labels, *, unknown: str = "error") -> ObservedMatrix:
+    """Return the matrix with labels of the model's type."""
     from deepmf.matrix.labels import Labelled, Labels
     from deepmf.matrix.matrix import ObservedMatrix
 
-    if rows is matrix.row_labels and columns is matrix.column_labels:
+    own_rows = convert_labels(matrix.row_labels, rows, unknown=unknown)
+    own_columns = convert_labels(matrix.column_labels, columns, unknown=unknown)
+    if own_rows is matrix.row_labels and own_columns is matrix.column_labels:
         return matrix
     return ObservedMatrix.from_positions(
-        Labelled(Labels(rows, axis="row"), matrix.entry_rows),
-        Labelled(Labels(columns, axis="column"), matrix.by_row.columns),
+        Labelled(Labels(own_rows, axis="row"), matrix.entry_rows),
+        Labelled(Labels(own_columns, axis="column"), matrix.by_row.columns),
         matrix.entries().values,
         scale=matrix.scale,
         form=matrix.form,
@@ -381,36 +349,45 @@ def _relabel(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArra
     )
 
 
+def _find_kind(known: Labels) -> type:
+    return type(known[:1].tolist()[0]) if len(known) else str
+
+
 # Pairs to predict, and lists of rows or columns
 
 
 class Pairs(NamedTuple):
-    """Rows and columns of one length, and the names of their fields (None: the file has no header)."""
+    """Rows and columns of one length.
 
-    rows: Ids
-    columns: Ids
-    names: tuple[str, str] | None
+    labels: row labels and column labels of the model's type, as `predict` takes them.
+    shown: both as they are written, under their names in the file.
+    has_names: whether the file names its fields.
+    """
 
-    @property
-    def labels(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Row labels and column labels, as `predict` takes them."""
-        return self.rows.labels, self.columns.labels
+    labels: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    shown: pl.DataFrame
+    has_names: bool
 
 
 def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str = "error") -> Pairs:
     """Read pairs of a row and a column; a first line with an id that the model knows is not a header."""
+    import polars
+
+    from deepmf.data.delimited import parse_ids
     from deepmf.data.layout import PAIRS
 
     seen = model.entries_
-    read = reading.read_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
-    rows, columns = read.frame.get_columns()
-    if read.choice.remark is not None and (rows.name, columns.name) != seen.train.form[:2]:
-        say(f"deepmf: {name_file(path)}: {read.choice.remark} (set --row and --column to change this)", err=True)
-    return Pairs(
-        convert_ids(rows, model.row_labels_, name_file(path), axis="row", unknown=unknown),
-        convert_ids(columns, model.column_labels_, name_file(path), axis="column", unknown=unknown),
-        (rows.name, columns.name) if read.choice.has_names else None,
+    frame, choice = reading.read_columns(
+        path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns
     )
+    if choice.remark is not None and tuple(frame.columns) != seen.train.form[:2]:
+        say(f"deepmf: {name_file(path)}: {choice.remark} (set --row and --column to change this)", err=True)
+    both = list(zip(frame.get_columns(), (seen.rows, seen.columns), strict=True))
+    with locate_errors(path):
+        rows, columns = (convert_ids(ids, known, unknown=unknown) for ids, known in both)
+    are_numbers = [ids.dtype == polars.String and _find_kind(known) is int for ids, known in both]
+    shown = frame.select(parse_ids(ids) if typed else ids for (ids, _), typed in zip(both, are_numbers, strict=True))
+    return Pairs((rows, columns), shown, choice.has_names)
 
 
 def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:
@@ -419,16 +396,11 @@ def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[
 
     kind = ROWS if labels.axis == "row" else COLUMNS
     known = {str(label) for label in labels.array.tolist()}
-    frame = reading.read_columns(path, kind, is_known=lambda field: field in known).frame
+    frame = reading.read_columns(path, kind, is_known=known.__contains__).frame
     with locate_errors(path):
-        ids = convert_ids(frame.to_series(), labels.array, name_file(path), axis=labels.axis, unknown="error")
-        labels.positions(ids.labels)
-    return ids.labels
-
-
-# Pairs whose row or column is unknown
-
-_UNKNOWN_OUTCOMES = {"nan": "have no prediction", "fallback": "are predicted by the means"}
+        found = convert_ids(frame.to_series(), labels)
+        labels.positions(found)
+    return found
 
 
 def warn_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str) -> int:
@@ -443,79 +415,104 @@ def warn_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.
     if n_pairs:
         counts = {"row": count_distinct(rows[new_rows]), "column": count_distinct(columns[new_columns])}
         named = " and ".join(format_quantity(count, axis) for axis, count in counts.items() if count)
-        outcome = _UNKNOWN_OUTCOMES[unknown] if model.entries_.train.has_values else "are not ranked"
+        outcome = "have no prediction" if unknown == "nan" else "are predicted by the means"
+        outcome = outcome if model.entries_.train.has_values else "are not ranked"
         warn(f"{name_file(path)}: the model does not know {named}; {n_pairs:,} of {rows.size:,} pairs {outcome}")
     return n_pairs
 
 
+# One row, known or new
+
 _NAMED_AT_MOST = 5
 
 
-def check_one_row(row: str | None, history: Path | None, features: str | None) -> None:
-    """Refuse a known row together with a new one, and a call without either."""
-    if (row is None) == (history is None and features is None):
-        raise BadSetting("give either --row ID for a known row, or --history FILE or --features for a new one")
+@dataclass(frozen=True)
+class RowOptions:
+    """The options that name a known row, or describe a new one."""
+
+    row: Annotated[str | None, option("--row ID", "Row that the model knows.")] = None
+    history: Annotated[
+        Path | None,
+        option("--history FILE", "New row instead of --row: a column and a value per line, not stored; - for a pipe."),
+    ] = None
+    features: Annotated[
+        str | None,
+        option("--features NAME=VALUE,NAME=VALUE", "Features of a new row, if the model knows row features."),
+    ] = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether a new row is described."""
+        return self.history is not None or self.features is not None
+
+    def fold_in(self, model: Model, reading: InputOptions) -> FoldedRows:
+        """Return the new row that a history, features or both describe."""
+        entries = {} if self.history is None else _read_history(self.history, model, reading)
+        features = None if self.features is None else parse_named_values("--features", self.features)
+        return model.fold_in(list(entries), list(entries.values()), ordered=True, features=features)
 
 
-def fold_in_row(
-    model: Model, history: Path | None, features: dict[str, str] | None, reading: InputOptions | None = None
-) -> FoldedRows:
-    """Return the new row that a history, features or both describe; unknown columns are left out with a warning."""
-    read = _read_interactions if model.scale_.is_interactions else _read_values
-    entries = {} if history is None else read(history, model, reading or InputOptions())
-    return model.fold_in(list(entries), list(entries.values()), ordered=True, features=features)
+def _read_history(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
+    """Read a column and its value per line, or of interactions a column, which may occur several times.
 
+    Columns that the model does not know are left out with a warning.
+    """
+    from deepmf.data.layout import COLUMNS, HISTORY
 
-def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
-    """Read the columns of a new row, one per line, and how often each occurs; further fields are ignored."""
-    from collections import Counter
-
-    from deepmf.data.layout import COLUMNS
-
+    are_interactions = model.scale_.is_interactions
     known = {str(label): label for label in model.column_labels_.tolist()}
-    columns = reading.read_columns(path, COLUMNS, is_known=lambda field: field in known).frame.to_series()
-    counts = Counter(map(str, columns.to_list()))
-    _report_unknown([column for column in counts if column not in known], len(counts), name_file(path))
-    latest = reversed(dict.fromkeys(map(str, reversed(columns.to_list()))))  # a repeated column has its last place
-    return {known[column]: float(counts[column]) for column in latest if column in known}
-
-
-def _read_values(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
-    from deepmf.data.layout import HISTORY
-
-    frame, source = reading.read_columns(path, HISTORY).frame, name_file(path)
-    known = {str(label): label for label in model.column_labels_.tolist()}
+    kind = COLUMNS if are_interactions else HISTORY
     values: dict[Any, float] = {}
-    unknown = []
-    for column, text in frame.iter_rows():
-        if column is None or text is None:
-            raise BadEntries(f"{source}: each line needs a column and a value; one has {column!r} and {text!r}")
-        value = _parse_value(text, column, source, model)
-        if str(column) not in known:
-            unknown.append(column)
-        elif known[str(column)] in values:
-            raise DuplicateEntries(f"{source}: column {column!r} occurs twice")
-        else:
-            values[known[str(column)]] = value
-    _report_unknown(unknown, len(unknown) + len(values), source)
+    unknown: dict[str, None] = {}
+    frame = reading.read_columns(path, kind, is_known=known.__contains__).frame
+    with locate_errors(path):
+        for line in frame.iter_rows():
+            if None in line:
+                raise BadEntries(f"each line needs {kind.requirement}; one is {', '.join(map(repr, line))}")
+            column = str(line[0])
+            value = 1.0 if are_interactions else _parse_value(line[1], column, model)
+            if column not in known:
+                unknown[column] = None
+            elif are_interactions:
+                values[known[column]] = values.pop(known[column], 0.0) + value  # a repeated column has its last place
+            elif known[column] in values:
+                raise DuplicateEntries(f"column {column!r} occurs twice")
+            else:
+                values[known[column]] = value
+        shown = ", ".join(map(repr, list(unknown)[:_NAMED_AT_MOST])) + ", ..." * (len(unknown) > _NAMED_AT_MOST)
+        if not values:
+            raise UnknownLabel(f"the model knows none of the {len(unknown)} columns: {shown}")
+    if unknown:
+        warn(f"{name_file(path)}: the model does not know {len(unknown)} of the columns, which are left out: {shown}")
     return values
 
 
-def _report_unknown(unknown: list[Any], n_all: int, source: str) -> None:
-    """Warn of the columns of a history that the model does not know; refuse a history of these alone."""
-    shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + (", ..." if len(unknown) > _NAMED_AT_MOST else "")
-    if len(unknown) == n_all:
-        raise UnknownLabel(f"{source}: the model knows none of the {len(unknown)} columns: {shown}")
-    if unknown:
-        warn(f"{source}: the model does not know {len(unknown)} of the columns, which are left out: {shown}")
-
-
-def _parse_value(text: Any, column: Any, source: str, model: Model) -> float:
+def _parse_value(text: Any, column: str, model: Model) -> float:
     from deepmf.data.delimited import is_number
 
     if not (is_number(text) if isinstance(text, str) else isinstance(text, int | float | Decimal)):
-        raise BadEntries(f"{source}: column {column!r} has the value {text!r}, which is not a number")
+        raise BadEntries(f"column {column!r} has the value {text!r}, which is not a number")
     value = float(text)
     if not model.scale_.holds(value):
-        raise OffScale(f"{source}: column {column!r} has the value {value:g}; the scale is {model.scale_}")
+        raise OffScale(f"column {column!r} has the value {value:g}; the scale is {model.scale_}")
     return value
+
+
+# Words of options
+
+
+def parse_named_values(option: str, text: str) -> dict[str, str]:
+    """Parse `name=value,name=value`; a comma that no `name=` follows is part of the value.
+
+    >>> parse_named_values("--features", "age=25,city=Paris, Texas,genres=Horror|Comedy")
+    {'age': '25', 'city': 'Paris, Texas', 'genres': 'Horror|Comedy'}
+    """
+    found: dict[str, str] = {}
+    for part in re.split(r",(?=[^,=]+=)", text):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise BadSetting(f"{option} takes name=value,name=value, such as age=25; got {text!r}")
+        if name.strip() in found:
+            raise BadSetting(f"{option} has {name.strip()!r} twice; got {text!r}")
+        found[name.strip()] = value.strip()
+    return found

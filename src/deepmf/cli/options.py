@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import Field, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -52,7 +52,7 @@ def option(shown: str, text: str, group: str | None = None, **more: Any) -> Any:
     words = shown.split()
     flags = [word for word in words if word.startswith("-")]
     metavar = " ".join(words[len(flags) :]) or None
-    return typer.Option(*flags, metavar=metavar, help=text, rich_help_panel=group, **more)
+    return typer.Option(..., *flags, metavar=metavar, help=text, rich_help_panel=group, **more)
 
 
 def argument(shown: str, text: str, **more: Any) -> Any:
@@ -63,50 +63,78 @@ def argument(shown: str, text: str, **more: Any) -> Any:
 # Groups of options that several commands take together
 
 
+class _Group:
+    """A dataclass of options, with those of its fields that a command takes as options or as groups."""
+
+    def __init__(self, kind: Any, taken: Sequence[str] | None, only: Mapping[str, Sequence[str]]) -> None:
+        self.kind, self.options = kind, dict[str, Parameter]()
+        self.groups = dict[str, _Group]()
+        types = get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            declared = _declare_option(field, types[field.name]) if field.metadata else types[field.name]
+            if is_dataclass(declared):
+                self.groups[field.name] = _Group(declared, only.get(field.name), only)
+            elif get_origin(declared) is Annotated and (taken is None or field.name in taken):
+                declared.__metadata__[0].rich_help_panel = getattr(kind, "panel", None)
+                default = Parameter.empty if field.default is MISSING else field.default
+                self.options[field.name] = Parameter(
+                    field.name, Parameter.KEYWORD_ONLY, default=default, annotation=declared
+                )
+
+    def list_parameters(self) -> list[Parameter]:
+        """Return the options of the group and of the groups in it."""
+        return [*self.options.values(), *(each for group in self.groups.values() for each in group.list_parameters())]
+
+    def build(self, given: Mapping[str, Any]) -> Any:
+        """Return the dataclass with the given options."""
+        own = {name: given[name] for name in self.options}
+        return self.kind(**own, **{name: group.build(given) for name, group in self.groups.items()})
+
+
 def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace each parameter of a command that is a dataclass of options by these options.
 
-    only: the options of a group that the command takes, by the name of the parameter; default: all.
+    A field with an annotated option or with a help, as `Order` has them, is an option; a dataclass, a group inside the
+    group. A dataclass may name a `panel` of the help for its options.
+
+    only: the options of a group that the command takes, by the name of the parameter or field; default: all.
     """
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
-        own, parameters = signature(command, eval_str=True), list[Parameter]()
-        groups: dict[str, tuple[Any, list[str]]] = {}
-        for name, parameter in own.parameters.items():
-            if is_dataclass(parameter.annotation):
-                known = _list_options(parameter.annotation)
-                groups[name] = parameter.annotation, list(only.get(name, known))
-                parameters += [known[option] for option in groups[name][1]]
-            else:
-                parameters.append(parameter)
+        own = signature(command, eval_str=True)
+        groups = {
+            name: _Group(parameter.annotation, only.get(name), only)
+            for name, parameter in own.parameters.items()
+            if is_dataclass(parameter.annotation)
+        }
+        parameters = [
+            each
+            for name, parameter in own.parameters.items()
+            for each in (groups[name].list_parameters() if name in groups else [parameter])
+        ]
 
         @wraps(command)
         def run(**given: Any) -> None:
-            for name, (group, taken) in groups.items():
-                given[name] = group(**{option: given.pop(option) for option in taken})
-            command(**given)
+            command(**{name: groups[name].build(given) if name in groups else given[name] for name in own.parameters})
 
-        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=[each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+        )
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return expand
 
 
-def _list_options(group: Any) -> dict[str, Parameter]:
-    """Return the options of a group by name: its annotated fields, and those with a help, as `Order` has them.
-
-    The group may name a `panel` of the help for its options.
-    """
-    found, types = {}, get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        declared = _declare_option(field, types[field.name]) if field.metadata else types[field.name]
-        if get_origin(declared) is Annotated:
-            declared.__metadata__[0].rich_help_panel = getattr(group, "panel", None)
-            found[field.name] = Parameter(
-                field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=declared
-            )
-    return found
+def list_words(group: Any) -> list[str]:
+    """Return the words of a command line for the options of a group that are not the defaults."""
+    words: list[str] = []
+    for name, parameter in _Group(type(group), None, {}).options.items():
+        value, flag = getattr(group, name), parameter.annotation.__metadata__[0].param_decls[0]
+        if value != parameter.default:
+            for each in value if isinstance(value, list) else [value]:
+                words += [flag] if each is True else [flag, str(each)]
+    return words
 
 
 def _declare_option(field: Field[Any], declared: Any) -> Any:
@@ -139,10 +167,6 @@ Seed = Annotated[int | None, option("--seed N", "Random seed; default: 0.", TRAI
 Device = Annotated[
     str | None, option("--device auto|cpu|cuda", "Device to train on; auto uses a GPU if there is one.", TRAINING)
 ]
-ModelFile = Annotated[Path, argument("MODEL", "Model file or folder; - for standard input.")]
-Extend = Annotated[
-    list[Path] | None, option("--extend FILE", "Entries of new rows and columns to add without training; repeatable.")
-]
 
 # Splits into areas, and ranking metrics
 
@@ -150,18 +174,6 @@ Areas = Annotated[bool, option("--areas", "Make some rows and columns new, and t
 NewRows = Annotated[float, option("--new-rows SHARE", "Share of new rows, with --areas.")]
 NewColumns = Annotated[float, option("--new-columns SHARE", "Share of new columns, with --areas.")]
 ListLength = Annotated[int | None, option("-n N", "Number of ranked columns per row, for ranking; default: 10.")]
-
-# One row, known or new
-
-RowId = Annotated[str | None, option("--row ID", "Row that the model knows.")]
-History = Annotated[
-    Path | None,
-    option("--history FILE", "New row instead of --row: a column and a value per line, not stored; - for a pipe."),
-]
-FeatureValues = Annotated[
-    str | None,
-    option("--features NAME=VALUE,NAME=VALUE", "Features of a new row, if the model knows row features."),
-]
 
 # Results
 

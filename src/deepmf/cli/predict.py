@@ -5,40 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import (
-    InputOptions,
-    hint_at_extension,
-    parse_moment,
-    read_pairs,
-    warn_unknown,
-)
-from deepmf.cli.model_file import load_model
+from deepmf.cli.feature_files import FEATURES
+from deepmf.cli.inputs import hint_at_extension, locate_errors, parse_moment, read_pairs, warn_unknown
+from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
-from deepmf.errors import BadSetting, warn
+from deepmf.errors import BadSetting, UnknownLabel, warn
 
 if TYPE_CHECKING:
     import polars as pl
 
     from deepmf.files import Progress
     from deepmf.models.base import Model
-    from deepmf.scoring.pairs import Unknown
     from deepmf.scoring.predictor import Predictor
 
 
-@options.with_option_groups(reading=("row", "column", "value", "separator", "missing", "decimal", "encoding"))
+@options.with_option_groups(
+    files=FEATURES, reading=("row", "column", "value", "separator", "missing", "decimal", "encoding")
+)
 def predict(
-    model: options.ModelFile,
+    source: ModelInput,
     pairs: Annotated[
         Path,
         argument("PAIRS", "Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input."),
     ],
     output: options.FrameFile = STANDARD,
-    extend: options.Extend = None,
     levels: options.Levels = False,
     interval: Annotated[
         float | None,
@@ -52,9 +46,6 @@ def predict(
     ] = False,
     unknown: options.UnknownIds = "fallback",
     at: options.At = None,
-    *,
-    files: FeatureFiles,
-    reading: InputOptions,
     digits: options.Digits = None,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -65,25 +56,24 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
-    inputs = [model, pairs, *(extend or ()), *files.paths]
-    check_frame_target(output, inputs=inputs)
+    check_frame_target(output, inputs=[*source.paths, pairs])
     import numpy as np
     import polars
 
+    from deepmf.evaluation.areas import UNKNOWN_HINT
     from deepmf.matrix.table_form import TableForm
     from deepmf.scoring.pairs import check_unknown
 
     check_unknown(unknown)
-    fitted = load_model(model, extensions=extend, reading=reading, features=files)
-    with hint_at_extension(pairs):
-        read = read_pairs(pairs, fitted, reading, unknown=unknown)
-        predict_pairs = fitted.predict_levels if levels else fitted.predict
-        moment = parse_moment(at)
-        predictions = predict_pairs(*read.labels, at=moment, unknown=cast("Unknown", unknown))
+    fitted = source.load()
+    how: dict[str, Any] = {"at": parse_moment(at), "unknown": unknown}
+    with hint_at_extension(UNKNOWN_HINT):
+        read = read_pairs(pairs, fitted, source.reading, unknown=unknown)
+        with locate_errors(pairs, UnknownLabel):
+            predictions = (fitted.predict_levels if levels else fitted.predict)(*read.labels, **how)
     areas = fitted.areas(*read.labels, unknown="nan")
     n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
     found = {"prediction": predictions, "area": areas}
-    how: dict[str, Any] = {"at": moment, "unknown": unknown}
     if (interval is not None or distribution) and not fitted.gives_distribution:
         what = "distributions" if interval is None else "intervals"
         raise BadSetting(f"{type(fitted).__name__} cannot predict {what}; fit with --model dmf-o")
@@ -92,21 +82,21 @@ def predict(
     if distribution:
         chances = fitted.predict_distribution(*read.labels, **how)
         found |= {f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())}
-    form = fitted.entries_.train.form if read.names is None else TableForm(*read.names)
-    names = form.name_ids_beside(found)
-    ids = [series.alias(name) for name, series in zip(names, (read.rows.shown, read.columns.shown), strict=True)]
-    frame = polars.DataFrame(ids + [polars.Series(name, array.tolist()) for name, array in found.items()])
+    form = TableForm(*read.shown.columns) if read.has_names else fitted.entries_.train.form
+    frame = read.shown.clone()
+    frame.columns = list(form.name_ids_beside(found))
+    frame = frame.with_columns(polars.Series(name, array.tolist()) for name, array in found.items())
     frame = frame.with_columns(area=polars.col("area").replace("", None))
-    write_frames([frame], frame.schema, output, as_json=as_json, digits=digits, decimal=reading.decimal)
+    write_frames([frame], frame.schema, output, as_json=as_json, digits=digits, decimal=source.reading.decimal)
     counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))
     _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 
 @options.with_option_groups(
-    reading=("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding")
+    files=FEATURES, reading=("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding")
 )
 def complete(
-    model: options.ModelFile,
+    source: ModelInput,
     output: options.FrameFile,
     wide: Annotated[
         bool | None,
@@ -118,10 +108,6 @@ def complete(
     ] = None,
     levels: options.Levels = False,
     at: options.At = None,
-    extend: options.Extend = None,
-    *,
-    files: FeatureFiles,
-    reading: InputOptions,
     digits: options.Digits = None,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -132,12 +118,11 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    inputs = [model, *(extend or ()), *files.paths]
-    check_frame_target(output, inputs=inputs)
+    check_frame_target(output, inputs=source.paths)
     from deepmf.scoring.pairs import check_has_values
     from deepmf.scoring.predictor import check_levels
 
-    fitted = load_model(model, extensions=extend, reading=reading, features=files)
+    fitted = source.load()
     check_has_values(fitted.scale_)  # before anything is written
     if levels:
         check_levels(fitted.scale_, "rmse")
@@ -147,7 +132,7 @@ def complete(
     with show_share("completing") as show:
         predictor = fitted.predictor_at(parse_moment(at))
         frames = _iterate_frames(fitted, schema, counts, show, predictor=predictor, levels=levels, is_wide=is_wide)
-        write_frames(frames, schema, output, as_json=as_json, digits=digits, decimal=reading.decimal)
+        write_frames(frames, schema, output, as_json=as_json, digits=digits, decimal=source.reading.decimal)
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
     if choice := fitted.describe_choice():
         warn(choice)

@@ -8,16 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_conditions, parse_named_values
-from deepmf.cli.inputs import (
-    InputOptions,
-    convert_label,
-    fold_in_row,
-    hint_at_extension,
-    parse_moment,
-    read_list,
-)
-from deepmf.cli.model_file import load_model
+from deepmf.cli.feature_files import FEATURES_AND_NAMES, parse_conditions
+from deepmf.cli.inputs import InputOptions, RowOptions, convert_label, hint_at_extension, parse_moment, read_list
+from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import OUTPUT, option
 from deepmf.cli.output import (
     STANDARD,
@@ -44,12 +37,9 @@ _MOST_FEATURES = 3  # of columns, in a table; JSON has all
 
 
 @dataclass(frozen=True)
-class WhichRows:
+class WhichRows(RowOptions):
     """The options that name the rows of a recommendation: a known row, a new row, or many rows."""
 
-    row: options.RowId = None
-    history: options.History = None
-    features: options.FeatureValues = None
     rows: Annotated[
         Path | None, option("--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input.")
     ] = None
@@ -57,15 +47,14 @@ class WhichRows:
 
     def check(self, output: str | None) -> None:
         """Require exactly one of the ways to name rows, and a file for many rows alone."""
-        is_new, are_many = self.history is not None or self.features is not None, self.rows is not None or self.every
-        if sum([self.row is not None, is_new, self.rows is not None, self.every]) != 1:
+        if sum([self.row is not None, self.is_new, self.rows is not None, self.every]) != 1:
             raise BadSetting(
                 "give one of --row ID for a known row, --history FILE or --features for a new one, --rows FILE for "
                 "many, or --all"
             )
-        if output is None and are_many:
+        if output is None and (self.rows is not None or self.every):
             raise BadSetting("--rows and --all need -o FILE, such as -o top.csv (- for standard output)")
-        if output is not None and is_new:
+        if output is not None and self.is_new:
             raise BadSetting("-o is for known rows; the recommendations for a new row are printed, with --json as JSON")
 
     def list_labels(self, model: Model, reading: InputOptions) -> list[Any] | None:
@@ -75,9 +64,9 @@ class WhichRows:
         return None if self.rows is None else list(read_list(self.rows, model.entries_.rows, reading))
 
 
-@options.with_option_groups(reading=("encoding",))
+@options.with_option_groups(files=FEATURES_AND_NAMES, reading=("encoding",))
 def recommend(
-    model: options.ModelFile,
+    source: ModelInput,
     *,
     which: WhichRows,
     output: Annotated[
@@ -85,7 +74,6 @@ def recommend(
         option("--output -o FILE", "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.", OUTPUT),
     ] = None,
     n: Annotated[int, option("-n N", "Number of columns.")] = 10,
-    extend: options.Extend = None,
     among: Annotated[
         Path | None, option("--among FILE", "Recommend only these columns, one per line; - for standard input.")
     ] = None,
@@ -105,9 +93,6 @@ def recommend(
         str | None, option("--device auto|cpu|cuda", "Rank with torch, on a GPU if set; needs -o.")
     ] = None,
     digits: options.Digits = None,
-    files: FeatureFiles,
-    names: NameFiles,
-    reading: InputOptions,
     as_json: options.FrameJson = False,
 ) -> None:
     """Recommend columns for a row or for many rows.
@@ -119,13 +104,11 @@ def recommend(
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
     which.check(output)
-    known = None if which.features is None else parse_named_values("--features", which.features)
     if output is not None:
-        inputs = [model, which.rows, among, exclude, *(extend or ()), *files.paths, *names.paths]
-        check_frame_target(output, inputs=inputs)
+        check_frame_target(output, inputs=[*source.paths, which.rows, among, exclude])
     elif device is not None or digits is not None:
         raise BadSetting(f"{'--digits' if device is None else '--device'} needs -o FILE")
-    fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
+    fitted, reading = source.load(), source.reading
     with hint_at_extension():
         request = replace(
             request,
@@ -140,26 +123,20 @@ def recommend(
         if output is not None:
             _write_recommendations(fitted, labels, request, output, digits=digits, as_json=as_json)
         elif labels is None:
-            folded = fold_in_row(fitted, which.history, known, reading)
-            _show_best(folded.answer(request), fitted, None, as_json=as_json)
+            _show_best(which.fold_in(fitted, reading).answer(request), fitted, None, as_json=as_json)
         else:
             _show_best(fitted.answer(labels[0], request), fitted, labels[0], as_json=as_json)
 
 
-@options.with_option_groups(reading=("encoding",))
+@options.with_option_groups(files=FEATURES_AND_NAMES, reading=("encoding",))
 def similar(
-    model: options.ModelFile,
+    source: ModelInput,
     column: Annotated[str | None, option("--column ID", "Column that the model knows.")] = None,
-    row: options.RowId = None,
+    row: Annotated[str | None, option("--row ID", "Row that the model knows.")] = None,
     n: Annotated[int, option("-n N", "Number of columns or rows.")] = 10,
     min_entries: Annotated[
         int | None, option("--min-entries N", "Show only columns with N entries or more; default: 5 at most.")
     ] = None,
-    extend: options.Extend = None,
-    *,
-    files: FeatureFiles,
-    names: NameFiles,
-    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Show the most similar columns or rows.
@@ -170,7 +147,7 @@ def similar(
     """
     if (row is None) == (column is None):
         raise BadSetting("give either --column ID or --row ID")
-    fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
+    fitted = source.load()
     with hint_at_extension():
         if column is not None:
             axis, label = "column", convert_label(column, fitted.entries_.columns)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deepmf.cli.inputs import InputOptions, convert_held_out, locate_errors, open_input
+from deepmf.cli.inputs import InputOptions, locate_errors, open_input
 from deepmf.cli.options import TRAINING, VALIDATION_SHARE, option
 from deepmf.cli.settings import parse_assignment, read_config
 from deepmf.errors import BadSetting
@@ -64,10 +63,13 @@ class TrainingOptions:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings by name: from the TOML file, from `--set` and from other options; later ones win."""
+        settings: dict[str, Any] = {}
+        if self.config is not None:
+            with open_input(self.config) as file:
+                settings |= read_config(file)
+        settings |= dict(map(parse_assignment, self.assignments or ()))
         others = {"effort": self.effort, "seed": self.seed, "device": self.device}
-        return gather_settings(self.config, self.assignments) | {
-            name: given for name, given in others.items() if given is not None
-        }
+        return settings | {name: given for name, given in others.items() if given is not None}
 
     def make_model(self) -> Model:
         """Return a new model with the settings."""
@@ -89,8 +91,9 @@ class TrainingOptions:
                 raise BadSetting("give --validation, or --validation-share and --by, not both")
             from deepmf.models.fitting import keep_known
 
+            held_out = reading.read_like(self.validation, entries)
             with locate_errors(self.validation):
-                return entries, keep_known(entries, read_like(self.validation, entries, reading))
+                return entries, keep_known(entries, held_out)
         from deepmf.data.splits import split_entries, split_last, split_time
 
         share = VALIDATION_SHARE if self.validation_share is None else self.validation_share
@@ -101,18 +104,3 @@ class TrainingOptions:
             return later.train, later.test
         split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
         return split.train, split.validation if split.validation.n_entries else None
-
-
-def gather_settings(config: Path | None, assignments: Iterable[str] | None) -> dict[str, Any]:
-    """Return settings by name: from a TOML file and from `name=value` texts; later ones win."""
-    settings: dict[str, Any] = {}
-    if config is not None:
-        with open_input(config) as file:
-            settings |= read_config(file)
-    return settings | dict(map(parse_assignment, assignments or ()))
-
-
-def read_like(path: Path, train: ObservedMatrix, reading: InputOptions) -> ObservedMatrix:
-    """Read more entries with the scale, the column names and the types of labels of the training entries."""
-    read = reading.adapt_to(train.form).read_held_out(path, train.scale)
-    return convert_held_out(read, train.row_labels, train.column_labels, path, unknown="fallback")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import TrainingFeatureFiles
+from deepmf.cli.feature_files import FEATURES, LabelFiles, list_kinds
 from deepmf.cli.inputs import InputOptions
-from deepmf.cli.options import option
+from deepmf.cli.options import list_words, option
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.settings import format_value, parse_scale
 from deepmf.cli.training import TrainingOptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deepmf.tuning import Study
 
 
-@options.with_option_groups()
+@options.with_option_groups(files=(*FEATURES, "feature_kinds"))
 def tune(
     ratings: options.Ratings,
     trials: Annotated[int, option("--trials N", "Number of trials in total, with those of earlier runs.", min=1)] = 30,
@@ -44,7 +44,7 @@ def tune(
     *,
     training: TrainingOptions,
     order: Order,
-    files: TrainingFeatureFiles,
+    files: LabelFiles,
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -61,7 +61,6 @@ def tune(
     if metric == "rmse" and (order.given or n is not None):
         raise BadSetting("-n and the order of columns need a ranking metric, such as --metric ndcg; got rmse")
     name, model = training.model_name, training.make_model()
-    files.check_model(model)
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{name}.study")
     check_writable(kept, inputs=[ratings, training.validation, training.config, *files.paths])
 
@@ -76,7 +75,7 @@ def tune(
         name,
         train,
         held_out,
-        **features._asdict(),
+        **features,
         settings=training.settings,
         metric=metric,
         n=10 if n is None else n,
@@ -86,12 +85,10 @@ def tune(
     interrupted = _run_trials(study, trials)
 
     if study.trials:
-        # Always given: without a share or a file, fit lets some models hold out entries themselves.
-        share = {"validation-share": training.validation_share or options.VALIDATION_SHARE}
-        held_out_by = share if training.validation is None else {"validation": training.validation}
-        how = _list_given(reading) | held_out_by | {"scale": scale} | _list_given(files)
-        command = _build_command(ratings, name, study.best.settings, how)
-        summary = _summarise(study, name) | {"study": str(kept), "command": command, "features": features.kinds}
+        others = [*list_words(reading), *list_words(files), *([] if scale is None else ["--scale", scale])]
+        command = _build_command(ratings, training, study.best.settings, others)
+        summary = _summarise(study, name)
+        summary |= {"study": str(kept), "command": command, "features": list_kinds(features)}
         show_json(summary) if as_json else _show_summary(summary, study)
     if interrupted:
         raise typer.Exit(130)
@@ -114,19 +111,19 @@ def _run_trials(study: Study, n_trials: int) -> bool:
     return False
 
 
-def _list_given(group: InputOptions | TrainingFeatureFiles) -> dict[str, Any]:
-    values = ((field, getattr(group, field.name)) for field in fields(group))
-    return {field.name.replace("_", "-"): value for field, value in values if value != field.default}
-
-
-def _build_command(ratings: Path, model: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    words = ["deepmf", "fit", str(ratings), "-o", "model.safetensors", "--model", model]
-    for name, value in settings.items():
-        words += [f"--{name}", str(value)] if name in ("seed", "device") else ["--set", f"{name}={format_value(value)}"]
-    for name, value in options.items():
-        for each in value if isinstance(value, list) else [value]:
-            words += [] if each is None else [f"--{name}"] if each is True else [f"--{name}", str(each)]
-    return shlex.join(words)
+def _build_command(ratings: Path, training: TrainingOptions, settings: Mapping[str, Any], others: list[str]) -> str:
+    """Return the `deepmf fit` with some settings that holds out the same entries."""
+    own = {name: settings[name] for name in ("seed", "device") if name in settings}
+    # Without a share or a file, fit would let some models hold out entries themselves.
+    share = None if training.validation else training.validation_share or options.VALIDATION_SHARE
+    how = TrainingOptions(
+        model=training.model_name,
+        assignments=[f"{name}={format_value(value)}" for name, value in settings.items() if name not in own],
+        validation=training.validation,
+        validation_share=share,
+        **own,
+    )
+    return shlex.join(["deepmf", "fit", str(ratings), "-o", "model.safetensors", *list_words(how), *others])
 
 
 def _summarise(study: Study, model: str) -> dict[str, Any]:
