@@ -184,7 +184,6 @@ def test_the_search_finds_what_predicts_best() -> None:
     study = Study("means", parts.train, parts.validation).run(25)
     errors = {trial.settings["shrinkage"]: trial.error for trial in study.trials}
     assert study.best.settings["shrinkage"] == min(errors) < 0.3
-    assert study.importances() == {"shrinkage": 1.0}
 
 
 def interrupting(after: int) -> Callable[[EpochRecord, History], None]:
@@ -260,18 +259,6 @@ def test_a_trial_that_diverges_is_one_of_them(larger_split: Split) -> None:
     study = Study("dmf", larger_split.train, larger_split.validation, settings=tiny, space=space).run(1)
     with pytest.raises(TrainingDiverged, match="none"):
         study.best  # noqa: B018
-
-
-@pytest.mark.slow
-def test_importances_need_some_trials(larger_split: Split) -> None:
-    study = Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS | {"epochs": 1})
-    assert study.run(9).importances() == {}
-    importances = study.run(14).importances()
-    assert set(importances) == {"penalty", "count_power", "effect_penalty"}
-    assert sum(importances.values()) == pytest.approx(1.0)
-    assert list(importances.values()) == sorted(importances.values(), reverse=True)
-    same_error = Study("means", larger_split.train, larger_split.validation, space={"shrinkage": Choice((5.0,))})
-    assert same_error.run(12).importances() == {}
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,6 @@ from deepmf.training.settings import list_settings
 if TYPE_CHECKING:
     import optuna
 
-# With fewer completed trials, importances are noise.
-FEWEST_FOR_IMPORTANCE = 10
-
 # User attributes of the study and of a trial.
 _FINGERPRINT = "made for"
 _DIVERGED = "diverged"
@@ -161,18 +158,6 @@ class Study:
         if not completed:
             raise TrainingDiverged(f"none of {len(self.trials)} trials was completed, so none is the best")
         return min(completed, key=lambda trial: trial.error or 0.0)
-
-    def importances(self) -> dict[str, float]:
-        """Return the importance of each setting for a trial to be in the best tenth (PED-ANOVA), as shares of 1.
-
-        The most important setting comes first. Empty if too few trials were completed or all have the same error.
-        """
-        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-
-        errors = [trial.error for trial in self.trials if trial.error is not None]
-        if len(errors) < FEWEST_FOR_IMPORTANCE or min(errors) == max(errors):
-            return {}
-        return get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator())
 
     def _make_distribution(self, name: str, dimension: Dimension) -> optuna.distributions.BaseDistribution:
         """Return the values of a setting for optuna, after the model has checked the ends or options."""

@@ -185,7 +185,8 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
     def read_only(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Path, "touch", read_only)
+    monkeypatch.setattr(os, "open", read_only)
+    monkeypatch.setattr(Path, "mkdir", read_only)
     assert_one_line(run(*filled(arguments, files=folder, target=target)), "Read-only file system")
     assert list(tmp_path.iterdir()) == []
 

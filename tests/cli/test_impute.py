@@ -53,23 +53,6 @@ def test_gaps_are_filled_and_all_else_stays(run: Any, plants: Path, tmp_path: Pa
     assert ((light["leaves"] > 50) == (light["light"] == "sun")).mean() > 0.8
 
 
-def test_a_long_table_is_completed_in_pieces(run: Any, tmp_path: Path) -> None:
-    """Rows are completed by themselves; the last piece has no gap in its whole numbers."""
-    random, path, output = np.random.default_rng(0), tmp_path / "long.csv", tmp_path / "completed.csv"
-    size = np.tile(random.normal(size=50), 300)
-    frame = pl.DataFrame({"leaves": np.round(9 * size).astype(int), "kind": np.where(size > 0, "moss", "fern")})
-    place = pl.int_range(pl.len())
-    frame = frame.with_columns(
-        leaves=pl.when((place % 50 > 0) | (place > 9_000)).then("leaves"), kind=pl.when(place % 50 > 1).then("kind")
-    )
-    frame.write_csv(path)
-    assert run("impute", path, "-o", output, "--model", "gaussian").code == 0
-    completed = pl.read_csv(output)
-    assert completed.schema == frame.schema
-    assert completed.height == 15_000 and completed.null_count().sum_horizontal().item() == 0
-    assert completed["kind"][1::50].n_unique() == 1  # the same row every time, in any piece
-
-
 def test_the_report_says_how_sure_each_column_is(run: Any, plants: Path, tmp_path: Path) -> None:
     found = json.loads(run("impute", plants, "-o", tmp_path / "completed.parquet", "--json").out)
     assert {name: column["imputed"] for name, column in found["columns"].items()} == {

@@ -43,7 +43,7 @@ def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_knows_all_films_that_were_rated(tmp_path: Path) -> None:
-    sizes = {"n_rows": 60, "n_columns": 40, "density": 0.3}
-    small = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "views": 2}
-    write_demo_model(tmp_path / "m", seed=3, **sizes, **small)
-    assert load(tmp_path / "m").entries_.n_entries == generate(**sizes, noise=0.7, seed=3).matrix.n_entries
+    small = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "linear_iterations": 4}
+    write_demo_model(tmp_path / "m", seed=3, n_rows=60, n_columns=40, **small)
+    ratings = generate(60, 40, density=0.12, noise=0.7, seed=3).matrix
+    assert load(tmp_path / "m").entries_.n_entries == ratings.n_entries

@@ -95,8 +95,8 @@ class LabelFiles:
         if not paths:
             return model
         found = self._read_features({"row": known.rows, "column": known.columns}, known.train.form, encoding)
-        with locate_errors(*paths.values()) if len(paths) == 1 else nullcontext():
-            return model.extend(**{f"{axis}_features": features for axis, features in found.items()})
+        with locate_errors(self.paths[0]) if len(paths) == 1 else nullcontext():
+            return model.extend(row_features=found.get("row"), column_features=found.get("column"))
 
     def add_names(self, model: Model, encoding: str | None) -> Model:
         """Return the model with the names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +14,9 @@ import typer
 from deepmf.cli import options
 from deepmf.cli.feature_files import LabelFiles, list_kinds
 from deepmf.cli.inputs import InputOptions
+from deepmf.cli.inspect import describe_history, format_kinds
 from deepmf.cli.options import option
-from deepmf.cli.output import check_distinct, check_writable, say, show_json, try_write
+from deepmf.cli.output import TrialEnded, check_distinct, check_writable, end_trial, say, show_json
 from deepmf.cli.process import is_first
 from deepmf.cli.settings import format_value, parse_scale
 from deepmf.cli.training import TrainingOptions
@@ -107,11 +108,12 @@ def _check_target(output: Path, inputs: list[Path | None]) -> None:
     from deepmf.files import write_folder_atomically
     from deepmf.storage.model_folder import goes_to_folder, is_replaceable
 
-    if goes_to_folder(output, n_bytes=0):
-        check_distinct(output, inputs)
-        try_write(lambda fill: write_folder_atomically(output, fill, replaces=is_replaceable))
-    else:
+    if not goes_to_folder(output, n_bytes=0):
         check_writable(output, inputs=inputs)
+        return
+    check_distinct(output, inputs)
+    with suppress(TrialEnded):
+        write_folder_atomically(output, end_trial, replaces=is_replaceable)
 
 
 def _add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
@@ -156,14 +158,9 @@ def _summarise(
         "validation_entries": 0 if validation is None else validation.n_entries,
         "scale": str(known.scale),
         "features": kinds,
-        "epochs": len(history),
-        "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
-        "validation_rmse": history.best_error,
-        "means_rmse": history.means_error,
-        "stages": history.stages,
+        **describe_history(history),
         "asked": model.asked_,
         "chosen": model.chosen_,
-        "stopped": history.stopped,
         "threads": history.threads,
         "seconds": round(seconds, 3),
     }
@@ -192,7 +189,7 @@ def _show_summary(summary: dict[str, Any]) -> None:
             "(--validation-share 0 trains on all entries)".format(**summary)
         )
     for axis, kinds in summary["features"].items():
-        say(f"features of {axis}: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())}")
+        say(f"features of {axis}: {format_kinds(kinds)}")
     if summary["stages"]:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:

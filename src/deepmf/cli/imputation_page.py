@@ -23,11 +23,6 @@ _MIXED = 1.1  # the largest ratio of variances of chains that agree (Gelman and 
 
 def write_imputation(table: Any, completed: Any, columns: list[str], imputer: DMFImputer, path: Path) -> None:
     """Write an HTML page on a drawn table beside the given one; `columns` are those with gaps that were filled in."""
-    write_page(render_imputation(table, completed, columns, imputer), path)
-
-
-def render_imputation(table: Any, completed: Any, columns: list[str], imputer: DMFImputer) -> str:
-    """Return the HTML of the page."""
     from deepmf.sklearn import imputed_values, missing_patterns
 
     patterns = missing_patterns(table)
@@ -50,8 +45,8 @@ def render_imputation(table: Any, completed: Any, columns: list[str], imputer: D
         "One drawn table. Densities that differ need not be wrong; a difference that the other columns do not explain "
         "is a reason to look."
     )
-    return render_page(
-        f"{format_quantity(sum(n_gaps.values()), 'imputed value')}",
+    page = render_page(
+        format_quantity(sum(n_gaps.values()), "imputed value"),
         f"{format_quantity(len(columns), 'column')} of {len(table.columns)} had gaps.",
         [
             Section("Gaps", "A line for each pattern of missing columns, the most frequent first.", [gaps]),
@@ -61,6 +56,7 @@ def render_imputation(table: Any, completed: Any, columns: list[str], imputer: D
         cautions=_list_doubtful(imputer, columns),
         tiles=[(name, f"{weight:.0%}") for name, weight in imputer.weights_.items()],
     )
+    write_page(page, path)
 
 
 def _list_doubtful(imputer: DMFImputer, columns: list[str]) -> list[str]:

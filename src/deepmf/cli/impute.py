@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
 
-_ROWS_AT_A_TIME = 10_000
+_MOST_ROWS = 10_000  # in which the kind of a table shows
 
 _MOST_SHARED = 20  # levels of columns on the same scale, of which most columns have half
 
@@ -98,13 +98,17 @@ def impute(
         imputer.fit(given.inputs)
     with show_share("completing") as show:
         if many is None:
-            frames, schema = iter([given.restore(_complete(given.inputs, imputer, show))]), dict(frame.schema)
+            frames, schema = iter([given.restore(imputer.transform(given.inputs))]), dict(frame.schema)
         else:
             frames = _draw_frames(given, imputer, many, seed or 0, show)
             schema = {_NUMBER_OF_TABLE: polars.Int64(), **frame.schema}
         write_frames(frames, schema, output, as_json=as_json, decimal=reading.decimal)
     if page is not None:
-        _write_page(given, imputer, page, seed or 0)
+        from deepmf.cli.imputation_page import write_imputation
+
+        drawn = given.restore(next(iter(imputer.impute_many(given.inputs, 1, seed=seed or 0))))
+        with_gaps = [name for name in given.completed if given.frame[name].null_count()]
+        write_imputation(given.frame, drawn, with_gaps, imputer, page)
     if output != STANDARD:
         _report(given, imputer, output, many, as_json=as_json)
     if choice := _describe_choice(given):
@@ -176,7 +180,7 @@ def _describe_choice(given: _GappyTable) -> str | None:
     frame = given.frame.select(given.completed)
     if not all(dtype.is_numeric() for dtype in frame.dtypes):
         return None
-    frame = frame.sample(min(frame.height, _ROWS_AT_A_TIME), seed=0)
+    frame = frame.sample(min(frame.height, _MOST_ROWS), seed=0)
     values = [series.drop_nulls().unique() for series in frame.get_columns()]
     n_levels = len(set().union(*values))
     if n_levels > _MOST_SHARED or 2 * sum(map(len, values)) < n_levels * len(values):
@@ -204,16 +208,6 @@ def _explain_unfit(series: pl.Series) -> str | None:
     return "holds ids" if is_id and n_distinct == series.len() else None
 
 
-def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Progress) -> pl.DataFrame:
-    import polars
-
-    parts: list[pl.DataFrame] = []
-    for start in range(0, inputs.height, _ROWS_AT_A_TIME):
-        show(start, inputs.height)
-        parts.append(imputer.transform(inputs[start : start + _ROWS_AT_A_TIME]))
-    return polars.concat(parts)
-
-
 def _draw_frames(
     given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
 ) -> Iterator[pl.DataFrame]:
@@ -228,38 +222,20 @@ def _draw_frames(
 
 def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool) -> None:
     """Print the number of imputed cells of each column, the score of its predictions, and the model."""
-    gaps, score = given.count_gaps(), imputer.score_
-    places = {} if score is None else {name: place for place, name in enumerate(score.columns.tolist())}
-    columns: dict[str, dict[str, Any]] = {}
-    for name, count in gaps.items():
-        columns[name] = {"imputed": count, "score": None, "margin": None, "error": None}
-        if score is not None and name in places:
-            found = (score.column_scores, score.column_margins, score.column_errors)
-            columns[name] |= dict(
-                zip(("score", "margin", "error"), (float(each[places[name]]) for each in found), strict=True)
-            )
-    n_imputed = sum(gaps.values())
+    scores, score = dict[str, list[float]](), imputer.score_
+    if score is not None:
+        measures = (score.column_scores, score.column_margins, score.column_errors)
+        scores = {name: [float(each[at]) for each in measures] for at, name in enumerate(score.columns.tolist())}
+    nothing = [None, None, None]
+    lines = [[name, count, *scores.get(name, nothing)] for name, count in given.count_gaps().items()]
+    n_imputed = sum(count for _, count, *_ in lines)
     if as_json:
+        columns = {name: dict(zip(("imputed", "score", "margin", "error"), rest, strict=True)) for name, *rest in lines}
         summary = {"imputed": n_imputed, "rows": given.frame.height, "columns": columns, "weights": imputer.weights_}
         show_json(summary | ({} if many is None else {"tables": many}) | {"file": output})
         return
-    lines = [
-        [name, found["imputed"], *(_drop_nan(found[key]) for key in ("score", "margin", "error"))]
-        for name, found in columns.items()
-    ]
-    show_table(["column", "imputed", "score", "±", "typical error"], lines)
+    shown = [[None if cell != cell else cell for cell in line] for line in lines]  # NaN where nothing was scored
+    show_table(["column", "imputed", "score", "±", "typical error"], shown)
     weights = ", ".join(f"{name} {weight:.0%}" for name, weight in imputer.weights_.items())
     tables = "" if many is None else f"{many} tables with "
     say(f"{tables}{n_imputed:,} imputed values in {output} ({weights})")
-
-
-def _write_page(given: _GappyTable, imputer: DMFImputer, page: Path, seed: int) -> None:
-    from deepmf.cli.imputation_page import write_imputation
-
-    drawn = given.restore(next(iter(imputer.impute_many(given.inputs, 1, seed=seed))))
-    with_gaps = [name for name in given.completed if given.frame[name].null_count()]
-    write_imputation(given.frame, drawn, with_gaps, imputer, page)
-
-
-def _drop_nan(number: float | None) -> float | None:
-    return None if number is None or number != number else number

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
 from deepmf.cli.inputs import open_input
 from deepmf.cli.options import argument, option
-from deepmf.cli.output import format_scale, say, show_json
+from deepmf.cli.output import say, show_json
 from deepmf.cli.settings import format_value
 from deepmf.errors import UnreadableFile
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
+    from deepmf.training.history import History
 
 
 def inspect(
@@ -68,7 +70,22 @@ def _describe_model(model: Model) -> dict[str, Any]:
     seen, history = model.entries_, model.history_
     boundaries = getattr(model, "boundaries_", None)
     n_rows, n_columns = seen.train.shape
-    added = seen.extension
+    features = {
+        f"{axis}s": {
+            "kinds": known.encoding.kinds,
+            "inputs": known.n_inputs,
+            "known": int(known.take(np.arange(len(labels))).are_known.sum()),  # rows or columns that have any
+        }
+        for axis, known, labels in (
+            ("row", seen.row_features, seen.rows),
+            ("column", seen.column_features, seen.columns),
+        )
+        if known is not None
+    }
+    extension = None
+    if seen.extension is not None:
+        n_new = {"new_rows": len(seen.rows) - n_rows, "new_columns": len(seen.columns) - n_columns}
+        extension = n_new | {"entries": seen.extension.n_entries}
     return {
         "model": type(model).__name__,
         "predicts": list(model.predicts),
@@ -81,79 +98,71 @@ def _describe_model(model: Model) -> dict[str, Any]:
         "columns": n_columns,
         "entries": seen.train.n_entries,
         "dropped": int(seen.dropped.size),  # replaced or forgotten since training
-        "features": {
-            axis: {
-                "kinds": features.encoding.kinds,
-                "inputs": features.n_inputs,
-                "known": int(features.take(np.arange(n_lines)).are_known.sum()),  # rows or columns that have any
-            }
-            for axis, features, n_lines in (
-                ("rows", seen.row_features, len(seen.rows)),
-                ("columns", seen.column_features, len(seen.columns)),
-            )
-            if features is not None
-        },
+        "features": features,
         "names": {"rows": len(model.row_names_), "columns": len(model.column_names_)},
-        "training": {
-            "epochs": len(history),
-            "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
-            "validation_rmse": history.best_error,
-            "means_rmse": history.means_error,
-            "stages": history.stages,
-            "last_loss": history.records[-1].loss if history.records else None,
-            "stopped": history.stopped or None,
-        },
+        "training": describe_history(history)
+        | {"last_loss": history.records[-1].loss if history.records else None, "stopped": history.stopped or None},
         "boundaries": None if boundaries is None else boundaries.tolist(),
-        "extension": None
-        if added is None
-        else {
-            "new_rows": len(seen.rows) - n_rows,
-            "new_columns": len(seen.columns) - n_columns,
-            "entries": added.n_entries,
-        },
+        "extension": extension,
+    }
+
+
+def describe_history(history: History) -> dict[str, Any]:
+    """Return the length and the errors of a training as JSON content."""
+    return {
+        "epochs": len(history),
+        "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
+        "validation_rmse": history.best_error,
+        "means_rmse": history.means_error,
+        "stages": history.stages,
+        "stopped": history.stopped,
     }
 
 
 def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from deepmf.training.history import describe_stages
 
-    given = {name: value for name, value in facts["settings"].items() if name not in facts["chosen"]}
+    chosen, training, added = facts["chosen"], facts["training"], facts["extension"]
+    given = {name: value for name, value in facts["settings"].items() if name not in chosen}
+    shown = "{entries:,} entries of known rows and columns, not trained on"  # such as validation entries
+    if added is not None and (added["new_rows"] or added["new_columns"]):
+        shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries"
+    dropped = "{dropped:,} of the {entries:,} training entries were replaced or forgotten, and are still in the file"
     lines = [
         ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts)),
         ("", "" if facts["verified"] else "only lengths and shapes are checked; --verify compares checksums"),
         ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
         ("settings", _format_settings(given)),
-        ("chosen", _format_settings(facts["chosen"], digits=4)),
+        ("chosen", _format_settings(chosen, digits=4)),
         ("on entries", _format_settings(facts["chosen_on_entries"], digits=4)),
-        *facts["chosen"].get("parts", {}).items(),
+        *chosen.get("parts", {}).items(),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         *(
-            (
-                axis,
-                "{known:,} with features, {inputs:,} inputs: ".format(**features)
-                + ", ".join(f"{name} ({kind})" for name, kind in features["kinds"].items()),
-            )
-            for axis, features in facts["features"].items()
+            (axis, "{known:,} with features, {inputs:,} inputs: ".format(**own) + format_kinds(own["kinds"]))
+            for axis, own in facts["features"].items()
         ),
         *((axis, f"{count:,} with names") for axis, count in facts["names"].items() if count),
-        ("scale", format_scale(facts["scale"])),
-        ("training", _format_training(facts["training"])),
+        ("scale", _format_scale(facts["scale"])),
+        ("training", _format_training(training)),
+        ("stages", training["stages"] and f"validation RMSE {describe_stages(training['stages'])}"),
+        ("boundaries", " ".join(f"{boundary:.4f}" for boundary in facts["boundaries"] or ())),
+        ("dropped", facts["dropped"] and dropped.format(**facts)),
+        ("extended by", added and shown.format(**added)),
     ]
-    if facts["training"]["stages"]:
-        lines.append(("stages", f"validation RMSE {describe_stages(facts['training']['stages'])}"))
-    if facts["boundaries"] is not None:
-        lines.append(("boundaries", " ".join(f"{boundary:.4f}" for boundary in facts["boundaries"])))
-    if facts["dropped"]:
-        shown = "{dropped:,} of the {entries:,} training entries were replaced or forgotten, and are still in the file"
-        lines.append(("dropped", shown.format(**facts)))
-    added = facts["extension"]
-    if added is not None:
-        is_new = added["new_rows"] or added["new_columns"]
-        shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries"
-        # Such as validation entries.
-        known = "{entries:,} entries of known rows and columns, not trained on"
-        lines.append(("extended by", (shown if is_new else known).format(**added)))
     return [line for line in lines if line[1]]
+
+
+def format_kinds(kinds: Mapping[str, str]) -> str:
+    """Return the names of features with their kinds."""
+    return ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+
+
+def _format_scale(content: dict[str, Any]) -> str:
+    if "interactions" in content:
+        return "interactions without values"
+    if content["levels"] is None:
+        return "{low:g} to {high:g}".format(**content)
+    return "levels " + " ".join(f"{level:g}" for level in content["levels"])
 
 
 def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
@@ -165,14 +174,13 @@ def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
 def _format_training(training: dict[str, Any]) -> str:
     from deepmf.formatting import format_quantity
 
-    in_epochs = bool(training["epochs"])  # a model of means is not
-    words = [format_quantity(training["epochs"], "epoch") if in_epochs else "no epochs"]
+    n_epochs = training["epochs"]  # none of a model of means
+    words = [format_quantity(n_epochs, "epoch") if n_epochs else "no epochs"]
     if training["best_epoch"] is not None:
         words.append(f"best epoch {training['best_epoch']}")
     if training["validation_rmse"] is not None:
-        beside = in_epochs and training["means_rmse"] is not None
-        of_means = f" (the means: {training['means_rmse']:.4f})" if beside else ""
-        words.append(f"validation RMSE {training['validation_rmse']:.4f}{of_means}")
+        of_means = " (the means: {means_rmse:.4f})" if n_epochs and training["means_rmse"] is not None else ""
+        words.append(("validation RMSE {validation_rmse:.4f}" + of_means).format(**training))
     if training["stopped"] in ("patience", "interrupted", "diverged"):
         words.append({"patience": "stopped early"}.get(training["stopped"], training["stopped"]))
     return ", ".join(words)
@@ -208,15 +216,14 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
 
 
 def _format_store(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    rows, columns = facts["labels"]["rows"], facts["labels"]["columns"]
     mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
     checked = "the checksums match" if facts["verified"] else "only lengths are checked; --verify compares checksums"
     return [
         ("store", "{file}, {bytes:,} bytes, format {format}".format(**facts)),
         ("", checked),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
-        ("scale", format_scale(facts["scale"])),
+        ("scale", _format_scale(facts["scale"])),
         ("values", f"{facts['values']}{mean}"),
-        ("labels", f"of rows {rows}, of columns {columns}"),
+        ("labels", "of rows {rows}, of columns {columns}".format(**facts["labels"])),
         ("files", ", ".join(f"{name} ({n_bytes:,} bytes)" for name, n_bytes in sorted(facts["files"].items()))),
     ]

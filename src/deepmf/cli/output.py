@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -132,15 +132,6 @@ def show_share(title: str) -> Iterator[Progress]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def format_scale(content: dict[str, Any]) -> str:
-    """Return the words for a scale in JSON content."""
-    if "interactions" in content:
-        return "interactions without values"
-    if content["levels"] is None:
-        return f"{content['low']:g} to {content['high']:g}"
-    return "levels " + " ".join(f"{level:g}" for level in content["levels"])
-
-
 # Checks before the work
 
 
@@ -156,7 +147,17 @@ def check_writable(path: Path, *, inputs: Iterable[Path | None]) -> None:
     check_distinct(path, inputs)
     from deepmf.files import write_atomically
 
-    try_write(lambda fill: write_atomically(path, fill))
+    with suppress(TrialEnded):
+        write_atomically(path, end_trial)
+
+
+def end_trial(_: Path) -> None:
+    """End an atomic write where it would fill its temporary file."""
+    raise TrialEnded
+
+
+class TrialEnded(Exception):
+    """Ends a trial write before anything is renamed."""
 
 
 def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:
@@ -174,21 +175,6 @@ def check_frame_target(target: str, *, inputs: Iterable[Path | None]) -> None:
 
     check_ending(target)
     check_writable(Path(target), inputs=inputs)
-
-
-def try_write(write: Callable[[Callable[[Path], None]], object]) -> None:
-    """Run an atomic write up to the point where it would rename its temporary file."""
-    with suppress(_StoppedBeforeRename):
-        write(_touch_and_stop)
-
-
-def _touch_and_stop(temporary: Path) -> None:
-    temporary.touch()
-    raise _StoppedBeforeRename
-
-
-class _StoppedBeforeRename(Exception):
-    """Ends a trial write before anything is renamed."""
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
@@ -223,18 +209,39 @@ def write_frames(
     """
     from concurrent.futures import ThreadPoolExecutor, wait
 
-    stopped = Event()
+    import polars
+
+    from deepmf.data.frame_file import encode_frames, write_frame_file
+
+    stopped, decimal_comma = Event(), decimal == ","
+
+    def prepare_frames() -> Iterator[pl.DataFrame]:
+        for frame in frames:
+            if stopped.is_set():
+                raise _StoppedByUser
+            yield frame if digits is None else frame.with_columns(polars.col(polars.Float64).round(digits))
+
+    def write() -> None:
+        if target != STANDARD:
+            write_frame_file(prepare_frames(), schema, target, decimal_comma=decimal_comma)
+            return
+        steers = sys.stdout is not None and sys.stdout.isatty()
+        ending = ".jsonl" if as_json else ".csv"
+        for piece in encode_frames(prepare_frames(), schema, ending, decimal_comma=decimal_comma):
+            write_bytes(escape_controls(piece.decode(), kept="\n\t").encode() if steers else piece)
+
     with ThreadPoolExecutor(1) as threads:
-        rounded = frames if digits is None else (_round_numbers(frame, digits) for frame in frames)
-        shown = _iterate_until(stopped, rounded)
-        standard_format = ".jsonl" if as_json else ".csv"
-        writing = threads.submit(_write, shown, schema, target, standard_format, decimal_comma=decimal == ",")
+        writing = threads.submit(write)
         try:
             while not wait([writing], timeout=0.1).done:  # once polars has run, Ctrl-C does not end a long wait
                 pass
             writing.result()
         finally:
             stopped.set()
+
+
+class _StoppedByUser(Exception):
+    """Ends the writing thread after Ctrl-C."""
 
 
 def write_bytes(content: bytes) -> None:
@@ -245,41 +252,3 @@ def write_bytes(content: bytes) -> None:
     while rest:  # where Python runs unbuffered, a pipe may take only a part
         rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.flush()
-
-
-def _write(
-    frames: Iterable[pl.DataFrame],
-    schema: Mapping[str, Any],
-    target: str,
-    standard_format: str,
-    *,
-    decimal_comma: bool,
-) -> None:
-    from deepmf.data.frame_file import encode_frames, write_frame_file
-
-    if target != STANDARD:
-        write_frame_file(frames, schema, target, decimal_comma=decimal_comma)
-        return
-    for piece in encode_frames(frames, schema, standard_format, decimal_comma=decimal_comma):
-        write_bytes(_escape_bytes(piece) if sys.stdout is not None and sys.stdout.isatty() else piece)
-
-
-def _iterate_until(stopped: Event, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    for frame in frames:
-        if stopped.is_set():
-            raise _StoppedByUser
-        yield frame
-
-
-class _StoppedByUser(Exception):
-    """Ends the writing thread after Ctrl-C."""
-
-
-def _escape_bytes(piece: bytes) -> bytes:
-    return escape_controls(piece.decode(), kept="\n\t").encode()
-
-
-def _round_numbers(frame: pl.DataFrame, digits: int) -> pl.DataFrame:
-    import polars
-
-    return frame.with_columns(polars.col(polars.Float64).round(digits))

@@ -120,38 +120,16 @@ def require_serve() -> Iterator[None]:
         ) from error
 
 
-# A small network that fits in seconds on one core.
-_DEMO_SETTINGS: dict[str, Any] = {
-    "hidden_sizes": (64,),
-    "latent_size": 16,
-    "dropout": 0.2,
-    "mask_rate": 0.5,
-    "views": 8,
-    "epochs": 40,
-    "learning_rate": 1e-2,
-    "block_rows": 150,
-    "block_columns": 150,
-    "validate_every": 10,
-}
-
-
-def write_demo_model(
-    path: Path, *, seed: int, n_rows: int = 600, n_columns: int = 300, density: float = 0.12, **settings: Any
-) -> None:
-    """Fit a model to generated ratings and write its file.
-
-    Parameters
-    ----------
-    settings : settings of `OrdinalDMF` that replace those of the demo.
-    """
+def write_demo_model(path: Path, *, seed: int, n_rows: int = 600, n_columns: int = 300, **settings: Any) -> None:
+    """Fit OrdinalDMF with some settings to generated ratings, and write its file."""
     from deepmf.data.synthetic import generate
     from deepmf.matrix.table_form import TableForm
     from deepmf.models.ordinal.model import OrdinalDMF
     from deepmf.training.runtime import use_threads
 
-    ratings = generate(n_rows, n_columns, density=density, noise=0.7, seed=seed).matrix
+    ratings = generate(n_rows, n_columns, density=0.12, noise=0.7, seed=seed).matrix
     ratings = ratings.with_form(TableForm("person", "film", "stars"))
     with use_threads(1), warnings.catch_warnings():  # a network this small is no faster with more
         warnings.simplefilter("ignore", DeepMFWarning)
-        model = OrdinalDMF(**_DEMO_SETTINGS | settings, seed=seed, device="cpu").fit(ratings, progress=False)
+        model = OrdinalDMF(effort="quick", seed=seed, device="cpu", **settings).fit(ratings, progress=False)
     model.save(path)

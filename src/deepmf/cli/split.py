@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading
-from deepmf.cli.options import argument, option
+from deepmf.cli.options import argument, list_words, option
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting
@@ -126,7 +126,7 @@ def split(
         show_json({"seed": seed or 0, "files": facts})
         return
     show_table(["file", "entries", "rows", "columns"], [[*own.values()] for own in facts.values()])
-    _show_next_steps(parts, files, [] if ending in ("npz", "store") else _choose_options(matrix, reading))
+    _show_next_steps(parts, files, [] if ending in ("npz", "store") else list_words(_adapt_options(reading, matrix)))
 
 
 def _describe(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
@@ -135,34 +135,35 @@ def _describe(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
 
 
 def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]) -> None:
-    validated: list[str | Path] = ["--validation", files["validation"]] if parts["validation"].n_entries else []
+    validated = ["--validation", files["validation"]] if parts["validation"].n_entries else []
     added = next((name for name in ("extension", "given") if name in parts), None)
-    extended: list[str | Path] = [] if added is None else ["--extend", files[added]]
-    extended += ["--ranking"] if "given" in parts else []
-    say(f"next: deepmf {_join_words('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
+    extended = [] if added is None else ["--extend", files[added]]
+    extended += ["--ranking"] if added == "given" else []
+    fit = ["fit", files["train"], *validated, "-o", "model.safetensors", *read_as]
+    say(f"next: deepmf {shlex.join(map(str, fit))}")
     if parts["test"].n_entries:
-        say(f"then: deepmf {_join_words('evaluate', 'model.safetensors', files['test'], *extended, *read_as)}")
+        evaluate = ["evaluate", "model.safetensors", files["test"], *extended, *read_as]
+        say(f"then: deepmf {shlex.join(map(str, evaluate))}")
 
 
-def _choose_options(matrix: ObservedMatrix, reading: InputOptions) -> list[str]:
-    from deepmf.matrix.table_form import COUNT
-
+def _adapt_options(reading: InputOptions, matrix: ObservedMatrix) -> InputOptions:
+    """Return the options that the parts need, whose fields have the names of the matrix."""
     form = matrix.form
     if form.wide:
-        return ["--wide"] + ([] if reading.row is None else ["--row", form.row])
+        return InputOptions(wide=True, row=None if reading.row is None else form.row)
+    from deepmf.matrix.table_form import COUNT
+
     row, column, value = form.names
-    is_named = any(field is not None for field in (reading.row, reading.column, reading.value))
-    ids = ["--row", row, "--column", column] if is_named else []
     time, weight = form.name_extras()
-    extra = ["--time", time] if reading.time is not None else []
-    extra += ["--weight", weight] if matrix.weights is not None else []
-    if matrix.has_values:
-        return [*ids, "--value", value, *extra] if is_named else extra
-    return [*ids, *extra] if value == COUNT else [*ids, "--count", value, *extra]
-
-
-def _join_words(*words: str | Path) -> str:
-    return shlex.join(map(str, words))
+    is_named = any(field is not None for field in (reading.row, reading.column, reading.value))
+    return InputOptions(
+        row=row if is_named else None,
+        column=column if is_named else None,
+        value=value if is_named and matrix.has_values else None,
+        count=None if matrix.has_values or value == COUNT else value,
+        time=None if reading.time is None else time,
+        weight=None if matrix.weights is None else weight,
+    )
 
 
 def _choose_format(ratings: Path, file_format: str | None) -> str:

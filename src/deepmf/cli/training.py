@@ -76,31 +76,21 @@ class TrainingOptions:
         return model_class(self.model_name)(**self.settings)
 
     def hold_out(
-        self,
-        entries: ObservedMatrix,
-        reading: InputOptions,
-        *,
-        seed: int,
-        by: str = "entries",
+        self, entries: ObservedMatrix, reading: InputOptions, *, seed: int
     ) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-        """Return the entries to train on, and the validation entries: of a file, or a random or the latest share."""
-        if by not in ("entries", "time", "last"):
-            raise BadSetting(f"--by must be entries, time or last; got {by!r}")
+        """Return the entries to train on, and the validation entries: those of a file, or a random share."""
         if self.validation is not None:
-            if self.validation_share is not None or by != "entries":
-                raise BadSetting("give --validation, or --validation-share and --by, not both")
+            if self.validation_share is not None:
+                raise BadSetting("give --validation or --validation-share, not both")
             from deepmf.models.fitting import keep_known
 
             held_out = reading.read_like(self.validation, entries)
             with locate_errors(self.validation):
                 return entries, keep_known(entries, held_out)
-        from deepmf.data.splits import split_entries, split_last, split_time
+        from deepmf.data.splits import split_entries
 
         share = VALIDATION_SHARE if self.validation_share is None else self.validation_share
         if not 0 <= share < 1:
             raise BadSetting(f"--validation-share must be 0 or more and below 1; got {share:g}")
-        if by != "entries" and share > 0:
-            later = split_time(entries, validation=0.0, test=share) if by == "time" else split_last(entries)
-            return later.train, later.test
         split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
         return split.train, split.validation if split.validation.n_entries else None

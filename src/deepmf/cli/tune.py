@@ -32,10 +32,6 @@ def tune(
         Path | None,
         option("--study -o FILE", "File that stores the trials; default: RATINGS-MODEL.study in this folder."),
     ] = None,
-    by: Annotated[
-        str,
-        option("--by entries|time|last", "Validation entries at random, the latest of all, or the latest of each row."),
-    ] = "entries",
     scale: options.ScaleText = None,
     metric: Annotated[
         str, option("--metric NAME", "What to tune for: rmse; or ndcg, recall, precision, mrr, map, hit_rate.")
@@ -68,7 +64,7 @@ def tune(
     if not entries.has_values:
         raise BadSetting("interactions are learned by the presence part, which fit tunes itself; use deepmf fit")
     features = files.read(entries, reading.encoding)
-    train, held_out = training.hold_out(entries, reading, seed=model.settings.seed, by=by)
+    train, held_out = training.hold_out(entries, reading, seed=model.settings.seed)
     if held_out is None:
         raise BadSetting("tuning needs validation entries; set --validation-share above 0")
     study = Study(
@@ -138,7 +134,6 @@ def _summarise(study: Study, model: str) -> dict[str, Any]:
         f"validation_{study.metric}": _convert_error(study, best.error),
         f"default_{study.metric}": _convert_error(study, tried[0].error),  # the defaults are tried first
         "settings": best.settings,
-        "importances": study.importances(),
         "tried": [asdict(trial) for trial in tried],
     }
 
@@ -150,7 +145,6 @@ def _convert_error(study: Study, error: float | None) -> float | None:
 
 def _show_summary(summary: dict[str, Any], study: Study) -> None:
     from deepmf.evaluation.ranking import TITLES
-    from deepmf.tuning import FEWEST_FOR_IMPORTANCE
 
     early = ", ".join(f"{summary[name]} {name}" for name in ("pruned", "diverged") if summary[name])
     words = [f"tried {summary['trials']} settings of {summary['model']}" + (f" ({early})" if early else "")]
@@ -159,13 +153,7 @@ def _show_summary(summary: dict[str, Any], study: Study) -> None:
     words.append(f"best validation {title} {found:.4f} on {summary['validation_entries']:,} entries")
     words += [] if default is None else [f"{default:.4f} by default"]
     say("; ".join(words))
-    importances, best = summary["importances"], summary["settings"]
-    lines = [
-        [name, format_value(best[name]), format_value(study.defaults[name])]
-        + ([f"{importances[name]:.0%}"] if importances else [])
-        for name in sorted(study.space, key=lambda name: -importances.get(name, 0))
-    ]
-    show_table(["setting", "best", "default"] + ["importance"] * bool(importances), lines)
-    if not importances:
-        say(f"importances of settings need {FEWEST_FOR_IMPORTANCE} completed trials with different errors")
+    best, defaults = summary["settings"], study.defaults
+    lines = [[name, format_value(best[name]), format_value(defaults[name])] for name in study.space]
+    show_table(["setting", "best", "default"], lines)
     say(f"the trials are stored in {summary['study']}; fit with the best settings:\n{summary['command']}")
