@@ -20,13 +20,11 @@ from deepmf.models.als import ALS, ALSSettings
 from deepmf.models.fitting import (
     Fitting,
     digest,
-    drop_chosen_settings,
-    read_choice,
     report_ending,
 )
 from deepmf.models.loading import load
 from deepmf.models.means import Means, MeansSettings
-from deepmf.models.ordinal.settings import OrdinalDMFSettings
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.registry import MODELS
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
@@ -216,14 +214,6 @@ def test_no_more_than_a_choice_needs() -> None:
     assert held_out is not None and held_out.values.size == 25
 
 
-def test_settings_without_choice_are_those_that_no_fit_chooses_and_those_given() -> None:
-    settings = OrdinalDMFSettings(latent_size=5, seed=3)
-    assert "latent_size" not in drop_chosen_settings(settings, set())
-    assert drop_chosen_settings(settings, {"latent_size"})["latent_size"] == 5
-    assert drop_chosen_settings(settings, set())["seed"] == 3
-
-
-def test_a_stored_choice_names_settings() -> None:
-    assert read_choice(["latent_size"], OrdinalDMFSettings(latent_size=5)) == {"latent_size": 5}
-    with pytest.raises(BadModelFile, match="choice"):
-        read_choice(["sizes"], OrdinalDMFSettings())
+def test_own_settings_are_those_that_no_fit_chooses_and_those_given() -> None:
+    assert "latent_size" not in OrdinalDMF(seed=3).own_settings and OrdinalDMF(seed=3).own_settings["seed"] == 3
+    assert OrdinalDMF(latent_size=5).own_settings["latent_size"] == 5

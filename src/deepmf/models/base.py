@@ -22,7 +22,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
-from deepmf.models.fitting import check_extension, check_weighted, read_choice, warn_of_nothing
+from deepmf.models.fitting import check_extension, check_weighted, warn_of_nothing
 from deepmf.scoring.pairs import Unknown, check_has_values, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, Axis, PairPredictor, Predictor, check_levels, unpack_arrived
 from deepmf.storage.model_file import LARGEST_FILE, encode_json, make_header, refuse_stored, write_file
@@ -509,8 +509,10 @@ class Model(Estimator):
         described = _CONTENT.read(content)
         with refuse_stored("settings"):
             model = cls(**described["settings"])
-        model._chosen = read_choice(described["chosen"], model.settings)
-        model._given -= model._chosen.keys()
+        known, chosen = model.settings.to_dict(), described["chosen"]
+        if not known.keys() >= set(chosen):
+            raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(chosen)}")
+        model._chosen, model._given = {name: known[name] for name in chosen}, model._given.difference(chosen)
         entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(described["history"])
         with refuse_stored(cls.__name__):

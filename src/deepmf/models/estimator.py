@@ -29,7 +29,6 @@ from deepmf.models.fitting import (
     check_ranks,
     check_trainable,
     check_weighted,
-    drop_chosen_settings,
     find_asked,
     gather_entries,
     identify_training,
@@ -187,7 +186,8 @@ class Estimator(ABC):
     @property
     def own_settings(self) -> dict[str, Any]:
         """The settings that no fit chooses: a new model of this class with them is this model before `fit`."""
-        return drop_chosen_settings(self.settings, self._given)
+        chosen = set(self.settings.chosen_at_fit) - self._given
+        return {name: value for name, value in self.settings.to_dict().items() if name not in chosen}
 
     @property
     def chosen_(self) -> dict[str, Any]:

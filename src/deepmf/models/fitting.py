@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import reprlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 from deepmf.errors import (
     BadEntries,
     BadFeatures,
-    BadModelFile,
     BadSetting,
     GuessedColumns,
     NotBetterThanMeans,
@@ -227,20 +225,6 @@ class Prepared(NamedTuple):
     def placed(self) -> PlacedEntries | None:
         """The validation entries, with their times and weights."""
         return None if self.held_out is None else PlacedEntries(*self.held_out, self.extras)
-
-
-def drop_chosen_settings(settings: Settings, given: Set[str]) -> dict[str, Any]:
-    """Return the settings that no fit chooses, by name."""
-    chosen = set(settings.chosen_at_fit) - given
-    return {name: value for name, value in settings.to_dict().items() if name not in chosen}
-
-
-def read_choice(names: list[str], settings: Settings) -> dict[str, Any]:
-    """Return the chosen settings from their stored names; unknown names raise `BadModelFile`."""
-    known = settings.to_dict()
-    if not known.keys() >= set(names):
-        raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
-    return {name: known[name] for name in names}
 
 
 # The settings that most often help a fit that is no better than the means.

@@ -161,31 +161,26 @@ def fold_in_rows(
 
     ordered: whether entries are given first to last.
     """
-    entries = rankers.entries
-    encoded = _encode_features(entries.row_features, features, len(histories), of="row")
-    observed = _read_histories(entries, histories, encoded, of="row", ordered=ordered)
-    return FoldedRows(entries, _encode(predictor, "row", observed), observed, single, rankers)
+    observed = _read_histories(rankers.entries, histories, features, of="row", ordered=ordered)
+    return FoldedRows(rankers.entries, _encode(predictor, "row", observed), observed, single, rankers)
 
 
 def fold_in_column(
     rankers: Rankers, predictor: Predictor, history: History, features: FeatureValues | None = None
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
-    entries = rankers.entries
-    encoded = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
-    observed = _read_histories(entries, [history], encoded, of="column")
-    return FoldedColumns(entries, _encode(predictor, "column", observed), observed, True, rankers)
+    given = None if features is None else [features]
+    observed = _read_histories(rankers.entries, [history], given, of="column")
+    return FoldedColumns(rankers.entries, _encode(predictor, "column", observed), observed, True, rankers)
 
 
-def fold_in_matrix(
-    rankers: Rankers, predictor: Predictor, matrix: ObservedMatrix, features: FeatureVectors | None = None
-) -> FoldedRows:
-    """Return the rows of a matrix, whatever their labels, folded in with features; its columns must be known."""
+def fold_in_matrix(rankers: Rankers, predictor: Predictor, matrix: ObservedMatrix) -> FoldedRows:
+    """Return the rows of a matrix, whatever their labels, folded in without features; its columns must be known."""
     entries = rankers.entries
     if not np.all(entries.scale.holds(matrix.values)):
         raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
     columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
-    observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64), features)
+    observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64))
     return FoldedRows(entries, _encode(predictor, "row", observed), observed, False, rankers)
 
 
@@ -221,13 +216,14 @@ def _encode_features(
 def _read_histories(
     entries: EntryStore,
     histories: Sequence[History],
-    features: FeatureVectors | None,
+    given_features: Sequence[FeatureValues | None] | None,
     *,
     of: Axis,
     ordered: bool = False,
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
-    others, scale = entries.columns if of == "row" else entries.rows, entries.scale
+    others, known = (entries.columns, entries.row_features) if of == "row" else (entries.rows, entries.column_features)
+    scale, features = entries.scale, _encode_features(known, given_features, len(histories), of=of)
     have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     position_parts, value_parts, extra_parts, counts = [], [], [], []
     for (labels, given_values, *given_times), has_features in zip(histories, have_features.tolist(), strict=True):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -230,10 +230,6 @@ class FallbackPredictor(PairPredictor):
     drift: Drift | None = None
     effects: Effects | None = None
     time: int | TimeArray | None = None
-
-    def at(self, time: int | TimeArray | None) -> Self:
-        """Return a predictor for a time, or for one for each pair; None: the latest."""
-        return replace(self, time=time)
 
     def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the means of pairs, within the scale."""

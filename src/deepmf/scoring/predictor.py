@@ -295,9 +295,9 @@ class PairPredictor(ABC):
     effects: Effects | None
     time: int | TimeArray | None
 
-    @abstractmethod
     def at(self, time: int | TimeArray | None) -> Self:
         """Return a predictor for a time, or for one for each pair (or for each row of a block); None: the latest."""
+        return replace(self, time=time)  # type: ignore[type-var]  # the classes below are dataclasses
 
     @abstractmethod
     def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
@@ -378,10 +378,6 @@ class Predictor(PairPredictor):
     drift: Drift | None = None
     effects: Effects | None = None
     time: int | TimeArray | None = None
-
-    def at(self, time: int | TimeArray | None) -> Self:
-        """Return a predictor for a time, or for one for each pair (or for each row of a block); None: the latest."""
-        return replace(self, time=time)
 
     def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         return self.readout.units(self.score_pairs(rows, columns))
@@ -681,11 +677,16 @@ def unpack_latents(
     tensors: Tensors, entries: EntryStore, *, width: int, kind: str = "float32"
 ) -> tuple[Latents, Latents]:
     """Return the stored latents of rows and of columns; impossible ones raise `BadModelFile`."""
-    trained, known = entries.train.shape, (len(entries.rows), len(entries.columns))
-    rows, columns = (
-        _unpack(tensors, axis, kind, known=count, trained=n_trained, width=width)
-        for axis, n_trained, count in zip(("rows", "columns"), trained, known, strict=True)
-    )
+    form, found = _declare_latents(kind), []
+    for axis, n_trained, n_known in zip(
+        ("rows", "columns"), entries.train.shape, (len(entries.rows), len(entries.columns)), strict=True
+    ):
+        sizes = {"known": n_known, "trained": n_trained, "width": width}
+        latents = Latents(**form.read({}, tensors, prefix=f"latents.{axis}", **sizes))
+        if np.count_nonzero(latents.positions >= n_trained) != n_known - n_trained:
+            raise BadModelFile(f"some stored latents of {axis} are missing")
+        found.append(latents)
+    rows, columns = found
     if has_values_to_check(tensors) and not rows.products_are_finite(columns):
         raise BadModelFile("the stored latents are so large that their products are not finite")
     return rows, columns
@@ -711,10 +712,3 @@ def _declare_latents(kind: str) -> Form:
         Part("positions", "int64", ("changed",), rising, positions_of("known")),
         Part("extra", kind, ("changed", "width")),
     )
-
-
-def _unpack(tensors: Tensors, axis: str, kind: str, **sizes: int) -> Latents:
-    found = Latents(**_declare_latents(kind).read({}, tensors, prefix=f"latents.{axis}", **sizes))
-    if np.count_nonzero(found.positions >= sizes["trained"]) != sizes["known"] - sizes["trained"]:
-        raise BadModelFile(f"some stored latents of {axis} are missing")
-    return found

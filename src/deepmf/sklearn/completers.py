@@ -50,7 +50,7 @@ class ByModel(Completer):
     def fold_in(self, entries: TableEntries) -> FoldedRows:
         """Fold rows into the model."""
         matrix = entries.matrix(self.model.scale_, column_labels=self.model.column_labels_)
-        return fold_in_matrix(self.model.rankers_, self.model.predictor_, matrix, None)
+        return fold_in_matrix(self.model.rankers_, self.model.predictor_, matrix)
 
 
 @dataclass(frozen=True, eq=False)
