@@ -122,6 +122,10 @@ def test_learned_numbers_that_are_not_finite(file: StoredFile) -> None:
             refused(file, {}, {key: wrong}, message=key)
 
 
+def test_what_was_chosen_are_settings(file: StoredFile) -> None:
+    refused(file, {"chosen": ["sizes"]}, message="choice")
+
+
 def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> None:
     for number, (key, tensor) in enumerate(file.tensors.items()):
         if key.endswith(("entries.columns", "entries.values", ".text")) and not tensor.size:
