@@ -184,10 +184,9 @@ def add_note(ax: Axes, note: str) -> None:
     _get_figure(ax).supxlabel(_clean(note), fontsize=11, color=_SOFT, parse_math=False)
 
 
-def add_title(ax: Axes, title: str, *, above_all: bool = False) -> None:
-    """Write a title above a plot, or above all plots of its figure."""
-    write = _get_figure(ax).suptitle if above_all else ax.set_title
-    write(_clean(title), fontsize=11, weight="bold", color=_INK, parse_math=False)
+def add_title(ax: Axes, title: str) -> None:
+    """Write a title above a plot."""
+    ax.set_title(_clean(title), fontsize=11, weight="bold", color=_INK, parse_math=False)
 
 
 def _get_figure(ax: Axes) -> Figure:
@@ -466,19 +465,12 @@ def plot_confusion(
     shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None, *, deepest: float | None = None
 ) -> Axes:
     """Draw shares (true level, predicted level) as a heat map; `deepest` is the share with full colour."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Outline
-
     own = ax or make_axes(height=340.0)[0]
     n_levels = len(levels)
     full = float(deepest or shares.max()) or 1.0
     shades = np.minimum(np.ceil(shares / full * _SHADES), _SHADES).astype(int)
-    square = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5]])
-    for shade in np.unique(shades[shades > 0]).tolist():  # one path for all cells of a shade keeps the file small
-        cells = [Outline(square + cell[::-1], closed=True) for cell in np.argwhere(shades == shade)]
-        own.add_patch(
-            PathPatch(Outline.make_compound_path(*cells), facecolor=(_ONE, shade / _SHADES), edgecolor="none")
-        )
+    for shade in np.unique(shades[shades > 0]).tolist():
+        _fill_cells(own, shades == shade, (_ONE, shade / _SHADES))
     if n_levels <= MOST_WRITTEN:
         for i, j in np.argwhere(shares > 0).tolist():
             ink = "on-pale" if shades[i, j] <= _PALE else "on-middling" if shades[i, j] <= _MIDDLING else "on-deep"
@@ -492,6 +484,17 @@ def plot_confusion(
     every = math.ceil(n_levels / 12)
     _name_ticks(own.yaxis, range(0, n_levels, every), levels[::every])
     return own
+
+
+def _fill_cells(ax: Axes, cells: npt.NDArray[np.bool_], colour: Any, *, side: float = 1.0) -> None:
+    """Fill the squares of some cells (rows, columns) by a single path, which keeps the file small."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    square = 0.5 * side * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
+    outlines = [Outline(square + cell[::-1], closed=True) for cell in np.argwhere(cells)]
+    if outlines:
+        ax.add_patch(PathPatch(Outline.make_compound_path(*outlines), facecolor=colour, edgecolor="none"))
 
 
 def plot_imputed(observed: npt.ArrayLike, imputed: npt.ArrayLike, ax: Axes | None = None, *, x_label: str = "") -> Axes:
@@ -543,17 +546,11 @@ def plot_missing_patterns(
     `deepmf.sklearn.missing_patterns` returns columns, missing (patterns, columns) and counts. Of more than `most`
     patterns, the first are drawn.
     """
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Outline
-
     shown = np.asarray(missing, dtype=bool)[:most]
     n_patterns, n_columns = shown.shape
     own = ax or make_axes(height=min(80.0 + 24.0 * n_patterns, 800.0))[0]
-    square = 0.46 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
-    for cells, colour in ((np.argwhere(shown), _OTHER), (np.argwhere(~shown), _RULE)):
-        if len(cells):
-            outlines = [Outline(square + cell[::-1], closed=True) for cell in cells]
-            own.add_patch(PathPatch(Outline.make_compound_path(*outlines), facecolor=colour, edgecolor="none"))
+    _fill_cells(own, shown, _OTHER, side=0.92)
+    _fill_cells(own, ~shown, _RULE, side=0.92)
     own.set(xlim=(-0.5, n_columns - 0.5), ylim=(n_patterns - 0.5, -0.5))
     own.grid(visible=False)
     _label(own, "column (coloured: missing)", "rows with the pattern")

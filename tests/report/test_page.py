@@ -77,7 +77,7 @@ def titles(page: Outline) -> list[str]:
     return page.texts["h2"]
 
 
-ALWAYS = ["The data", "Error by area", "Cold start", "Settings and environment"]
+ALWAYS = ["The data", "Error by area", "Cold start", "Settings"]
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, page: Outline)
         "Worst and best columns",
         "Ranking",
         "Learning curve",
-        "Settings and environment",
+        "Settings",
     ]
     assert "calibration (DMFD" in page.text("footer")
     assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]

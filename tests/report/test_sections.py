@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.report.conftest import html_of, joined, lines_of
+from tests.report.conftest import html_of, lines_of
 
-from deepmf.data import AreaSplit, split_areas
-from deepmf.datasets import generate
+from deepmf.data import AreaSplit
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.formatting import format_amount, format_difference
@@ -286,15 +285,3 @@ def test_where_there_is_nothing_to_rank_the_reason_is_given(split: AreaSplit) ->
     seen = make_ranking_section(find(ALS(latent_size=2, epochs=1).fit(split.train), split.train))
     assert isinstance(seen, LeftOut)
     assert "has seen all" in seen.reason
-
-
-def test_rankings_by_area_are_in_a_table_of_their_own() -> None:
-    areas = split_areas(generate(60, 40, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
-    model = Means().fit(areas.train).extend(areas.extension)
-    test = joined(areas.test["I"], areas.test["III"])
-    ranked = evaluate_ranking(model, test, n=3, relevant=4)
-    lines = lines_of(
-        html_of(make_ranking_section(find(model, test, ranking=ranked))), "Scores at 3 by area, among its own columns"
-    )
-    assert [line[0] for line in lines[1:]] == ["I", "III"]
-    assert lines[2][2:4] == [f"{each.ndcg:.3f}" for each in (ranked.areas["III"].model, ranked.areas["III"].popularity)]

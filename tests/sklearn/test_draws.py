@@ -9,11 +9,10 @@ import polars as pl
 import pytest
 
 from deepmf.errors import BadSetting
-from deepmf.models.gibbs.prediction import SampleEncoder
 from deepmf.sklearn import DMFImputer, mask_entries, pool
 from deepmf.sklearn.blend import MOST_COLUMNS
 from deepmf.sklearn.completers import Gaussian
-from deepmf.sklearn.draws import FactorDraws, draw_gaussian
+from deepmf.sklearn.draws import draw_gaussian
 
 COVARIANCE = np.array([[2.0, 0.8, -0.5], [0.8, 1.0, 0.6], [-0.5, 0.6, 1.5]])
 MEANS = np.array([1.0, -2.0, 0.5])
@@ -64,74 +63,6 @@ def test_draws_by_what_the_default_chose_follow_a_curve() -> None:
         slopes[name] = np.mean([np.polyfit(cause[:100] ** 2, each[:100, 1], 1)[0] for each in drawn])
     assert slopes["gaussian"] < 0.3
     assert slopes["auto"] == pytest.approx(1.0, abs=0.07)
-
-
-def draw_from_factors(**parameters: Any) -> DMFImputer:
-    return DMFImputer("bayesian", latent_size=1, epochs=30, random_state=0, **parameters)
-
-
-@pytest.mark.slow
-def test_draws_of_factors_are_joint_and_have_the_noise_of_each_column() -> None:
-    random = np.random.default_rng(0)
-    one = random.normal(size=(120, 1))
-    spreads = np.array([0.1, 0.1, 0.1, 1.0, 0.1, 0.1])
-    cells = 100.0 + one * [1, 1, -1, 1, -1, -1] + random.normal(size=(120, 6)) * spreads
-    table = cells.copy()
-    table[:40, [0, 1]] = np.nan
-    table[:20, 2:] = np.nan  # nothing is known of these rows
-    table[40:80, 2] = np.nan
-    table[80:, 3] = np.nan
-    imputer = draw_from_factors().fit(table)
-    drawn = np.stack(list(imputer.impute_many(table, 10, seed=3)))
-    observed = ~np.isnan(table)
-    np.testing.assert_array_equal(drawn[:, observed], np.tile(table[observed], (10, 1)))
-    assert np.corrcoef(drawn[:, :20, 0].ravel(), drawn[:, :20, 1].ravel())[0, 1] > 0.9  # apart: 0
-    clean, noisy = drawn[:, 40:80, 2].std(axis=0).mean(), drawn[:, 80:, 3].std(axis=0).mean()
-    assert 2 * clean < noisy  # with one noise for all: 1.6 times
-    np.testing.assert_array_equal(next(imputer.impute_many(table, 1, seed=3)), drawn[0])
-    assert len(np.unique(drawn[:, 0, 0])) == 10
-
-
-@pytest.mark.slow
-def test_tables_take_all_samples_in_an_order_unlike_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, taken, draw_rows = draw_table(40), list[int](), SampleEncoder.draw_rows
-
-    def record(self: SampleEncoder, entries: Any, columns: Any, samples: Any, generator: Any) -> Any:
-        taken.extend(samples)
-        return draw_rows(self, entries, columns, samples, generator)
-
-    imputer = draw_from_factors().fit(table)
-    monkeypatch.setattr(SampleEncoder, "draw_rows", record)
-    assert len(list(imputer.impute_many(table, 30))) == 30
-    n_samples = max(taken) + 1
-    assert 2 < n_samples < 30 and sorted(taken[:n_samples]) == list(range(n_samples)) and taken[n_samples] == taken[0]
-    assert np.abs(np.diff(taken[:n_samples])).max() > 2  # neighbours in the chain are alike
-
-
-@pytest.mark.slow
-def test_noise_of_factors_is_that_of_the_residuals_and_none_for_shares() -> None:
-    random = np.random.default_rng(0)
-    one, spreads = random.normal(size=(200, 1)), np.array([0.1, 0.1, 1.0, 0.1])
-    table = one + random.normal(size=(200, 4)) * spreads
-    frame = pd.DataFrame(table, columns=list("abcd")).assign(sign=np.where(one[:, 0] > 0, "plus", "minus"))
-    draws = draw_from_factors().fit(frame)._draws
-    assert isinstance(draws, FactorDraws)
-    noise = np.mean([draws._draw_noise(0, random) * draws.units.spreads for _ in range(20)], axis=0)
-    np.testing.assert_allclose(noise[:4], spreads, rtol=1.0)  # at least .6 of the held-out squares
-    np.testing.assert_array_equal(noise[4:], 0.0)
-
-
-@pytest.mark.slow
-def test_draws_of_factors_give_legal_levels_and_categories() -> None:
-    frame = pd.DataFrame(draw_table(60), columns=list("abc")).assign(kind=["x", "y"] * 30)
-    given = frame.assign(kind=frame["kind"].mask(np.arange(60) < 20))
-    completed = next(draw_from_factors().fit(given).impute_many(given, 1))
-    assert not completed.isna().any(axis=None)
-    assert set(completed["kind"]) == {"x", "y"}
-    stars = np.random.default_rng(0).integers(1, 6, size=(60, 6)).astype(float)
-    hidden = np.asarray(mask_entries(stars, "mcar", 0.3).table)
-    completed = next(draw_from_factors(scale="shared").fit(hidden).impute_many(hidden, 1))
-    assert set(completed.ravel()) == {1, 2, 3, 4, 5}
 
 
 @pytest.mark.slow
@@ -190,7 +121,7 @@ def test_what_cannot_be_drawn_together_is_refused() -> None:
     table = np.random.default_rng(0).normal(size=(30, MOST_COLUMNS + 1))
     table[:5, 0] = np.nan
     imputer = DMFImputer("means", random_state=0).fit(table)
-    with pytest.raises(BadSetting, match="model='bayesian'"):
+    with pytest.raises(BadSetting, match="BayesianMF"):
         next(imputer.impute_many(table, 1))
 
 

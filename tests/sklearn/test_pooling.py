@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from sklearn.linear_model import BayesianRidge, LinearRegression
+from sklearn.linear_model import LinearRegression
 
 from deepmf.errors import BadSetting
 from deepmf.sklearn import DMFImputer, pool, with_imputed
@@ -131,10 +131,5 @@ def test_fitted_results_are_pooled_in_one_call() -> None:
         np.testing.assert_allclose(pooled.degrees_of_freedom, expected.degrees_of_freedom)
         np.testing.assert_allclose(pooled.interval(0.95), expected.interval(0.95))
     assert "const" in str(pooled) and f"{pooled.estimate[1]:.3f}" in str(pooled)
-    ridges = [BayesianRidge().fit(each[["x"]], each["y"]) for each in imputer.impute_many(table, 3)]
-    by_ridge = pool(ridges)
-    assert by_ridge.names == ("x",) and by_ridge.within == pytest.approx(
-        np.mean([each.sigma_[0, 0] for each in ridges])
-    )
     with pytest.raises(BadSetting, match="LinearRegression"):
         pool([LinearRegression().fit(each[["x"]], each["y"]) for each in imputer.impute_many(table, 2)])

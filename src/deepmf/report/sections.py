@@ -38,7 +38,6 @@ from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import Findings
 from deepmf.storage.model_file import find_version
 from deepmf.training.history import History, describe_stages, describe_training
-from deepmf.training.runtime import Runtime
 
 MEANINGS = {
     "I": "known row, known column",
@@ -431,22 +430,8 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         figures=[shown],
         meanings=_SCORES,
         sentences=[_describe_ranking(ranked)],
-        tables=[Table(f"Scores at {ranked.n}", ["", *scores], lines), *_tabulate_ranked_areas(ranked)],
+        tables=[Table(f"Scores at {ranked.n}", ["", *scores], lines)],
     )
-
-
-def _tabulate_ranked_areas(ranked: RankingEvaluation) -> list[Table]:
-    """Return a table of NDCG and recall in each area; none if there is only one area."""
-    if len(ranked.areas) < 2:
-        return []
-    model = ranked.model.name
-    names = ["area", "rows", f"NDCG, {model}", "NDCG, popularity", f"recall, {model}", "recall, popularity"]
-    lines = [
-        [own.area, format_count(own.n_rows)]
-        + [f"{getattr(each, metric):.3f}" for metric in ("ndcg", "recall") for each in (own.model, own.popularity)]
-        for own in ranked.areas.values()
-    ]
-    return [Table(f"Scores at {ranked.n} by area, among its own columns", names, lines)]
 
 
 _SCORES = [
@@ -520,29 +505,18 @@ def _describe_history(history: History, errors: dict[int, float]) -> str:
 
 
 def make_settings_section(found: Findings) -> Section:
-    """Return the section on the settings of the model and on the machine that wrote the page."""
+    """Return the section on the settings of the model."""
     model = found.model
     settings = [
         [name, _format_setting(value) + (" (chosen)" if name in model.chosen_ else "")]
         for name, value in model.settings.to_dict().items()
     ]
-    runtime = [
-        ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
-        ["deepmf", find_version()],
-        ["Python", platform.python_version()],
-        ["torch", str(torch.__version__)],
-        ["numpy", np.__version__],
-        ["system", f"{platform.system()}, {platform.machine()}"],
-        ["device", Runtime().describe()],
-    ]
+    written = f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} by deepmf {find_version()}"
     return Section(
-        title="Settings and environment",
+        title="Settings",
         how="These settings and the same entries give the same model again; settings marked as chosen were chosen at "
-        "fit. The second table describes the machine that wrote this page.",
-        tables=[
-            Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings, in_words=True),
-            Table("Environment of this page", ["part", "version"], runtime, in_words=True),
-        ],
+        f"fit. Written on {written} with torch {torch.__version__} on {platform.machine()}.",
+        tables=[Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings, in_words=True)],
     )
 
 

@@ -49,7 +49,7 @@ TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "dmf-d": _BRANCHES,
     "dmf-o": _ORDINAL,
     "als": {"penalty": 0.05},
-    "bayesian": {"samples": 20},  # one for each table that `impute_many` draws unless it is asked for more
+    "bayesian": {"samples": 20},
 }
 
 

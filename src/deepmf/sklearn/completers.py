@@ -133,15 +133,13 @@ class Gaussian(WholeRows):
         seed: int = 0,
         passes: int = 30,
         still: float = _STILL,
-        most_rows: int = _MOST_ROWS,
-        most_work: float = _MOST_WORK,
     ) -> Gaussian:
         """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns.
 
-        Of more than `most_rows` rows, or of more than a pass of `most_work` multiplications allows, some are drawn.
+        Of more rows than can be learned from in seconds, some are drawn by the seed.
         weights: (rows,); None where all are 1.
         """
-        rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work)
+        rows = sample_rows(table, seed=seed)
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
         observed = ~np.isnan(table)
         totals = counted @ observed

@@ -2,8 +2,8 @@
 
 Draws of a Gaussian start at that of highest likelihood and alternate two steps (data augmentation; Schafer, Analysis of
 incomplete multivariate data, 1997): the missing cells of all rows given the parameters, then the parameters given the
-completed rows. A draw of factors takes one of the kept samples of a fitted BayesianMF. So completed tables differ by as
-much as the parameters and the missing values are uncertain, and estimates from them are pooled by `pool`.
+completed rows. So completed tables differ by as much as the parameters and the missing values are uncertain, and
+estimates from them are pooled by `pool`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import scipy.special
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.models.bayesian import BayesianMF
-from deepmf.models.gibbs.prediction import NOTHING_NEW, SampleEncoder, SampleReadout
 from deepmf.sklearn.blend import SHRINKAGES
 from deepmf.sklearn.completers import Completer, Gaussian, Stacked, sample_rows
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
 from deepmf.sklearn.trees import Trees, draw_by_tree
-from deepmf.training.runtime import make_generator
 
 # With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
 _ROWS_OF_A_COLUMN = 5
@@ -52,8 +47,6 @@ _SHRINKAGES_OF_CURVES = (1e-4, 1e-2, 1.0, 100.0)  # shares of their squares
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
 # Share of the cells that are hidden to compare draws, and draws of each. Scores of few draws are uncertain.
 _HIDDEN, _COMPARED, _TOLERANCE, _LEAST_GAIN = 0.2, 4, 1.1, 0.9
-# Entries of the common noise that the noise of a column is drawn with, beside its own: columns may have few.
-_NOISE_ENTRIES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +108,7 @@ class JointDraws:
         ending: dict[str, Any] = {"passes": _PASSES, "still": _STILL}
         return Gaussian.fit(table, weights=weights, shrinkage=self.shrinkage, seed=self.seed, **ending)
 
-    def draw(self, table: FloatArray, random: np.random.Generator, *, number: int = 0) -> FloatArray:
+    def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows (rows, columns) in their own units with all cells that are NaN drawn, those of a row together.
 
         They are drawn by Gaussians, whose parameters are drawn first, or by regressions that start there. Drawn numbers
@@ -309,88 +302,6 @@ class JointDraws:
     def _to_units(self, shares: FloatArray, columns: IndexArray) -> FloatArray:
         units: FloatArray = (shares - self.units.centres[columns]) / self.units.spreads[columns]
         return units
-
-
-@dataclass(frozen=True, eq=False)
-class FactorDraws:
-    """Draws the missing cells of rows from a fitted BayesianMF.
-
-    A table takes the columns of one kept sample, draws the factors of each row given its entries, and then the cells.
-    The model has one noise for all columns; draws have one for each, given its residuals in the sample.
-
-    Parameters
-    ----------
-    model
-        The fitted model.
-    units
-        The units of the columns in the model.
-    shares
-        Of each column whether its values are the shares of a category, which have no noise: it is drawn by them.
-    """
-
-    model: BayesianMF
-    units: ColumnUnits
-    shares: MaskArray
-
-    @property
-    def encoder(self) -> SampleEncoder:
-        """The samples of the model, and the posterior of a row in each."""
-        assert isinstance(self.model.predictor_.encoder, SampleEncoder)
-        return self.model.predictor_.encoder
-
-    def draw(self, table: FloatArray, random: np.random.Generator, *, number: int = 0) -> FloatArray:
-        """Return rows completed by a sample, as `JointDraws.draw` does.
-
-        Tables of different numbers take different samples as far as there are enough.
-        """
-        n_samples = self.encoder.samples.n_samples
-        # Neighbours in the chain are alike, so that the first tables of few would differ too little.
-        sample = int(np.random.default_rng(0).permutation(n_samples)[number % n_samples])
-        generator = make_generator(int(random.integers(1 << 62)), "draws")
-        column_factors, noise = self._column_factors(sample), self._draw_noise(sample, random)
-        completed = np.array(table, dtype=np.float64)
-        for start in range(0, len(table), _ROWS_AT_A_TIME):
-            some = completed[start : start + _ROWS_AT_A_TIME]
-            entries = self.units.standardise(TableEntries.of(some))
-            starts = np.searchsorted(entries.rows, np.arange(len(some) + 1))
-            known = AxisEntries(starts, entries.columns, entries.values)
-            row_factors = self.encoder.draw_rows(known, NOTHING_NEW, [sample], generator)[0].numpy()
-            rows, columns = np.nonzero(np.isnan(some))
-            cells = self._multiply(row_factors, column_factors)[rows, columns]
-            cells += noise[columns] * random.standard_normal(rows.size)
-            some[rows, columns] = self._to_values(cells, columns)
-        return completed
-
-    def _column_factors(self, sample: int) -> FloatArray:
-        factors: FloatArray = self.encoder.samples.columns.draws[sample].astype(np.float64)
-        return factors
-
-    def _multiply(self, row_factors: npt.NDArray[Any], column_factors: FloatArray) -> FloatArray:
-        products = row_factors[:, :-1] @ column_factors[:, :-1].T + row_factors[:, -1:] + column_factors[:, -1]
-        expected: FloatArray = self.encoder.units.mean + self.encoder.units.deviation * products
-        return expected
-
-    def _draw_noise(self, sample: int, random: np.random.Generator) -> FloatArray:
-        """Draw the standard deviation of each column's noise given the residuals of the fit, (columns,)."""
-        encoder, train, column_factors = self.encoder, self.model.entries_.train, self._column_factors(sample)
-        common = encoder.units.deviation**2 / float(encoder.samples.alphas[sample])
-        counts = np.full(train.shape[1], float(_NOISE_ENTRIES))
-        squares = counts * common
-        for start in range(0, train.shape[0], _ROWS_AT_A_TIME):
-            rows = np.arange(start, min(start + _ROWS_AT_A_TIME, train.shape[0]))
-            own = self.model.entries_.row_entries(rows)
-            expected = self._multiply(encoder.samples.rows.draws[sample][rows], column_factors)
-            residuals = own.values - expected[np.repeat(np.arange(rows.size), np.diff(own.starts)), own.others]
-            counts += np.bincount(own.others, minlength=counts.size)
-            squares += np.bincount(own.others, np.square(residuals), minlength=counts.size)
-        return np.where(self.shares, 0.0, np.sqrt(squares / random.chisquare(counts)))
-
-    def _to_values(self, cells: FloatArray, columns: IndexArray) -> FloatArray:
-        readout = self.model.predictor_.readout
-        assert isinstance(readout, SampleReadout)
-        if self.model.scale_.levels is not None:
-            return readout.support[np.searchsorted(readout.cutpoints, cells)]
-        return self.units.undo(cells, columns)
 
 
 def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:

@@ -21,7 +21,6 @@ from deepmf.matrix.frames import is_far
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
-from deepmf.models.bayesian import BayesianMF
 from deepmf.recommend.ranking import batches
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.sklearn.blend import (
@@ -37,7 +36,7 @@ from deepmf.sklearn.blend import (
 from deepmf.sklearn.candidates import AUTO, TableModels, choose
 from deepmf.sklearn.completers import ByMeans, ByModel, Completer
 from deepmf.sklearn.constraints import check_constraints, keep_constraints
-from deepmf.sklearn.draws import FactorDraws, JointDraws
+from deepmf.sklearn.draws import JointDraws
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
     CHECKS,
@@ -239,9 +238,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def impute_many(self, X: Any, m: int = 20, *, seed: int = 0) -> Iterator[Any]:  # noqa: N803
         """Yield `m` completed tables for multiple imputation, frames for a frame.
 
-        Each table is a draw from a posterior, of Gaussians or, with `model="bayesian"`, of BayesianMF: parameters are
-        drawn first, then the missing cells, those of a row together. Analyse every table, and combine the estimates by
-        `pool`.
+        Each table is a draw from a posterior: parameters are drawn first, then the missing cells, those of a row
+        together. Analyse every table, and combine the estimates by `pool`.
 
         Parameters
         ----------
@@ -265,17 +263,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X = make_dense(X)  # noqa: N806
         table, streams = self._read(X, reset=False), np.random.SeedSequence(seed).spawn(int(m))
         return (
-            self._complete(X, table, partial(self._draw, random=np.random.default_rng(stream), number=number))
-            for number, stream in enumerate(streams)
+            self._complete(X, table, partial(self._draw, random=np.random.default_rng(stream))) for stream in streams
         )
 
     def trace_means(self, *, chains: int = 4, seed: int = 0) -> dict[str, FloatArray] | None:
         """Return the means of each column (chains, steps) along the chains that draws start with.
 
-        Means are in standard deviations. None where draws have no chain.
+        Means are in standard deviations. None where the table has too many columns to draw from.
         """
         check_is_fitted(self)
-        if not isinstance(self._draws, JointDraws):
+        if self._draws is None:
             return None
         traces: list[list[FloatArray]] = [[] for _ in range(chains)]
         for stream, trace in zip(np.random.SeedSequence(seed).spawn(chains), traces, strict=True):
@@ -313,17 +310,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         found[:, :, sources[are_numbers]] = whole[:, :, are_numbers]
         return completed, Interval(*found[:, :, kept])
 
-    def _draw(self, known: npt.NDArray[Any], *, random: np.random.Generator, number: int) -> FloatArray:
-        """Return rows with drawn cells in place of NaN; these have legal levels if levels are wanted or shared.
-
-        number: of the table among those of `impute_many`.
-        """
+    def _draw(self, known: npt.NDArray[Any], *, random: np.random.Generator) -> FloatArray:
+        """Return rows with drawn cells in place of NaN; these have legal levels if levels are wanted or shared."""
         if self._draws is None:
             raise BadSetting(
-                f"the table has more than {MOST_COLUMNS} columns, whose missing cells model={self.model!r} cannot draw "
-                "together; model='bayesian' can"
+                f"missing cells are drawn together in tables of at most {MOST_COLUMNS} columns, and this one has more; "
+                "BayesianMF(...).fit(matrix).draw(rows, columns) draws cells of wider matrices"
             )
-        drawn = self._draws.draw(known, random, number=number)
+        drawn = self._draws.draw(known, random)
         if self.answers == "levels" or self.units_.scale.levels is not None:
             rows, columns = np.nonzero(np.isnan(known))
             drawn[rows, columns] = self.units_.levels(drawn[rows, columns], columns)
@@ -473,12 +467,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             places, names = np.searchsorted(self.known_columns_, sources), self._codes.names[self.known_columns_]
             self.score_ = score_residuals(choice.residuals, places, names, spreads)
 
-    def _prepare_draws(self, entries: TableEntries, sources: IndexArray) -> JointDraws | FactorDraws | None:
-        shares = self._are_shares
-        if isinstance(self.model_, BayesianMF):
-            return FactorDraws(self.model_, self.units_, shares)
+    def _prepare_draws(self, entries: TableEntries, sources: IndexArray) -> JointDraws | None:
         if self._known.size > MOST_COLUMNS:
             return None
+        shares = self._are_shares
         categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
         return JointDraws.of(entries, self._completer, categories, seed=self._seed)
 

@@ -82,8 +82,7 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
     ----------
     estimates
         One estimate, or an array of estimates, for each completed table: (tables, ...). Without variances, a fitted
-        result for each: of statsmodels (`params`, `bse`, `df_resid`), or of an estimator like scikit-learn's that knows
-        how uncertain its coefficients are (`coef_` and `sigma_`, such as BayesianRidge).
+        result of statsmodels for each (`params`, `bse`, `df_resid`).
     variances
         Squared standard errors of the estimates, of the same shape.
     complete_df
@@ -190,22 +189,18 @@ class _Fit(NamedTuple):
 
 
 def _read_fit(result: Any) -> _Fit:
-    """Read a fitted result of statsmodels, or of an estimator with `coef_` and `sigma_`."""
-    if hasattr(result, "params") and hasattr(result, "bse"):
-        params, freedom = result.params, getattr(result, "df_resid", None)
-        names: Any = getattr(params, "index", None)
-        if names is None:
-            names = getattr(getattr(result, "model", None), "exog_names", None) or range(len(params))
-        values, errors = np.asarray(params, dtype=np.float64), np.asarray(result.bse, dtype=np.float64)
-        return _Fit(values, np.square(errors), tuple(map(str, names)), None if not freedom else float(freedom))
-    if hasattr(result, "coef_") and hasattr(result, "sigma_"):
-        values = np.ravel(result.coef_)
-        names = getattr(result, "feature_names_in_", range(values.size))
-        return _Fit(values, np.diag(np.atleast_2d(result.sigma_)).copy(), tuple(map(str, names)), None)
-    raise BadSetting(
-        f"pool reads fitted results with params and bse, or with coef_ and sigma_; {type(result).__name__} has no "
-        "standard errors: pass estimates and variances"
-    )
+    """Read a fitted result of statsmodels."""
+    if not (hasattr(result, "params") and hasattr(result, "bse")):
+        raise BadSetting(
+            f"pool reads fitted results with params and bse; {type(result).__name__} has no standard errors: pass "
+            "estimates and variances"
+        )
+    params, freedom = result.params, getattr(result, "df_resid", None)
+    names: Any = getattr(params, "index", None)
+    if names is None:
+        names = getattr(getattr(result, "model", None), "exog_names", None) or range(len(params))
+    values, errors = np.asarray(params, dtype=np.float64), np.asarray(result.bse, dtype=np.float64)
+    return _Fit(values, np.square(errors), tuple(map(str, names)), None if not freedom else float(freedom))
 
 
 def _read_estimates(given: Any, name: str) -> npt.NDArray[np.float64]:
