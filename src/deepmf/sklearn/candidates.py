@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,59 +52,46 @@ TABLE_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class TableModels:
-    """What an imputer was asked to complete by.
+def check_model(asked: str, given: Mapping[str, Any], *, own_units: bool) -> None:
+    """Raise `BadSetting` for an unknown model, or for settings that no candidate has.
 
-    asked: the name of a model, or "auto".
-    given: the settings of models that were given.
-    own_units: whether every column has units of its own.
+    asked: the name of a model, or "auto". given: settings. own_units: whether every column has units of its own.
     """
+    if asked in WHOLE_ROWS:
+        if given:
+            raise BadSetting(f"model={asked!r} has no settings; got {min(given)}")
+        if not own_units:
+            raise BadSetting(f"model={asked!r} is for scale='columns'")
+        return
+    if asked not in (AUTO, *registry.MODELS):
+        raise BadSetting(f"there is no model {asked!r}; {suggest_name(asked, (*WHOLE_ROWS, *registry.MODELS))}")
+    names = MODELS if asked == AUTO else (asked,)
+    for name in names:
+        make_model(name, given, seed=0)
+    known = sorted(set().union(*map(_list_names, names)))
+    for name in given:
+        if name not in known:
+            raise BadSetting(f"model={asked!r} has no setting {name!r}; {suggest_name(name, known)}")
 
-    asked: str
-    given: Mapping[str, Any]
-    own_units: bool
-    seed: int
 
-    def check(self) -> None:
-        """Raise `BadSetting` for an unknown model, or for settings that no candidate has."""
-        if self.asked in WHOLE_ROWS:
-            if self.given:
-                raise BadSetting(f"model={self.asked!r} has no settings; got {min(self.given)}")
-            if not self.own_units:
-                raise BadSetting(f"model={self.asked!r} is for scale='columns'")
-        elif self.asked not in (AUTO, *registry.MODELS):
-            raise BadSetting(
-                f"there is no model {self.asked!r}; {suggest_name(self.asked, (*WHOLE_ROWS, *registry.MODELS))}"
-            )
-        elif self.asked != AUTO:
-            self.make_model(self.asked)
-        else:
-            known = sorted(set().union(*map(_list_names, MODELS)))
-            for name in self.given:
-                if name not in known:
-                    raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {suggest_name(name, known)}")
-            for name in MODELS:
-                self.make_model(name)
+def list_candidates(asked: str, given: Mapping[str, Any], n_columns: int, *, own_units: bool) -> tuple[str, ...]:
+    """Return the names of the candidates for a table; ("auto",) is the blend of `WHOLE_ROWS`.
 
-    def candidates(self, n_columns: int) -> tuple[str, ...]:
-        """Return the names of the candidates for a table; ("auto",) is the blend of `WHOLE_ROWS`.
+    The blend has no settings and needs standardised columns.
+    """
+    if asked != AUTO:
+        return (asked,)
+    return (AUTO,) if own_units and not given and n_columns <= MOST_COLUMNS else MODELS
 
-        The blend has no settings and needs standardised columns.
-        """
-        if self.asked != AUTO:
-            return (self.asked,)
-        return (AUTO,) if self.own_units and not self.given and n_columns <= MOST_COLUMNS else MODELS
 
-    def make_model(self, name: str) -> Model:
-        """Return an unfitted model with the settings for tables and the given settings."""
-        found = model_class(name)
-        if "II" not in found.predicts:
-            able = ", ".join(each for each in registry.MODELS if "II" in model_class(each).predicts)
-            raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
-        own = _list_names(name) if self.asked == AUTO else self.given.keys()
-        given = {setting: value for setting, value in self.given.items() if setting in own}
-        return found(**(TABLE_SETTINGS.get(name, {}) | given | {"seed": self.seed}))
+def make_model(name: str, given: Mapping[str, Any], *, seed: int) -> Model:
+    """Return an unfitted model with the settings for tables and those of the given ones that it has."""
+    found = model_class(name)
+    if "II" not in found.predicts:
+        able = ", ".join(each for each in registry.MODELS if "II" in model_class(each).predicts)
+        raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
+    own = {setting: value for setting, value in given.items() if setting in _list_names(name)}
+    return found(**(TABLE_SETTINGS.get(name, {}) | own | {"seed": seed}))
 
 
 def _list_names(model: str) -> set[str]:

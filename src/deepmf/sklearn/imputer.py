@@ -33,9 +33,8 @@ from deepmf.sklearn.blend import (
     fit_blend,
     fit_whole_rows,
 )
-from deepmf.sklearn.candidates import AUTO, TableModels, choose
+from deepmf.sklearn.candidates import AUTO, check_model, choose, list_candidates, make_model
 from deepmf.sklearn.completers import ByMeans, ByModel, Completer
-from deepmf.sklearn.constraints import check_constraints, keep_constraints
 from deepmf.sklearn.draws import JointDraws
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
@@ -88,10 +87,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Settings of the model; None chooses them for a table. With "auto", they apply to the candidates that have them.
     settings
         Further settings of the model, by name.
-    constraints
-        Of imputed values, by the name of a column (its position in an array): `(low, high)` with None for no end,
-        "whole" for whole numbers, a function of the completed table for a column that follows from others, such as a
-        ratio, or a list of these.
     missing_values
         Mark of missing values beside NaN and None, such as -1 or "?".
     add_indicator
@@ -157,7 +152,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         epochs: int | None = None,
         learning_rate: float | None = None,
         settings: Mapping[str, Any] | None = None,
-        constraints: Mapping[Any, Any] | None = None,
         missing_values: Any = np.nan,
         add_indicator: bool = False,
         scale: str | Scale = "columns",
@@ -175,7 +169,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.settings = settings
-        self.constraints = constraints
         self.missing_values = missing_values
         self.add_indicator = add_indicator
         self.scale = scale
@@ -202,7 +195,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._known = np.unique(entries.columns)
         self.known_columns_ = np.unique(self._codes.sources[self._known]).astype(np.intp)
         self._indicated = np.flatnonzero(table.missing.any(axis=0)) if self.add_indicator else np.empty(0, np.intp)
-        check_constraints(self.constraints or {}, self._constraint_names)
         self._warn_of_columns()
         entries = entries.take_columns(self._known)
         self._warn_of_codes(entries)
@@ -298,9 +290,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         columns = self._codes.decode(numbers, table)
         indicators = {f"missingindicator_{self._codes.names[at]}": missing[:, at] for at in self._indicated}
         completed = build_table(X, {at: columns.get(at) for at in kept.tolist()}, indicators)
-        if self.constraints:
-            gaps = {name: missing[:, at] for at, name in enumerate(self._constraint_names)}
-            completed = keep_constraints(completed, gaps, self.constraints)
         if ends is None:
             return completed
         sources = self._codes.sources
@@ -389,12 +378,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return np.arange(self.n_features_in_)
         return np.union1d(self.known_columns_, list(self._codes.dates)).astype(np.int64)
 
-    @property
-    def _constraint_names(self) -> list[Any]:
-        """What constraints call the columns: names, or positions in an array."""
-        has_names = hasattr(self, "feature_names_in_")
-        return list(self._codes.names) if has_names else list(range(self.n_features_in_))
-
     def _read(self, X: Any, *, reset: bool) -> MixedTable:  # noqa: N803
         """Check a table and take it apart; `reset` learns its columns and categories."""
         texts = None if reset else self._codes.categories.keys()
@@ -416,16 +399,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return table
 
     def _check_parameters(self) -> None:
-        self._models.check()
+        check_model(self.model, self._gather_settings(), own_units=self.scale == "columns")
         for name, known in (("metric", METRICS), ("effort", EFFORTS), ("answers", ("values", "levels"))):
             if getattr(self, name) not in known:
                 raise BadSetting(f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}")
         if not isinstance(self.scale, Scale) and self.scale not in ("columns", "shared"):
             raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
-
-    @property
-    def _models(self) -> TableModels:
-        return TableModels(self.model, self._gather_settings(), self.scale == "columns", self._seed)
 
     def _gather_settings(self) -> dict[str, Any]:
         given = dict(self.settings or {})
@@ -438,7 +417,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, entries: TableEntries, sources: IndexArray) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
-        candidates = self._models.candidates(self._known.size)
+        given, own_units = self._gather_settings(), self.scale == "columns"
+        candidates = list_candidates(self.model, given, self._known.size, own_units=own_units)
         self.units_ = self._find_units(entries, robust=candidates[0] in (AUTO, *WHOLE_ROWS))
         self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
         self._seen = seen = self.units_.standardise(entries)
@@ -483,7 +463,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return fit_whole_rows(name, seen, sources, seed=self._seed, **self._ways)
         matrix = seen.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
-        return ByModel(self._models.make_model(name).fit(matrix, progress=progress))
+        model = make_model(name, self._gather_settings(), seed=self._seed)
+        return ByModel(model.fit(matrix, progress=progress))
 
     @property
     def _are_shares(self) -> MaskArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -134,49 +133,6 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
         np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)
     )
     return PooledEstimates(mean, within, between, total, freedom, lost, names)
-
-
-def with_imputed(
-    table: Any, function: Callable[[Any], Any], *, m: int = 20, imputer: Any = None, seed: int = 0
-) -> PooledEstimates:
-    """Draw completed tables, analyse each by a function, and pool the results.
-
-    Parameters
-    ----------
-    table
-        A table with missing values that holds every variable of the analysis.
-    function
-        Takes a completed table; returns a fitted result that `pool` reads, or estimates and variances.
-    m
-        Number of completed tables.
-    imputer
-        A `DMFImputer`, which is fitted here unless it is; None is `DMFImputer(random_state=seed)`.
-    seed
-        The same seed gives the same tables.
-
-    >>> random = np.random.default_rng(0)
-    >>> table = np.array([[1.0], [1.0]]) @ random.normal(size=(1, 200))
-    >>> table = table.T + 0.5 * random.normal(size=(200, 2))
-    >>> table[random.random(200) < 0.3, 1] = np.nan
-    >>> pooled = with_imputed(table, lambda each: (each[:, 1].mean(), each[:, 1].var() / 200), m=5)
-    >>> bool(pooled.interval(0.95).lower < 0.0 < pooled.interval(0.95).upper)
-    True
-    """
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
-
-    from deepmf.sklearn.imputer import DMFImputer
-
-    imputer = DMFImputer(random_state=seed) if imputer is None else imputer
-    try:
-        check_is_fitted(imputer)
-    except NotFittedError:
-        imputer = imputer.fit(table)
-    results = [function(each) for each in imputer.impute_many(table, m, seed=seed)]
-    if all(isinstance(each, tuple) and len(each) == 2 for each in results):
-        estimates, variances = zip(*results, strict=True)
-        return pool(estimates, variances)
-    return pool(results)
 
 
 class _Fit(NamedTuple):

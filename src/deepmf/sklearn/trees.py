@@ -21,17 +21,6 @@ _LEAF, _ROWS_OF_DRAWS = 5, 1_000
 LEAST_ROWS = 20  # that a forest is grown from
 
 
-class Inputs(NamedTuple):
-    """What a forest reads of rows: their completed cells, then their cells with NaN, of these columns."""
-
-    completed: IndexArray
-    gappy: IndexArray  # columns without gaps are not read twice
-
-    def read(self, completed: FloatArray, table: FloatArray) -> FloatArray:
-        """Return the inputs (rows, inputs) of rows (rows, columns) with NaN and of the same rows completed."""
-        return np.hstack([completed[:, self.completed], table[:, self.gappy]])
-
-
 class Forest:
     """A forest of extremely randomised trees (Geurts, Ernst and Wehenkel, 2006), each grown from some of the rows.
 
@@ -100,11 +89,12 @@ def _average(found: list[FloatArray], medians: float) -> FloatArray:
 
 
 class CellForest(NamedTuple):
-    """The forest of a cell, its inputs, and the columns of the cell."""
+    """The forest of a cell, the columns of the cell, and those of the other cells of the row."""
 
     forest: Forest
-    inputs: Inputs
     columns: IndexArray
+    others: IndexArray
+    gappy: IndexArray  # of the others; columns without gaps are not read twice
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +112,17 @@ class Trees(WholeRows):
         """Return rows with predictions in place of NaN."""
         expected = self.gaussian.complete(table)
         found = expected.copy()
-        for forest, inputs, columns in self.forests:
+        for forest, columns, *read in self.forests:
             rows = np.flatnonzero(np.isnan(table[:, columns[0]]))
             if rows.size:
-                read = inputs.read(expected[rows], table[rows])
-                found[np.ix_(rows, columns)] = forest.predict(read, medians=self.medians[columns[0]])
+                inputs = _read_inputs(expected[rows], table[rows], *read)
+                found[np.ix_(rows, columns)] = forest.predict(inputs, medians=self.medians[columns[0]])
         return found
+
+
+def _read_inputs(completed: FloatArray, table: FloatArray, others: IndexArray, gappy: IndexArray) -> FloatArray:
+    """Return what a forest reads of rows: their completed cells, then their cells with NaN, of these columns."""
+    return np.hstack([completed[:, others], table[:, gappy]])
 
 
 def start_forest(
@@ -147,10 +142,10 @@ def start_forest(
     others = np.setdiff1d(np.arange(table.shape[1]), columns)
     if rows.size < LEAST_ROWS or others.size == 0:
         return None
-    inputs = Inputs(others, others[np.isnan(table[:, others]).any(axis=0)])
-    read, values = inputs.read(completed[rows], table[rows]), table[np.ix_(rows, columns)]
-    forest = Forest(read, values, weights[rows], seed=seed)
-    return CellForest(forest, inputs, columns), rows
+    gappy = others[np.isnan(table[:, others]).any(axis=0)]
+    inputs = _read_inputs(completed[rows], table[rows], others, gappy)
+    forest = Forest(inputs, table[np.ix_(rows, columns)], weights[rows], seed=seed)
+    return CellForest(forest, columns, others, gappy), rows
 
 
 def draw_by_tree(
