@@ -461,13 +461,11 @@ def plot_calibration(
 
 
 @_apply_style
-def plot_confusion(
-    shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None, *, deepest: float | None = None
-) -> Axes:
-    """Draw shares (true level, predicted level) as a heat map; `deepest` is the share with full colour."""
+def plot_confusion(shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None) -> Axes:
+    """Draw shares (true level, predicted level) as a heat map; the largest share has full colour."""
     own = ax or make_axes(height=340.0)[0]
     n_levels = len(levels)
-    full = float(deepest or shares.max()) or 1.0
+    full = float(shares.max()) or 1.0
     shades = np.minimum(np.ceil(shares / full * _SHADES), _SHADES).astype(int)
     for shade in np.unique(shades[shades > 0]).tolist():
         _fill_cells(own, shades == shade, (_ONE, shade / _SHADES))

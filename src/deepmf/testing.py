@@ -15,7 +15,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.loading import load, verify
-from deepmf.scoring.predictor import SolvingEncoder
 
 HISTORY = ["column 7", "column 2", "column 19"], [5, 1, 4]  # of a row that the additive matrix does not have
 
@@ -203,28 +202,6 @@ class ModelContract:
         new = extended.row_labels_[trained.row_labels_.size :], extended.column_labels_[trained.column_labels_.size :]
         extended.forget(rows=new[0], columns=new[1]).save(tmp_path / "none")
         assert (tmp_path / "none").read_bytes() == (tmp_path / "trained").read_bytes()
-
-    def test_entries_of_new_rows_in_new_columns_count_in_any_order_and_can_be_forgotten(
-        self, extended: Model, areas: AreaSplit, tmp_path: Path
-    ) -> None:
-        self.require_area("IV")
-        late = areas.unused
-        at_once = extended.extend(late)
-        row, column, value = (part.tolist() for part in late.entries())
-        reads_all = isinstance(extended.predictor_.encoder, SolvingEncoder)
-        assert reads_all != np.array_equal(at_once.predictor_.rows.whole(), extended.predictor_.rows.whole())
-        parts = split_entries(late, train=0.4, validation=0.3, test=0.3, seed=5)
-        in_turn = extended.extend(parts.test).extend(parts.train)
-        in_turn.predict(*areas.test["IV"].entries()[:2])  # what is read between two extensions makes no difference
-        in_turn = in_turn.extend(parts.validation)
-        everything = [each.ravel() for each in np.meshgrid(at_once.row_labels_, at_once.column_labels_)]
-        np.testing.assert_allclose(in_turn.predict(*everything), at_once.predict(*everything), rtol=1e-5)
-        in_turn.save(tmp_path / "model")
-        again, one = load(tmp_path / "model"), ([row[0]], [column[0]])
-        replaced = again.forget(entries=one).extend(ObservedMatrix.from_entries(*one, [value[0]], late.scale))
-        np.testing.assert_allclose(replaced.predict(*everything), at_once.predict(*everything), rtol=1e-5)
-        without = replaced.forget(entries=(row[:3], column[:3])).forget(entries=(row[3:], column[3:]))
-        np.testing.assert_allclose(without.predict(*everything), extended.predict(*everything), rtol=1e-5)
 
     def test_what_it_cannot_predict_for_is_refused(self, fitted: Model, matrix: ObservedMatrix) -> None:
         new_row = ObservedMatrix.from_entries(["carol"], ["column 1"], [3], matrix.scale)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deepmf.data import AreaSplit, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, NothingObserved
 from deepmf.matrix.matrix import ObservedMatrix
@@ -39,6 +40,28 @@ class FullContract(ModelContract):
             assert model.predict_distribution(*others)[:, 0].mean() > 0.8
         model.save(tmp_path / "asked")
         np.testing.assert_array_equal(load(tmp_path / "asked").predict(*others), model.predict(*others))
+
+    def test_entries_of_new_rows_in_new_columns_count_in_any_order_and_can_be_forgotten(
+        self, extended: Model, areas: AreaSplit, tmp_path: Path
+    ) -> None:
+        self.require_area("IV")
+        late = areas.unused
+        at_once = extended.extend(late)
+        row, column, value = (part.tolist() for part in late.entries())
+        reads_all = isinstance(extended.predictor_.encoder, SolvingEncoder)
+        assert reads_all != np.array_equal(at_once.predictor_.rows.whole(), extended.predictor_.rows.whole())
+        parts = split_entries(late, train=0.4, validation=0.3, test=0.3, seed=5)
+        in_turn = extended.extend(parts.test).extend(parts.train)
+        in_turn.predict(*areas.test["IV"].entries()[:2])  # what is read between two extensions makes no difference
+        in_turn = in_turn.extend(parts.validation)
+        everything = [each.ravel() for each in np.meshgrid(at_once.row_labels_, at_once.column_labels_)]
+        np.testing.assert_allclose(in_turn.predict(*everything), at_once.predict(*everything), rtol=1e-5)
+        in_turn.save(tmp_path / "model")
+        again, one = load(tmp_path / "model"), ([row[0]], [column[0]])
+        replaced = again.forget(entries=one).extend(ObservedMatrix.from_entries(*one, [value[0]], late.scale))
+        np.testing.assert_allclose(replaced.predict(*everything), at_once.predict(*everything), rtol=1e-5)
+        without = replaced.forget(entries=(row[:3], column[:3])).forget(entries=(row[3:], column[3:]))
+        np.testing.assert_allclose(without.predict(*everything), extended.predict(*everything), rtol=1e-5)
 
     def test_new_entries_of_known_rows_count(self, fitted: Model, matrix: ObservedMatrix) -> None:
         if self.model.predicts == ("I",):

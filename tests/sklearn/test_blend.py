@@ -71,9 +71,8 @@ def test_absolute_errors_take_medians() -> None:
         completed = DMFImputer(metric=metric, random_state=0).fit_transform(table)
         errors[metric] = np.abs(completed - truth)[missing, 1].mean()
     assert errors["mae"] < 0.9 * errors["rmse"]
-    for wrong in ({"metric": "r2"}, {"effort": "much"}):
-        with pytest.raises(BadSetting, match=next(iter(wrong.values()))):
-            DMFImputer(**wrong).fit(table)
+    with pytest.raises(BadSetting, match="r2"):
+        DMFImputer(metric="r2").fit(table)
 
 
 @pytest.mark.parametrize("absolute", [False, True])

@@ -298,6 +298,7 @@ def test_settings_reach_the_model(table: Array) -> None:
         ({"settings": {"epochs": 3}}, BadSetting, "twice"),
         ({"settings": {"seed": 3}}, BadSetting, "random_state"),
         ({"model": "als", "dropout": 0.5}, BadSetting, "setting"),
+        ({"model": "auto"}, BadSetting, "epochs"),
         ({"scale": "column"}, BadSetting, "^scale"),
         ({"answers": "stars"}, BadSetting, "^answers"),
     ):
@@ -348,26 +349,28 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
     assert re.search(r"MissingDependency: .*deepmf\[sklearn\]", shown)
 
 
-def quick_auto(**parameters: Any) -> DMFImputer:
-    """An imputer that chooses its model, with a network that learns nothing in no time."""
-    return DMFImputer(
-        settings={"views": 1, "linear_size": 0}, epochs=2, hidden_sizes=(4,), random_state=0, **parameters
-    )
+@pytest.fixture
+def quick_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blend suits no table, and the network that is chosen from instead learns nothing in no time."""
+    settings = {"views": 1, "linear_size": 0, "epochs": 2, "hidden_sizes": (4,)}
+    monkeypatch.setitem(TABLE_SETTINGS, "dmf-o", settings)
+    monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 0)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_models")
 def test_the_model_is_chosen_by_hidden_cells() -> None:
     assert DMFImputer().model == "auto"
     table = holes(low_rank(120, 8, noise=0.1), 0.2)
-    imputer = quick_auto().fit(table)
+    imputer = DMFImputer(random_state=0).fit(table)
     assert imputer.chosen_model_ == "als" and type(imputer.model_).__name__ == "ALS"
     assert imputer.hidden_errors_.keys() == {"means", "als", "dmf-o"}
     assert imputer.hidden_errors_["als"] < 0.7 * imputer.hidden_errors_["means"]
     assert imputer.model_.entries_.train.n_entries == np.count_nonzero(~np.isnan(table))  # fitted to all in the end
-    by_name = DMFImputer("als", epochs=2, random_state=0)
+    by_name = DMFImputer("als", random_state=0)
     np.testing.assert_array_equal(imputer.transform(table), by_name.fit_transform(table))
     assert (by_name.chosen_model_, by_name.hidden_errors_) == ("als", {})
-    assert quick_auto().fit([[1.0], [np.nan]]).chosen_model_ == "means"
+    assert DMFImputer().fit([[1.0], [np.nan]]).chosen_model_ == "means"
 
 
 @pytest.mark.slow
@@ -404,8 +407,7 @@ def test_the_default_is_better_than_a_regression_for_each_column_and_than_neighb
 @pytest.mark.slow
 def test_where_a_blend_does_not_suit_models_are_chosen_from(monkeypatch: pytest.MonkeyPatch, table: Array) -> None:
     models = {"means", "als"}  # there are too few cells for a network
-    assert quick_auto().fit(table).hidden_errors_.keys() == models
-    assert quick_auto(scale="shared").fit(table).hidden_errors_.keys() == models
+    assert DMFImputer(scale="shared", random_state=0).fit(table).hidden_errors_.keys() == models
     monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 5)
     assert DMFImputer(random_state=0).fit(table).hidden_errors_.keys() == models
 
@@ -448,15 +450,6 @@ def test_text_and_categories_in_a_blend() -> None:
     completed = DMFImputer(random_state=0).fit_transform(truth.mask(missing))
     assert completed.dtypes.tolist() == truth.dtypes.tolist() and completed.notna().all(axis=None)
     assert (completed["colour"] == truth["colour"])[missing[:, 3]].mean() > 0.75
-
-
-@pytest.mark.slow
-def test_settings_go_to_the_models_that_have_them(table: Array) -> None:
-    assert quick_auto(latent_size=3).fit(table).model_.settings.to_dict()["latent_size"] == 3
-    with pytest.raises(BadSetting, match="'penalty'"):
-        DMFImputer(settings={"penalti": 1}).fit(table)
-    with pytest.raises(BadSetting, match="^epochs"):
-        DMFImputer(epochs=0).fit(table)
 
 
 @pytest.mark.slow
@@ -544,11 +537,12 @@ def test_new_rows_with_text() -> None:
         DMFImputer(scale="shared").fit(mixed_frame())
 
 
+@pytest.mark.usefixtures("quick_models")
 def test_text_with_a_mark_and_chosen_model() -> None:
     table = mixed_frame(60).drop(columns="size").astype(object)
     table.iloc[::7, 3] = "?"
     table.iloc[::5, 0] = "?"
-    imputer = quick_auto(missing_values="?").fit(table)
+    imputer = DMFImputer(missing_values="?", random_state=0).fit(table)
     completed = imputer.transform(table)
     assert imputer.chosen_model_ in ("means", "als", "dmf-o")
     assert set(completed["colour"]) == {"red", "blue"}
@@ -565,12 +559,13 @@ def test_numbers_with_a_mark_that_is_text() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_models")
 def test_intervals_hold_what_they_should_in_every_column() -> None:
     random = np.random.default_rng(0)
     truth = low_rank(400, 8, noise=0.2)
     truth[:, 3] = random.normal(size=400)  # follows from nothing
     table = holes(truth, 0.2)
-    imputer = quick_auto().fit(table)
+    imputer = DMFImputer(random_state=0).fit(table)
     completed, interval = imputer.transform(table, return_interval=True, coverage=0.8)
     np.testing.assert_array_equal(completed, imputer.transform(table))
     observed = ~np.isnan(table)
@@ -586,7 +581,7 @@ def test_intervals_hold_what_they_should_in_every_column() -> None:
     assert 0.87 < share < 0.93
 
     frame = mixed_frame()
-    _, interval = quick_auto().fit(frame).transform(frame.assign(length=np.nan), return_interval=True)
+    _, interval = DMFImputer(random_state=0).fit(frame).transform(frame.assign(length=np.nan), return_interval=True)
     assert np.isnan(interval.lower[:, 3:]).all() and np.isfinite(interval.lower[:, :3]).all()
 
 

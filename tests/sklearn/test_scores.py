@@ -58,9 +58,8 @@ def whole() -> npt.NDArray[Any]:
     return np.column_stack([np.arange(60.0), FULL])
 
 
-@pytest.mark.parametrize("new_rows", [0.0, 0.2])
-def test_the_truth_scores_one(new_rows: float, whole: npt.NDArray[Any]) -> None:
-    options: Any = {"new_rows": new_rows, "hidden": 0.1, "n_splits": 2}
+def test_the_truth_scores_one(whole: npt.NDArray[Any]) -> None:
+    options: Any = {"hidden": 0.1, "n_splits": 2}
     assert imputation_scores(Spy(whole), whole, **options).tolist() == [1, 1]
     assert np.all(imputation_scores(Spy(whole, error=0.5), whole, **options) < 0.9)
 
@@ -70,11 +69,6 @@ def test_what_is_hidden_is_not_shown(whole: npt.NDArray[Any]) -> None:
     fitted, shown = SHOWN.pop()
     np.testing.assert_array_equal(fitted, shown)
     assert np.isnan(fitted).mean() == pytest.approx(0.1, abs=0.05)
-    imputation_scores(Spy(whole), whole, new_rows=0.25, hidden=0.1, n_splits=1)
-    fitted, shown = SHOWN.pop()
-    assert (fitted.shape, shown.shape) == ((45, 5), (15, 5))
-    assert not np.isnan(fitted).any() and np.isnan(shown).any()
-    assert not set(shown[:, 0]) & set(fitted[:, 0])
 
 
 def test_the_formula() -> None:
@@ -91,10 +85,10 @@ def test_the_formula() -> None:
 
 
 def test_every_kind_of_table_scores_the_same() -> None:
-    expected = imputation_scores(SimpleImputer(), TABLE, new_rows=0.2, n_splits=2)
+    expected = imputation_scores(SimpleImputer(), TABLE, n_splits=2)
     frame = pd.DataFrame(TABLE, columns=list("abcd"), index=RANDOM.permutation(60))
     for table in (frame, pl.from_pandas(frame), frame.set_axis([3, 1, 2, 0], axis=1)):
-        np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, new_rows=0.2, n_splits=2), expected)
+        np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, n_splits=2), expected)
         imputer = SimpleImputer().fit(table)
         np.testing.assert_allclose(
             hidden_entries_score(imputer, table), hidden_entries_score(SimpleImputer().fit(TABLE), TABLE)
@@ -118,8 +112,6 @@ def test_as_a_scorer_of_new_rows() -> None:
 
 
 def test_what_cannot_be_scored() -> None:
-    with pytest.raises(BadSetting, match="^new_rows"):
-        imputation_scores(SimpleImputer(), TABLE, new_rows=1)
     with pytest.raises(BadEntries, match="differ"):
         hidden_entries_score(SimpleImputer().fit(TABLE), np.ones((5, 4)))
     lost = np.column_stack([TABLE, np.full(60, np.nan)])

@@ -24,19 +24,6 @@ FOLDER = Path(__file__).parent / "recipes"
 
 RANKING_METRICS = ("recall", "ndcg")  # of lists of 20 columns, in tables of interactions
 NEXT_METRICS = ("next_ndcg", "next_hit_rate")  # of lists of 10 columns, in tables of last entries
-METRICS = (
-    *RANKING_METRICS,
-    *NEXT_METRICS,
-    "rmse",
-    "mae",
-    "level_rmse",
-    "level_mae",
-    "median_rmse",
-    "median_mae",
-    "calibration_error",
-    "coverage",
-)
-
 NAMES = {
     "rmse": "RMSE",
     "mae": "MAE",
@@ -49,6 +36,8 @@ NAMES = {
     "next_ndcg": "NDCG@10",
     "next_hit_rate": "hit rate@10",
 }
+
+METRICS = (*NAMES, "median_rmse", "median_mae")  # medians have the column of levels
 
 # Name of a small generated matrix, for quick runs without a data set.
 GENERATED = "generated"

@@ -9,7 +9,7 @@ from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
 from deepmf.evaluation.ranking import TITLES
 from deepmf.formatting import format_amount, format_percent, format_quantity
 from deepmf.matrix.arrays import FloatArray
-from deepmf.plots import plot_bars, plot_comparison
+from deepmf.plots import plot_comparison
 from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, shorten, write_page
 from deepmf.report.sections import MEANINGS
 
@@ -61,7 +61,7 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
     metrics = {} if plan.metric in _METRICS else {plan.metric: plan.metric_title}
     metrics |= {metric: metric.upper() for metric in _TILES if ranked[0].mean(metric) is not None}
     numbers = [(f"its {title}", _format_error(ranked[0], metric, ALL)) for metric, title in metrics.items()]
-    return [("best", _shorten_label(ranked[0].label)), *numbers]
+    return [("best", shorten(ranked[0].label, _LONGEST)), *numbers]
 
 
 def _build_error_section(comparison: Comparison) -> Section | LeftOut:
@@ -122,9 +122,9 @@ def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
 def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
     """Plot the error or ranking metric of each model that predicts an area."""
     able = comparison.rank(area)
-    means = {_shorten_label(model.label): model.mean(metric, area) or 0.0 for model in able}
+    means = {shorten(model.label, _LONGEST): model.mean(metric, area) or 0.0 for model in able}
     spreads = {
-        _shorten_label(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None
+        shorten(model.label, _LONGEST): spread for model in able if (spread := model.spread(metric, area)) is not None
     }
     popular = comparison.popularity(metric, area)
     if popular.size:
@@ -149,18 +149,14 @@ def _describe_areas(comparison: Comparison) -> list[str]:
 
 
 def _build_time_section(comparison: Comparison) -> Section | LeftOut:
-    seconds = {_shorten_label(model.label): model.seconds for model in comparison.models if model.seconds is not None}
+    seconds = {
+        shorten(model.label, _LONGEST): model.seconds for model in comparison.models if model.seconds is not None
+    }
     if not seconds:
         return LeftOut("Time", "no model could be fitted")
-    plot = plot_bars(list(seconds), {"seconds": list(seconds.values())}, x_label="model", y_label="seconds")
     lines = [[name, format_amount(value)] for name, value in seconds.items()]
-    text = "; ".join(map(" ".join, lines))
-    return Section(
-        title="Time",
-        how="The mean seconds of one fit, early stopping included.",
-        figures=[Figure("Seconds of a fit", plot, f"Seconds of a fit: {text}")],
-        tables=[Table("Time", ["model", "seconds"], lines)],
-    )
+    how = "The mean seconds of one fit, early stopping included."
+    return Section("Time", how, tables=[Table("Time", ["model", "seconds"], lines)])
 
 
 def _build_measurement_section(comparison: Comparison) -> Section:
@@ -182,10 +178,6 @@ def _build_measurement_section(comparison: Comparison) -> Section:
 
 def _name_area(area: str) -> str:
     return "all test entries" if area == ALL else f"area {area}"
-
-
-def _shorten_label(label: str) -> str:
-    return shorten(label, _LONGEST)
 
 
 def _format_values(values: FloatArray) -> str:

@@ -16,7 +16,6 @@ from deepmf.sklearn.blend import MOST_COLUMNS, WHOLE_ROWS, Choice, Residuals, Sh
 from deepmf.sklearn.completers import Completer
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
 from deepmf.training import holdout
-from deepmf.training.settings import list_settings
 
 # Models, from the simplest on; DMF was better than all of these on no table that was measured.
 MODELS = ("means", "als", "dmf-o")
@@ -53,49 +52,38 @@ TABLE_SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def check_model(asked: str, given: Mapping[str, Any], *, own_units: bool) -> None:
-    """Raise `BadSetting` for an unknown model, or for settings that no candidate has.
+    """Raise `BadSetting` for an unknown model or setting.
 
     asked: the name of a model, or "auto". given: settings. own_units: whether every column has units of its own.
     """
-    if asked in WHOLE_ROWS:
+    if asked in (AUTO, *WHOLE_ROWS):
         if given:
-            raise BadSetting(f"model={asked!r} has no settings; got {min(given)}")
-        if not own_units:
+            raise BadSetting(f"model={asked!r} has no settings; got {min(given)}, which is for a model such as 'dmf-o'")
+        if asked != AUTO and not own_units:
             raise BadSetting(f"model={asked!r} is for scale='columns'")
-        return
-    if asked not in (AUTO, *registry.MODELS):
+    elif asked not in registry.MODELS:
         raise BadSetting(f"there is no model {asked!r}; {suggest_name(asked, (*WHOLE_ROWS, *registry.MODELS))}")
-    names = MODELS if asked == AUTO else (asked,)
-    for name in names:
-        make_model(name, given, seed=0)
-    known = sorted(set().union(*map(_list_names, names)))
-    for name in given:
-        if name not in known:
-            raise BadSetting(f"model={asked!r} has no setting {name!r}; {suggest_name(name, known)}")
+    else:
+        make_model(asked, given, seed=0)
 
 
-def list_candidates(asked: str, given: Mapping[str, Any], n_columns: int, *, own_units: bool) -> tuple[str, ...]:
+def list_candidates(asked: str, n_columns: int, *, own_units: bool) -> tuple[str, ...]:
     """Return the names of the candidates for a table; ("auto",) is the blend of `WHOLE_ROWS`.
 
-    The blend has no settings and needs standardised columns.
+    The blend needs standardised columns.
     """
     if asked != AUTO:
         return (asked,)
-    return (AUTO,) if own_units and not given and n_columns <= MOST_COLUMNS else MODELS
+    return (AUTO,) if own_units and n_columns <= MOST_COLUMNS else MODELS
 
 
 def make_model(name: str, given: Mapping[str, Any], *, seed: int) -> Model:
-    """Return an unfitted model with the settings for tables and those of the given ones that it has."""
+    """Return an unfitted model with the settings for tables and the given settings."""
     found = model_class(name)
     if "II" not in found.predicts:
         able = ", ".join(each for each in registry.MODELS if "II" in model_class(each).predicts)
         raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
-    own = {setting: value for setting, value in given.items() if setting in _list_names(name)}
-    return found(**(TABLE_SETTINGS.get(name, {}) | own | {"seed": seed}))
-
-
-def _list_names(model: str) -> set[str]:
-    return {setting.name for setting in list_settings(model_class(model).settings_class)}
+    return found(**(TABLE_SETTINGS.get(name, {}) | dict(given) | {"seed": seed}))
 
 
 # Hidden cells make a table emptier than it is, so no more are hidden than tell enough.

@@ -277,17 +277,13 @@ def sample_rows(
     table: FloatArray, *, seed: int, most_rows: int = _MOST_ROWS, most_work: float = _MOST_WORK
 ) -> IndexArray:
     """Return the positions of the rows with entries, or of as many of them as can be learned from in seconds."""
-    rows = np.flatnonzero(~np.isnan(table).all(axis=1))
-    if rows.size <= (most := _most_rows(table[rows], most_rows, most_work)):
+    rows, n_columns = np.flatnonzero(~np.isnan(table).all(axis=1)), int(table.shape[1])
+    n_observed = np.count_nonzero(~np.isnan(table[rows]), axis=1)
+    work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))  # to invert a row's
+    most = min(most_rows, max(_ROWS_OF_A_COLUMN * n_columns, int(most_work / max(work, 1.0))))
+    if rows.size <= most:
         return rows
     return rows[np.sort(np.random.default_rng(seed).choice(rows.size, most, replace=False))]
-
-
-def _most_rows(table: FloatArray, most_rows: int, most_work: float) -> int:
-    n_columns = int(table.shape[1])
-    n_observed = np.count_nonzero(~np.isnan(table), axis=1)
-    work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))  # to invert a row's
-    return min(most_rows, max(_ROWS_OF_A_COLUMN * n_columns, int(most_work / max(work, 1.0))))
 
 
 def _start(table: FloatArray, weights: FloatArray, shrinkage: float) -> FloatArray:

@@ -24,7 +24,6 @@ from deepmf.models.base import Model
 from deepmf.recommend.ranking import batches
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.sklearn.blend import (
-    EFFORTS,
     METRICS,
     MOST_COLUMNS,
     WHOLE_ROWS,
@@ -42,7 +41,6 @@ from deepmf.sklearn.table import (
     REACH,
     ColumnCodes,
     ColumnUnits,
-    MaskArray,
     MixedTable,
     TableEntries,
     build_table,
@@ -75,16 +73,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     model
         "auto" blends a Gaussian of the rows with trees, with the weights that best predict the cells of each column
-        when these are left out. For a table of more than 500 columns, a shared scale or given settings, it chooses
-        among means, als and dmf-o instead. Or a name: "gaussian", "trees", "als", "dmf-o", or
-        any model that can predict for new rows.
+        when these are left out. For a table of more than 500 columns or a shared scale, it chooses among means, als
+        and dmf-o instead. Or a name: "gaussian", "trees", "als", "dmf-o", or any model that can predict for new rows.
     metric
         The error of "auto" and "trees" that should be small: "rmse"; "mae", which predicts medians; or "both", which
         predicts the mean of the two.
-    effort
-        "normal", or "best" for larger forests in about five times the time.
     hidden_sizes, latent_size, dropout, epochs, learning_rate
-        Settings of the model; None chooses them for a table. With "auto", they apply to the candidates that have them.
+        Settings of a model that is named; None chooses them for a table.
     settings
         Further settings of the model, by name.
     missing_values
@@ -145,7 +140,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model: str = AUTO,
         *,
         metric: str = "both",
-        effort: str = "normal",
         hidden_sizes: Sequence[int] | None = None,
         latent_size: int | None = None,
         dropout: float | None = None,
@@ -162,7 +156,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.model = model
         self.metric = metric
-        self.effort = effort
         self.hidden_sizes = hidden_sizes
         self.latent_size = latent_size
         self.dropout = dropout
@@ -400,7 +393,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         check_model(self.model, self._gather_settings(), own_units=self.scale == "columns")
-        for name, known in (("metric", METRICS), ("effort", EFFORTS), ("answers", ("values", "levels"))):
+        for name, known in (("metric", METRICS), ("answers", ("values", "levels"))):
             if getattr(self, name) not in known:
                 raise BadSetting(f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}")
         if not isinstance(self.scale, Scale) and self.scale not in ("columns", "shared"):
@@ -417,9 +410,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, entries: TableEntries, sources: IndexArray) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
-        given, own_units = self._gather_settings(), self.scale == "columns"
-        candidates = list_candidates(self.model, given, self._known.size, own_units=own_units)
-        self.units_ = self._find_units(entries, robust=candidates[0] in (AUTO, *WHOLE_ROWS))
+        own_units = self.scale == "columns"
+        candidates = list_candidates(self.model, self._known.size, own_units=own_units)
+        if own_units:
+            reach = _WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
+            self.units_ = ColumnUnits.from_columns(entries, reach=reach)
+        else:
+            self.units_ = ColumnUnits.from_shared_scale(entries, self.scale if isinstance(self.scale, Scale) else None)
         self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
         self._seen = seen = self.units_.standardise(entries)
         fit = partial(self._fit_candidate, sources)
@@ -428,7 +425,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if not is_enough:
                 choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0}, {})
             elif candidates == (AUTO,):
-                choice = fit_blend(seen, sources, self.units_, seed=self._seed, **self._ways, show=show)
+                choice = fit_blend(seen, sources, self.units_, seed=self._seed, metric=self.metric, show=show)
             elif len(candidates) == 1:
                 choice = Choice(fit(candidates[0], seen), {candidates[0]: 1.0}, {})
             else:
@@ -441,40 +438,23 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
         has_own = self.scale != "columns" and isinstance(model, Model) and model.gives_distribution
         self._residuals: Residuals | None = None if has_own else choice.residuals
-        self._draws, self.score_ = self._prepare_draws(entries, sources), None
+        shares = self._codes.are_shares[self._known]
+        cells = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
+        has_few = self._known.size <= MOST_COLUMNS
+        self._draws = JointDraws.of(entries, self._completer, cells, seed=self._seed) if has_few else None
+        self.score_ = None
         if choice.residuals is not None:
-            spreads = np.where(self._are_shares, np.nan, self.units_.spreads)
+            spreads = np.where(shares, np.nan, self.units_.spreads)
             places, names = np.searchsorted(self.known_columns_, sources), self._codes.names[self.known_columns_]
             self.score_ = score_residuals(choice.residuals, places, names, spreads)
 
-    def _prepare_draws(self, entries: TableEntries, sources: IndexArray) -> JointDraws | None:
-        if self._known.size > MOST_COLUMNS:
-            return None
-        shares = self._are_shares
-        categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
-        return JointDraws.of(entries, self._completer, categories, seed=self._seed)
-
-    @property
-    def _ways(self) -> dict[str, str]:
-        return {"metric": self.metric, "effort": self.effort}
-
     def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:
         if name in WHOLE_ROWS:
-            return fit_whole_rows(name, seen, sources, seed=self._seed, **self._ways)
+            return fit_whole_rows(name, seen, sources, seed=self._seed, metric=self.metric)
         matrix = seen.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
         model = make_model(name, self._gather_settings(), seed=self._seed)
         return ByModel(model.fit(matrix, progress=progress))
-
-    @property
-    def _are_shares(self) -> MaskArray:
-        """Of each column that the model sees, whether it is the share of a category."""
-        return self._codes.are_shares[self._known]
-
-    def _find_units(self, entries: TableEntries, *, robust: bool) -> ColumnUnits:
-        if self.scale == "columns":
-            return ColumnUnits.from_columns(entries, reach=_WIDE_REACH if robust else REACH)
-        return ColumnUnits.from_shared_scale(entries, self.scale if isinstance(self.scale, Scale) else None)
 
     def _matrix(self, entries: TableEntries) -> ObservedMatrix:
         """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""

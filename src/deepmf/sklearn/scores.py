@@ -118,19 +118,20 @@ def hidden_entries_score(
     0.0
     """
     masked = _hide(X, hidden, seed)
-    return _score(imputer.transform(masked.table), check_numbers(X), masked.hidden, np.arange(len(masked.hidden)))
+    return _score(imputer.transform(masked.table), check_numbers(X), masked.hidden)
 
 
 def imputation_scores(
     imputer: Any,
     X: Any,  # noqa: N803
     *,
-    new_rows: float = 0.0,
     hidden: float = 0.2,
     n_splits: int = 5,
     seed: int = 0,
 ) -> FloatArray:
-    """Return the scores of an imputer on hidden entries, (splits,), fitted anew for each.
+    """Return the scores of an imputer on hidden entries of the rows of the fit (area I), (splits,), fitted for each.
+
+    For new rows (area II), give `hidden_entries_score` to scikit-learn's `cross_val_score`.
 
     Parameters
     ----------
@@ -138,11 +139,8 @@ def imputation_scores(
         Any imputer.
     X
         An array, a frame or a sparse matrix of numbers.
-    new_rows
-        Share of the rows that the fit does not see, and of which entries are hidden (area II); 0 hides entries of the
-        rows of the fit (area I).
     hidden
-        Share of the entries of these rows that is hidden.
+        Share of the entries that is hidden.
     n_splits
         Number of splits, from the seeds `seed`, `seed` + 1, ...
 
@@ -156,16 +154,10 @@ def imputation_scores(
     array([0., 0., 0.])
     """
     truth, scores = check_numbers(X), []
-    n_new = round(new_rows * len(truth))
-    if not 0 <= n_new < len(truth):
-        raise BadSetting(f"new_rows must be a share of at least 0 and below 1; got {new_rows!r}")
     for own_seed in range(seed, seed + n_splits):
-        mask = _hide(X, hidden, own_seed).hidden
-        order = np.random.default_rng(own_seed).permutation(len(truth))
-        asked = np.sort(order[:n_new]) if n_new else np.arange(len(truth))
-        known = np.sort(order[n_new:])
-        fitted = clone(imputer).fit(hide_entries(X, ~mask | bool(n_new), rows=known))
-        scores.append(_score(fitted.transform(hide_entries(X, ~mask, rows=asked)), truth, mask, asked))
+        masked = _hide(X, hidden, own_seed)
+        fitted = clone(imputer).fit(masked.table)
+        scores.append(_score(fitted.transform(masked.table), truth, masked.hidden))
     return np.array(scores)
 
 
@@ -174,10 +166,9 @@ def _hide(X: Any, share: float, seed: int) -> MaskedTable:  # noqa: N803
     return mask_entries(X, "mcar", share, seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
 
-def _score(completed: Any, truth: npt.NDArray[Any], hidden: MaskArray, rows: IndexArray) -> float:
-    """Compare the hidden entries of a completed table with some rows of the truth."""
+def _score(completed: Any, truth: npt.NDArray[Any], hidden: MaskArray) -> float:
+    """Compare the hidden entries of a completed table with the truth."""
     means, spreads = measure_columns(truth)
-    truth, hidden = truth[rows], hidden[rows]
     filled = np.asarray(completed)
     if filled.shape != truth.shape:
         raise BadEntries(

@@ -125,11 +125,11 @@ def measure_columns(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     return means, np.sqrt(np.square(deviations).sum(axis=0) / counts)
 
 
-def hide_entries(table: Any, mask: MaskArray, *, rows: IndexArray | slice = slice(None)) -> Any:
-    """Return a frame with only the entries of a mask, and optionally only some rows, or an array of other tables."""
+def hide_entries(table: Any, mask: MaskArray) -> Any:
+    """Return a frame with only the entries of a mask, or an array of other tables."""
     import narwhals as nw
 
-    array = np.where(mask, check_numbers(table), np.nan)[rows]
+    array = np.where(mask, check_numbers(table), np.nan)
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         return array
