@@ -45,7 +45,7 @@ def test_each_column_has_the_weights_that_predict_it_best() -> None:
     assert trees[1] > 0.8 and gaussian[1] < 0.1
     assert gaussian[2] > 0.6
     assert trees[3] < 0.2 and gaussian[3] + means[3] > 0.8
-    assert set(found.errors) == set(WHOLE_ROWS)
+    assert set(found.weights) == set(WHOLE_ROWS)
 
 
 @pytest.mark.slow

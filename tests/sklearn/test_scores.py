@@ -133,7 +133,6 @@ def test_the_imputer_scores_itself_on_hidden_cells() -> None:
     by_name = dict(zip(found.columns, found.column_scores, strict=True))
     assert min(by_name["x"], by_name["copy"]) > 0.6 > 0.1 > abs(by_name["noise"])
     assert np.all((found.column_margins > 0) & (found.column_margins < 0.1))
-    assert found.column_counts.sum() > 100
     assert 0.3 < found.score < 0.9 and 0 < found.margin < 0.1
     assert DMFImputer("gaussian", random_state=0).fit(table).score_ is None
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepmf.errors import UserError
-from deepmf.experiments.recipe import Recipe, read_table
+from deepmf.experiments.recipe import read_table
 from deepmf.experiments.run import Progress, Results, list_trials, run, run_trial
 from deepmf.experiments.tables import format_costs, format_markdown, list_notes
 
@@ -21,25 +21,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 2 for a user error."""
     options = _make_parser().parse_args(arguments)
     try:
-        recipes = read_table(options.table, only=options.only)
-        {"run": _run, "show": _show}[options.command](options, recipes)
+        recipes, results = read_table(options.table, only=options.only), Results(options.out)
+        if options.command == "run":
+            trials = [trial for recipe in recipes for trial in list_trials(recipe, n_splits=options.splits)]
+            for progress in run(run_trial, trials, results, jobs=options.jobs):
+                _say(progress)
+        records = results.records(recipes)
+        notes = "".join(f"- {note}\n" for note in list_notes(options.table, records))
+        sys.stdout.write(f"{format_markdown(options.table, records)}\n{notes}\n{format_costs(records)}")
     except UserError as error:
         sys.stderr.write(f"deepmf.experiments: {error}\n")
         return 2
     return 0
-
-
-def _run(options: argparse.Namespace, recipes: list[Recipe]) -> None:
-    trials = [trial for recipe in recipes for trial in list_trials(recipe, n_splits=options.splits)]
-    for progress in run(run_trial, trials, Results(options.out), jobs=options.jobs):
-        _say(progress)
-    _show(options, recipes)
-
-
-def _show(options: argparse.Namespace, recipes: list[Recipe]) -> None:
-    records = Results(options.out).records(recipes)
-    notes = "".join(f"- {note}\n" for note in list_notes(options.table, records))
-    sys.stdout.write(f"{format_markdown(options.table, records)}\n{notes}\n{format_costs(records)}")
 
 
 def _say(progress: Progress) -> None:

@@ -6,8 +6,9 @@ where rows are few; a tree predicts the rows that it was not grown from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -81,14 +82,14 @@ _OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; w
 class Choice(NamedTuple):
     """What completes a table: a blend or the best of several candidates.
 
-    weights: the mean weight of each candidate, the largest first. errors: root mean squared, of each candidate on cells
-    that were left out, in the units of the model. residuals: on these cells; None where nothing was left out.
+    weights: the mean weight of each candidate, the largest first. residuals: of cells that were left out; None where
+    none were. errors: root mean squared, of each model that was chosen from on these cells, in the units of the model.
     """
 
     completer: Completer
     weights: dict[str, float]
-    errors: dict[str, float]
     residuals: Residuals | None = None
+    errors: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,17 +147,6 @@ class _LeftOut:
                 own[own < _LEAST_WEIGHT] = 0.0
                 solved[:, columns] = (own / own.sum())[:, None]
         return solved
-
-    def measure(self) -> dict[str, float]:
-        """Return the root mean squared error of each candidate; the columns of a category count as one cell."""
-        widths = {column: columns.size for columns in self.cells for column in columns}
-        counted = self.counted[:, None] / [widths[column] for column in range(len(widths))]
-        found = {}
-        for name, each in zip(WHOLE_ROWS, next(iter(self.predictions.values())), strict=True):
-            errors = np.square(each - self.table)
-            if not np.isnan(errors).all():
-                found[name] = float(np.sqrt(np.average(errors[~np.isnan(errors)], weights=counted[~np.isnan(errors)])))
-        return found
 
 
 def fit_gaussian(table: FloatArray, *, weights: FloatArray, seed: int, shrinkage: float = SHRINKAGES[0]) -> Gaussian:
@@ -231,7 +221,6 @@ def fit_blend(
     return Choice(
         Stacked((gaussian, trees, ByMeans(medians * by_medians[2])), solved, units),
         {name: share for name, share in sorted(mean_weights, key=lambda each: -each[1]) if share > 0},
-        left_out.measure(),
         _find_residuals(left_out, parts_of_ways),
     )
 

@@ -113,7 +113,7 @@ def choose(
     if entries.rows.size < _FEW_CELLS:
         candidates = tuple(name for name in candidates if name != "dmf-o") or candidates
     if not hidden.any():
-        return Choice(fit(candidates[-1], entries), {candidates[-1]: 1.0}, {})
+        return Choice(fit(candidates[-1], entries), {candidates[-1]: 1.0})
     shown, asked = entries.where(~hidden), entries.where(hidden)
     shares = 1.0 / np.bincount(sources)[sources[asked.columns]]
     if asked.weights is not None:
@@ -127,7 +127,7 @@ def choose(
         residuals[name] = Residuals(asked.columns, asked.values - predicted, asked.values)
         errors[name] = float(np.sqrt(np.average(np.square(residuals[name].values), weights=shares)))
     best = holdout.choose(list(errors), errors.__getitem__).candidate
-    return Choice(fit(best, entries), {best: 1.0}, errors, residuals[best])
+    return Choice(fit(best, entries), {best: 1.0}, residuals[best], errors)
 
 
 def _hide_cells(entries: TableEntries, sources: IndexArray, *, seed: int) -> MaskArray:

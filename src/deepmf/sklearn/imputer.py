@@ -105,8 +105,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     weights_, chosen_model_
         Mean weight of each candidate in the blend, and the name of the candidate with the largest weight.
     hidden_errors_
-        Error of each candidate of "auto" on cells that were left out, in standard deviations or in the units of a
-        shared scale.
+        Error of each model that "auto" chose from on cells that were hidden, in standard deviations or in the units of
+        a shared scale; empty for a blend.
     score_
         Score on the cells hidden in `fit`, overall and of each column, with standard errors (`HiddenScore`); None where
         no cells were hidden, because a single model was asked for by name.
@@ -423,15 +423,15 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         is_enough = min(np.unique(seen.rows).size, self._known.size) > 1
         with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
             if not is_enough:
-                choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0}, {})
+                choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0})
             elif candidates == (AUTO,):
                 choice = fit_blend(seen, sources, self.units_, seed=self._seed, metric=self.metric, show=show)
             elif len(candidates) == 1:
-                choice = Choice(fit(candidates[0], seen), {candidates[0]: 1.0}, {})
+                choice = Choice(fit(candidates[0], seen), {candidates[0]: 1.0})
             else:
                 choice = choose(candidates, seen, sources, fit, units=self.units_, seed=self._seed, show=show)
         self._completer: Any = choice.completer
-        self.weights_, self.hidden_errors_ = choice.weights, choice.errors
+        self.weights_, self.hidden_errors_ = choice.weights, dict(choice.errors)
         self.chosen_model_ = next(iter(self.weights_))
         model = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         self.model_ = model if is_enough else None

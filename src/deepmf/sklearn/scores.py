@@ -187,9 +187,9 @@ def _score(completed: Any, truth: npt.NDArray[Any], hidden: MaskArray) -> float:
 class HiddenScore(NamedTuple):
     """The score on hidden cells: 1 is perfect, 0 no better than the mean; `margin` is its standard error.
 
-    columns: the names of the columns of the table. column_scores, column_margins, column_errors, column_counts:
-    (columns,). Scores are NaN in a column with fewer than two hidden cells, or with equal ones. Errors are root mean
-    squares in the units of the column, NaN for text and categories. Counts are those of hidden cells.
+    columns: the names of the columns of the table. column_scores, column_margins, column_errors: (columns,). Scores are
+    NaN in a column with fewer than two hidden cells, or with equal ones. Errors are root mean squares in the units of
+    the column, NaN for text and categories.
     """
 
     score: float
@@ -198,7 +198,6 @@ class HiddenScore(NamedTuple):
     column_scores: FloatArray
     column_margins: FloatArray
     column_errors: FloatArray
-    column_counts: npt.NDArray[np.int64]
 
 
 def score_residuals(
@@ -217,9 +216,7 @@ def score_residuals(
     scores, margins = np.array([_score_cells(errors[places], deviations[places]) for places in own]).T
     in_units = np.square(spreads[residuals.columns]) * errors
     typical = np.array([np.sqrt(in_units[places].mean()) if places.size else np.nan for places in own])
-    widths = np.bincount(sources, minlength=names.size)  # the columns of one category hide one cell together
-    hidden = np.array([places.size for places in own]) // np.maximum(widths, 1)
-    return HiddenScore(*_score_cells(errors, deviations), names, scores, margins, typical, hidden)
+    return HiddenScore(*_score_cells(errors, deviations), names, scores, margins, typical)
 
 
 def _score_cells(errors: FloatArray, deviations: FloatArray) -> tuple[float, float]:
