@@ -110,13 +110,14 @@ class RefinedBranch(nn.Module):
         self.network = network  # the branch and the head of the refinement
         self._refinement, self._unit_map = replace(refinement, solve=solve), scale.unit_map
         with torch.no_grad():  # constants of the graph are computed now
-            self.eval()(torch.full((1, refinement.side.views.shape[1]), float("nan")))
+            self.eval()(torch.full((1, refinement.views.shape[1]), float("nan")))
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
-        side, units = self._refinement.side, self._unit_map.to_unit(values)
-        seen = torch.where(side.views, units[:, None], float("nan")).flatten(0, 1)
-        outputs = side.branch(make_channels(seen, values.shape[1])).reshape(values.shape[0], len(side.views), -1)
+        views, units = self._refinement.views, self._unit_map.to_unit(values)
+        seen = torch.where(views, units[:, None], float("nan")).flatten(0, 1)
+        read = make_channels(seen, values.shape[1])
+        outputs = self._refinement.branch(read).reshape(values.shape[0], len(views), -1)
         real = ~torch.isnan(values)
         every = torch.arange(values.shape[1])[None]
         padded = PaddedEntries(every, torch.where(real, units, 0.0), real)

@@ -201,12 +201,6 @@ class Encoder(ABC):
         """Return the latents of rows (or columns) with these entries."""
         return self.rows(entries, others) if axis == "row" else self.columns(entries, others)
 
-    def encode_without_each(
-        self, axis: Axis, entries: AxisEntries, left_out: IndexArray, others: Latents
-    ) -> LatentArray:
-        """Return the latents (left out, latent) of a single row (or column) without each of some of its entries."""
-        return self.encode(axis, entries.without_each(left_out), others)
-
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
         """Return the standard deviations (pairs,) of products of latents by a posterior, if the model has one."""
         raise BadSetting(
@@ -584,10 +578,8 @@ class Predictor(PairPredictor):
         without: there is a single row (or column) in them; the predictor has it without each of these entries.
         """
         others = self.solve_by(OTHER_AXIS[axis])
-        if without is None:
-            latents = self.encoder.encode(axis, entries, others)
-        else:
-            latents = self.encoder.encode_without_each(axis, entries, without, others)
+        encoded = entries if without is None else entries.without_each(without)
+        latents = self.encoder.encode(axis, encoded, others)
         effects, drift = self.effects and self.effects.without(axis), self.drift
         if drift is not None:
             drift = drift.fold_in(entries) if axis == "row" else drift.without_columns()

@@ -89,11 +89,19 @@ def restated_response(head: OrdinalHead, beside: Array) -> tuple[Array, Array]:
     return np.concatenate([start, start + np.cumsum(steps, axis=1)], axis=1), np.exp(EFFECT * beside[:, -1])
 
 
+def row_latents(head: OrdinalHead, outputs: Tensor) -> Tensor:
+    return head.join_groups(head.make_row_latents(outputs))
+
+
+def column_latents(head: OrdinalHead, outputs: Tensor) -> Tensor:
+    return head.join_groups(head.make_column_latents(outputs))
+
+
 @every_head
 def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
     head = moved(new_head(name))
     row_outputs, column_outputs = outputs(6, 5 + head.n_row_outputs), outputs(4, 5 + head.n_column_outputs, seed=1)
-    rows, columns = head.make_row_latents(row_outputs), head.make_column_latents(column_outputs)
+    rows, columns = row_latents(head, row_outputs), column_latents(head, column_outputs)
     assert rows.shape == (6, 5 + 2 + head.n_response) and columns.shape == (4, 5 + 2 + head.n_response)
     of_rows, of_columns = row_outputs.double().numpy(), column_outputs.double().numpy()
     scores = (rows @ columns.T).detach()
@@ -109,7 +117,7 @@ def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
 def test_response_parameters_are_cutpoints_and_the_logarithm_of_a_slope(name: str) -> None:
     head = moved(new_head(name))
     row_outputs = outputs(6, 5 + head.n_row_outputs)
-    response = head.make_row_latents(row_outputs)[:, -head.n_response :].detach().double().numpy()
+    response = row_latents(head, row_outputs)[:, -head.n_response :].detach().double().numpy()
     cutpoints, slopes = restated_response(head, row_outputs[:, 6:].double().numpy())
     assert cutpoints.shape == (6, len(HEADS[name][1]))
     np.testing.assert_allclose(response[:, :-1], cutpoints, atol=1e-5)
@@ -122,11 +130,11 @@ def test_scores_and_responses_of_several_networks_are_means(name: str) -> None:
     head = moved(OrdinalHead(*HEADS[name], groups=n_groups))
     row_outputs = outputs(6, n_groups * (n_direction + head.n_row_outputs))
     column_outputs = outputs(4, n_groups * (n_direction + head.n_column_outputs), seed=1)
-    rows, columns = head.make_row_latents(row_outputs), head.make_column_latents(column_outputs)
+    rows, columns = row_latents(head, row_outputs), column_latents(head, column_outputs)
     assert rows.shape == (6, n_groups * n_direction + 2 + head.n_response)
     one = moved(new_head(name))
-    each_row = [one.make_row_latents(part) for part in row_outputs.chunk(n_groups, dim=1)]
-    each_column = [one.make_column_latents(part) for part in column_outputs.chunk(n_groups, dim=1)]
+    each_row = [row_latents(one, part) for part in row_outputs.chunk(n_groups, dim=1)]
+    each_column = [column_latents(one, part) for part in column_outputs.chunk(n_groups, dim=1)]
     beside = n_direction + 2
     scores = [row[:, :beside] @ column[:, :beside].T for row, column in zip(each_row, each_column, strict=True)]
     joined = rows[:, : -head.n_response] @ columns[:, : -head.n_response].T
@@ -134,7 +142,7 @@ def test_scores_and_responses_of_several_networks_are_means(name: str) -> None:
     responses = torch.stack([row[:, beside:] for row in each_row])
     torch.testing.assert_close(rows[:, -head.n_response :], responses.mean(0))
     torch.testing.assert_close(columns[:, : n_groups * n_direction].norm(dim=1), torch.ones(4))
-    torch.testing.assert_close(head.make_row_latents_by_group(row_outputs), torch.stack(each_row, dim=1))
+    torch.testing.assert_close(head.make_row_latents(row_outputs), torch.stack(each_row, dim=1))
 
 
 @every_head
@@ -177,9 +185,9 @@ def test_targets_exceed_the_boundaries_below_them(name: str) -> None:
 def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> None:
     head = new_head(name)
     rows, columns = torch.zeros(1, 5 + head.n_row_outputs), torch.zeros(1, 5 + head.n_column_outputs)
-    row_latents = head.make_row_latents(rows)
-    score = (row_latents @ head.make_column_latents(columns).T)[0]
-    exceeded = head.logits(score, row_latents[:, -head.n_response :])[0].sigmoid().detach().double().numpy()
+    latents = row_latents(head, rows)
+    score = (latents @ column_latents(head, columns).T)[0]
+    exceeded = head.logits(score, latents[:, -head.n_response :])[0].sigmoid().detach().double().numpy()
     expected = np.array(HEADS[name][2])
     if name != "a level nobody used":
         np.testing.assert_allclose(exceeded, expected, atol=1e-6)
@@ -198,7 +206,7 @@ def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> N
 def test_cutpoints_increase_whatever_the_branch_says(name: str, size: float, seed: int) -> None:
     head = moved(new_head(name))
     row_outputs = outputs(8, 3 + head.n_row_outputs, seed=seed) * size
-    cutpoints = head.make_row_latents(row_outputs)[:, -head.n_response : -1]
+    cutpoints = row_latents(head, row_outputs)[:, -head.n_response : -1]
     assert bool((cutpoints.diff(dim=1) >= 0).all())
     if size <= 5:
         assert bool((cutpoints.diff(dim=1) > 0).all())
@@ -206,8 +214,8 @@ def test_cutpoints_increase_whatever_the_branch_says(name: str, size: float, see
 
 def test_every_parameter_learns() -> None:
     head = new_head()
-    rows = head.make_row_latents(outputs(4, 5 + head.n_row_outputs))
-    scores = rows @ head.make_column_latents(outputs(3, 5 + head.n_column_outputs, seed=1)).T
+    rows = row_latents(head, outputs(4, 5 + head.n_row_outputs))
+    scores = rows @ column_latents(head, outputs(3, 5 + head.n_column_outputs, seed=1)).T
     logits = head.logits(scores, rows[:, None, -head.n_response :])
     head.loss(logits, head.mark_exceeded(torch.linspace(-1, 1, 12).reshape(4, 3))).mean().backward()
     for name, parameter in head.named_parameters():
@@ -222,9 +230,9 @@ def test_the_support_is_kept_to_the_last_digit() -> None:
 
 def test_half_precision_outputs_make_single_precision_latents() -> None:
     head = new_head()
-    latents = head.make_row_latents(outputs(4, 5 + head.n_row_outputs).bfloat16())
+    latents = row_latents(head, outputs(4, 5 + head.n_row_outputs).bfloat16())
     assert latents.dtype == torch.float32
-    assert head.make_column_latents(outputs(4, 6).bfloat16()).dtype == torch.float32
+    assert column_latents(head, outputs(4, 6).bfloat16()).dtype == torch.float32
 
 
 LAYOUT = LatentLayout(n_direction=4, n_landmarks=2, n_linear=0, n_response=3)

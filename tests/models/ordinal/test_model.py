@@ -304,7 +304,7 @@ def test_one_view_is_a_look_at_everything() -> None:
     model = OrdinalDMF(**QUICK | PLAIN | {"views": 1}).fit(matrix)
     units = torch.tensor(matrix.scale.to_unit(matrix.to_array()), dtype=torch.float32)
     with torch.no_grad():
-        expected = model.network_.encode_rows(units)
+        expected = model.network_.encode("row", units)
     rows, landmarks = model.predictor_.rows.whole(), encoder_of(model).layout.landmarks
     np.testing.assert_allclose(np.delete(rows, landmarks, axis=1), expected, atol=1e-5)
     np.testing.assert_allclose(rows[:, landmarks], 0, atol=1e-9)

@@ -23,7 +23,7 @@ from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseVectors, Ve
 from deepmf.nn.masking import Masking, draw_views
 from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
-from deepmf.training.blocks import MatrixBlocks
+from deepmf.training.blocks import AxisName, MatrixBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.trainer import Trainer
 
@@ -73,28 +73,23 @@ def sparse(values: Tensor) -> SparseVectors:
     return SparseVectors(torch.nn.functional.pad(observed.sum(1).cumsum(0), (1, 0)), at[1].int(), values[at])
 
 
-def viewed(two: OrdinalNetwork, axis: str, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
-    ask = two.encode_row_views if axis == "rows" else two.encode_column_views
-    return ask(vectors, n_views=n_views).detach()
+def viewed(two: OrdinalNetwork, axis: AxisName, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
+    return two.encode_views(axis, vectors, n_views=n_views).detach()
 
 
-def restated(two: OrdinalNetwork, axis: str, values: Tensor, n_views: int) -> Tensor:
+def restated(two: OrdinalNetwork, axis: AxisName, values: Tensor, n_views: int) -> Tensor:
     """The mean over views of the latents of what each view sees, one vector and one view at a time."""
-    seen = two.row_views if axis == "rows" else two.column_views
     means = []
     for vector in values:
         latents = []
-        for view in seen[:n_views]:
+        for view in two.get_views(axis)[:n_views]:
             visible = torch.where(view, vector, float("nan"))[None]
-            if axis == "rows":
-                latents.append(two.head.make_row_latents(two.rows(make_channels(visible, N_COLUMNS)))[0])
-            else:
-                latents.append(two.head.make_column_latents(two.columns(make_channels(visible, N_ROWS)))[0])
+            latents.append(two.make_latents(axis, two.get_branch(axis)(make_channels(visible, vector.numel())))[0])
         means.append(torch.stack(latents).double().mean(0))
     return torch.stack(means).detach()
 
 
-AXES = {"rows": table(), "columns": table().T.contiguous()}
+AXES: dict[AxisName, Tensor] = {"row": table(), "column": table().T.contiguous()}
 
 every_axis = pytest.mark.parametrize("axis", AXES)
 
@@ -102,7 +97,7 @@ every_axis = pytest.mark.parametrize("axis", AXES)
 @every_axis
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("n_views", [None, 1, 3])
-def test_latents_are_means_over_views(axis: str, kind: str, n_views: int | None) -> None:
+def test_latents_are_means_over_views(axis: AxisName, kind: str, n_views: int | None) -> None:
     two, values = network(), AXES[axis]
     vectors = DenseVectors(values) if kind == "dense" else sparse(values)
     found = viewed(two, axis, vectors, n_views=n_views)
@@ -112,11 +107,12 @@ def test_latents_are_means_over_views(axis: str, kind: str, n_views: int | None)
 
 
 @every_axis
-def test_vectors_in_parts_are_many_at_once(axis: str) -> None:
+def test_vectors_in_parts_are_many_at_once(axis: AxisName) -> None:
     two, vectors = network(), sparse(AXES[axis])
     many = torch.arange(3000) % len(vectors)  # three parts
-    ask = two.encode_row_views if axis == "rows" else two.encode_column_views
-    torch.testing.assert_close(ask(vectors, many).detach(), viewed(two, axis, vectors)[many], rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        two.encode_views(axis, vectors, many).detach(), viewed(two, axis, vectors)[many], rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -131,17 +127,16 @@ def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
 
 
 @every_axis
-def test_one_view_is_a_look_at_all_of_it(axis: str) -> None:
+def test_one_view_is_a_look_at_all_of_it(axis: AxisName) -> None:
     two, values = network(n_views=1), AXES[axis]
-    ask = two.encode_rows if axis == "rows" else two.encode_columns
-    torch.testing.assert_close(viewed(two, axis, sparse(values)), ask(values).detach(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(viewed(two, axis, sparse(values)), two.encode(axis, values).detach(), rtol=0, atol=1e-6)
 
 
 def test_a_vector_without_entries_has_the_latent_of_nothing() -> None:
     two, nothing = network(), torch.full((3, N_COLUMNS), float("nan"))
-    expected = two.encode_rows(nothing[:1]).detach()[0]
+    expected = two.encode("row", nothing[:1]).detach()[0]
     for vectors in (DenseVectors(nothing), sparse(nothing)):
-        latents = viewed(two, "rows", vectors)
+        latents = viewed(two, "row", vectors)
         assert bool(latents.isfinite().all())
         torch.testing.assert_close(latents, expected.expand(3, -1), rtol=0, atol=1e-6)
 
@@ -223,8 +218,8 @@ def latents_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array]:
     units = matrix.scale.to_unit(matrix.to_array())
     visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
     with torch.no_grad():
-        rows = step.network.encode_rows(visible[ROWS])
-        columns = step.network.encode_columns(visible.T[COLUMNS])
+        rows = step.network.encode("row", visible[ROWS])
+        columns = step.network.encode("column", visible.T[COLUMNS])
     return rows.double().numpy(), columns.double().numpy()
 
 
@@ -268,8 +263,8 @@ def test_each_of_several_networks_has_a_loss_of_its_own(matrix: ObservedMatrix, 
     visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
     network, head = step.network, step.network.head
     with torch.no_grad():
-        rows = head.make_row_latents_by_group(network.run_row_branch(visible[ROWS])).double().numpy()
-        columns = head.make_column_latents_by_group(network.run_column_branch(visible.T[COLUMNS])).double().numpy()
+        rows = head.make_row_latents(network.run_branch("row", visible[ROWS])).double().numpy()
+        columns = head.make_column_latents(network.run_branch("column", visible.T[COLUMNS])).double().numpy()
     losses = [mean_loss(chances_of(rows[:, group], columns[:, group]), above, observed & hidden) for group in range(3)]
     assert np.ptp(losses) > 0.01
     assert step.loss().item() == pytest.approx(np.mean(losses), rel=1e-4)
@@ -304,16 +299,15 @@ def changed(matrix: ObservedMatrix, row: int, column: int) -> ObservedMatrix:
 def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
     """A step's loss, and the latents that it computed."""
     network, kept = step.network, []
-    for name in ("run_row_branch", "run_column_branch"):
-        plain = getattr(network, name)
+    plain = network.run_branch
 
-        def keep(batch: Any, features: Any, plain: Any = plain) -> Tensor:
-            kept.append(plain(batch, features))
-            return kept[-1]  # type: ignore[no-any-return]
+    def keep(axis: AxisName, batch: Any, features: Any) -> Tensor:
+        kept.append(plain(axis, batch, features))
+        return kept[-1]  # type: ignore[no-any-return]
 
-        setattr(network, name, keep)
+    network.run_branch = keep  # type: ignore[assignment, method-assign]
     loss = step.loss().item()
-    return loss, network.head.make_row_latents(kept[0]).detach(), network.head.make_column_latents(kept[1]).detach()
+    return loss, network.make_latents("row", kept[0]).detach(), network.make_latents("column", kept[1]).detach()
 
 
 @either_kind
@@ -363,8 +357,8 @@ def test_the_validation_error_is_that_of_a_few_views(matrix: ObservedMatrix, kin
         found = trainer.validation_error()
         views = [(network.row_views[k], network.column_views[k]) for k in range(4)]
         nothing = torch.tensor(float("nan"))
-        rows = sum(network.encode_rows(units.where(seen, nothing)) for seen, _ in views) / 4
-        columns = sum(network.encode_columns(units.T.where(seen, nothing)) for _, seen in views) / 4
+        rows = sum(network.encode("row", units.where(seen, nothing)) for seen, _ in views) / 4
+        columns = sum(network.encode("column", units.T.where(seen, nothing)) for _, seen in views) / 4
     assert isinstance(rows, Tensor) and isinstance(columns, Tensor)
     expected = 1 + chances_of(rows.double().numpy(), columns.double().numpy()).sum(-1)
     labels = split.validation.entries()

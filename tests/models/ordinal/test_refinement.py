@@ -27,17 +27,12 @@ from deepmf.models.ordinal.refinement import (
     Landmarks,
     NewtonStep,
     PaddedEntries,
-    Penalties,
     ReadVectors,
-    RefinedSide,
     Refinement,
     choose_landmarks,
     choose_penalty,
-    column_side,
     compute_penalty_errors,
     encode_views,
-    encode_views_without_each,
-    row_side,
     solve_cholesky,
     split_by_length,
 )
@@ -68,12 +63,11 @@ def model() -> OrdinalDMF:
     return OrdinalDMF(**SMALL).fit(split.train, split.validation)
 
 
-class SideOfModel(NamedTuple):
-    """One side of a model, its vectors, and the latents of the other side that it is refined by."""
+class Side(NamedTuple):
+    """The refinement of rows, or of columns, in a model, and their vectors."""
 
-    side: RefinedSide
+    refinement: Refinement
     vectors: SparseVectors
-    others: Tensor
 
 
 def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
@@ -86,23 +80,21 @@ def landmarks_of(model: OrdinalDMF) -> Landmarks:
     return Landmarks(torch.from_numpy(model.predictor_.encoder.landmarks))
 
 
-def sides(model: OrdinalDMF) -> dict[str, SideOfModel]:
+def sides(model: OrdinalDMF) -> dict[str, Side]:
     seen, encoder = model.entries_, encoder_of(model)
-    landmarks, layout = landmarks_of(model), encoder.layout
     n_rows, n_columns = seen.train.shape
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
-    row, column = row_side(model.network_, layout), column_side(model.network_, landmarks, layout)
     return {
-        "row": SideOfModel(row, encoder.read_vectors(rows), torch.from_numpy(encoder.refinement_columns)),
-        "column": SideOfModel(column, encoder.read_vectors(columns), torch.from_numpy(model.predictor_.rows.base)),
+        "row": Side(encoder.row_refinement(), encoder.read_vectors(rows)),
+        "column": Side(encoder.column_refinement(model.predictor_.rows.base), encoder.read_vectors(columns)),
     }
 
 
 def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.ndarray[Any, Any]:
     """Return the refined latent of one vector, restated plainly in double precision."""
-    side, vectors, others = sides(model)[axis]
-    batch = vectors.take(torch.tensor([position]))
-    views = side.views.numpy()
+    refinement, vectors = sides(model)[axis]
+    batch, others = vectors.take(torch.tensor([position])), refinement.others
+    views = refinement.views.numpy()
     indices, units = batch.indices.long().numpy(), batch.weights.double().numpy()
     n_response, n_landmarks, scale = (
         model.network_.head.n_response,
@@ -112,8 +104,7 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     n_directions, n_moves = model.settings.latent_size, model.settings.latent_size + n_landmarks
     with torch.no_grad():
         seen = [apply_mask(batch, torch.from_numpy(view[indices])) for view in views]
-        latents_of = model.network_.encode_rows if axis == "row" else model.network_.encode_columns
-        by_view = np.stack([latents_of(one)[0].double().numpy() for one in seen])
+        by_view = np.stack([model.network_.encode(axis, one)[0].double().numpy() for one in seen])
     direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
     trust = 0.0 if axis == "row" else indices.size / (indices.size + 5)
     between = trust * landmarks_of(model).features(direction)[0].numpy()
@@ -155,7 +146,7 @@ def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, positi
 @pytest.mark.parametrize("axis, penalty", [("row", 3.0), ("column", 20.0)])
 def test_an_entry_that_every_view_sees_is_predicted_by_all(axis: str, penalty: float) -> None:
     model = OrdinalDMF(**SMALL | {"views": 1}).fit(generate(40, 30, density=0.4, seed=0).matrix)
-    assert sides(model)[axis].side.views.all()
+    assert sides(model)[axis].refinement.views.all()
     found = (model.predictor_.rows if axis == "row" else model.predictor_.columns).base[3]
     np.testing.assert_allclose(found, by_hand(model, axis, 3, penalty), atol=2e-4)
 
@@ -183,20 +174,12 @@ def test_latents_beyond_all_measure_are_refused() -> None:
 
 @torch.no_grad()
 def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
-    (row, rows, _), (column, columns, _) = sides(model).values()
-    head = model.network_.head
-
-    def own_response(latents: Tensor, viewed: Tensor) -> Tensor:
-        return latents[:, None, -head.n_response :].expand(-1, viewed.shape[1], -1)
-
-    def others_response(latents: Tensor, viewed: Tensor) -> Tensor:
-        return viewed[..., -head.n_response :]
-
-    latents = column.add_landmarks(model.network_.encode_column_views(columns), columns.counts)
+    (row, rows), (column, columns) = sides(model).values()
+    latents = column.add_landmarks(model.network_.encode_views("column", columns), columns.counts)
     for _ in range(2):
         met = latents
-        of_rows = Refinement(head, row, met, own_response, 3.0).refine(rows)
-        latents = Refinement(head, column, of_rows, others_response, 20.0).refine(columns)
+        of_rows = replace(row, others=met).refine(rows)
+        latents = replace(column, others=of_rows).refine(columns)
     np.testing.assert_allclose(encoder_of(model).refinement_columns, met, atol=1e-4)
     np.testing.assert_allclose(model.predictor_.rows.base, of_rows, atol=1e-4)
     np.testing.assert_allclose(model.predictor_.columns.base, latents, atol=1e-4)
@@ -214,16 +197,13 @@ def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
 
 @torch.no_grad()
 def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: OrdinalDMF) -> None:
-    encoder, rows = encoder_of(model), model.predictor_.rows.base
-    refinements = {"row": encoder.row_refinement(), "column": encoder.column_refinement(rows)}
-    for axis, (side, vectors, _) in sides(model).items():
-        viewed = getattr(model.network_, f"encode_{axis}_views")(vectors)
-        alone = side.add_landmarks(viewed, vectors.counts)
-        light, heavy, none = refinements[axis].refine_by_penalty(vectors, [3.0, 1e9, math.inf])
+    for axis, (refinement, vectors) in sides(model).items():
+        alone = refinement.add_landmarks(model.network_.encode_views(axis, vectors), vectors.counts)
+        light, heavy, none = refinement.refine_by_penalty(vectors, [3.0, 1e9, math.inf])
         np.testing.assert_allclose(none, alone, atol=1e-5)
         np.testing.assert_allclose(heavy, none, atol=1e-5)
         assert not np.allclose(light, none, atol=1e-2)
-        only = replace(refinements[axis], penalty=math.inf).refine(vectors)
+        only = replace(refinement, penalty=math.inf).refine(vectors)
         np.testing.assert_array_equal(only, none)
 
 
@@ -256,33 +236,6 @@ def test_parts_hold_every_vector_once_and_fit() -> None:
     assert all(
         part.numel() <= 32 and (part.numel() == 1 or part.numel() * counts[part].max() <= 8192) for part in parts
     )
-
-
-@pytest.mark.parametrize("n_landmarks", [3, 64])  # fewer features than entries, and more
-@pytest.mark.parametrize("penalty", [3.0, math.inf])
-@pytest.mark.parametrize("linear_size", [0, 4])
-def test_without_each_entry_it_is_the_refinement_of_the_others(
-    n_landmarks: int, penalty: float, linear_size: int
-) -> None:
-    settings = SMALL | {"landmarks": n_landmarks, "linear_size": linear_size, "linear_iterations": 4, "epochs": 3}
-    model = OrdinalDMF(**settings).fit(generate(40, 30, density=0.5, seed=0).matrix)
-    encoder, entries, predictor = encoder_of(model), model.entries_, model.predictor_
-    encoder.penalties = Penalties(penalty, penalty)
-    assert (encoder.layout.n_linear > 3) == (linear_size > 0)
-    left_out = np.array([4, 0, 7])
-    row, column = entries.row_entries(np.array([3])), entries.column_entries(np.array([5]))
-    for found, expected in (
-        (
-            encoder.encode_without_each("row", row, left_out, predictor.columns),
-            encoder.rows(row.without_each(left_out), predictor.columns),
-        ),
-        (
-            encoder.encode_without_each("column", column, left_out, predictor.rows),
-            encoder.columns(column.without_each(left_out), predictor.rows),
-        ),
-    ):
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
 def directions(n: int, n_numbers: int, *, seed: int = 0) -> Tensor:
@@ -377,15 +330,15 @@ def structure(encoder: OrdinalEncoder) -> npt.NDArray[Any]:
 def test_noise_is_no_reason_for_a_step() -> None:
     encoder = fit_encoder(ObservedMatrix.from_array(noise(1)[:80]), epochs=30, dropout=0.5)
     with torch.no_grad():
-        found = choose_penalty(encoder.row_refinement(), *hold_out(noise(2)), encoder.layout, seed=0)
+        found = choose_penalty(encoder.row_refinement(), *hold_out(noise(2)), seed=0)
     assert found >= 25.0  # which leaves hardly anything of a step
 
 
 @torch.no_grad()
 def test_strong_structure_is_worth_a_large_step(encoder: OrdinalEncoder) -> None:
     held_out = hold_out(structure(encoder))
-    errors = compute_penalty_errors(encoder.row_refinement(), *held_out, encoder.layout, seed=0)
-    assert choose_penalty(encoder.row_refinement(), *held_out, encoder.layout, seed=0) <= 6.0
+    errors = compute_penalty_errors(encoder.row_refinement(), *held_out, seed=0)
+    assert choose_penalty(encoder.row_refinement(), *held_out, seed=0) <= 6.0
     assert errors.min() < 0.8 * errors[-1]  # the last is without a step
 
 
@@ -395,11 +348,11 @@ def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place:
     read_vectors, held_out = hold_out(structure(encoder))
     refinement, head = encoder.row_refinement(), encoder.network.head
     penalty = PENALTY_CANDIDATES[place]
-    alone = Refinement(head, refinement.side, refinement.others, refinement.find_response, penalty)
+    alone = replace(refinement, penalty=penalty)
     rows = alone.refine(read_vectors(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.rows)]
     columns = refinement.others.double()[torch.from_numpy(held_out.columns)]
     expected = head.expectation(head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])).numpy()
-    errors = compute_penalty_errors(refinement, read_vectors, held_out, encoder.layout, seed=0)
+    errors = compute_penalty_errors(refinement, read_vectors, held_out, seed=0)
     assert errors[place] == pytest.approx(np.sqrt(np.mean((expected - held_out.values) ** 2)), rel=1e-4)
 
 
@@ -408,7 +361,7 @@ def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder) ->
     read_vectors, held_out = hold_out(structure(encoder))
 
     def compute_errors(held_out: HeldOut, **options: int) -> npt.NDArray[Any]:
-        return compute_penalty_errors(encoder.row_refinement(), read_vectors, held_out, encoder.layout, **options)
+        return compute_penalty_errors(encoder.row_refinement(), read_vectors, held_out, **options)
 
     first, again, other = (compute_errors(held_out, seed=seed, most_vectors=20) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
@@ -453,17 +406,3 @@ def test_every_view_is_what_the_branch_makes_of_what_it_sees(branch: Branch, at_
         assert found.shape == (len(ids), 5, 4)
         for outputs, position in zip(found, ids, strict=True):
             torch.testing.assert_close(outputs, one_by_one(branch, VECTORS, position), atol=1e-5, rtol=1e-5)
-
-
-def test_without_an_entry_it_is_what_the_branch_makes_of_the_others(branch: Branch) -> None:
-    left_out = torch.tensor([5, 0, 2])
-    found = encode_views_without_each(branch, VIEWS, PaddedEntries.from_vectors(VECTORS, torch.tensor([3])), left_out)
-    indices, weights = VECTORS.indices[5:], VECTORS.weights[5:]
-    for outputs, place in zip(found, left_out.tolist(), strict=True):
-        kept = torch.arange(6) != place
-        rest = SparseVectors(torch.tensor([0, 5]), indices[kept], weights[kept])
-        torch.testing.assert_close(outputs, one_by_one(branch, rest, 0), atol=1e-5, rtol=1e-5)
-    (alone,) = encode_views_without_each(
-        branch, VIEWS, PaddedEntries.from_vectors(VECTORS, torch.tensor([2])), torch.tensor([0])
-    )
-    torch.testing.assert_close(alone, one_by_one(branch, VECTORS, 1), atol=1e-5, rtol=1e-5)  # nothing is left

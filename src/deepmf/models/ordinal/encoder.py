@@ -41,19 +41,19 @@ from deepmf.models.ordinal.linear_part import (
 )
 from deepmf.models.ordinal.network import OrdinalNetwork, split_by_entries
 from deepmf.models.ordinal.refinement import (
+    ColumnRefinement,
     Landmarks,
     Penalties,
     Refinement,
+    RowRefinement,
     choose_landmarks,
     choose_penalty,
-    column_side,
-    row_side,
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.distribution import PredictiveDistribution, choose_targets, find_support
 from deepmf.scoring.latents import Latents, pair_products
-from deepmf.scoring.predictor import Axis, SolvingEncoder
+from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, below, between, not_falling, positive
 from deepmf.training.blocks import MatrixBlocks
@@ -123,13 +123,13 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     @torch.no_grad()
     def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows, and the factors of their linear part."""
-        refined = self._refine(self.row_refinement(self._take_latents(columns)), entries)
+        refined = self.refine(self.row_refinement(self._take_latents(columns)), entries)
         return self._add_linear_rows(refined, entries, columns)
 
     @torch.no_grad()
     def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents of columns before these are balanced, the factors of their linear part, and counts."""
-        refined = self._refine(self.column_refinement(rows.base, self._take_latents(rows)), entries)
+        refined = self.refine(self.column_refinement(rows.base, self._take_latents(rows)), entries)
         return self._add_linear_columns(refined, entries, rows)
 
     def finish_rows(self, factors: LatentArray) -> LatentArray:
@@ -141,18 +141,6 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         latents, layout = factors[:, : self.layout.width], self.layout
         return latents if self.linear is None else self.linear.balance_columns(latents, layout.linear, factors[:, -1])
 
-    @torch.no_grad()
-    def encode_without_each(
-        self, axis: Axis, entries: AxisEntries, left_out: IndexArray, others: Latents
-    ) -> LatentArray:
-        """Return the latents (left out, latent) of a single row (or column) without each of some of its entries."""
-        known, without = self._take_latents(others), entries.without_each(left_out)
-        if axis == "row":
-            refined = self._refine_without_each(self.row_refinement(known), entries, left_out)
-            return self.finish_rows(self._add_linear_rows(refined, without, others))
-        refined = self._refine_without_each(self.column_refinement(others.base, known), entries, left_out)
-        return self.finish_columns(self._add_linear_columns(refined, without, others))
-
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
         """Return the standard deviations of products by the posterior of the linear part, if there is one."""
         fields = self.layout.linear
@@ -163,33 +151,33 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     def refine_trained_rows(self, entries: EntryStore) -> LatentArray:
         """Return the latents of all trained rows without the linear part, a part of the rows at a time."""
         refinement, parts = self.row_refinement(), split_by_entries(entries.train.row_counts)
-        return np.concatenate([self._refine(refinement, entries.row_entries(part)) for part in parts])
+        return np.concatenate([self.refine(refinement, entries.row_entries(part)) for part in parts])
 
     def refine_trained_columns(self, entries: EntryStore, row_latents: LatentArray) -> LatentArray:
         """Return the latents of all trained columns without the linear part, given the trained rows."""
         refinement, parts = self.column_refinement(row_latents), split_by_entries(entries.train.column_counts)
-        return np.concatenate([self._refine(refinement, entries.column_entries(part)) for part in parts])
+        return np.concatenate([self.refine(refinement, entries.column_entries(part)) for part in parts])
 
-    def row_refinement(self, new: LatentArray | None = None) -> Refinement:
+    def row_refinement(self, new: LatentArray | None = None) -> RowRefinement:
         """Return the refinement of rows, given `refinement_columns` and the latents of new columns."""
-        response = self.layout.response
+        return RowRefinement(
+            network=self.network,
+            layout=self.layout,
+            others=self._to_device(self.refinement_columns),
+            penalty=self.penalties.rows,
+            new=self._place(new),
+        )
 
-        def find_response(latents: Tensor, viewed: Tensor) -> Tensor:
-            return latents[:, None, response].expand(-1, viewed.shape[1], -1)
-
-        columns, side = self._to_device(self.refinement_columns), row_side(self.network, self.layout)
-        return Refinement(self.network.head, side, columns, find_response, self.penalties.rows, self._place(new))
-
-    def column_refinement(self, row_latents: LatentArray, new: LatentArray | None = None) -> Refinement:
+    def column_refinement(self, row_latents: LatentArray, new: LatentArray | None = None) -> ColumnRefinement:
         """Return the refinement of columns, given the latents of the trained rows and of new ones."""
-        n_response = self.layout.n_response
-
-        def find_response(latents: Tensor, viewed: Tensor) -> Tensor:
-            return viewed[..., -n_response:]
-
-        side = column_side(self.network, Landmarks(self._to_device(self.landmarks)), self.layout)
-        rows = self._to_device(row_latents)
-        return Refinement(self.network.head, side, rows, find_response, self.penalties.columns, self._place(new))
+        return ColumnRefinement(
+            network=self.network,
+            layout=self.layout,
+            others=self._to_device(row_latents),
+            penalty=self.penalties.columns,
+            new=self._place(new),
+            landmarks=Landmarks(self._to_device(self.landmarks)),
+        )
 
     def read_vectors(self, entries: AxisEntries) -> SparseVectors:
         """Return entries as the inputs of a branch."""
@@ -222,14 +210,10 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         parts += [_CHOICES.pack(penalties=penalties, linear=linear.content or None, coverages=self.coverages), linear]
         return Packed(parts[2].content, {name: each for part in parts for name, each in part.tensors.items()})
 
-    def _refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
+    def refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
         """Return latents without the linear part; all vectors without entries and features share one."""
         kept, places = share_empty(entries.are_empty)
         return to_numpy(refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)))[places]
-
-    def _refine_without_each(self, refinement: Refinement, entries: AxisEntries, left_out: IndexArray) -> LatentArray:
-        vectors = self.read_vectors(entries).to(self.device)
-        return to_numpy(refinement.refine_without_each(vectors, torch.from_numpy(left_out).to(self.device)))
 
     def _add_linear_rows(self, latents: LatentArray, entries: AxisEntries, columns: Latents) -> LatentArray:
         if self.linear is None:
@@ -472,41 +456,39 @@ def _start_encoder(
     column_counts = source.matrix.column_counts
     shared = share_empty((column_counts == 0) & (entries.column_features is None))
     counts, kept, places = (torch.from_numpy(each).to(network.head.scale.device) for each in (column_counts, *shared))
-    encoded = network.encode_column_views(source.columns, kept)[places]
+    encoded = network.encode_views("column", source.columns, kept)[places]
     directions = encoded[:, network.layout.direction]
-    landmarks = directions[choose_landmarks(directions, settings.landmarks)]
-    layout = replace(network.layout, n_landmarks=len(landmarks))
-    columns = column_side(network, Landmarks(landmarks), layout).add_landmarks(encoded, counts)
-    return OrdinalEncoder(
+    encoder = OrdinalEncoder(
         network,
         entries.scale,
-        landmarks=to_numpy(landmarks),
-        refinement_columns=to_numpy(columns),
+        landmarks=to_numpy(directions[choose_landmarks(directions, settings.landmarks)]),
+        refinement_columns=to_numpy(encoded[:0]),
         penalties=Penalties(
             settings.row_penalty or _DEFAULT_PENALTIES.rows, settings.column_penalty or _DEFAULT_PENALTIES.columns
         ),
     )
+    unrefined = encoder.column_refinement(encoder.refinement_columns).add_landmarks(encoded, counts)
+    encoder.refinement_columns = to_numpy(unrefined)
+    return encoder
 
 
 def _choose_penalties(
     encoder: OrdinalEncoder, seen: EntryStore, held_out: HeldOut, settings: OrdinalDMFSettings
 ) -> LatentArray:
     """Choose the penalties that the settings leave open; return the latents of rows, refined once."""
-    layout, seed = encoder.layout, settings.seed
+
+    def choose(refinement: Refinement, take: Callable[[IndexArray], AxisEntries]) -> float:
+        def read_vectors(positions: IndexArray) -> SparseVectors:
+            return encoder.read_vectors(take(positions))
+
+        return choose_penalty(refinement, read_vectors, held_out, seed=settings.seed)
+
     if settings.row_penalty is None and settings.networks:
-
-        def read_rows(positions: IndexArray) -> SparseVectors:
-            return encoder.read_vectors(seen.row_entries(positions))
-
-        penalty = choose_penalty(encoder.row_refinement(), read_rows, held_out, layout, seed=seed)
+        penalty = choose(encoder.row_refinement(), seen.row_entries)
         encoder.penalties = encoder.penalties._replace(rows=penalty)
     rows = encoder.refine_trained_rows(seen)
     if settings.column_penalty is None and settings.networks:
-
-        def read_columns(positions: IndexArray) -> SparseVectors:
-            return encoder.read_vectors(seen.column_entries(positions))
-
-        penalty = choose_penalty(encoder.column_refinement(rows), read_columns, held_out, layout, seed=seed)
+        penalty = choose(encoder.column_refinement(rows), seen.column_entries)
         encoder.penalties = encoder.penalties._replace(columns=penalty)
     return rows
 
@@ -542,7 +524,7 @@ def _choose_few_count(
 ) -> float:
     """Return how many entries are few for a linear part of samples, by columns cut to a few of their entries."""
     cut = cut_columns(seen, held_out, seed=0)
-    columns = encoder._refine(encoder.column_refinement(rows), cut.entries)
+    columns = encoder.refine(encoder.column_refinement(rows), cut.entries)
     scores, cutpoints = _compute_scores(encoder, rows, columns, cut.rows, cut.places)
     used, row_at = np.unique(cut.rows, return_inverse=True)
     linear_rows = fit.blind.encode_rows(seen.row_entries(used))

@@ -154,15 +154,10 @@ class OrdinalHead(nn.Module):
         return 1
 
     def make_row_latents(self, outputs: Tensor) -> Tensor:
-        """Return the latents of rows: scaled direction, effect, 1; then cutpoints and the logarithm of the slope."""
-        return self._join_groups(self.make_row_latents_by_group(outputs))
+        """Return the latents of rows (rows, groups, latent) by each network.
 
-    def make_column_latents(self, outputs: Tensor) -> Tensor:
-        """Return the latents of columns, whose inner products with those of rows are the scores."""
-        return self._join_groups(self.make_column_latents_by_group(outputs))
-
-    def make_row_latents_by_group(self, outputs: Tensor) -> Tensor:
-        """Return the latents of rows (rows, groups, latent) by each network."""
+        A latent is the scaled direction, the effect, 1, the cutpoints, and the logarithm of the slope.
+        """
         direction, effects = self._split_outputs(outputs, self.n_row_outputs)
         effect, offsets, log_slope = effects[..., :1], effects[..., 1:-1], effects[..., -1:]
         first = self.first_cutpoint + offsets[..., :1]
@@ -171,8 +166,8 @@ class OrdinalHead(nn.Module):
         ones = torch.ones_like(effect)
         return torch.cat([self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=-1)
 
-    def make_column_latents_by_group(self, outputs: Tensor) -> Tensor:
-        """Return the latents of columns (columns, groups, latent) by each network."""
+    def make_column_latents(self, outputs: Tensor) -> Tensor:
+        """Return the latents of columns (columns, groups, latent), whose inner products with rows are the scores."""
         direction, effect = self._split_outputs(outputs, self.n_column_outputs)
         zeros = effect.new_zeros(*effect.shape[:2], self.n_response)  # len() would fix the number in an export
         return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=-1)
@@ -203,7 +198,7 @@ class OrdinalHead(nn.Module):
         outputs = outputs.reshape(outputs.shape[0], self.groups, -1)
         return normalise_latents(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[..., -n_effects:].float()
 
-    def _join_groups(self, latents: Tensor) -> Tensor:
+    def join_groups(self, latents: Tensor) -> Tensor:
         """Join latents (batch, groups, latent): directions side by side, together of length 1, and means of others."""
         if self.groups == 1:
             return latents.squeeze(1)

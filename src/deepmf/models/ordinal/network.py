@@ -24,7 +24,7 @@ from deepmf.nn.inputs import (
     take_features,
 )
 from deepmf.nn.masking import Masking, locate_inputs
-from deepmf.training.blocks import Block, BlockEntries, MatrixBlocks
+from deepmf.training.blocks import AxisName, Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
 # Vectors, and entries, that are encoded at a time: some 300 MB in views, a gigabyte where an encoder reads entries.
@@ -73,48 +73,44 @@ class OrdinalNetwork(nn.Module):
         n_direction = self.columns.n_outputs - self.head.groups * self.head.n_column_outputs
         return LatentLayout(n_direction, 0, 0, self.head.n_response)
 
-    def run_row_branch(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
-        """Return the outputs of the row branch for visible entries and features."""
-        read = make_channels(batch, self.row_views.shape[1], sum_over_ranks=self.rows.first.sum_over_ranks)
-        outputs: Tensor = self.rows(read, features)
+    def get_branch(self, axis: AxisName) -> Branch:
+        """Return the branch that reads rows, or columns."""
+        return self.rows if axis == "row" else self.columns
+
+    def get_views(self, axis: AxisName) -> Tensor:
+        """Return the inputs that each view of a row, or of a column, sees, (views, inputs)."""
+        return self.row_views if axis == "row" else self.column_views
+
+    def run_branch(self, axis: AxisName, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+        """Return the outputs of a branch for visible entries and features."""
+        branch = self.get_branch(axis)
+        read = make_channels(batch, self.get_views(axis).shape[1], sum_over_ranks=branch.first.sum_over_ranks)
+        outputs: Tensor = branch(read, features)
         return outputs
 
-    def run_column_branch(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
-        """Return the outputs of the column branch for visible entries and features."""
-        read = make_channels(batch, self.column_views.shape[1], sum_over_ranks=self.columns.first.sum_over_ranks)
-        outputs: Tensor = self.columns(read, features)
-        return outputs
+    def make_latents(self, axis: AxisName, outputs: Tensor) -> Tensor:
+        """Return the latents of rows, cutpoints and slope included, or of columns, from the outputs of the branch."""
+        make = self.head.make_row_latents if axis == "row" else self.head.make_column_latents
+        return self.head.join_groups(make(outputs))
 
-    def encode_rows(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
-        """Return the latents of rows, cutpoints and slope included, from their visible entries and features."""
-        return self.head.make_row_latents(self.run_row_branch(batch, features))
+    def encode(self, axis: AxisName, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+        """Return the latents of rows, or of columns, from their visible entries and features."""
+        return self.make_latents(axis, self.run_branch(axis, batch, features))
 
-    def encode_columns(self, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
-        """Return the latents of columns from their visible entries and features."""
-        return self.head.make_column_latents(self.run_column_branch(batch, features))
-
-    def encode_row_views(self, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None) -> Tensor:
-        """Return the mean latents of rows (default: all) over all views, or over the first `n_views`."""
-        return _average_views(vectors, ids, self.row_views[:n_views], self.encode_rows)
-
-    def encode_column_views(self, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None) -> Tensor:
-        """Return the mean latents of columns (default: all) over all views, or over the first `n_views`."""
-        return _average_views(vectors, ids, self.column_views[:n_views], self.encode_columns)
-
-
-def _average_views(
-    vectors: Vectors, ids: Tensor | None, views: Tensor, encode: Callable[[Batch, FeatureBatch | None], Tensor]
-) -> Tensor:
-    """Return the mean latents of vectors over views (views, inputs), a part of the vectors at a time."""
-    ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
-    latents = []
-    counts = torch.zeros_like(ids) if isinstance(vectors, DenseVectors) else vectors.counts[ids]
-    parts = split_by_entries(counts.cpu().numpy(), most_vectors=_VECTORS_AT_A_TIME)
-    for some in ids.split([part.size for part in parts]):  # type: ignore[no-untyped-call]
-        batch, features = vectors.take(some), take_features(vectors, some)
-        of_views = [encode(apply_mask(batch, _find_visible(view, batch)), features) for view in views]
-        latents.append(torch.stack(of_views).mean(0))
-    return torch.cat(latents)
+    def encode_views(
+        self, axis: AxisName, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None
+    ) -> Tensor:
+        """Return the mean latents of vectors (default: all) over all views, or over the first `n_views`."""
+        views = self.get_views(axis)[:n_views]
+        ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
+        latents = []
+        counts = torch.zeros_like(ids) if isinstance(vectors, DenseVectors) else vectors.counts[ids]
+        parts = split_by_entries(counts.cpu().numpy(), most_vectors=_VECTORS_AT_A_TIME)
+        for some in ids.split([part.size for part in parts]):  # type: ignore[no-untyped-call]
+            batch, features = vectors.take(some), take_features(vectors, some)
+            of_views = [self.encode(axis, apply_mask(batch, _find_visible(view, batch)), features) for view in views]
+            latents.append(torch.stack(of_views).mean(0))
+        return torch.cat(latents)
 
 
 def split_by_entries(
@@ -149,16 +145,18 @@ class OrdinalObjective(Objective):
         find_masked = _mask_step(network, block, drawn)
         row_of, columns_of_row = locate_inputs(block.rows, block.row_ids)
         column_of, rows_of_column = locate_inputs(block.columns, block.column_ids)
-        row_outputs = network.run_row_branch(
+        row_outputs = network.run_branch(
+            "row",
             apply_mask(block.rows, ~find_masked(row_of, columns_of_row)),
             network.masking.mask_features(block.row_features, block.row_ids, drawn),
         )
-        column_outputs = network.run_column_branch(
+        column_outputs = network.run_branch(
+            "column",
             apply_mask(block.columns, ~find_masked(rows_of_column, column_of)),
             network.masking.mask_features(block.column_features, block.column_ids, drawn),
         )
-        row_latents = network.head.make_row_latents_by_group(row_outputs)
-        column_latents = network.head.make_column_latents_by_group(column_outputs)
+        row_latents = network.head.make_row_latents(row_outputs)
+        column_latents = network.head.make_column_latents(column_outputs)
         if isinstance(block.observed, BlockEntries):
             return _average_entry_losses(network, row_latents, column_latents, block, block.observed, find_masked)
         return _average_table_losses(network, row_latents, column_latents, block, block.observed, find_masked)
@@ -169,8 +167,8 @@ class OrdinalObjective(Objective):
             each.unique(return_inverse=True)  # type: ignore[no-untyped-call]
             for each in (rows, columns)
         )
-        row_latents = network.encode_row_views(source.rows, needed_rows, n_views=_VALIDATION_VIEWS)
-        column_latents = network.encode_column_views(source.columns, needed_columns, n_views=_VALIDATION_VIEWS)
+        row_latents = network.encode_views("row", source.rows, needed_rows, n_views=_VALIDATION_VIEWS)
+        column_latents = network.encode_views("column", source.columns, needed_columns, n_views=_VALIDATION_VIEWS)
         scores = (row_latents[row_at] * column_latents[column_at]).sum(1)
         return network.head.expectation(network.head.logits(scores, row_latents[:, network.layout.response][row_at]))
 

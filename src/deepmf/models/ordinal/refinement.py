@@ -13,10 +13,11 @@ refinement regresses these errors on features of the columns, with a ridge penal
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
+from deepmf.training.blocks import AxisName
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
@@ -169,36 +171,6 @@ def encode_views(
 
     The first layer is one product of visibility and entry weights; the weights are gathered once for all views.
     """
-    sums = _sum_visible(branch, views, entries, at_a_time=at_a_time)
-    outputs: Tensor = branch.forward_sums(sums, _repeat_features(features, len(views)))
-    return outputs.reshape(len(entries.indices), len(views), -1)
-
-
-def encode_views_without_each(
-    branch: Branch, views: Tensor, entries: PaddedEntries, left_out: Tensor, features: FeatureBatch | None = None
-) -> Tensor:
-    """Return the outputs (left out, views, outputs) for a single vector without each of some of its entries.
-
-    Views that do not see the entry keep their outputs; the sums of the other views lose one term.
-    """
-    sums = _sum_visible(branch, views, entries)
-    whole: Tensor = branch.forward_sums(sums, _repeat_features(features, len(views)))
-    indices, units = entries.indices[0, left_out], entries.units[0, left_out]
-    which, view = (views.T[indices] & entries.real[0, left_out, None]).nonzero(as_tuple=True)
-    less = EntrySums(
-        sums.lines.index_select(0, view) - branch.embed_entries(indices, units).index_select(0, which),
-        sums.units[view] - units[which],
-        sums.counts[view] - 1.0,
-    )
-    outputs = whole.repeat(left_out.numel(), 1, 1)
-    outputs[which, view] = branch.forward_sums(less, _repeat_features(features, which.numel()))
-    return outputs
-
-
-def _sum_visible(
-    branch: Branch, views: Tensor, entries: PaddedEntries, *, at_a_time: int = _GATHERED_AT_A_TIME
-) -> EntrySums:
-    """Return the sums (vectors x views, ...) over the entries that each view of each vector sees."""
     visible = (views.T[entries.indices] & entries.real[..., None]).mT.float()  # (vectors, views, entries)
     n_vectors, n_entries = entries.indices.shape
     lines = visible.new_zeros(n_vectors, len(views), branch.first.weight.shape[1])
@@ -206,124 +178,10 @@ def _sum_visible(
     for some in (slice(start, start + step) for start in range(0, n_entries, step)):
         lines.baddbmm_(visible[..., some], branch.embed_entries(entries.indices[:, some], entries.units[:, some]))
     units = (visible @ entries.units[..., None]).squeeze(-1)
-    return EntrySums(lines.flatten(0, 1), units.flatten(), visible.sum(-1).flatten())
-
-
-def _repeat_features(features: FeatureBatch | None, n_times: int) -> FeatureBatch | None:
-    """Return the features of vectors once for each view."""
-    if features is None:
-        return None
-    return FeatureBatch(*(part.repeat_interleave(n_times, dim=0) for part in features))
-
-
-class RefinedSide(NamedTuple):
-    """Rows or columns as a refinement sees them: their branch and views, and the fields of a latent that a step moves.
-
-    Attributes
-    ----------
-    make_latents : from the outputs (batch, outputs) of the branch to the network's latents.
-    layout : fields of a latent with landmarks.
-    add_landmarks : from the network's latents (vectors, numbers) and their entry counts to latents with landmark
-        fields.
-    make_features : from latents (..., latent) of the other side to the features (..., features) that a step is along.
-    score_landmarks : from latents, and features (vectors, entries, features) of the other side, to the landmarks' part
-        of the scores, which is the same in all views; None where that part is 0 before the step.
-    apply_step : from latents and steps (vectors, features) to refined latents.
-    """
-
-    are_rows: bool
-    branch: Branch
-    make_latents: Callable[[Tensor], Tensor]
-    views: Tensor  # (views, inputs)
-    layout: LatentLayout
-    add_landmarks: Callable[[Tensor, Tensor], Tensor]
-    make_features: Callable[[Tensor], Tensor]
-    score_landmarks: Callable[[Tensor, Tensor], Tensor] | None
-    apply_step: Callable[[Tensor, Tensor], Tensor]
-
-
-def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
-    """Return the side of rows, whose steps are along the landmark features of columns and along the row effect.
-
-    The errors of a row on some columns carry over to similar columns.
-    """
-
-    def add_landmarks(latents: Tensor, _: Tensor) -> Tensor:
-        return _insert_landmarks(latents, latents.new_zeros(latents.shape[0], layout.n_landmarks), layout)
-
-    def make_features(columns: Tensor) -> Tensor:
-        return _append_constant(columns[..., layout.landmarks])
-
-    def apply_step(rows: Tensor, steps: Tensor) -> Tensor:
-        latents = rows.clone()
-        latents[:, layout.landmarks] = steps[:, :-1]
-        latents[:, layout.row_effect] += CONSTANT_SIZE * steps[:, -1]
-        return latents
-
-    return RefinedSide(
-        True,
-        network.rows,
-        network.head.make_row_latents,
-        network.row_views,
-        layout,
-        add_landmarks,
-        make_features,
-        None,
-        apply_step,
-    )
-
-
-def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLayout) -> RefinedSide:
-    """Return the side of columns, whose steps are along directions and landmark steps of rows and the column effect.
-
-    Row directions are stored times the head's scale, which features are divided by. The direction of a column with few
-    entries is a guess, so its landmark features are smaller.
-    """
-
-    def add_landmarks(latents: Tensor, counts: Tensor) -> Tensor:
-        counts = counts.to(latents.dtype)
-        trust = counts / (counts + _HALF_TRUSTED_COUNT)
-        return _insert_landmarks(latents, landmarks.features(latents[:, layout.direction]) * trust[:, None], layout)
-
-    def feature_sizes(latents: Tensor) -> Tensor:
-        sizes = latents.new_full((layout.factors.stop,), LANDMARK_STEP_SIZE)
-        sizes[layout.direction] = 1.0 / network.head.scale
-        return sizes
-
-    def make_features(rows: Tensor) -> Tensor:
-        return _append_constant(rows[..., layout.factors] * feature_sizes(rows))
-
-    def score_landmarks(columns: Tensor, features: Tensor) -> Tensor:
-        own = columns[:, None, layout.landmarks] / LANDMARK_STEP_SIZE
-        return _multiply(own, features[..., layout.landmarks]).squeeze(1)
-
-    def apply_step(columns: Tensor, steps: Tensor) -> Tensor:
-        latents = columns.clone()
-        latents[:, layout.factors] += steps[:, :-1] * feature_sizes(columns)
-        latents[:, layout.column_effect] += CONSTANT_SIZE * steps[:, -1]
-        return latents
-
-    return RefinedSide(
-        False,
-        network.columns,
-        network.head.make_column_latents,
-        network.column_views,
-        layout,
-        add_landmarks,
-        make_features,
-        score_landmarks,
-        apply_step,
-    )
-
-
-def _append_constant(features: Tensor) -> Tensor:
-    return torch.nn.functional.pad(features, (0, 1), value=CONSTANT_SIZE)
-
-
-def _insert_landmarks(latents: Tensor, landmarks: Tensor, layout: LatentLayout) -> Tensor:
-    """Return the network's latents with landmark fields behind the direction, and zeros for the linear part."""
-    linear = latents.new_zeros(*latents.shape[:-1], layout.n_linear)
-    return torch.cat([latents[..., layout.direction], landmarks, linear, latents[..., layout.n_direction :]], dim=-1)
+    if features is not None:  # once for each view
+        features = FeatureBatch(*(part.repeat_interleave(len(views), dim=0) for part in features))
+    sums = EntrySums(lines.flatten(0, 1), units.flatten(), visible.sum(-1).flatten())
+    return branch.forward_sums(sums, features).reshape(n_vectors, len(views), -1)
 
 
 Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right-hand sides to solutions
@@ -337,8 +195,8 @@ def solve_cholesky(matrices: Tensor, right: Tensor) -> Tensor:
     return torch.cholesky_solve(right, factors)
 
 
-@dataclass(frozen=True)
-class Refinement:
+@dataclass(frozen=True, kw_only=True)
+class Refinement(ABC):
     """A Newton step on the ordinal loss of a vector's own entries, with a ridge penalty.
 
     The errors come from views that do not see the entry, and are regressed on features of the other side's latents, as
@@ -350,23 +208,56 @@ class Refinement:
 
     Attributes
     ----------
+    layout : fields of a latent with landmarks and linear part.
     others : latents of the other side, (inputs, latent).
-    find_response : from own latents, and the part of other latents that views multiply, to the response parameters
-        (vectors, entries, n) of the rows of some entries.
     penalty : ridge penalty; infinity for no refinement.
     new : latents of the new vectors of the other side, which no view sees; indices count on to them.
     solve : solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns, 1).
-    most_entries : padded entries computed at a time.
     """
 
-    head: OrdinalHead
-    side: RefinedSide
+    axis: ClassVar[AxisName]  # of the vectors
+    network: OrdinalNetwork
+    layout: LatentLayout
     others: Tensor
-    find_response: Callable[[Tensor, Tensor], Tensor]
     penalty: float
     new: Tensor | None = None
     solve: Solve = solve_cholesky
-    most_entries: int = _ENTRIES_AT_A_TIME
+
+    @abstractmethod
+    def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
+        """Return latents with landmark fields from the network's latents (vectors, numbers) and their entry counts."""
+
+    @abstractmethod
+    def make_features(self, others: Tensor) -> Tensor:
+        """Return the features (..., features) that a step is along from latents (..., latent) of the other side."""
+
+    @abstractmethod
+    def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
+        """Return the response parameters (vectors, entries, n) of the rows of entries.
+
+        latents: of the vectors. viewed: the part of other latents that views multiply, (vectors, entries, numbers).
+        """
+
+    @abstractmethod
+    def score_landmarks(self, latents: Tensor, features: Tensor) -> Tensor | float:
+        """Return the landmarks' part of the scores, which is the same in all views.
+
+        features: of the other side, (vectors, entries, features).
+        """
+
+    @abstractmethod
+    def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
+        """Return latents refined by steps (vectors, features)."""
+
+    @property
+    def branch(self) -> Branch:
+        """The branch that reads the vectors."""
+        return self.network.get_branch(self.axis)
+
+    @property
+    def views(self) -> Tensor:
+        """The inputs that each view of a vector sees, (views, inputs)."""
+        return self.network.get_views(self.axis)
 
     def refine(self, vectors: SparseVectors) -> Tensor:
         """Return the refined latents of all vectors: the mean over views, and the step from there."""
@@ -379,30 +270,13 @@ class Refinement:
         shape = len(penalties), len(vectors), self.others.shape[1]
         refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
         more = _MORE_ON_GPU if self.others.is_cuda else 1
-        most_entries, most_vectors = more * self.most_entries, max(1, more * _VIEWS_AT_A_TIME // len(self.side.views))
+        most_entries, most_vectors = more * _ENTRIES_AT_A_TIME, max(1, more * _VIEWS_AT_A_TIME // len(self.views))
         for ids in split_by_length(order, counts, most_vectors=most_vectors, most_entries=most_entries):
             entries = PaddedEntries.from_vectors(vectors, ids)
             seen = entries if self.new is None else entries.below(len(self.others))
-            outputs = encode_views(self.side.branch, self.side.views, seen, take_features(vectors, ids))
+            outputs = encode_views(self.branch, self.views, seen, take_features(vectors, ids))
             refined[:, ids] = self.refine_outputs(outputs, entries, penalties)
         return refined
-
-    def refine_without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
-        """Return the refined latents (left out, latent) of a single vector without each of some of its entries."""
-        side, entries = self.side, PaddedEntries.from_vectors(vectors, left_out.new_zeros(1))
-        real = entries.real.repeat(left_out.numel(), 1)
-        real[torch.arange(left_out.numel(), device=left_out.device), left_out] = False
-        seen = entries if self.new is None else entries.below(len(self.others))
-        outputs = encode_views_without_each(side.branch, side.views, seen, left_out, vectors.features)
-        # The vectors share their entries, which are gathered once: four times as many fit.
-        step = max(1, 4 * self.most_entries // max(1, real.shape[1]))
-        parts = [
-            self.refine_outputs(
-                outputs[start : start + step], entries._replace(real=real[start : start + step]), [self.penalty]
-            )[0]
-            for start in range(0, left_out.numel(), step)
-        ]
-        return torch.cat(parts)
 
     def refine_outputs(self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float]) -> Tensor:
         """Return the refined latents of vectors for each of some penalties, (penalties, vectors, latent).
@@ -410,29 +284,26 @@ class Refinement:
         `outputs` of the branch are those for each view, (vectors, views, outputs). Where `entries.indices` is of a
         single vector, all vectors have these entries, less those that are not real.
         """
-        by_view = self.side.make_latents(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
-        latents = self.side.add_landmarks(by_view.mean(1), entries.real.sum(1))
+        by_view = self.network.make_latents(self.axis, outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
+        latents = self.add_landmarks(by_view.mean(1), entries.real.sum(1))
         if not entries.indices.numel() or not any(map(math.isfinite, penalties)):
             return latents.expand(len(penalties), -1, -1)
-        step = self._newton_step(by_view, latents, entries)
+        viewed, features = self._gather_others(entries.indices)
+        scores = _score_blind(by_view, viewed, self._find_seen(entries.indices))
+        scores = scores + self.score_landmarks(latents, features)
+        response = self.find_response(latents, viewed)
+        step = NewtonStep.from_scores(
+            self.network.head, scores, response, entries.units, entries.real, features, entries.roots
+        )
         refined = [
-            self.side.apply_step(latents, step.take(penalty, self.solve)) if math.isfinite(penalty) else latents
+            self.apply_step(latents, step.take(penalty, self.solve)) if math.isfinite(penalty) else latents
             for penalty in penalties
         ]
         return torch.stack(refined)
 
-    def _newton_step(self, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
-        """Return the step of vectors from their views (vectors, views, numbers) and mean latents, on some entries."""
-        indices, units, real, roots = entries
-        viewed, features = self._gather_others(indices)
-        landmark_scores = None if self.side.score_landmarks is None else self.side.score_landmarks(latents, features)
-        scores = _score_blind(by_view, viewed, landmark_scores, self._find_seen(indices))
-        response = self.find_response(latents, viewed)
-        return NewtonStep.from_scores(self.head, scores, response, units, real, features, roots)
-
     def _find_seen(self, indices: Tensor) -> Tensor:
         """Return whether each view sees each entry, (vectors, entries, views)."""
-        views = self.side.views.T
+        views = self.views.T
         if self.new is None:
             return views[indices]
         return views[indices.clamp(max=len(views) - 1)] & (indices < len(views))[..., None]
@@ -456,18 +327,104 @@ class Refinement:
 
     def _split_others(self, others: Tensor) -> tuple[Tensor, Tensor]:
         """Return the part of latents that views multiply, without landmarks and linear part, and the features."""
-        layout = self.side.layout
-        viewed = torch.cat([others[..., layout.direction], others[..., layout.row_effect :]], dim=-1)
-        return viewed, self.side.make_features(others)
+        viewed = torch.cat([others[..., self.layout.direction], others[..., self.layout.row_effect :]], dim=-1)
+        return viewed, self.make_features(others)
+
+    def _insert_landmarks(self, latents: Tensor, landmarks: Tensor) -> Tensor:
+        """Return the network's latents with landmark fields behind the direction, and zeros for the linear part."""
+        layout, linear = self.layout, latents.new_zeros(*latents.shape[:-1], self.layout.n_linear)
+        return torch.cat(
+            [latents[..., layout.direction], landmarks, linear, latents[..., layout.n_direction :]], dim=-1
+        )
 
 
-def _score_blind(by_view: Tensor, viewed: Tensor, landmark_scores: Tensor | None, seen: Tensor) -> Tensor:
+class RowRefinement(Refinement):
+    """The refinement of rows, whose steps are along the landmark features of columns and along the row effect.
+
+    The errors of a row on some columns carry over to similar columns.
+    """
+
+    axis = "row"
+
+    def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
+        """Return latents whose landmark fields are 0 before the step."""
+        return self._insert_landmarks(latents, latents.new_zeros(latents.shape[0], self.layout.n_landmarks))
+
+    def make_features(self, others: Tensor) -> Tensor:
+        """Return the landmark features of columns, and the constant feature."""
+        return _append_constant(others[..., self.layout.landmarks])
+
+    def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
+        """Return each row's own response parameters for all of its entries."""
+        return latents[:, None, self.layout.response].expand(-1, viewed.shape[1], -1)
+
+    def score_landmarks(self, latents: Tensor, features: Tensor) -> float:
+        """Return 0."""
+        return 0.0
+
+    def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
+        """Return rows whose landmark fields are the step."""
+        refined = latents.clone()
+        refined[:, self.layout.landmarks] = steps[:, :-1]
+        refined[:, self.layout.row_effect] += CONSTANT_SIZE * steps[:, -1]
+        return refined
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnRefinement(Refinement):
+    """The refinement of columns: steps are along directions and landmark steps of rows, and the column effect.
+
+    Row directions are stored times the head's scale, which features are divided by. The direction of a column with few
+    entries is a guess, so its landmark features are smaller.
+    """
+
+    axis = "column"
+    landmarks: Landmarks
+
+    def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
+        """Return latents with the landmark features of their directions."""
+        counts = counts.to(latents.dtype)
+        trust = counts / (counts + _HALF_TRUSTED_COUNT)
+        return self._insert_landmarks(
+            latents, self.landmarks.features(latents[:, self.layout.direction]) * trust[:, None]
+        )
+
+    def make_features(self, others: Tensor) -> Tensor:
+        """Return the directions and landmark steps of rows, and the constant feature."""
+        return _append_constant(others[..., self.layout.factors] * self._size_features(others))
+
+    def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
+        """Return the response parameters of the rows."""
+        return viewed[..., -self.layout.n_response :]
+
+    def score_landmarks(self, latents: Tensor, features: Tensor) -> Tensor:
+        """Return the products (vectors, entries) of landmark features and the landmark steps of rows."""
+        own = latents[:, None, self.layout.landmarks] / LANDMARK_STEP_SIZE
+        return _multiply(own, features[..., self.layout.landmarks]).squeeze(1)
+
+    def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
+        """Return columns moved by the step."""
+        refined = latents.clone()
+        refined[:, self.layout.factors] += steps[:, :-1] * self._size_features(latents)
+        refined[:, self.layout.column_effect] += CONSTANT_SIZE * steps[:, -1]
+        return refined
+
+    def _size_features(self, like: Tensor) -> Tensor:
+        sizes = like.new_full((self.layout.factors.stop,), LANDMARK_STEP_SIZE)
+        sizes[self.layout.direction] = 1.0 / self.network.head.scale
+        return sizes
+
+
+def _append_constant(features: Tensor) -> Tensor:
+    return torch.nn.functional.pad(features, (0, 1), value=CONSTANT_SIZE)
+
+
+def _score_blind(by_view: Tensor, viewed: Tensor, seen: Tensor) -> Tensor:
     """Return the mean score (vectors, entries) over the views that do not see the entry; over all, where all do."""
     scores = _multiply(by_view, viewed)  # (vectors, views, entries)
     blind = (~seen).mT.float()
     blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
-    mean = (scores * blind).sum(1) / blind.sum(1)
-    return mean if landmark_scores is None else mean + landmark_scores
+    return (scores * blind).sum(1) / blind.sum(1)
 
 
 class NewtonStep(NamedTuple):
@@ -548,11 +505,9 @@ class Penalties(NamedTuple):
     columns: float
 
 
-def choose_penalty(
-    refinement: Refinement, read_vectors: ReadVectors, held_out: HeldOut, layout: LatentLayout, *, seed: int
-) -> float:
+def choose_penalty(refinement: Refinement, read_vectors: ReadVectors, held_out: HeldOut, *, seed: int) -> float:
     """Return the penalty whose refined vectors predict held-out entries best."""
-    errors = compute_penalty_errors(refinement, read_vectors, held_out, layout, seed=seed)
+    errors = compute_penalty_errors(refinement, read_vectors, held_out, seed=seed)
     return choose(PENALTY_CANDIDATES, dict(zip(PENALTY_CANDIDATES, errors, strict=True)).__getitem__).candidate
 
 
@@ -560,26 +515,23 @@ def compute_penalty_errors(
     refinement: Refinement,
     read_vectors: ReadVectors,
     held_out: HeldOut,
-    layout: LatentLayout,
     *,
     seed: int,
-    candidates: Sequence[float] = PENALTY_CANDIDATES,
     most_vectors: int = _COMPARED_VECTORS,
 ) -> FloatArray:
-    """Return the root mean squared error (candidates,) on held-out entries with each penalty."""
-    device = refinement.others.device
-    are_rows = refinement.side.are_rows
+    """Return the root mean squared error (candidates,) on held-out entries with each of `PENALTY_CANDIDATES`."""
+    head, device, are_rows = refinement.network.head, refinement.others.device, refinement.axis == "row"
     own_at, other_at = (held_out.rows, held_out.columns) if are_rows else (held_out.columns, held_out.rows)
     known = draw_some(np.unique(own_at), most_vectors, seed=seed)
     used = np.isin(own_at, known)
     own = torch.from_numpy(np.searchsorted(known, own_at[used])).to(device)
     others = refinement.others[torch.from_numpy(other_at[used]).to(device)]
     values = torch.from_numpy(held_out.values[used]).to(device)
-    refined = refinement.refine_by_penalty(read_vectors(known).to(device), candidates)
+    refined = refinement.refine_by_penalty(read_vectors(known).to(device), PENALTY_CANDIDATES)
 
     def compute_error(latents: Tensor) -> float:
         rows, columns = (latents[own], others) if are_rows else (others, latents[own])
-        logits = refinement.head.logits((rows * columns).sum(1), rows[:, layout.response])
-        return float((refinement.head.expectation(logits) - values).square().mean().sqrt())
+        logits = head.logits((rows * columns).sum(1), rows[:, refinement.layout.response])
+        return float((head.expectation(logits) - values).square().mean().sqrt())
 
     return np.array([compute_error(latents) for latents in refined])
