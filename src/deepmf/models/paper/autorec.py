@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -32,7 +33,7 @@ from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Range, Space
 from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, setting, settings_dataclass
-from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
+from deepmf.training.trainer import SGD, Adam, Evaluate, Objective, Optimiser, Trainer
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -156,7 +157,9 @@ class Autoencoder(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return all outputs (batch, outputs) of dense vectors, or those at the entries (entries,) of sparse ones."""
         hidden = self.hidden(batch)
-        return self.outputs_at(hidden, batch) if isinstance(batch, SparseBatch) else self.outputs(hidden)
+        if isinstance(batch, SparseBatch):
+            return self.outputs_at(hidden, batch.indices, batch.starts)
+        return self.outputs(hidden)
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the last hidden layer (batch, hidden) of a batch of vectors."""
@@ -172,9 +175,9 @@ class Autoencoder(nn.Module):
         """Return all outputs, (batch, outputs), in the precision of the weights."""
         return self.output_activation(self.last(hidden).to(self.last.weight.dtype))
 
-    def outputs_at(self, hidden: Tensor, entries: SparseBatch) -> Tensor:
-        """Return the outputs at the entries of each vector, (entries,)."""
-        return self.output_activation(self.last.forward_at(hidden, entries.indices, entries.starts))
+    def outputs_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
+        """Return some outputs of each vector, (entries,); vector k has outputs[starts[k]:starts[k + 1]]."""
+        return self.output_activation(self.last.forward_at(hidden, outputs, starts))
 
     def weights(self) -> list[Tensor]:
         """Return the weights of the layers, without the biases."""
@@ -230,11 +233,6 @@ class VectorEncoder(NetworkEncoder):
         """Return the latents of columns, if the network reads columns."""
         return self._read("column", entries)
 
-    def make_latents(self, vectors: Vectors, outputs: Tensor) -> tuple[Latents, Latents]:
-        """Return the latents of rows and of columns; `outputs` (outputs, hidden + 1) are the latents of outputs."""
-        both = Latents(_append_constant(encode_hidden(self.network, vectors))), Latents(outputs.cpu().numpy())
-        return both if self.axis == "row" else both[::-1]
-
     @torch.no_grad()
     def _read(self, axis: AxisName, entries: AxisEntries) -> LatentArray:
         if axis != self.axis:
@@ -257,6 +255,70 @@ def encode_hidden(network: Any, vectors: Vectors, *, at_a_time: int = 1024) -> T
 def _append_constant(hidden: Tensor) -> LatentArray:
     latents: LatentArray = torch.cat([hidden, torch.ones_like(hidden[:, :1])], dim=1).cpu().numpy()
     return latents
+
+
+def compute_at_pairs(
+    compute: Callable[[Tensor, Tensor], Tensor], vectors: Tensor, outputs: Tensor, n_vectors: int
+) -> Tensor:
+    """Return what `compute` gives for pairs of a vector and an output, (pairs, ...).
+
+    compute: from outputs[starts[k]:starts[k + 1]] of each vector k, and `starts`, to values (pairs, ...).
+    """
+    order = torch.argsort(vectors, stable=True)
+    starts = torch.searchsorted(vectors[order], torch.arange(n_vectors + 1, device=vectors.device))
+    found = compute(outputs[order], starts)
+    return torch.empty_like(found).index_copy_(0, order, found)
+
+
+class VectorModel(NetworkModel):
+    """The base class of models whose network reads the vectors of rows, or of columns."""
+
+    axis: ClassVar[AxisName]  # what the network reads
+    predictor_class: ClassVar[type[Predictor]] = Predictor
+    settings: VectorSettings
+
+    @abstractmethod
+    def _make_objective(self, train: ObservedMatrix) -> Objective:
+        """Return the objective of the network."""
+
+    @abstractmethod
+    def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
+        """Return the vectors in batches."""
+
+    @abstractmethod
+    def _make_ends(self, network: Any, train: ObservedMatrix) -> tuple[VectorEncoder, Readout]:
+        """Return the encoder and the readout of a trained network."""
+
+    def _make_output_latents(self, network: Any) -> Tensor:
+        """Return the latents (outputs, hidden + 1) of the outputs of a network."""
+        return torch.cat([network.last.weight, network.last.bias[:, None]], dim=1)
+
+    def _make_optimiser(self, parameters: Iterable[Tensor], learning_rate: float) -> Optimiser:
+        return Adam(parameters, learning_rate)
+
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
+        return Trainer(
+            self._new_network(entries),
+            self._make_objective(entries.train),
+            self._make_blocks(entries.train),
+            self.settings,
+            validation=validation,
+            new_optimiser=self._make_optimiser,
+        )
+
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        network, source = trainer.network, trainer.source
+        assert isinstance(source, VectorBlocks)
+        vectors = Latents(_append_constant(encode_hidden(network, source.vectors)))
+        outputs = Latents(self._make_output_latents(network).cpu().numpy())
+        network.to("cpu")
+        rows, columns = (vectors, outputs) if self.axis == "row" else (outputs, vectors)
+        return self.predictor_class(rows, columns, *self._make_ends(network, entries.train), n_beside=1)
+
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._load_network(entries, tensors)
+        rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
+        return self.predictor_class(rows, columns, *self._make_ends(network, entries.train), n_beside=1)
 
 
 class ValueEncoding(NamedTuple):
@@ -291,11 +353,8 @@ class AutoencoderObjective(Objective):
     def predictions(self, network: Autoencoder, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the predictions for pairs of positions, in the scale's units."""
         vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
-        order = torch.argsort(vectors, stable=True)
-        starts = torch.searchsorted(vectors[order], torch.arange(len(source.vectors) + 1, device=vectors.device))
-        wanted = SparseBatch(outputs[order], starts, torch.empty(0, device=vectors.device))
-        found = network.outputs_at(encode_hidden(network, source.vectors), wanted)
-        return self.read(torch.empty_like(found).index_copy_(0, order, found))
+        hidden = encode_hidden(network, source.vectors)
+        return self.read(compute_at_pairs(partial(network.outputs_at, hidden), vectors, outputs, len(hidden)))
 
     def read(self, outputs: Tensor) -> Tensor:
         """Return outputs in the scale's units."""
@@ -319,34 +378,19 @@ class AutoencoderReadout(Readout):
         return self.scale.clip(self._encoding.decode(scores.astype(np.float64)))
 
 
-class AutoencoderModel(NetworkModel):
+class AutoencoderModel(VectorModel):
     """The base class of models that train an autoencoder on the entries of rows, or of columns."""
 
-    axis: ClassVar[AxisName]  # what the network reads
     settings: AutoencoderSettings
 
     def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
         values = ValueEncoding.of(self.settings.inputs, train).encode(train.values.astype(np.float64))
         return VectorBlocks(train, values, axis=self.axis, batch_size=self.settings.batch_size)
 
-    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
-        network, source = trainer.network, trainer.source
-        assert isinstance(network, Autoencoder) and isinstance(source, VectorBlocks)
-        encoder, readout = self._make_ends(network, entries)
-        last = network.last
-        rows, columns = encoder.make_latents(source.vectors, torch.cat([last.weight, last.bias[:, None]], dim=1))
-        network.to("cpu")
-        return Predictor(rows, columns, encoder, readout, n_beside=1)
-
-    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._load_network(entries, tensors)
-        rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
-        return Predictor(rows, columns, *self._make_ends(network, entries), n_beside=1)
-
-    def _make_ends(self, network: Autoencoder, entries: EntryStore) -> tuple[VectorEncoder, AutoencoderReadout]:
-        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
+    def _make_ends(self, network: Autoencoder, train: ObservedMatrix) -> tuple[VectorEncoder, AutoencoderReadout]:
+        encoding = ValueEncoding.of(self.settings.inputs, train)
         encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
-        return encoder, AutoencoderReadout(entries.scale, network, encoding)
+        return encoder, AutoencoderReadout(train.scale, network, encoding)
 
 
 def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -374,17 +418,14 @@ class AutoRec(AutoencoderModel):
 
     settings: AutoRecSettings
 
-    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
-        train = entries.train
-        objective = AutoRecObjective(
+    def _make_objective(self, train: ObservedMatrix) -> AutoRecObjective:
+        return AutoRecObjective(
             train.scale,
             ValueEncoding.of(self.settings.inputs, train),
             axis=self.axis,
             gamma=self.settings.gamma,
             n_entries=train.n_entries,
         )
-        source = self._make_blocks(train)
-        return Trainer(self._new_network(entries), objective, source, self.settings, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> Autoencoder:
         return Autoencoder(
@@ -447,13 +488,14 @@ class DeepAutoRecObjective(AutoencoderObjective):
 
         def first() -> Tensor:
             hidden = network.hidden(block.inputs)
-            if isinstance(block.inputs, SparseBatch):
-                with torch.no_grad():
-                    fed_back.append(network.outputs(hidden))
-                return _average_squared_errors(network.outputs_at(hidden, block.inputs), block.targets)
-            outputs = network.outputs(hidden)
-            fed_back.append(outputs.detach())
-            return _average_squared_errors(outputs, block.targets)
+            if not isinstance(block.inputs, SparseBatch):
+                outputs = network.outputs(hidden)
+                fed_back.append(outputs.detach())
+                return _average_squared_errors(outputs, block.targets)
+            with torch.no_grad():
+                fed_back.append(network.outputs(hidden))
+            found = network.outputs_at(hidden, block.inputs.indices, block.inputs.starts)
+            return _average_squared_errors(found, block.targets)
 
         def again() -> Tensor:
             inputs = fed_back[-1]
@@ -480,18 +522,12 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
 
-    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
-        train = entries.train
+    def _make_objective(self, train: ObservedMatrix) -> DeepAutoRecObjective:
         encoding = ValueEncoding.of(self.settings.inputs, train)
-        objective = DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
-        return Trainer(
-            self._new_network(entries),
-            objective,
-            self._make_blocks(train),
-            self.settings,
-            validation=validation,
-            new_optimiser=partial(SGD, momentum=self.settings.momentum),
-        )
+        return DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
+
+    def _make_optimiser(self, parameters: Iterable[Tensor], learning_rate: float) -> Optimiser:
+        return SGD(parameters, learning_rate, momentum=self.settings.momentum)
 
     def _new_network(self, entries: EntryStore) -> Autoencoder:
         return Autoencoder(

@@ -14,14 +14,15 @@ from torch.nn import functional
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.fitting import Fitting
-from deepmf.models.network_model import NetworkModel
 from deepmf.models.paper.autorec import (
     ReadsColumns,
     ReadsRows,
     VectorEncoder,
+    VectorModel,
     VectorSettings,
+    compute_at_pairs,
     count_outputs,
     encode_hidden,
 )
@@ -30,14 +31,13 @@ from deepmf.nn.inputs import SparseBatch
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Positions, Predictor, Readout, unpack_latents
+from deepmf.scoring.predictor import Positions, Predictor, Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
-from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Space
 from deepmf.training.settings import WIDEST, Settings, setting, settings_dataclass
-from deepmf.training.trainer import Objective, Trainer
+from deepmf.training.trainer import Objective
 
 
 @settings_dataclass
@@ -234,13 +234,9 @@ class CFNADEObjective(Objective):
     def predictions(self, network: Nade, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the expected values of pairs of positions, in the scale's units."""
         vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
-        scores = score_levels_of_pairs(network, encode_hidden(network, source.vectors), vectors, outputs)
+        hidden = encode_hidden(network, source.vectors)
+        scores = compute_at_pairs(partial(network.level_scores_at, hidden), vectors, outputs, len(hidden))
         return average_levels(scores, self.levels)
-
-
-def _make_readout(scale: Scale) -> Readout:
-    levels = scale.require_levels("CF-NADE")
-    return Readout(scale, levels, scale.to_unit(_find_middles(levels)).astype(np.float32))
 
 
 def _find_middles(levels: FloatArray) -> FloatArray:
@@ -286,9 +282,9 @@ class NadePredictor(Predictor):
             some = slice(start, start + _PAIRS_AT_A_TIME)
             distinct, which = np.unique(read[some], return_inverse=True)
             hidden = torch.from_numpy(latents.take(distinct)[:, :-1])
-            scores[some] = score_levels_of_pairs(
-                self._network, hidden, torch.from_numpy(which), torch.from_numpy(outputs[some])
-            )
+            compute = partial(self._network.level_scores_at, hidden)
+            pairs = torch.from_numpy(which), torch.from_numpy(outputs[some])
+            scores[some] = compute_at_pairs(compute, *pairs, len(hidden))
         return scores
 
     def _sort_by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
@@ -311,22 +307,22 @@ class NadePredictor(Predictor):
         return torch.tensor(self.readout.support, dtype=torch.float64)
 
 
-class CFNADE(NetworkModel):
+class CFNADE(VectorModel):
     """The base class of I-CF-NADE and U-CF-NADE.
 
     The latents of a vector are its hidden activations and a constant 1. The latents of an output are the weights and
     the bias of the log-odds of the highest level against the lowest, so similar outputs have similar latents.
     """
 
-    axis: ClassVar[AxisName]  # what the network reads
+    predictor_class = NadePredictor
     settings: CFNADESettings
 
-    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
-        network, train = self._new_network(entries), entries.train
-        objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
+    def _make_objective(self, train: ObservedMatrix) -> CFNADEObjective:
+        return CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
+
+    def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
         numbers = number_levels(train.scale, train.values)
-        source = VectorBlocks(train, numbers, axis=self.axis, batch_size=self.settings.batch_size, force_dense=False)
-        return Trainer(network, objective, source, self.settings, validation=validation)
+        return VectorBlocks(train, numbers, axis=self.axis, batch_size=self.settings.batch_size, force_dense=False)
 
     def _new_network(self, entries: EntryStore) -> Nade:
         train = entries.train
@@ -341,26 +337,20 @@ class CFNADE(NetworkModel):
             generator=make_generator(self.settings.seed, "weights"),
         )
 
-    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
-        network, source = trainer.network, trainer.source
-        assert isinstance(network, Nade) and isinstance(source, VectorBlocks)
-        encoder = self._make_encoder(network, entries.scale)
-        last = torch.cat([network.last.weight, network.last.bias[:, None]], dim=1)
-        outputs = last.view(network.n_levels, network.n_places, -1)[1:].sum(0)
-        rows, columns = encoder.make_latents(source.vectors, outputs)
-        network.to("cpu")
-        return NadePredictor(rows, columns, encoder, _make_readout(entries.scale), n_beside=1)
+    def _make_output_latents(self, network: Nade) -> Tensor:
+        by_level = super()._make_output_latents(network).view(network.n_levels, network.n_places, -1)
+        return by_level[1:].sum(0)
+
+    def _make_ends(self, network: Nade, train: ObservedMatrix) -> tuple[VectorEncoder, Readout]:
+        scale, levels = train.scale, train.scale.require_levels("CF-NADE")
+        encoder = VectorEncoder(network, axis=self.axis, inputs=partial(number_levels, scale))
+        return encoder, Readout(scale, levels, scale.to_unit(_find_middles(levels)).astype(np.float32))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._load_network(entries, tensors)
-        rows, columns = unpack_latents(tensors, entries, width=self.settings.hidden_size + 1)
-        if (rows if self.axis == "row" else columns).largest().max(initial=0.0) > 1.0:
+        predictor = super()._load_predictor(entries, content, tensors)
+        if (predictor.rows if self.axis == "row" else predictor.columns).largest().max(initial=0.0) > 1.0:
             raise BadModelFile("the stored latents are not hidden activations, which are between -1 and 1")
-        encoder = self._make_encoder(network, entries.scale)
-        return NadePredictor(rows, columns, encoder, _make_readout(entries.scale), n_beside=1)
-
-    def _make_encoder(self, network: Nade, scale: Scale) -> VectorEncoder:
-        return VectorEncoder(network, axis=self.axis, inputs=partial(number_levels, scale))
+        return predictor
 
 
 class ICFNADE(ReadsColumns, CFNADE):
@@ -398,11 +388,3 @@ class UCFNADE(ReadsRows, CFNADE):
 def number_levels(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
     """Return the number of the level of each value, counted from 1."""
     return scale.level_positions(values) + 1
-
-
-def score_levels_of_pairs(network: Nade, hidden: Tensor, vectors: Tensor, outputs: Tensor) -> Tensor:
-    """Return the scores of all levels for each pair of a vector and an output, (pairs, levels)."""
-    order = torch.argsort(vectors, stable=True)
-    starts = torch.searchsorted(vectors[order], torch.arange(len(hidden) + 1, device=vectors.device))
-    scores = network.level_scores_at(hidden, outputs[order], starts)
-    return torch.empty_like(scores).index_copy_(0, order, scores)
