@@ -59,7 +59,7 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     assert (code, err) == (0, "")  # standard error is no terminal: no progress
     plan, first, *_, last = out.splitlines()
     n_train = load(output).entries_.train.n_entries
-    assert re.match(f"fitting DMF to {n_train} entries: .*2 epochs .*; about .*s", plan)
+    assert plan.startswith(f"fitting DMF to {n_train} entries: 2 epochs")
     assert first.startswith("fitted DMF to ")
     assert "best epoch" in first
     history = load(output).history_

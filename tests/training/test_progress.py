@@ -1,10 +1,8 @@
-"""The plan of a fit: its words at once, its time once an epoch was measured, one line however the fit ends."""
+"""The plan of a fit, and its progress in a line."""
 
 from __future__ import annotations
 
-import io
 import itertools
-import os
 import sys
 from types import SimpleNamespace
 
@@ -18,86 +16,28 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn import ranks
 from deepmf.testing import additive
-from deepmf.training import progress as progress_module, runtime
+from deepmf.training import progress as progress_module
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.progress import (
     EpochDisplay,
-    FitPlan,
-    PlanLine,
     is_notebook,
     is_terminal,
     show_epochs,
 )
-from deepmf.training.settings import EFFORTS
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The times that are read, one after another."""
-    times = [100.0, 103.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: times[0] if len(times) == 1 else times.pop(0))
-    return times
-
-
-def epoch(number: int, seconds: float) -> EpochRecord:
-    return EpochRecord(number, 0.5, None, None, seconds)
-
-
-def test_text_at_once_and_time_after_an_epoch() -> None:
-    stream = io.StringIO()
-    line = PlanLine(FitPlan("fitting", 11), stream)
-    assert stream.getvalue() == "fitting" and not line.is_complete
-    line(epoch(0, 2.0), History())  # 3 s so far, 10 epochs of 2 s
-    assert stream.getvalue() == "fitting; about 25 s\n" and line.is_complete
-    line(epoch(1, 2.0), History())
-    line.close()
-    assert stream.getvalue() == "fitting; about 25 s\n"
-
-
-def test_an_estimate_is_told_at_once_and_is_longer_for_more_work_and_on_a_busy_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stream = io.StringIO()
-    assert PlanLine(FitPlan("fitting", 11, estimate=lambda: 42.0), stream).is_complete
-    assert stream.getvalue() == "fitting; about 40 s\n"
-    matrix = generate(60, 40, n_entries=900, named=False, seed=0).matrix
-    quick, normal, best = (OrdinalDMF(effort=effort, device="cpu").plan(matrix) for effort in EFFORTS)
-    assert all(plan is not None and plan.estimate is not None for plan in (quick, normal, best))
-    assert quick.estimate() < normal.estimate() * 2 < best.estimate() * 4  # type: ignore[union-attr, misc]
-
-    def measure_beside(running: int) -> float:
-        monkeypatch.setattr(runtime, "count_running", lambda: running)
-        return min(runtime.measure_slowness(10) for _ in range(3))
-
-    assert measure_beside(1 + 9 * (os.cpu_count() or 1)) > 4 * measure_beside(1)
-
-
-def test_slow_epochs_do_not_count_unless_there_are_no_others() -> None:
-    stream = io.StringIO()
-    line = PlanLine(FitPlan("fitting", 11, n_slow=1), stream)
-    line(epoch(0, 1000.0), History())
-    assert stream.getvalue() == "fitting"
-    line(epoch(1, 2.0), History())
-    assert stream.getvalue() == "fitting; about 20 s\n"
-    stream = io.StringIO()
-    PlanLine(FitPlan("fitting", 1, n_slow=1), stream)(epoch(0, 3.0), History())
-    assert stream.getvalue() == "fitting; about a second\n"
 
 
 def test_the_line_ends_where_a_fit_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyError), show_epochs("fitting", 100, True, FitPlan("fitting", 100)):
+    with pytest.raises(KeyError), show_epochs("fitting", 100, True, "the plan"):
         raise KeyError
-    assert capsys.readouterr().err == "fitting\n"
+    assert capsys.readouterr().err == "the plan\n"
 
 
 def test_the_plans_of_models() -> None:
     matrix = generate(300, 200, density=0.3, seed=0).matrix
     assert Means().plan(matrix) is None
-    assert ALS().plan(matrix) == FitPlan("fitting ALS to 18,000 entries: 15 epochs", 15)
+    assert ALS().plan(matrix) == "fitting ALS to 18,000 entries: 15 epochs"
     model = OrdinalDMF(effort="normal", device="cpu", epochs=7)
-    plan = model.plan(matrix)
-    assert plan is not None and plan.estimate is not None
-    assert plan.text == "fitting OrdinalDMF (effort normal) to 18,000 entries: 7 epochs on the CPU"
+    assert model.plan(matrix) == "fitting OrdinalDMF (effort normal) to 18,000 entries: 7 epochs on the CPU"
     assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="normal", device="cpu", epochs=7).settings
 
 
@@ -191,7 +131,7 @@ def test_a_file_gets_a_line_now_and_then_and_the_last(
     monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     ALS(latent_size=2, epochs=9).fit(additive(12, 10), progress=True)
     plan, first, last = capsys.readouterr().err.splitlines()
-    assert plan.startswith("fitting ALS to 67 entries: 9 epochs; about ")
+    assert plan == "fitting ALS to 67 entries: 9 epochs"
     assert first.startswith("fitting ALS: epoch 1 of 9, 0:00:00 left, loss ")
     assert last.startswith("fitting ALS: epoch 9 of 9, 0:00:00 left, loss ")
 
@@ -217,7 +157,7 @@ def test_without_validation(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "fitting: epoch 1 of 2, 0:00:02 left, loss 0.5000\n"
 
 
-def show_a_stage(plan: FitPlan | None = None, *, n_epochs: int = 1) -> None:
+def show_a_stage(plan: str | None = None, *, n_epochs: int = 1) -> None:
     with show_epochs("fitting OrdinalDMF", 10, True, plan) as (display,):
         assert isinstance(display, EpochDisplay)
         for _ in range(n_epochs):
@@ -232,7 +172,7 @@ def test_a_file_is_told_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
         "fitting OrdinalDMF: refining, best 0.9000 in epoch 1",
         "fitting OrdinalDMF: linear part, best 0.9000 in epoch 1",
     ]
-    show_a_stage(FitPlan("the plan", 10), n_epochs=0)  # one that goes on from the end of its epochs
+    show_a_stage("the plan", n_epochs=0)  # one that goes on from the end of its epochs
     assert capsys.readouterr().err.splitlines() == [
         "the plan",
         "fitting OrdinalDMF: refining",

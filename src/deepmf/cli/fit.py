@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +23,6 @@ from deepmf.errors import BadFeatures, TrainingDiverged
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
-    from deepmf.training.history import Callback
 
 
 _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
@@ -76,22 +73,22 @@ def fit(
         train, held_out = training.hold_out(entries, reading, seed=model.settings.seed)
     own = held_out if training.validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()
-    with _show_plan(model, train, in_words=not as_json) as plan:
-        try:
-            model.fit(
-                train,
-                held_out,
-                **known,
-                asked=None if asked is None else reading.read_like(asked, entries),
-                callbacks=plan,
-                checkpoint=checkpoint,
-                keep_checkpoint=True,
-            )
-        except TrainingDiverged as error:
-            _save_fitted(_add_held_out(model, own), output, checkpoint)
-            if not model.is_fitted:
-                raise
-            raise TrainingDiverged(f"{error}; it is saved in {output}") from error
+    if not as_json:
+        _show_plan(model, train)
+    try:
+        model.fit(
+            train,
+            held_out,
+            **known,
+            asked=None if asked is None else reading.read_like(asked, entries),
+            checkpoint=checkpoint,
+            keep_checkpoint=True,
+        )
+    except TrainingDiverged as error:
+        _save_fitted(_add_held_out(model, own), output, checkpoint)
+        if not model.is_fitted:
+            raise
+        raise TrainingDiverged(f"{error}; it is saved in {output}") from error
     model = _add_held_out(model, own)
     _save_fitted(model, output, checkpoint)
 
@@ -133,17 +130,13 @@ def _save_fitted(model: Model, output: Path, checkpoint: Path | None) -> None:
         remove_checkpoint(checkpoint)
 
 
-@contextmanager
-def _show_plan(model: Model, train: ObservedMatrix, *, in_words: bool) -> Iterator[Sequence[Callback]]:
-    """Yield callbacks that print the plan and its estimated time; none on a terminal, where `fit` shows both."""
-    from deepmf.training.progress import PlanLine, is_terminal
+def _show_plan(model: Model, train: ObservedMatrix) -> None:
+    """Print what the fit will do; nothing on a terminal, where `fit` shows it."""
+    from deepmf.training.progress import is_terminal
 
-    plan = model.plan(train) if in_words and not is_terminal() else None
-    if plan is None or sys.stdout is None:
-        yield ()
-        return
-    with closing(PlanLine(plan, sys.stdout)) as line:
-        yield (line,)
+    plan = None if is_terminal() else model.plan(train)
+    if plan is not None:
+        say(plan)
 
 
 def _summarise(

@@ -52,7 +52,6 @@ from deepmf.scoring.latents import Latents, multiply_each, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.holdout import HeldOut
-from deepmf.training.progress import FitPlan
 from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import (
     RECOMMENDATION,
@@ -572,8 +571,8 @@ class ALS(Recommends, FactorModel):
     cannot: ClassVar[str] = ""
     n_beside: ClassVar[int] = 3  # effect, constant and mean
 
-    def plan(self, train: ObservedMatrix) -> FitPlan | None:
-        """Return the plan of `fit` for a matrix; it does not depend on the penalty."""
+    def plan(self, train: ObservedMatrix) -> str | None:
+        """Describe what `fit` would do for a matrix; it does not depend on the penalty."""
         return self._plan_epochs(train)
 
     def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from deepmf.recommend.request import RankBy
     from deepmf.training.holdout import HeldOut
     from deepmf.training.loop import Task
-    from deepmf.training.progress import FitPlan
 
 
 class Estimator(ABC):
@@ -163,7 +162,7 @@ class Estimator(ABC):
             self._use_settings_of(chosen),
         ):
             plan = self._plan_epochs(entries.train)
-            epochs = None if plan is None else plan.epochs
+            epochs = None if plan is None else chosen.settings.to_dict()["epochs"]
             with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
                 fitted = self._learn(entries, held_out, Fitting([*shown, *callbacks], path, checkpoint_every))
             if fitted is not None:
@@ -175,8 +174,8 @@ class Estimator(ABC):
             report_ending(self.history_, self.settings)
         return self
 
-    def plan(self, train: ObservedMatrix) -> FitPlan | None:
-        """Return the plan of `fit` for a matrix; None for a model that is not trained in epochs."""
+    def plan(self, train: ObservedMatrix) -> str | None:
+        """Describe what `fit` would do for a matrix; None for a model that is not trained in epochs."""
         return self._with_choice(train)._plan_epochs(train)
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
@@ -245,10 +244,6 @@ class Estimator(ABC):
         """Describe the computation in a few words, for the plan of a fit."""
         place = "" if self._device is None else f" on the {'GPU' if self._on_gpu else 'CPU'}"
         return f"{epochs} epochs{place}"
-
-    def _make_estimate(self, train: ObservedMatrix) -> Callable[[], float] | None:
-        """Return an estimate of the seconds of a fit; None where epochs are almost all of it."""
-        return None
 
     def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's mean for each pair of positions; -1 is an unknown row or column."""
@@ -383,16 +378,12 @@ class Estimator(ABC):
             if self._fitted is before[2]:
                 self.settings, self._chosen, _ = before
 
-    def _plan_epochs(self, train: ObservedMatrix) -> FitPlan | None:
-        from deepmf.training.progress import FitPlan
-
-        settings = self.settings
-        if not isinstance(settings, LoopSettings) or not train.has_values:
+    def _plan_epochs(self, train: ObservedMatrix) -> str | None:
+        if not isinstance(self.settings, LoopSettings) or not train.has_values:
             return None
-        effort = settings.to_dict().get("effort")
+        effort = self.settings.to_dict().get("effort")
         name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
-        text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(settings.epochs)}"
-        return FitPlan(text, settings.epochs, int(self._on_gpu), self._make_estimate(train))
+        return f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(self.settings.epochs)}"
 
     def _add_featured_labels(self, fitted: Fitted, prepared: Prepared) -> Fitted:
         rows, columns = prepared.row_features, prepared.column_features

@@ -1,4 +1,4 @@
-"""The progress of a fit: its plan, and a line of text on standard error."""
+"""The progress of a fit: a line of text on standard error."""
 
 from __future__ import annotations
 
@@ -8,55 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from deepmf.errors import BadSetting
 from deepmf.formatting import format_duration
 
 if TYPE_CHECKING:  # this module stays light: commands that train nothing show progress without waiting for torch
     from deepmf.training.history import Callback, EpochRecord, History
-
-
-class FitPlan(NamedTuple):
-    """The plan of a fit in words, and the figures that its time is estimated from."""
-
-    text: str
-    epochs: int
-    n_slow: int = 0  # first epochs that take longer than others, as when a GPU warms up
-    estimate: Callable[[], float] | None = None  # seconds of the whole fit; None: estimated from an epoch
-
-
-class PlanLine:
-    """The line of a plan: its text is written at once, and its time, or this after an epoch or two.
-
-    The time is rough: it ignores early stopping, and how other programs will go on.
-    """
-
-    def __init__(self, plan: FitPlan, stream: TextIO) -> None:
-        self._plan, self._stream = plan, stream
-        self._n_measured = 0
-        self._start = time.monotonic()
-        self.is_complete = False
-        _put(self._stream, plan.text)
-        if plan.estimate is not None:
-            _put(self._stream, f"; {describe_duration(plan.estimate())}")
-            self.close()
-
-    def __call__(self, record: EpochRecord, history: History) -> None:
-        """Add the estimated time after an epoch."""
-        self._n_measured += 1
-        if self.is_complete or (self._n_measured <= self._plan.n_slow and record.epoch + 1 < self._plan.epochs):
-            return
-        n_left = self._plan.epochs - record.epoch - 1
-        seconds = time.monotonic() - self._start + (record.seconds or 0.0) * n_left
-        _put(self._stream, f"; {describe_duration(seconds)}")
-        self.close()
-
-    def close(self) -> None:
-        """End the line, with or without the time."""
-        if not self.is_complete:
-            self.is_complete = True
-            _put(self._stream, "\n")
 
 
 def _put(stream: TextIO, text: str) -> None:
@@ -100,8 +58,9 @@ class EpochDisplay:
     The line of the plan, if there is one, comes first.
     """
 
-    def __init__(self, title: str, n_epochs: int, plan: FitPlan | None, stream: TextIO) -> None:
-        self._plan = None if plan is None else PlanLine(plan, stream)
+    def __init__(self, title: str, n_epochs: int, plan: str | None, stream: TextIO) -> None:
+        if plan is not None:
+            _put(stream, f"{plan}\n")
         self._line = ProgressLine(stream, rewritten=is_terminal() or is_notebook())
         self._title, self._n_epochs = title, n_epochs
         self._error, self._best = "", ""
@@ -112,30 +71,22 @@ class EpochDisplay:
             self._error = f"validation {record.validation_error:.4f}"
         if history.best_error is not None and history.best_epoch is not None:
             self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
-        if self._plan is not None:
-            self._plan(record, history)
-            if not self._plan.is_complete:
-                return
         left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
         epoch = f"epoch {record.epoch + 1} of {self._n_epochs}, {left} left, loss {record.loss:.4f}"
         self._line.write(f"{self._title}: {', '.join(filter(None, [epoch, self._error, self._best]))}")
 
     def show_stage(self, name: str) -> None:
         """Show a stage at once: it may take long."""
-        if self._plan is not None:
-            self._plan.close()  # a training restored at its end has run no epoch, and its plan gets no time
         self._line.put(f"{self._title}: {', '.join(filter(None, [name, self._best]))}")
 
     def close(self) -> None:
         """End the line."""
-        if self._plan is not None:
-            self._plan.close()
         self._line.close()
 
 
 @contextmanager
 def show_epochs(
-    title: str, n_epochs: int | None, progress: bool | None = None, plan: FitPlan | None = None
+    title: str, n_epochs: int | None, progress: bool | None = None, plan: str | None = None
 ) -> Iterator[Sequence[Callback]]:
     """Yield the callbacks that show each epoch: loss, validation error, best error so far and time left.
 
@@ -145,7 +96,7 @@ def show_epochs(
     n_epochs : number of epochs; None for methods without epochs, which show nothing.
     progress : true (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
         together, only the first shows progress.
-    plan : shown first, in a line of its own.
+    plan : what the fit will do, in words; shown first, in a line of its own.
     """
     from deepmf.nn.ranks import find_ranks  # here, so that this module stays light
 

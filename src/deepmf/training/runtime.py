@@ -124,29 +124,6 @@ def _limit_shared_threads(number: int) -> Iterator[None]:
                 _shared_before.pop().restore_original_limits()
 
 
-# The time of `measure_slowness` on an idle core of the machine whose seconds estimates are in, and its repetitions.
-_USUAL_SECONDS, _REPETITIONS = 0.004, 8
-
-
-def measure_slowness(n_entries: int) -> float:
-    """Return how long a fit on the CPU takes now, as a multiple of one idle core's time, by solving small systems.
-
-    Other programs slow these down as they do a fit; a fit to many entries uses all free cores.
-    """
-    factors = torch.randn(2000, 16, generator=make_generator(0, "probe"), dtype=torch.float32)
-    places = torch.arange(500 * 64).remainder(1999).view(500, 64)
-    with use_threads(1):
-        start = time.thread_time()
-        for _ in range(_REPETITIONS):
-            lines = factors[places]
-            torch.linalg.cholesky(lines.mT @ lines + 10.0 * torch.eye(16))
-        seconds = (time.thread_time() - start) / _REPETITIONS
-    n_free, running = count_free_cores(), count_running() or 1
-    n_threads = 1 if n_entries < _FEWEST_FOR_THREADS else min(torch.get_num_threads(), n_free)
-    n_waiting = max(1.0, running / (os.cpu_count() or 1)) if n_free == 1 else 1.0
-    return float(seconds / _USUAL_SECONDS * n_waiting / n_threads**0.8)
-
-
 def count_free_cores() -> int:
     """Count the cores that this process may use and other programs do not use now; at least 1.
 

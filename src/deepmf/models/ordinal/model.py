@@ -46,7 +46,7 @@ from deepmf.storage.model_file import Tensors, has_values_to_check
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
-from deepmf.training.runtime import Runtime, make_generator, measure_slowness
+from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import EFFORTS, Settings
 from deepmf.training.trainer import Trainer
 
@@ -55,12 +55,6 @@ _ONE_IN = {False: 20, True: 10}
 
 # The largest stored logarithm of a slope, of which exp is still finite in float32.
 _LARGEST_LOG_SLOPE = 80.0
-
-# Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column, and beside these; of
-# a network for each entry that a step reads and hidden unit, and for each entry and view afterwards; of the presence
-# part for each column. Those of a GPU: beside the sampler, and of an iteration, without and for each entry.
-_SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (3.2e-7, 5e-6, 1.05e-2), (4e-9, 5e-6), 4e-3
-_GPU_SECONDS = 3.0, 0.02, 1.8e-8
 
 
 class OrdinalTrainer(Trainer):
@@ -141,26 +135,6 @@ class OrdinalDMF(Recommends, NetworkModel):
     def _count_steps(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
         return max(-(-n // block) for n, block in blocks)
-
-    def _make_estimate(self, train: ObservedMatrix) -> Callable[[], float] | None:
-        return lambda: self._estimate_work(train) * (1.0 if self._on_gpu else measure_slowness(train.n_entries))
-
-    def _estimate_work(self, train: ObservedMatrix) -> float:
-        """Return the seconds of a fit on one idle core, or on a GPU, where the sampler runs beside the network."""
-        settings, n, (n_rows, n_columns) = self.settings, train.n_entries, train.shape
-        n_chains = 2.5 if n <= FEW_ENTRIES else 1.0
-        iterations = 0 if settings.linear_size == 0 else n_chains * settings.linear_iterations
-        if self._on_gpu:
-            return _GPU_SECONDS[0] + iterations * (_GPU_SECONDS[1] + _GPU_SECONDS[2] * n)
-        work = iterations * (_SAMPLER_SECONDS[0] * n + _SAMPLER_SECONDS[1] * (n_rows + n_columns) + _SAMPLER_SECONDS[2])
-        if settings.networks:
-            read = settings.epochs * self._count_steps(train) * self._count_read(train)
-            work += _NETWORK_SECONDS[0] * read * sum(settings.hidden_sizes) * settings.networks
-            work += _NETWORK_SECONDS[1] * n * settings.views
-        if settings.presence is not None:
-            work += _PRESENCE_SECONDS * n_columns * (1.0 + 2.0 * train.extras.are_ordered)
-        normal = self._make_normal(train)
-        return work if normal is None else work + normal._estimate_work(train)
 
     @property
     def _latent_width(self) -> int:
