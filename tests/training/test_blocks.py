@@ -18,6 +18,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, Vectors
 from deepmf.nn.ranks import Ranks, keep_sums
+from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import (
     AxisName,
@@ -38,10 +39,13 @@ class Positions(BlockSource):
     """Blocks that are nothing but positions."""
 
     def __init__(self, *axes: tuple[int, int], whole: bool) -> None:
+        super().__init__(additive(2, 2), force_dense=False)
         self.axes, self.whole_epochs = axes, whole
 
-    def _place(self, device: torch.device, *, half: bool) -> None:
-        self.dense = False
+    def _place_sparse(self, device: torch.device) -> None:
+        pass
+
+    _place_dense = _place_sparse  # type: ignore[assignment]
 
     def _list_axes(self) -> list[tuple[npt.NDArray[np.int64], int]]:
         return [(np.arange(n), block) for n, block in self.axes]
@@ -233,7 +237,6 @@ def test_targets_and_vectors_are_those_of_the_matrix(array: Array, data: st.Data
         if min(counts) < 2:
             with pytest.raises(BadEntries, match=f"{counts[0]} and {counts[1]}"):
                 prepared(source)
-            source._place(CPU, half=False)  # what the entries are does not depend on how many there are
         else:
             prepared(source)
         block = source.block(torch.tensor(rows), torch.tensor(columns))

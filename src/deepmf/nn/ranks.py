@@ -81,8 +81,7 @@ class Ranks:
         The backward pass multiplies the gradient by the number of ranks, because `sum_products` and
         `SpreadNetwork.average_gradients` take means.
         """
-        total: Tensor = _SumParts.apply(part, self)  # type: ignore[no-untyped-call]
-        return total
+        return self.sum_(part.detach().clone()) + self.size * (part - part.detach())
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over ranks, in place."""
@@ -135,19 +134,6 @@ class _SumProducts(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return context.ranks.sum_(gradients[0].clone()) / context.ranks.size, None
-
-
-class _SumParts(torch.autograd.Function):
-    """Sum over ranks; the backward pass multiplies the gradient by the number of ranks."""
-
-    @staticmethod
-    def forward(context: Any, part: Tensor, ranks: Ranks) -> Tensor:
-        context.ranks = ranks
-        return ranks.sum_(part.clone())
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.ranks.size * gradients[0], None
 
 
 @contextmanager

@@ -69,11 +69,19 @@ class BlockSource(ABC):
 
     `prepare` puts the entries on a device: as dense tables if a measured rule says that they are faster and fit, and as
     sparse vectors otherwise. With dense tables every step has the same shapes.
+
+    Parameters
+    ----------
+    matrix : the training matrix.
+    force_dense : overrides the rule that chooses between dense tables and sparse vectors.
     """
 
     whole_epochs: bool = False  # whether an epoch visits all of every axis
     dense: bool  # set by `prepare`
     _ranks: Ranks | None = None
+
+    def __init__(self, matrix: ObservedMatrix, *, force_dense: bool | None = None) -> None:
+        self.matrix, self._force_dense = matrix, force_dense
 
     def prepare(
         self, device: torch.device, *, half: bool, generator: torch.Generator, ranks: Ranks | None = None
@@ -83,13 +91,25 @@ class BlockSource(ABC):
         Each of several ranks may hold only a part of the entries.
         """
         self._ranks = ranks
-        self._place(device, half=half)
+        if self._force_dense is None:
+            prefers = prefer_dense(self.matrix, device, half=half)
+            self.dense = prefers if ranks is None else all(ranks.collect(prefers))  # all ranks take the same steps
+        else:
+            self.dense = self._force_dense
+        if self.dense:
+            self._place_dense(device, torch.bfloat16 if half else torch.float32)
+        else:
+            self._place_sparse(device)
         self._axes = [SampledAxis(*each, device, generator) for each in self._list_axes()]
         self._step = torch.zeros((), dtype=torch.int64, device=device)
 
     @abstractmethod
-    def _place(self, device: torch.device, *, half: bool) -> None:
-        """Put the entries on a device."""
+    def _place_dense(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Put the entries on a device as dense tables, with inputs of a type."""
+
+    @abstractmethod
+    def _place_sparse(self, device: torch.device) -> None:
+        """Put the entries on a device as sparse vectors."""
 
     @abstractmethod
     def _list_axes(self) -> list[tuple[IndexArray, int]]:
@@ -123,15 +143,11 @@ class BlockSource(ABC):
 
 def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
     """Whether dense tables of a matrix are faster on a device and fit into its memory."""
-    if device.type == "cuda":
-        return count_dense_bytes(matrix, half=half) <= find_dense_budget(device)
-    return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
-
-
-def find_dense_budget(device: torch.device) -> float:
-    """Return the number of bytes that dense tables may take on a GPU."""
+    if device.type != "cuda":
+        return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
     free = count_free_bytes(device)
-    return DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
+    budget = DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
+    return count_dense_bytes(matrix, half=half) <= budget
 
 
 def count_dense_bytes(matrix: ObservedMatrix, *, half: bool) -> int:
@@ -171,11 +187,9 @@ class VectorBlocks(BlockSource):
 
     Parameters
     ----------
-    matrix : the training matrix.
     values : encoded values of the entries in row order, as the network reads and predicts them.
     axis : "row" or "column".
     batch_size : number of vectors in a batch; None for all.
-    force_dense : overrides the rule that chooses between a dense table and sparse vectors.
     """
 
     vectors: SparseVectors | DenseVectors
@@ -189,8 +203,8 @@ class VectorBlocks(BlockSource):
         batch_size: int | None,
         force_dense: bool | None = None,
     ) -> None:
-        self._matrix, self._values, self._axis = matrix, values, axis
-        self._force_dense = force_dense
+        super().__init__(matrix, force_dense=force_dense)
+        self._values, self._axis = values, axis
         counts = matrix.row_counts if axis == "row" else matrix.column_counts
         self._positions = np.flatnonzero(counts)  # of vectors with entries
         self._batch_size = batch_size or self._positions.size
@@ -206,43 +220,32 @@ class VectorBlocks(BlockSource):
         All vectors at once need no gathering and are summed in the same order in every step. Vectors without entries
         have no targets.
         """
-        n_vectors, share = ids.numel(), ids.numel() / self._positions.size
-        if n_vectors == self._positions.size:
-            return VectorBlock(*self._whole(), n_vectors, share)
-        inputs = self.vectors.take(ids)
-        targets = inputs.weights if isinstance(inputs, SparseBatch) else self._targets.index_select(0, ids)
-        return VectorBlock(inputs, targets, n_vectors, share)
+        vectors, n_vectors = self.vectors, ids.numel()
+        is_whole, share = n_vectors == self._positions.size, n_vectors / self._positions.size
+        inputs: Batch
+        if isinstance(vectors, DenseVectors):
+            inputs = vectors.table if is_whole else vectors.take(ids)
+            targets = self._targets if is_whole else self._targets.index_select(0, ids)
+            return VectorBlock(inputs, targets, n_vectors, share)
+        inputs = SparseBatch(vectors.indices, vectors.starts, vectors.weights) if is_whole else vectors.take(ids)
+        return VectorBlock(inputs, inputs.weights, n_vectors, share)
 
     def _list_axes(self) -> list[tuple[IndexArray, int]]:
         return [(self._positions, self._batch_size)]
 
-    def _place(self, device: torch.device, *, half: bool) -> None:
-        matrix, values = self._matrix, self._values
-        self.dense = self._prefers_dense(device, half=half) if self._force_dense is None else self._force_dense
-        if self.dense:
-            table = make_dense_table(matrix, values, device, missing=float("nan"))
-            self._targets = table if self._axis == "row" else table.T.contiguous()
-            inputs = self._targets.nan_to_num(0.0).to(torch.bfloat16 if half else torch.float32)
-            self.vectors = DenseVectors(inputs)
-            return
+    def _place_dense(self, device: torch.device, dtype: torch.dtype) -> None:
+        table = make_dense_table(self.matrix, self._values, device, missing=float("nan"))
+        self._targets = table if self._axis == "row" else table.T.contiguous()
+        self.vectors = DenseVectors(self._targets.nan_to_num(0.0).to(dtype))
+
+    def _place_sparse(self, device: torch.device) -> None:
         if self._axis == "row":
-            arrays = matrix.by_row.starts, matrix.by_row.columns, values
+            starts, indices, values = *self.matrix.by_row, self._values
         else:
-            starts, rows, entries = matrix.by_column
-            arrays = starts, rows, values[entries]
-        starts, indices, weights = arrays
-        self.vectors = SparseVectors(
-            *(copy_to(device, array) for array in (starts, indices, weights.astype(np.float32)))
-        )
-
-    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
-        return prefer_dense(self._matrix, device, half=half)
-
-    def _whole(self) -> tuple[Batch, Tensor]:
-        if isinstance(self.vectors, DenseVectors):
-            return self.vectors.table, self._targets
-        starts, indices, weights = self.vectors.starts, self.vectors.indices, self.vectors.weights
-        return SparseBatch(indices, starts, weights), weights
+            starts, indices, entries = self.matrix.by_column
+            values = self._values[entries]
+        arrays = starts, indices, values.astype(np.float32)
+        self.vectors = SparseVectors(*(copy_to(device, array) for array in arrays))
 
 
 class BlockEntries(NamedTuple):
@@ -297,10 +300,8 @@ class MatrixBlocks(BlockSource):
 
     Parameters
     ----------
-    matrix : the training matrix.
     encoding : from values to inputs.
     block_rows, block_columns : size of a block.
-    force_dense : overrides the rule that chooses between dense tables and sparse vectors.
     missing : input for missing entries in dense vectors.
     whole_epochs : whether an epoch visits all rows and all columns, or ends after all of either.
     row_features, column_features : features of all rows and columns.
@@ -323,11 +324,11 @@ class MatrixBlocks(BlockSource):
         row_features: FeatureVectors | None = None,
         column_features: FeatureVectors | None = None,
     ) -> None:
+        super().__init__(matrix, force_dense=force_dense)
         self.whole_epochs = whole_epochs
         self._features = row_features, column_features
-        self.matrix, self._encoding = matrix, encoding
+        self._encoding, self._missing = encoding, missing
         self._block_sizes = block_rows, block_columns
-        self._force_dense, self._missing = force_dense, missing
 
     def next_block(self) -> Block:
         """Return the next rows and columns."""
@@ -365,26 +366,16 @@ class MatrixBlocks(BlockSource):
             )
         return list(zip(positions, self._block_sizes, strict=True))
 
-    def _place(self, device: torch.device, *, half: bool) -> None:
+    def _place_dense(self, device: torch.device, dtype: torch.dtype) -> None:
         matrix = self.matrix
-        self.dense = self._prefers_dense(device, half=half) if self._force_dense is None else self._force_dense
-        if not self.dense:
-            self._place_sparse(device)
-            return
         self._target_table = make_dense_table(matrix, matrix.scale.to_unit(matrix.values), device, missing=float("nan"))
         inputs = self._encoding.encode(matrix.scale, matrix.values)
-        table = make_dense_table(matrix, inputs, device, missing=self._missing)
-        table = table.to(torch.bfloat16 if half else torch.float32)
+        table = make_dense_table(matrix, inputs, device, missing=self._missing).to(dtype)
         if matrix.weights is not None:
             self._weights = make_dense_table(matrix, matrix.weights, device, missing=0.0)
         row_features, column_features = self._features_on(device)
         self.rows = DenseVectors(table, row_features)
         self.columns = DenseVectors(table.T.contiguous(), column_features)
-
-    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
-        """Whether dense tables are faster and fit, on every rank: all ranks take the same steps."""
-        prefers = prefer_dense(self.matrix, device, half=half)
-        return prefers if self._ranks is None else all(self._ranks.collect(prefers))
 
     def _place_sparse(self, device: torch.device) -> None:
         matrix, ranks = self.matrix, self._ranks
@@ -421,13 +412,10 @@ class MatrixBlocks(BlockSource):
         self, row_ids: Tensor, column_ids: Tensor, rows: Batch
     ) -> tuple[Tensor | BlockEntries, Tensor | None]:
         if isinstance(rows, Tensor):
-            tables = (self._target_table, self._weights)
-            values, of_entries = (
-                None if table is None else table.index_select(0, row_ids).index_select(1, column_ids)
-                for table in tables
-            )
-            assert values is not None
-            return values, of_entries
+            values = self._target_table.index_select(0, row_ids).index_select(1, column_ids)
+            if self._weights is None:
+                return values, None
+            return values, self._weights.index_select(0, row_ids).index_select(1, column_ids)
         assert isinstance(self.rows, SparseVectors)
         self._column_place.fill_(-1)
         places = torch.arange(column_ids.numel(), dtype=torch.int32, device=column_ids.device)
