@@ -213,6 +213,6 @@ def test_entry_places_point_into_the_arrays() -> None:
 
 
 def test_a_part_of_vectors_knows_how_many_entries_there_are() -> None:
-    part = SparseVectors(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), counts=torch.tensor([7]))
+    part = SparseVectors(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), all_counts=torch.tensor([7]))
     assert part.counts.tolist() == part.to(torch.device("cpu")).counts.tolist() == [7]
     assert part.take(torch.tensor([0])).starts.tolist() == [0, 1]

@@ -1,6 +1,5 @@
-"""A history in a line, and as a frame."""
+"""A history in a line."""
 
-import polars as pl
 import pytest
 
 from deepmf.training.history import EpochRecord, History
@@ -26,19 +25,3 @@ def test_a_line_however_many_epochs(history: History) -> None:
     assert len(repr(History(RECORDS * 1000))) < 60
 
 
-def test_a_frame_has_a_line_for_each_epoch(history: History) -> None:
-    frame = history.to_frame()
-    expected = {
-        "epoch": [1, 2, 3],
-        "loss": [2.0, 1.5, float("inf")],
-        "validation_error": [None, 0.9, 0.95],
-        "learning_rate": [0.1, 0.05, None],
-        "seconds": [1.5] * 3,
-        "boundaries": [[0.1, 0.2], None, None],
-        "gain": [None, None, 0.5],
-    }
-    assert frame.to_dict(as_series=False) == expected
-    empty = History().to_frame()
-    assert empty.shape == (0, 5)
-    assert empty.schema == frame.schema.__class__(dict(list(frame.schema.items())[:5]))
-    assert History(RECORDS[:1]).to_frame().schema["validation_error"] == pl.Float64

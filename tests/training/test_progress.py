@@ -10,7 +10,6 @@ import pytest
 
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
-from deepmf.matrix.entries import EntryStore
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -39,11 +38,6 @@ def test_the_plans_of_models() -> None:
     model = OrdinalDMF(effort="normal", device="cpu", epochs=7)
     assert model.plan(matrix) == "fitting OrdinalDMF (effort normal) to 18,000 entries: 7 epochs on the CPU"
     assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="normal", device="cpu", epochs=7).settings
-
-
-def test_steps_are_those_of_training() -> None:
-    new, matrix = OrdinalDMF(hidden_sizes=(4,), block_rows=10, block_columns=20, device="cpu"), additive(30, 25)
-    assert new._count_steps(matrix) == new._make_task(EntryStore.of(matrix), None).source.n_steps
 
 
 FIRST, SECOND = EpochRecord(0, 0.5, 0.9, 0.01, 2.0), EpochRecord(1, 0.4, None, 0.01, 4.0)

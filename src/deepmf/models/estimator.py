@@ -190,8 +190,8 @@ class Estimator(ABC):
 
     @property
     def chosen_(self) -> dict[str, Any]:
-        """The settings that `fit` chose; "parts", if a model has several, says which were fitted, and why."""
-        return self._chosen | self._explain_parts()
+        """The settings that `fit` chose."""
+        return dict(self._chosen)
 
     @property
     def is_fitted(self) -> bool:
@@ -236,9 +236,6 @@ class Estimator(ABC):
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes | None:
         """Return the least memory of a fit; None for a model that needs little beside the matrix."""
         return None
-
-    def _explain_parts(self) -> dict[str, Any]:
-        return {}
 
     def _describe_work(self, epochs: int) -> str:
         """Describe the computation in a few words, for the plan of a fit."""

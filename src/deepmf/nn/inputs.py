@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,29 +40,24 @@ class FeatureBatch(NamedTuple):
         return table.scatter_add_(1, self.inputs, self.weights)
 
 
+@dataclass(eq=False)
 class SparseVectors:
     """Vectors as their entries, 8 or 12 bytes each, with optional features.
 
-    `counts` has the number of all entries of each vector, if other ranks hold some of them, and `roots` the square
+    `all_counts` has the number of all entries of each vector, if other ranks hold some of them, and `roots` the square
     roots of the weights of entries, if these have any; the weights belong to targets, not to inputs.
     """
 
-    def __init__(
-        self,
-        starts: Tensor,
-        indices: Tensor,
-        weights: Tensor,
-        *,
-        features: FeatureBatch | None = None,
-        counts: Tensor | None = None,
-        roots: Tensor | None = None,
-    ) -> None:
-        self.starts = starts.long()
-        self.indices = indices
-        self.weights = weights
-        self.features = features
-        self._counts = counts
-        self.roots = roots
+    starts: Tensor
+    indices: Tensor
+    weights: Tensor
+    _: KW_ONLY
+    features: FeatureBatch | None = None
+    all_counts: Tensor | None = None
+    roots: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.starts = self.starts.long()
 
     def __len__(self) -> int:
         return self.starts.numel() - 1
@@ -69,15 +65,12 @@ class SparseVectors:
     @property
     def counts(self) -> Tensor:
         """The number of entries of each vector."""
-        return self.starts.diff() if self._counts is None else self._counts
+        return self.starts.diff() if self.all_counts is None else self.all_counts
 
     def to(self, device: torch.device) -> SparseVectors:
         """Return the vectors on a device."""
-        features = None if self.features is None else self.features.to(device)
-        counts = None if self._counts is None else self._counts.to(device)
-        arrays = (tensor.to(device) for tensor in (self.starts, self.indices, self.weights))
-        roots = None if self.roots is None else self.roots.to(device)
-        return SparseVectors(*arrays, features=features, counts=counts, roots=roots)
+        moved: dict[str, Any] = {name: None if part is None else part.to(device) for name, part in vars(self).items()}
+        return SparseVectors(**moved)
 
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors at these positions."""
@@ -85,12 +78,12 @@ class SparseVectors:
         return SparseBatch(self.indices.index_select(0, places), starts, self.weights.index_select(0, places))
 
 
+@dataclass(eq=False)
 class DenseVectors:
     """Vectors as one table (vectors, inputs), with optional features."""
 
-    def __init__(self, table: Tensor, features: FeatureBatch | None = None) -> None:
-        self.table = table
-        self.features = features
+    table: Tensor
+    features: FeatureBatch | None = None
 
     def __len__(self) -> int:
         return self.table.shape[0]
@@ -162,11 +155,9 @@ def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks =
     summary features restore the count. If a rank holds a part of the entries, `sum_over_ranks` turns sums over this
     part into sums over all entries.
     """
-    return (
-        _make_sparse_channels(batch, n_inputs, sum_over_ranks)
-        if isinstance(batch, SparseBatch)
-        else _make_dense_channels(batch)
-    )
+    if isinstance(batch, SparseBatch):
+        return _make_sparse_channels(batch, n_inputs, sum_over_ranks)
+    return _make_dense_channels(batch)
 
 
 def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) -> Batch:

@@ -403,7 +403,7 @@ class MatrixBlocks(BlockSource):
         inputs = self._encoding.encode(self.matrix.scale, entries.values).astype(np.float32)
         starts, indices, weights = (copy_to(device, array) for array in (entries.starts, entries.others, inputs))
         in_all = None if self._ranks is None else copy_to(device, counts)
-        return SparseVectors(starts, indices, weights, features=features, counts=in_all)
+        return SparseVectors(starts, indices, weights, features=features, all_counts=in_all)
 
     def _features_on(self, device: torch.device) -> list[FeatureBatch | None]:
         return [None if each is None else make_feature_batch(each).to(device) for each in self._features]

@@ -46,7 +46,10 @@ class Checkpoint:
             raise BadSetting(f"the checkpoint {self.path} needs a folder {self.path.parent}, which does not exist")
         state = self.read()
         if state is not None:
-            self._restore(loop, state)
+            try:
+                loop.restore(state)
+            except BadModelFile as error:
+                raise BadModelFile(f"{self.path}: {error}; delete it to start again") from error
         warned: set[str] = set()
 
         def keep(state: TrainingState) -> None:
@@ -58,12 +61,6 @@ class Checkpoint:
                     warn(f"{error}; training continues without this checkpoint")
 
         return loop.run(keep=keep, keep_every=every)
-
-    def _restore(self, loop: Loop, state: TrainingState) -> None:
-        try:
-            loop.restore(state)
-        except BadModelFile as error:
-            raise BadModelFile(f"{self.path}: {error}; delete it to start again") from error
 
     def write(self, state: TrainingState) -> None:
         """Replace the stored state, whole or not at all; the first of several ranks writes it."""
@@ -80,14 +77,8 @@ class Checkpoint:
         if not _decide(self.path.exists):
             return None
         stored = read_file(self.path, kind="checkpoint")
-        content = self._check_content(stored.content)
-        tensors = {name: torch.from_numpy(each.copy()) for name, each in stored.tensors.items()}
-        return TrainingState(content, {name: self._take_share(name, tensor) for name, tensor in tensors.items()})
-
-    def _check_content(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return the stored state without tensors; refuse the state of another run."""
         try:
-            kept, state = _CHECKPOINT.read(content).values()
+            kept, content = _CHECKPOINT.read(stored.content).values()
         except BadModelFile as error:
             raise error.locate(str(self.path)) from error
         own = json.loads(json.dumps(self.fingerprint))  # a tuple becomes a list
@@ -96,7 +87,8 @@ class Checkpoint:
                 f"{self.path} is the checkpoint of another run (its {', '.join(list_differences(own, kept))} differ); "
                 "delete it to start again, or give another name"
             )
-        return state  # type: ignore[no-any-return]
+        tensors = {name: torch.from_numpy(each.copy()) for name, each in stored.tensors.items()}
+        return TrainingState(content, {name: self._take_share(name, tensor) for name, tensor in tensors.items()})
 
     def _gather(self, name: str, tensor: Tensor) -> Tensor:
         """Return the lines of all ranks."""

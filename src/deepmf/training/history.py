@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from deepmf.files import import_polars
 from deepmf.formatting import format_amount, format_duration, format_quantity
 from deepmf.storage.parts import Check, Form, Part, at_most, is_number, not_negative, one_of, positive
 
@@ -66,20 +65,6 @@ class History:
 
     def __repr__(self) -> str:
         return f"History({', '.join(filter(None, [describe_training(self), describe_errors(self)]))})"
-
-    def to_frame(self) -> Any:
-        """Return a polars frame with one line per epoch, counted from 1.
-
-        The columns are epoch, loss, validation error, learning rate and seconds, and one for each note of the model,
-        such as boundaries.
-        """
-        polars = import_polars()
-        plain = [vars(record) | {"epoch": record.epoch + 1} for record in self.records]
-        notes = dict.fromkeys(name for record in self.records for name in record.notes)
-        columns = ("epoch", "loss", "validation_error", "learning_rate", "seconds")
-        schema = {name: polars.Int64 if name == "epoch" else polars.Float64 for name in columns}
-        frame = polars.DataFrame([{name: line[name] for name in columns} for line in plain], schema=schema)
-        return frame.with_columns(polars.Series(name, [line["notes"].get(name) for line in plain]) for name in notes)
 
     def drop_times(self) -> History:
         """Return the part that is the same in every run with the same entries, settings and seed."""

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TextIO
 
 from deepmf.errors import BadSetting
-from deepmf.formatting import format_duration
 
 if TYPE_CHECKING:  # this module stays light: commands that train nothing show progress without waiting for torch
     from deepmf.training.history import Callback, EpochRecord, History
@@ -21,18 +20,6 @@ def _put(stream: TextIO, text: str) -> None:
     with suppress(OSError):  # a full standard error must not stop training
         stream.write(text)
         stream.flush()
-
-
-def describe_duration(seconds: float) -> str:
-    """Describe an estimated duration, rounded as far as the estimate is good.
-
-    >>> [describe_duration(seconds) for seconds in (0.3, 7.2, 83, 400, 9000)]
-    ['about a second', 'about 7 s', 'about 85 s', 'about 7 min', 'about 2 h 30 min']
-    """
-    if seconds < 1.5:
-        return "about a second"
-    step = 1 if seconds < 9.5 else 5 if seconds < 99.5 else 60 if seconds < 3570 else 600
-    return f"about {format_duration(round(seconds / step) * step)}"
 
 
 _REWRITE_SECONDS = 0.1  # between two updates of a line in place
@@ -166,7 +153,7 @@ def show_fits(progress: bool | None) -> Iterator[Callable[[str, int, int], None]
 
     def show(name: str, done: int, total: int) -> None:
         seconds = (time.monotonic() - start) * (total - done) / max(done, 1)
-        left = f", {describe_duration(seconds)} left" if done else ""
+        left = f", {timedelta(seconds=round(seconds))} left" if done else ""
         line.put(f"imputer: {name}, fit {done + 1} of about {total}{left}")
 
     try:

@@ -16,7 +16,7 @@ from deepmf.nn.branch import use_generator
 from deepmf.nn.parallel import Division, find_divisions
 from deepmf.training.blocks import BlockSource
 from deepmf.training.holdout import HeldOut
-from deepmf.training.loop import Epoch, select_prefix
+from deepmf.training.loop import Epoch
 from deepmf.training.runtime import GraphStep, Runtime, make_generator
 from deepmf.training.settings import TrainingSettings
 
@@ -55,11 +55,6 @@ class ExponentialAverage:
     def state(self) -> dict[str, Tensor]:
         """Return the stepped weights and the step count, not copied."""
         return {"steps": self._steps} | {f"{number}.stepped": other for number, other in enumerate(self._others)}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the tensors that `state` returned."""
-        for name, slot in self.state().items():
-            slot.copy_(state[name])
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -107,11 +102,6 @@ class Optimiser(ABC):
     def state(self) -> dict[str, Tensor]:
         """Return the slots of all parameters, not copied."""
         return {f"{number}.{name}": slot for name, slots in self._slots.items() for number, slot in enumerate(slots)}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the tensors that `state` returned."""
-        for name, slot in self.state().items():
-            slot.copy_(state[name])
 
     def _make_zeros(self) -> list[Tensor]:
         return [torch.zeros_like(parameter) for parameter in self._parameters]
@@ -288,20 +278,23 @@ class Trainer:
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors of the optimiser, the average and the generators."""
-        tensors = {f"optimiser.{name}": slot for name, slot in self._optimiser.state().items()}
-        if self._average is not None:
-            tensors |= {f"average.{name}": slot for name, slot in self._average.state().items()}
-        tensors["generator.dropout"] = self._generator.get_state()
-        tensors["generator.sampling"] = self._sampling_generator.get_state()
-        return tensors
+        return self._list_slots() | {
+            "generator.dropout": self._generator.get_state(),
+            "generator.sampling": self._sampling_generator.get_state(),
+        }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Restore the tensors that `state` returned."""
-        self._optimiser.restore(select_prefix(state, "optimiser"))
-        if self._average is not None:
-            self._average.restore(select_prefix(state, "average"))
+        for name, slot in self._list_slots().items():
+            slot.copy_(state[name])
         self._generator.set_state(state["generator.dropout"])
         self._sampling_generator.set_state(state["generator.sampling"])
+
+    def _list_slots(self) -> dict[str, Tensor]:
+        slots = {f"optimiser.{name}": slot for name, slot in self._optimiser.state().items()}
+        if self._average is not None:
+            slots |= {f"average.{name}": slot for name, slot in self._average.state().items()}
+        return slots
 
     def _train_step(self) -> None:
         for number, evaluate in enumerate(self.objective.passes(self.network, self.source.next_block())):

@@ -173,8 +173,8 @@ def fit(
 def test_samples_predict_what_they_have_not_seen() -> None:
     sampled, *_ = fit()
     assert sampled is not None
-    error = rmse_error(sampled.held_out.linear, sampled.held_out.targets)
-    assert error < 0.6 * np.std(sampled.held_out.targets)
+    error = rmse_error(sampled.chain.held_out.linear, sampled.chain.held_out.targets)
+    assert error < 0.6 * np.std(sampled.chain.held_out.targets)
     assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 35)
     assert bound_linear_width(size=3, n_samples=10, is_gpu=False) >= sampled.model.width
     assert fit(size=0)[0] is None and bound_linear_width(size=0, n_samples=10, is_gpu=False) == 0
@@ -199,7 +199,9 @@ def test_the_final_chain_is_given_all_entries_and_the_blind_one_is_not() -> None
     found = fit_samples(EntryStore.of(seen), held_out, EntryStore.of(train), support, **settings)
     assert found is not None
     errors = [
-        rmse_error(model.solve(EntryStore.of(seen)).predict(held_out.rows, held_out.columns), found.held_out.targets)
+        rmse_error(
+            model.solve(EntryStore.of(seen)).predict(held_out.rows, held_out.columns), found.chain.held_out.targets
+        )
         for model in (found.model, found.blind)
     ]
     assert errors[0] < errors[1]  # it has seen these entries
@@ -224,7 +226,7 @@ def test_latents_of_rows_carry_the_weight_of_the_blend() -> None:
     assert sampled is not None
     expected = sampled.model.solve(seen).predict(held_out.rows, held_out.columns)
     # Predictions of all iterations, without the shrinkage of prior means.
-    assert rmse_error(expected, sampled.held_out.linear) < 0.2 * np.std(expected)
+    assert rmse_error(expected, sampled.chain.held_out.linear) < 0.2 * np.std(expected)
     part = LinearPart(sampled.model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=60).astype(np.float32)
     rows = part.apply_weights(part.model.encode_rows(seen.row_entries(np.arange(60))), log_slopes)

@@ -372,14 +372,14 @@ def build_encoder(
     stages = {"refined": compute_rmse(logits, held_out.values, support)}
     part = None
     if fit is not None:
-        stages["linear part alone"] = math.sqrt(fit.held_out.square_errors_alone().mean())
-        blend = choose_blend(logits, fit.held_out, is_trained=settings.networks > 0).candidate
+        stages["linear part alone"] = math.sqrt(fit.chain.held_out.square_errors_alone().mean())
+        blend = choose_blend(logits, fit.chain.held_out, is_trained=settings.networks > 0).candidate
         if blend is not None:
             if entries.scale.levels is not None and settings.networks > 0:
                 blend = blend._replace(few_count=_choose_few_count(encoder, blend, fit, rows, seen, held_out))
             part = LinearPart(fit.model, blend)
             counts = seen.train.column_counts[held_out.columns]
-            logits = blend.mix_logits(scores, cutpoints, fit.held_out.linear, counts)
+            logits = blend.mix_logits(scores, cutpoints, fit.chain.held_out.linear, counts)
         stages["with the linear part"] = compute_rmse(logits, held_out.values, support)
     if support.size > 1:
         encoder.coverages = _measure_coverages(encoder, logits, held_out, seed=settings.seed)
@@ -391,33 +391,6 @@ def build_encoder(
         latents = part.model.solve(entries)
         rows, columns = encoder.add_linear_part(part, latents, rows, columns, entries.train.column_counts)
     return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages, None if fit is None else fit.chain)
-
-
-def explain_parts(encoder: OrdinalEncoder, stages: dict[str, float], settings: OrdinalDMFSettings) -> dict[str, str]:
-    """Say for each part whether it was fitted and takes part, and what it does to the error of held-out entries."""
-    errors = {name: f"{error:.4f}" for name, error in stages.items()}
-    blend = None if encoder.linear is None else encoder.linear.blend
-    alone, together = errors.get("linear part alone"), errors.get("with the linear part")
-    if not stages:
-        return dict.fromkeys(("network", "refinement"), "fitted; no entries were held out") | {
-            "sampler": "not fitted: no entries were held out"
-        }
-    if alone is None:
-        sampler = "not fitted" + (": linear_size is 0" if settings.linear_size == 0 else ": its chain has no posterior")
-    elif blend is None:
-        sampler = f"left out: the network alone has a held-out error of {errors['refined']}, the sampler {alone}"
-    else:
-        sampler = f"fitted: held-out error {alone}"
-    if not settings.networks:
-        network, refinement = "not fitted: it takes longer than this effort allows", "not fitted: no network to refine"
-    else:
-        network = f"fitted: held-out error {errors['refined']}" + (f", together {together}" if blend else "")
-        if blend is not None and blend.leaves_network_out:
-            network = f"left out: beside the sampler's {alone}, its {errors['refined']} lowers no error beyond doubt"
-        refinement = f"fitted: lowers the network's held-out error from {errors['branches']} to {errors['refined']}"
-        if not math.isfinite(min(encoder.penalties)):
-            refinement = "left out: it does not lower the network's held-out error"
-    return {"sampler": sampler, "network": network, "refinement": refinement}
 
 
 def fit_linear(

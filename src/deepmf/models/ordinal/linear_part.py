@@ -144,15 +144,12 @@ class SampledModel:
     posterior adds to a prediction; many factors are projected. They depend on the samples alone, whatever the latents
     of the other side are.
 
-    size: the latent size of each sample. mean: the mean m of all scores.
+    size: the latent size of each sample.
     """
 
-    encoder: SampleEncoder
-
     def __init__(self, encoder: SampleEncoder) -> None:
-        samples = encoder.samples
-        self.size, self.n_samples = samples.rows.means.shape[1] - 1, samples.n_samples
-        self.mean, self.encoder = encoder.units.mean, encoder
+        self.encoder, self.n_samples = encoder, encoder.samples.n_samples
+        self.size = encoder.samples.rows.means.shape[1] - 1
 
     @property
     def width(self) -> int:
@@ -185,25 +182,21 @@ class SampledModel:
             np.concatenate([self.encode_columns(entries.column_entries(part)) for part in column_parts]),
         )
 
-    def on_cpu(self) -> SampledModel:
-        """Return a model that encodes on the CPU."""
-        return SampledModel(self.encoder.on_cpu())
-
 
 # What follows the factors: effect, 1 and mean, and the deviations of rows and of columns, among the fields of `gibbs/`.
 _KEPT_BESIDE = (0, 1, 2, 3, 5)
 _ONE, _MEAN, _ROW_DEVIATION, _COLUMN_DEVIATION = -4, -3, -2, -1
 
 
-class LinearPart:
+class LinearPart(NamedTuple):
     """A linear model as a part of the latents, with its share of the logits.
 
     The latent of a row is (u, b, 1, 0, r, 0) times the weight of the blend and divided by the row's slope, which the
     readout multiplies all scores by; that of a column is (v, 1, c, 1, 0, r). The cutpoints take care of the mean.
     """
 
-    def __init__(self, model: SampledModel, blend: Blend) -> None:
-        self.model, self.blend = model, blend
+    model: SampledModel
+    blend: Blend
 
     @property
     def cutpoints(self) -> LatentArray:
@@ -233,7 +226,7 @@ class LinearPart:
 
     def on_cpu(self) -> LinearPart:
         """Return a linear part that encodes on the CPU, as a loaded one does."""
-        return LinearPart(self.model.on_cpu(), self.blend)
+        return self._replace(model=SampledModel(self.model.encoder.on_cpu()))
 
     def pack(self) -> Packed:
         """Return the linear model and the blend."""
@@ -277,19 +270,15 @@ class LinearLatents(NamedTuple):
 
 
 class LinearFit(NamedTuple):
-    """A fitted linear model.
-
-    blind: the same by a part of the chain that has not seen the held-out entries. held_out: its predictions of them.
-    """
+    """A fitted linear model; `blind` is the same by a chain that has not seen the held-out entries."""
 
     model: SampledModel
     blind: SampledModel
-    held_out: HeldOutScores
     chain: Chain
 
 
 class Chain(NamedTuple):
-    """A chain after some iterations, from which a longer one can go on; it has not seen the held-out entries."""
+    """A chain after some iterations, from which a longer one can go on; it predicts held-out entries unseen."""
 
     sampler: GibbsSampler
     n_run: int
@@ -383,7 +372,7 @@ def fit_samples(
         return None
     if not np.all(np.isfinite(best.held_out.linear)):
         return None
-    return LinearFit(model, blind, best.held_out, best)
+    return LinearFit(model, blind, best)
 
 
 def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:

@@ -25,7 +25,6 @@ from deepmf.models.ordinal.encoder import (
     REFINEMENT,
     OrdinalEncoder,
     build_encoder,
-    explain_parts,
     fit_linear,
     load_choices,
 )
@@ -122,28 +121,16 @@ class OrdinalDMF(Recommends, NetworkModel):
             "linear_share": encoder.linear_share,
         }
 
-    def _explain_parts(self) -> dict[str, Any]:
-        encoder = None if self._fitted is None else self._fitted.predictor.encoder
-        if not isinstance(encoder, OrdinalEncoder):
-            return {}
-        return {"parts": explain_parts(encoder, self.history_.stages, self.settings)}
-
     @property
     def _n_networks(self) -> int:
         return max(1, self.settings.networks)  # without networks, one stays as it is drawn and takes no part
 
-    def _count_steps(self, train: ObservedMatrix) -> int:
-        blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
-        return max(-(-n // block) for n, block in blocks)
 
     @property
     def _latent_width(self) -> int:
         settings = self.settings
-        linear = bound_linear_width(
-            size=settings.linear_size,
-            n_samples=settings.linear_samples,
-            is_gpu=self._on_gpu,
-        )
+        size, n_samples = settings.linear_size, settings.linear_samples
+        linear = bound_linear_width(size=size, n_samples=n_samples, is_gpu=self._on_gpu)
         return self._direction_size + settings.landmarks + linear
 
     @property
@@ -195,14 +182,10 @@ class OrdinalDMF(Recommends, NetworkModel):
         return None if normal.settings == self.settings else normal
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
-        if validation is None:
-            return self._make_trainer(entries, *self._hold_out(entries.train))
-        return self._make_trainer(entries, entries.train, validation)
-
-    def _hold_out(self, train: ObservedMatrix) -> tuple[ObservedMatrix, HeldOut | None]:
-        """Hold out entries to choose by; of a few, more."""
-        one_in = _ONE_IN[train.n_entries <= FEW_ENTRIES]
-        return HeldOut.split(train, seed=self.settings.seed, one_in=one_in)
+        if validation is not None:
+            return self._make_trainer(entries, entries.train, validation)
+        one_in = _ONE_IN[entries.train.n_entries <= FEW_ENTRIES]
+        return self._make_trainer(entries, *HeldOut.split(entries.train, seed=self.settings.seed, one_in=one_in))
 
     def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None) -> Trainer:
         """Return the trainer of a new network, which is trained on the entries of `seen`."""
@@ -223,47 +206,39 @@ class OrdinalDMF(Recommends, NetworkModel):
         return OrdinalTrainer(network, objective, source, settings, fit_linear=fit, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
-        train = entries.train
-        n_rows, n_columns = train.shape
+        settings, (n_rows, n_columns) = self.settings, entries.train.shape
         with torch.device("cpu"):  # the support has values even where a network is made without weights
-            support = find_support(train, n_bins=self.settings.bins)
+            support = find_support(entries.train, n_bins=settings.bins)
             head = OrdinalHead(*support, groups=self._n_networks)
-        generator = make_generator(self.settings.seed, "weights")
+        generator = make_generator(settings.seed, "weights")
+
+        def make_branch(n_inputs: int, n_effects: int, features: AxisFeatures | None) -> Branch:
+            return Branch(
+                2 * n_inputs,
+                (*settings.hidden_sizes, settings.latent_size + n_effects),
+                dropout=settings.dropout,
+                generator=generator,
+                n_summary_features=N_SUMMARY_FEATURES,
+                n_features=0 if features is None else features.n_inputs,
+                groups=self._n_networks,
+            )
+
+        def draw(n_inputs: int) -> Tensor:
+            of_views = make_generator(settings.seed, "views")
+            return draw_views(settings.views, n_inputs, mask_rate=settings.mask_rate, generator=of_views)
+
         return OrdinalNetwork(
-            self._make_branch(n_columns, head.n_row_outputs, entries.row_features, generator),
-            self._make_branch(n_rows, head.n_column_outputs, entries.column_features, generator),
+            make_branch(n_columns, head.n_row_outputs, entries.row_features),
+            make_branch(n_rows, head.n_column_outputs, entries.column_features),
             head,
             Masking(
-                self.settings.mask_rate,
-                cold_row_rate=self.settings.cold_row_rate,
-                cold_column_rate=self.settings.cold_column_rate,
+                settings.mask_rate,
+                cold_row_rate=settings.cold_row_rate,
+                cold_column_rate=settings.cold_column_rate,
             ),
-            row_views=self._draw_views(n_columns),
-            column_views=self._draw_views(n_rows),
+            row_views=draw(n_columns),
+            column_views=draw(n_rows),
         )
-
-    def _make_branch(
-        self,
-        n_inputs: int,
-        n_beside: int,
-        features: AxisFeatures | None,
-        generator: torch.Generator,
-    ) -> Branch:
-        """Return a branch with fresh weights and `n_beside` outputs beside the direction."""
-        sizes = (*self.settings.hidden_sizes, self.settings.latent_size + n_beside)
-        return Branch(
-            2 * n_inputs,
-            sizes,
-            dropout=self.settings.dropout,
-            generator=generator,
-            n_summary_features=N_SUMMARY_FEATURES,
-            n_features=0 if features is None else features.n_inputs,
-            groups=self._n_networks,
-        )
-
-    def _draw_views(self, n_inputs: int) -> Tensor:
-        generator = make_generator(self.settings.seed, "views")
-        return draw_views(self.settings.views, n_inputs, mask_rate=self.settings.mask_rate, generator=generator)
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
