@@ -72,13 +72,15 @@ class Solver(ABC):
 class FactorModel(Model):
     """A model that a solver fits: one latent for each row and column of the matrix."""
 
-    n_beside: ClassVar[int]  # how many of the last numbers of a latent are means, effects or constants
+    solver_class: ClassVar[type[Any]]  # takes a matrix and settings
+    n_beside: ClassVar[int] = 1  # how many of the last numbers of a latent are means, effects or constants
     predicts: ClassVar[tuple[str, ...]] = ("I",)
     cannot: ClassVar[str] = FACTORS_ONLY
 
-    @abstractmethod
     def _make_solver(self, entries: EntryStore) -> Solver:
         """Return a new solver."""
+        solver: Solver = self.solver_class(entries.train, self.settings)
+        return solver
 
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
         train = entries.train

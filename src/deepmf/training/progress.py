@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, TextIO
 
@@ -39,74 +39,12 @@ def is_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-class EpochDisplay:
-    """Shows the progress of training in a line: a callback for epochs, with a method for the stages that follow them.
-
-    The line of the plan, if there is one, comes first.
-    """
-
-    def __init__(self, title: str, n_epochs: int, plan: str | None, stream: TextIO) -> None:
-        if plan is not None:
-            _put(stream, f"{plan}\n")
-        self._line = ProgressLine(stream, rewritten=is_terminal() or is_notebook())
-        self._title, self._n_epochs = title, n_epochs
-        self._error, self._best = "", ""
-
-    def __call__(self, record: EpochRecord, history: History) -> None:
-        """Show an epoch: loss, last validation error, best error so far and time left."""
-        if record.validation_error is not None:
-            self._error = f"validation {record.validation_error:.4f}"
-        if history.best_error is not None and history.best_epoch is not None:
-            self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
-        left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
-        epoch = f"epoch {record.epoch + 1} of {self._n_epochs}, {left} left, loss {record.loss:.4f}"
-        self._line.write(f"{self._title}: {', '.join(filter(None, [epoch, self._error, self._best]))}")
-
-    def show_stage(self, name: str) -> None:
-        """Show a stage at once: it may take long."""
-        self._line.put(f"{self._title}: {', '.join(filter(None, [name, self._best]))}")
-
-    def close(self) -> None:
-        """End the line."""
-        self._line.close()
-
-
-@contextmanager
-def show_epochs(
-    title: str, n_epochs: int | None, progress: bool | None = None, plan: str | None = None
-) -> Iterator[Sequence[Callback]]:
-    """Yield the callbacks that show each epoch: loss, validation error, best error so far and time left.
-
-    Parameters
-    ----------
-    title : name of the model.
-    n_epochs : number of epochs; None for methods without epochs, which show nothing.
-    progress : true (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
-        together, only the first shows progress.
-    plan : what the fit will do, in words; shown first, in a line of its own.
-    """
-    from deepmf.nn.ranks import find_ranks  # here, so that this module stays light
-
-    if progress is not None and not isinstance(progress, bool):
-        raise BadSetting(f"progress must be True, False or None; got {progress!r}")
-    wanted = (is_terminal() or is_notebook()) if progress is None else progress
-    ranks = find_ranks() if wanted else None
-    if not wanted or n_epochs is None or sys.stderr is None or (ranks is not None and ranks.index):
-        yield ()
-        return
-    display = EpochDisplay(title, n_epochs, plan, sys.stderr)
-    try:
-        yield (display,)
-    finally:
-        display.close()
-
-
 class ProgressLine:
     """A line of text that changes: in place on a terminal, as a new line now and then elsewhere."""
 
-    def __init__(self, stream: TextIO, *, rewritten: bool) -> None:
-        self._stream, self._rewritten = stream, rewritten
-        self._every = _REWRITE_SECONDS if rewritten else _WRITE_SECONDS
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._rewritten = stream, is_terminal() or is_notebook()
+        self._every = _REWRITE_SECONDS if self._rewritten else _WRITE_SECONDS
         self._last, self._written = "", ""
         self._next = 0.0
 
@@ -138,25 +76,79 @@ class ProgressLine:
         self._written = self._last
 
 
+class EpochDisplay(ProgressLine):
+    """Shows the progress of training in a line: a callback for epochs, with a method for the stages after them."""
+
+    def __init__(self, title: str, n_epochs: int, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._title, self._n_epochs = title, n_epochs
+        self._error, self._best = "", ""
+
+    def __call__(self, record: EpochRecord, history: History) -> None:
+        """Show an epoch: loss, last validation error, best error so far and time left."""
+        if record.validation_error is not None:
+            self._error = f"validation {record.validation_error:.4f}"
+        if history.best_error is not None and history.best_epoch is not None:
+            self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
+        left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
+        epoch = f"epoch {record.epoch + 1} of {self._n_epochs}, {left} left, loss {record.loss:.4f}"
+        self.write(f"{self._title}: {', '.join(filter(None, [epoch, self._error, self._best]))}")
+
+    def show_stage(self, name: str) -> None:
+        """Show a stage at once: it may take long."""
+        self.put(f"{self._title}: {', '.join(filter(None, [name, self._best]))}")
+
+
+@contextmanager
+def show_epochs(
+    title: str, n_epochs: int | None, progress: bool | None = None, plan: str | None = None
+) -> Iterator[Sequence[Callback]]:
+    """Yield the callbacks that show each epoch: loss, validation error, best error so far and time left.
+
+    Parameters
+    ----------
+    title : name of the model.
+    n_epochs : number of epochs; None for methods without epochs, which show nothing.
+    progress : true (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
+        together, only the first shows progress.
+    plan : what the fit will do, in words; shown first, in a line of its own.
+    """
+    from deepmf.nn.ranks import is_first  # here, so that this module stays light
+
+    if progress is not None and not isinstance(progress, bool):
+        raise BadSetting(f"progress must be True, False or None; got {progress!r}")
+    stream = _find_stream(progress)
+    if stream is None or n_epochs is None or not is_first():
+        yield ()
+        return
+    if plan is not None:
+        _put(stream, f"{plan}\n")
+    with closing(EpochDisplay(title, n_epochs, stream)) as display:
+        yield (display,)
+
+
 @contextmanager
 def show_fits(progress: bool | None) -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function that shows the candidate of an imputer that is fitted now, the fits done, and their number.
 
     progress: True (always), False (never) or None (on a terminal and in a notebook).
     """
-    wanted = (is_terminal() or is_notebook()) if progress is None else progress
-    if not wanted or sys.stderr is None:
+    stream = _find_stream(progress)
+    if stream is None:
         yield lambda name, done, total: None
         return
-    line = ProgressLine(sys.stderr, rewritten=is_terminal() or is_notebook())
     start = time.monotonic()
+    with closing(ProgressLine(stream)) as line:
 
-    def show(name: str, done: int, total: int) -> None:
-        seconds = (time.monotonic() - start) * (total - done) / max(done, 1)
-        left = f", {timedelta(seconds=round(seconds))} left" if done else ""
-        line.put(f"imputer: {name}, fit {done + 1} of about {total}{left}")
+        def show(name: str, done: int, total: int) -> None:
+            seconds = (time.monotonic() - start) * (total - done) / max(done, 1)
+            left = f", {timedelta(seconds=round(seconds))} left" if done else ""
+            line.put(f"imputer: {name}, fit {done + 1} of about {total}{left}")
 
-    try:
         yield show
-    finally:
-        line.close()
+
+
+def _find_stream(progress: bool | None) -> TextIO | None:
+    """Return the stream for progress; None where nobody wants to see it, or standard error is closed."""
+    is_wanted = (is_terminal() or is_notebook()) if progress is None else progress
+    return sys.stderr if is_wanted else None

@@ -23,10 +23,10 @@ from deepmf.models.ordinal.linear_part import (
     choose_blend,
     choose_few_count,
     compute_rmse,
-    fit_samples,
+    fit_linear,
     place_cutpoints,
 )
-from deepmf.scoring.distribution import find_support
+from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.training.holdout import HeldOut
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -164,9 +164,8 @@ def fit(
     size: int | None = 3, iterations: int = 30, n_samples: int = 10
 ) -> tuple[LinearFit | None, EntryStore, HeldOut]:
     seen, held_out = split_low_rank()
-    support = find_support(seen.train, n_bins=16)
-    settings: dict[str, Any] = {"size": size, "iterations": iterations, "n_samples": n_samples, "seed": 0}
-    return fit_samples(seen, held_out, seen, support, **settings, device=torch.device("cpu")), seen, held_out
+    settings = OrdinalDMFSettings(linear_size=size, linear_iterations=iterations, linear_samples=n_samples, bins=16)
+    return fit_linear(seen.train, seen, held_out, settings, None, torch.device("cpu")), seen, held_out
 
 
 @pytest.mark.slow
@@ -194,9 +193,8 @@ def test_the_final_chain_is_given_all_entries_and_the_blind_one_is_not() -> None
     train = split_low_rank(1)[0].train
     seen, held_out = HeldOut.split(train, seed=0, one_in=10)
     assert held_out is not None
-    settings: dict[str, Any] = {"size": 3, "iterations": 12, "n_samples": 5, "seed": 0, "device": torch.device("cpu")}
-    support = find_support(train, n_bins=16)
-    found = fit_samples(EntryStore.of(seen), held_out, EntryStore.of(train), support, **settings)
+    settings = OrdinalDMFSettings(linear_size=3, linear_iterations=12, linear_samples=5, bins=16)
+    found = fit_linear(seen, EntryStore.of(train), held_out, settings, None, torch.device("cpu"))
     assert found is not None
     errors = [
         rmse_error(

@@ -36,7 +36,8 @@ from deepmf.models.ordinal.linear_part import (
     choose_few_count,
     compute_rmse,
     cut_columns,
-    fit_samples,
+    find_seen,
+    fit_linear,
     load_linear_part,
 )
 from deepmf.models.ordinal.network import OrdinalNetwork, split_by_entries
@@ -51,7 +52,7 @@ from deepmf.models.ordinal.refinement import (
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
-from deepmf.scoring.distribution import PredictiveDistribution, choose_targets, find_support
+from deepmf.scoring.distribution import PredictiveDistribution, choose_targets
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
@@ -123,13 +124,13 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     @torch.no_grad()
     def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows, and the factors of their linear part."""
-        refined = self.refine(self.row_refinement(self._take_latents(columns)), entries)
+        refined = self.refine(self.row_refinement(columns), entries)
         return self._add_linear_rows(refined, entries, columns)
 
     @torch.no_grad()
     def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents of columns before these are balanced, the factors of their linear part, and counts."""
-        refined = self.refine(self.column_refinement(rows.base, self._take_latents(rows)), entries)
+        refined = self.refine(self.column_refinement(rows.base, rows), entries)
         return self._add_linear_columns(refined, entries, rows)
 
     def finish_rows(self, factors: LatentArray) -> LatentArray:
@@ -158,24 +159,24 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         refinement, parts = self.column_refinement(row_latents), split_by_entries(entries.train.column_counts)
         return np.concatenate([self.refine(refinement, entries.column_entries(part)) for part in parts])
 
-    def row_refinement(self, new: LatentArray | None = None) -> RowRefinement:
+    def row_refinement(self, columns: Latents | None = None) -> RowRefinement:
         """Return the refinement of rows, given `refinement_columns` and the latents of new columns."""
         return RowRefinement(
             network=self.network,
             layout=self.layout,
             others=self._to_device(self.refinement_columns),
             penalty=self.penalties.rows,
-            new=self._place(new),
+            new=self._take_new(columns),
         )
 
-    def column_refinement(self, row_latents: LatentArray, new: LatentArray | None = None) -> ColumnRefinement:
+    def column_refinement(self, row_latents: LatentArray, rows: Latents | None = None) -> ColumnRefinement:
         """Return the refinement of columns, given the latents of the trained rows and of new ones."""
         return ColumnRefinement(
             network=self.network,
             layout=self.layout,
             others=self._to_device(row_latents),
             penalty=self.penalties.columns,
-            new=self._place(new),
+            new=self._take_new(rows),
             landmarks=Landmarks(self._to_device(self.landmarks)),
         )
 
@@ -232,20 +233,17 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         latents[:, fields] = model.take_fields(model.encoder.finish_columns(factors))
         return np.hstack([latents, factors[:, : model.n_kept], np.diff(entries.starts)[:, None]]).astype(np.float32)
 
-    def _take_latents(self, others: Latents) -> LatentArray | None:
+    def _take_new(self, others: Latents | None) -> Tensor | None:
         """Return the latents of new rows, or columns; None where there are none."""
-        return others.extra[:, : self.layout.width] if len(others.extra) else None
+        if others is None or not len(others.extra):
+            return None
+        return self._to_device(np.ascontiguousarray(others.extra[:, : self.layout.width]))
 
     def _take_linear(self, base: LatentArray, others: Latents) -> Latents:
         """Return the linear part of trained rows, or columns, and the factors of new ones."""
-        return (
-            Latents(base, others.positions, others.extra[:, self.layout.width :])
-            if len(others.extra)
-            else Latents(base)
-        )
-
-    def _place(self, new: LatentArray | None) -> Tensor | None:
-        return None if new is None else self._to_device(np.ascontiguousarray(new))
+        if not len(others.extra):
+            return Latents(base)
+        return Latents(base, others.positions, others.extra[:, self.layout.width :])
 
     @property
     def device(self) -> torch.device:
@@ -355,7 +353,7 @@ def build_encoder(
         rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
         return EncodedMatrix(encoder, Latents(rows), Latents(columns), {})
     held_out = held_out.sample(seed=settings.seed)
-    seen = _find_seen(source, entries)
+    seen = find_seen(source.matrix, entries)
     if not settings.networks:
         encoder.penalties = Penalties(math.inf, math.inf)
     rows = _choose_penalties(encoder, seen, held_out, settings)
@@ -363,7 +361,7 @@ def build_encoder(
     if settings.linear_size != 0:
         tell("linear part")
     if linear_fit is None:
-        fit = fit_linear(source, entries, held_out, settings, earlier, encoder.device)
+        fit = fit_linear(source.matrix, entries, held_out, settings, earlier, encoder.device)
     else:
         fit = linear_fit.result()
     scores, cutpoints = _compute_scores(encoder, rows, columns, held_out.rows, held_out.columns)
@@ -391,35 +389,6 @@ def build_encoder(
         latents = part.model.solve(entries)
         rows, columns = encoder.add_linear_part(part, latents, rows, columns, entries.train.column_counts)
     return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages, None if fit is None else fit.chain)
-
-
-def fit_linear(
-    source: MatrixBlocks,
-    entries: EntryStore,
-    held_out: HeldOut,
-    settings: OrdinalDMFSettings,
-    earlier: Chain | None,
-    device: torch.device,
-) -> LinearFit | None:
-    """Fit the linear model, which needs nothing of the network."""
-    return fit_samples(
-        _find_seen(source, entries),
-        held_out.sample(seed=settings.seed),
-        entries,
-        find_support(entries.train, n_bins=settings.bins),
-        size=settings.linear_size,
-        iterations=settings.linear_iterations,
-        n_samples=settings.linear_samples,
-        seed=settings.seed,
-        device=device,
-        earlier=earlier,
-    )
-
-
-def _find_seen(source: MatrixBlocks, entries: EntryStore) -> EntryStore:
-    if source.matrix is entries.train:
-        return entries
-    return EntryStore.of(source.matrix, entries.row_features, entries.column_features)
 
 
 def _start_encoder(

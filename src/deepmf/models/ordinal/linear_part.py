@@ -22,6 +22,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.chain import (
     RELIABILITY_COUNT,
     GibbsSampler,
@@ -32,7 +33,8 @@ from deepmf.models.gibbs.chain import (
 )
 from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder, load_encoder
 from deepmf.models.ordinal.network import split_by_entries
-from deepmf.scoring.distribution import OrdinalSupport
+from deepmf.models.ordinal.settings import OrdinalDMFSettings
+from deepmf.scoring.distribution import OrdinalSupport, find_support
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, positive
@@ -308,33 +310,31 @@ def fit_beside(fit: Callable[[], LinearFit | None], device: torch.device) -> Fut
         threads.shutdown(wait=False)
 
 
-def fit_samples(
-    seen: EntryStore,
-    held_out: HeldOut,
+def find_seen(matrix: ObservedMatrix, entries: EntryStore) -> EntryStore:
+    """Return the entries that training sees, which are fewer than all where `fit` holds some out."""
+    return entries if matrix is entries.train else EntryStore.of(matrix, entries.row_features, entries.column_features)
+
+
+def fit_linear(
+    train: ObservedMatrix,
     entries: EntryStore,
-    support: OrdinalSupport,
-    *,
-    size: int | None,
-    iterations: int,
-    n_samples: int,
-    seed: int,
+    held_out: HeldOut,
+    settings: OrdinalDMFSettings,
+    earlier: Chain | None,
     device: torch.device,
-    earlier: Chain | None = None,
 ) -> LinearFit | None:
     """Sample the posterior; None where that is impossible, with a size of 0 or a single value.
 
-    The first half of a chain is given the entries that are `seen`, and predicts the held-out ones; the second half is
-    given all entries. Of a few entries, two longer chains are compared in this way.
+    It needs nothing of the network. The first half of a chain is given the entries of `train`, and predicts the
+    held-out ones; the second half is given all entries. Of a few entries, two longer chains are compared in this way.
 
     Parameters
     ----------
-    size
-        Latent size; default: chosen for the matrix.
-    iterations, n_samples
-        Number of iterations, and of samples that are kept of them.
-    earlier
-        A shorter chain of many entries to go on from.
+    earlier : a shorter chain of many entries to go on from.
     """
+    size, iterations, n_samples = settings.linear_size, settings.linear_iterations, settings.linear_samples
+    seen, held_out = find_seen(train, entries), held_out.sample(seed=settings.seed)
+    support = find_support(entries.train, n_bins=settings.bins)
     if size == 0 or len(support.values) < 2:
         return None
     size = choose_size(seen, is_gpu=device.type == "cuda") if size is None else size
@@ -345,7 +345,9 @@ def fit_samples(
     def try_units(units: Units) -> Chain:
         count = math.inf if is_small else RELIABILITY_COUNT
         if earlier is None or is_small or earlier.n_run >= first:
-            sampler = GibbsSampler(seen, units, latent_size=size, seed=seed, device=device, reliability_count=count)
+            sampler = GibbsSampler(
+                seen, units, latent_size=size, seed=settings.seed, device=device, reliability_count=count
+            )
             begin, burn_in = 0, first // 3
         else:
             sampler, begin, burn_in = copy.copy(earlier.sampler), earlier.n_run, 0

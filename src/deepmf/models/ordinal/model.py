@@ -25,11 +25,10 @@ from deepmf.models.ordinal.encoder import (
     REFINEMENT,
     OrdinalEncoder,
     build_encoder,
-    fit_linear,
     load_choices,
 )
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
-from deepmf.models.ordinal.linear_part import FEW_ENTRIES, Chain, LinearFit, bound_linear_width, fit_beside
+from deepmf.models.ordinal.linear_part import FEW_ENTRIES, Chain, LinearFit, bound_linear_width, fit_beside, fit_linear
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -202,7 +201,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             column_features=column_features,
         )
         network, objective = self._new_network(entries), OrdinalObjective()
-        fit = None if validation is None else partial(fit_linear, source, entries, validation, settings, self._chain)
+        fit = None if validation is None else partial(fit_linear, seen, entries, validation, settings, self._chain)
         return OrdinalTrainer(network, objective, source, settings, fit_linear=fit, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:

@@ -23,7 +23,6 @@ from deepmf.linalg.svd import (
     soft_threshold,
 )
 from deepmf.matrix.arrays import FloatArray
-from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver
@@ -201,10 +200,7 @@ class OptSpace(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = OptSpaceSettings
     settings: OptSpaceSettings
-    n_beside: ClassVar[int] = 1  # the mean
-
-    def _make_solver(self, entries: EntryStore) -> OptSpaceSolver:
-        return OptSpaceSolver(entries.train, self.settings)
+    solver_class = OptSpaceSolver
 
 
 @settings_dataclass
@@ -342,10 +338,7 @@ class RankK(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = RankKSettings
     settings: RankKSettings
-    n_beside: ClassVar[int] = 1  # the mean
-
-    def _make_solver(self, entries: EntryStore) -> RankKSolver:
-        return RankKSolver(entries.train, self.settings)
+    solver_class = RankKSolver
 
 
 @settings_dataclass
@@ -403,6 +396,7 @@ class RDMCSolver(LagrangianSolver):
     def __init__(
         self, train: ObservedMatrix, settings: RDMCSettings, *, cells_at_a_time: int = CELLS_AT_A_TIME
     ) -> None:
+        train.scale.require_levels("RDMC")
         self.targets = train.values.astype(np.float64)  # M
         self.mean = float(self.targets.mean())
         deviation = float(np.abs(self.targets - self.mean).mean())
@@ -499,11 +493,7 @@ class RDMC(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = RDMCSettings
     settings: RDMCSettings
-    n_beside: ClassVar[int] = 1  # the mean
-
-    def _make_solver(self, entries: EntryStore) -> RDMCSolver:
-        entries.train.scale.require_levels("RDMC")
-        return RDMCSolver(entries.train, self.settings)
+    solver_class = RDMCSolver
 
     def _make_readout(self, solver: Any, scale: Scale) -> LevelReadout:
         return LevelReadout(scale)

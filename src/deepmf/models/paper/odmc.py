@@ -9,7 +9,6 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.matrix.arrays import FloatArray
-from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver
@@ -188,10 +187,8 @@ class ODMC(FactorModel):
 
     settings_class: ClassVar[type[Settings]] = ODMCSettings
     settings: ODMCSettings
+    solver_class = ODMCSolver
     n_beside: ClassVar[int] = 2  # the effects and their constants
-
-    def _make_solver(self, entries: EntryStore) -> ODMCSolver:
-        return ODMCSolver(entries.train, self.settings)
 
     @property
     def boundaries_(self) -> FloatArray:
