@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 import warnings
 from contextlib import suppress
@@ -142,7 +143,7 @@ class Clocks:
 def fitted(model: Model, given: Problem, options: argparse.Namespace) -> dict[str, Any]:
     """Return what the fit of a model took, and its error."""
     peak, start = Peak(), time.perf_counter()
-    clocks = Clocks(options.max_seconds, on_gpu=model._on_gpu)
+    clocks = Clocks(options.max_seconds, on_gpu=getattr(model, "_on_gpu", False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeepMFWarning)
         model.fit(
@@ -178,7 +179,8 @@ def passes_of_an_epoch(model: Model, train: ObservedMatrix) -> float:
         return 1.0
     settings, (n_rows, n_columns) = model.settings, train.shape
     share = min(settings.block_rows / n_rows, 1.0) * min(settings.block_columns / n_columns, 1.0)
-    return model._count_steps(train) * share
+    n_steps = max(math.ceil(n_rows / settings.block_rows), math.ceil(n_columns / settings.block_columns))
+    return n_steps * share
 
 
 def passes_alone(model: OrdinalDMF, given: Problem, n_passes: float) -> dict[str, Any]:
