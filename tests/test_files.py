@@ -32,7 +32,6 @@ from deepmf.files import (
 )
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.auth import read_keys
-from deepmf.training.history import History
 
 USE = """
 import sys, time
@@ -326,7 +325,7 @@ def test_polars_is_imported_where_there_is_one(monkeypatch: pytest.MonkeyPatch) 
     assert import_polars() is polars
     monkeypatch.setitem(sys.modules, "polars", None)
     matrix = ObservedMatrix.from_array(np.ones((2, 2)) * [1, 2])
-    for need in (import_polars, History().to_frame, matrix.to_frame, lambda: find_label_type(matrix.row_labels)):
+    for need in (import_polars, matrix.to_frame, lambda: find_label_type(matrix.row_labels)):
         with pytest.raises(MissingDependency, match="polars"):
             need()
 

@@ -23,5 +23,3 @@ def test_a_line_however_many_epochs(history: History) -> None:
     assert repr(History()) == "History(0 epochs in 0 s)"
     assert repr(History(RECORDS[:1])) == "History(1 epoch in 1.5 s)"
     assert len(repr(History(RECORDS * 1000))) < 60
-
-

@@ -124,7 +124,6 @@ class OrdinalDMF(Recommends, NetworkModel):
     def _n_networks(self) -> int:
         return max(1, self.settings.networks)  # without networks, one stays as it is drawn and takes no part
 
-
     @property
     def _latent_width(self) -> int:
         settings = self.settings
