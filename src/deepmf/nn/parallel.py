@@ -97,7 +97,6 @@ class TableShard(SparseLinear):
         self._division, self._ranks, self.sum_over_ranks = division, ranks, ranks.sum_
 
     def forward(self, batch: Batch) -> Tensor:
-        """Map a batch of vectors to (batch, outputs)."""
         return self._ranks.sum_products(super().forward(self._select_own_lines(batch)).float())
 
     def _select_own_lines(self, batch: Batch) -> Batch:

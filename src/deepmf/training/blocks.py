@@ -210,7 +210,6 @@ class VectorBlocks(BlockSource):
         self._batch_size = batch_size or self._positions.size
 
     def next_block(self) -> VectorBlock:
-        """Return the next batch."""
         (ids,) = self.next_positions()
         return self.block(ids)
 
@@ -331,7 +330,6 @@ class MatrixBlocks(BlockSource):
         self._block_sizes = block_rows, block_columns
 
     def next_block(self) -> Block:
-        """Return the next rows and columns."""
         row_ids, column_ids = self.next_positions()
         return self.block(row_ids, column_ids)
 

@@ -134,7 +134,6 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return self._add_linear_columns(refined, entries, rows)
 
     def finish_rows(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of rows."""
         return factors[:, : self.layout.width]
 
     def finish_columns(self, factors: LatentArray) -> LatentArray:

@@ -245,7 +245,6 @@ class OrdinalReadout(Readout):
         return expected
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
-        """Return the distribution over the support of each product."""
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
         distribution = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)

@@ -140,7 +140,6 @@ class OrdinalObjective(Objective):
     """The ordinal loss of the masked entries of a block; visible entries are inputs only."""
 
     def loss(self, network: OrdinalNetwork, block: Block) -> Tensor:
-        """Return the mean loss of a block's masked entries."""
         drawn = network.masking.draw_step_seed()
         find_masked = _mask_step(network, block, drawn)
         row_of, columns_of_row = locate_inputs(block.rows, block.row_ids)

@@ -359,7 +359,6 @@ class RowRefinement(Refinement):
         return latents[:, None, self.layout.response].expand(-1, viewed.shape[1], -1)
 
     def score_landmarks(self, latents: Tensor, features: Tensor) -> float:
-        """Return 0."""
         return 0.0
 
     def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
@@ -394,7 +393,6 @@ class ColumnRefinement(Refinement):
         return _append_constant(others[..., self.layout.factors] * self._size_features(others))
 
     def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
-        """Return the response parameters of the rows."""
         return viewed[..., -self.layout.n_response :]
 
     def score_landmarks(self, latents: Tensor, features: Tensor) -> Tensor:
@@ -403,7 +401,6 @@ class ColumnRefinement(Refinement):
         return _multiply(own, features[..., self.layout.landmarks]).squeeze(1)
 
     def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
-        """Return columns moved by the step."""
         refined = latents.clone()
         refined[:, self.layout.factors] += steps[:, :-1] * self._size_features(latents)
         refined[:, self.layout.column_effect] += CONSTANT_SIZE * steps[:, -1]

@@ -226,11 +226,9 @@ class VectorEncoder(NetworkEncoder):
         self.axis, self._inputs = axis, inputs
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of rows, if the network reads rows."""
         return self._read("row", entries)
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents of columns, if the network reads columns."""
         return self._read("column", entries)
 
     @torch.no_grad()
@@ -351,7 +349,6 @@ class AutoencoderObjective(Objective):
         self._scale, self._encoding, self._axis = scale, encoding, axis
 
     def predictions(self, network: Autoencoder, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the predictions for pairs of positions, in the scale's units."""
         vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
         hidden = encode_hidden(network, source.vectors)
         return self.read(compute_at_pairs(partial(network.outputs_at, hidden), vectors, outputs, len(hidden)))
@@ -370,7 +367,6 @@ class AutoencoderReadout(Readout):
         self._activation, self._encoding = network.output_activation, encoding
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
-        """Return outputs of the network."""
         return self._activation(torch.from_numpy(products)).numpy()
 
     def units(self, scores: npt.NDArray[Any]) -> FloatArray:
@@ -406,7 +402,6 @@ class AutoRecObjective(AutoencoderObjective):
         self._gamma, self._n_entries = gamma, n_entries
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
-        """Return the loss of a batch of vectors, scaled to all vectors."""
         loss = sum_squared_errors(network(block.inputs), block.targets) / block.share
         if self._gamma:
             loss = loss + self._gamma / 2 * network.sum_squared_weights()
@@ -479,7 +474,6 @@ class DeepAutoRecObjective(AutoencoderObjective):
         self._refeeds = refeeds
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
-        """Return the mean squared error on the observed entries of a batch of rows."""
         return _average_squared_errors(network(block.inputs), block.targets)
 
     def passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:

@@ -232,7 +232,6 @@ class CFNADEObjective(Objective):
         return costs @ torch.repeat_interleave(weights, n_targets).to(costs.dtype)
 
     def predictions(self, network: Nade, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the expected values of pairs of positions, in the scale's units."""
         vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
         hidden = encode_hidden(network, source.vectors)
         scores = compute_at_pairs(partial(network.level_scores_at, hidden), vectors, outputs, len(hidden))
@@ -247,12 +246,10 @@ class NadePredictor(Predictor):
     """Predicts with the level scores of the network instead of products of latents."""
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the expected value of each pair of positions."""
         return average_levels(self._level_scores(rows, columns), self._levels).numpy()
 
     @torch.no_grad()
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
-        """Return the expected values (rows, columns) of all pairs of some positions."""
         if isinstance(columns, slice):
             columns = np.arange(columns.start, columns.stop)
         latents, read, outputs = self._sort_by_role(rows, columns)
@@ -267,7 +264,6 @@ class NadePredictor(Predictor):
         return block if self._reads_rows else block.T
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the distribution over levels of each pair of positions."""
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
         levels = self.readout.support
         found = PredictiveDistribution.of_probabilities(levels, _find_middles(levels), probabilities)

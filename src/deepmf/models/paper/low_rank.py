@@ -175,7 +175,6 @@ class OptSpaceSolver(Solver):
         return dict(self.point.spaces._asdict())
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Return to stored spaces."""
         self.point = self.solve_core(Spaces(**arrays))
 
 
@@ -262,7 +261,6 @@ class LagrangianSolver(Solver):
         return {**self.low_rank._asdict(), **kept, "n_sweeps": np.array(self.n_sweeps)}
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Return to stored arrays."""
         self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
         self.fitted, self.n_sweeps = self.compute_fitted(), int(arrays["n_sweeps"])
         for name in self.kept:
@@ -320,7 +318,6 @@ class RankKSolver(LagrangianSolver):
         self.n_sweeps += 1
 
     def compute_fitted(self) -> FloatArray:
-        """Return X on the observed entries."""
         return self.low_rank.predict(self._rows, self._columns)
 
 
@@ -465,7 +462,6 @@ class RDMCSolver(LagrangianSolver):
         self.n_sweeps += 1
 
     def compute_fitted(self) -> FloatArray:
-        """Return Z + mean on the observed entries."""
         return self.mean + self.low_rank.predict(self._rows, self._columns)
 
 

@@ -167,7 +167,6 @@ class ODMCSolver(Solver):
         return {**self.learned, **velocities, "sweeps": np.array([self._sweeps])}
 
     def set_arrays(self, arrays: Arrays) -> None:
-        """Restore the parameters and velocities."""
         self._sweeps = int(arrays["sweeps"][0])
         for name in self.learned:
             self.learned[name], self.velocities[name] = arrays[name], arrays[f"velocity.{name}"]
