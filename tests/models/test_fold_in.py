@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deepmf.errors import BadEntries, BadSetting, NothingObserved, OffScale, UnknownLabel
+from deepmf.errors import BadSetting, NothingObserved, OffScale, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.fold_in import fold_in_matrix, fold_in_rows
@@ -96,16 +96,6 @@ def test_the_rows_of_a_matrix_whatever_their_labels(means: Means) -> None:
         empty = ObservedMatrix.from_entries(["n"], ASKED[:1], [3], means.scale_, row_labels=["n", "m"])
         nothing = fold_in_matrix(means.rankers_, means.predictor_, empty).predict(ASKED)[1]
     np.testing.assert_allclose(nothing, means.predict(["nobody"] * 3, ASKED, unknown="fallback"))
-
-
-def test_every_history_is_checked(means: Means) -> None:
-    for wrong, message in (
-        ((["column 1", "column 1"], [1, 2]), "twice"),
-        ((["column 1"], [1, 2]), "length"),
-        (([], []), "entry"),
-    ):
-        with pytest.raises(BadEntries, match=message):
-            means.fold_in_many([ONE, wrong])
 
 
 def test_any_iterables_are_histories(means: Means) -> None:

@@ -46,12 +46,6 @@ def test_files_of_recommendations_have_names(model: ALS, tmp_path: Path) -> None
     assert frame["column_name"].to_list() == [TITLES[column] for column in frame["column"]]
 
 
-def test_predictions_are_the_same(model: ALS, matrix: ObservedMatrix) -> None:
-    plain = ALS(latent_size=3, epochs=3, seed=0).fit(matrix)
-    assert plain.recommend(0).names is None
-    np.testing.assert_array_equal(plain.recommend(0).values, model.recommend(0).values)
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "folder.model"])
 def test_names_are_stored(model: ALS, tmp_path: Path, name: str) -> None:
     model.save(tmp_path / name)

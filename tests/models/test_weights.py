@@ -13,7 +13,6 @@ from deepmf.errors import BadSetting
 from deepmf.linalg.ridge import AxisSolver
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import Extras
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.als import ALSSettings, LeastSquares
 from deepmf.models.ordinal.head import OrdinalHead
@@ -232,14 +231,3 @@ def test_several_processes_refuse_weights(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("deepmf.nn.ranks.find_ranks", lambda: Ranks(0, 2))
     with pytest.raises(BadSetting, match="weight"):
         DMF().fit(build(WEIGHTS))
-
-
-def test_extras_of_a_selection_are_those_of_its_entries() -> None:
-    entries = by_row(build(WEIGHTS))
-    some = entries.take(np.array([3, 1]))
-    assert some.extras.weights is not None
-    starts = entries.starts
-    assert entries.extras.weights is not None
-    expected = np.concatenate([entries.extras.weights[starts[at] : starts[at + 1]] for at in (3, 1)])
-    assert np.array_equal(some.extras.weights, expected)
-    assert Extras().take(np.array([0])).are_absent

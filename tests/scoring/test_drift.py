@@ -356,15 +356,6 @@ def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
     assert np.isfinite(extended.predict([999, 0], [1, 1], at=10**9)).all()
 
 
-def test_a_packed_drift_is_the_same() -> None:
-    drift = learn_drift(make_drifting())
-    assert drift is not None
-    assert len(drift.components) > 1
-    again = Drift.unpack(*drift.pack())
-    pairs = np.arange(100), np.zeros(100, dtype=int), np.full(100, 10**9 + 300 * DAY)
-    assert np.array_equal(again.evaluate(*pairs), drift.evaluate(*pairs))
-
-
 def make_moods(n_rows: int = 80) -> ObservedMatrix:
     """Return rows of 20 entries within an hour of their own day; even rows rise by 4 meanwhile, odd ones fall."""
     rng = np.random.default_rng(0)
