@@ -25,6 +25,7 @@ from deepmf.data.layout import (
 from deepmf.data.source import (
     check_expansion,
     check_path,
+    locate_errors,
     prepare_path,
     prepare_text,
     translate_polars_errors,
@@ -172,7 +173,8 @@ def _scan_text_columns(path: Path, kind: LineKind, options: ColumnOptions) -> tu
     if _may_be_wide(kind, options):
         refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
     content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=options.decimal)
-    choice = _choose(path, kind, layout.names, options, content, first_line=layout.first_line)
+    with locate_errors(lambda _: str(path)):
+        choice = _choose(kind, layout.names, options, content, first_line=layout.first_line)
     chosen = [layout.names[place] for place in choice.places]
     lazy = layout.scan(ignore_more=not kind.defines_ids).select(chosen)
     lazy = lazy.rename(dict(zip(chosen, choice.names, strict=True)))
@@ -208,7 +210,8 @@ def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> t
     ]
     if _may_be_wide(kind, options):
         refuse_wide(path, names, sample)
-    choice = _choose(path, kind, names, options, look_at(names, sample, has_names=True), first_line=None)
+    with locate_errors(lambda _: str(path)):
+        choice = _choose(kind, names, options, look_at(names, sample, has_names=True), first_line=None)
     _check_n_lines(path, lazy, len(choice.names))
     return lazy.select(choice.names), choice
 
@@ -250,7 +253,6 @@ def _may_be_wide(kind: LineKind, options: ColumnOptions) -> bool:
 
 
 def _choose(
-    path: Path,
     kind: LineKind,
     names: list[str],
     options: ColumnOptions,
@@ -259,10 +261,7 @@ def _choose(
     first_line: int | None,
 ) -> ColumnRoles:
     asked, time, usual_count = options.asked, options.time, options.usual_count
-    try:
-        named = find_extra_columns(names, time=time, weight=asked.get("weight"))
-    except BadEntries as error:
-        raise error.locate(str(path)) from error
+    named = find_extra_columns(names, time=time, weight=asked.get("weight"))
     left = [name for name in names if name not in named.values()]
     asked = {role: pin_column(names, each) for role, each in asked.items()}
     wanted = {role: asked.get(role) for role in kind.roles}
@@ -273,10 +272,7 @@ def _choose(
         known = left if content.has_names else ["" for _ in left]
         value = DETECT if kind is EITHER else None
         wanted = find_roles(known, row=asked.get("row"), column=asked.get("column"), value=value, count=count)
-    try:
-        chosen = list(assign_roles(left, wanted, content).values())
-    except BadEntries as error:
-        raise error.locate(str(path)) from error
+    chosen = list(assign_roles(left, wanted, content).values())
     detected = detect_time(names, [*chosen, *named.values()], content) if time is DETECT else {}
     named |= detected
     extra = [role for role in ("time", "weight") if role in named]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -33,6 +32,7 @@ from deepmf.data.source import (
     check_expansion,
     check_path,
     is_folder,
+    locate_errors,
     summarise,
     translate_polars_errors,
 )
@@ -307,7 +307,7 @@ def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
     reader = {".npz": _read_npz, ".npy": _read_npy}.get(path.suffix.lower(), _read_wide if options.wide else None)
     if reader is not None:
         options.refuse_extras(path)
-        with _located(lambda at: f"{path}" if at is None else f"{path}, entry {at}"):
+        with locate_errors(lambda at: f"{path}" if at is None else f"{path}, entry {at}"):
             return reader(path, options)
     return _read_lists(path, options) if options.reads_lists(path) else None
 
@@ -321,7 +321,7 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
     def locate(at: int | None) -> str:
         return f"{path}" if at is None else f"{path}, {choice.locate(int(lines[at]))}"
 
-    with _located(locate):
+    with locate_errors(locate):
         frame, lines = keep_complete_lines(frame, choice.n_needed, options.missing)
         n_dropped = n_lines - frame.height
         if frame.height == 0:
@@ -359,7 +359,7 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
         which = 0 if at is None else int(np.searchsorted(ends, at, side="right"))
         return parts[which].locate(None if at is None else at - int(ends[which]) + parts[which].numbers.size)
 
-    with _located(locate):
+    with locate_errors(locate):
         return ObservedMatrix.from_positions(
             _join_ids([part.rows for part in parts], "row"),
             _join_ids([part.columns for part in parts], "column"),
@@ -369,15 +369,6 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
             form=first.form,
             extras=Extras.join([(part.numbers.size, part.extras.simplify()) for part in parts]),
         )
-
-
-@contextmanager
-def _located(locate: Callable[[int | None], str]) -> Iterator[None]:
-    """Put the place of an entry in front of an error over it."""
-    try:
-        yield
-    except BadEntries as error:
-        raise error.locate(locate(error.position)) from error
 
 
 def _gather_ids(ids: pl.Series, axis: str, *, is_text: bool) -> Labelled:
@@ -501,12 +492,12 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
             raise BadSetting(f"a wide table has no {role} field to choose; got {role} {options.columns[role]!r}")
     if is_typed_file(path):
         frame = read_typed_file(path)
-        row = _choose_row(path, frame.columns, options.row)
-        frame = frame.drop(_check_excluded(path, frame.columns, options.exclude))
+        row = _choose_row(frame.columns, options)
+        frame = frame.drop(options.exclude)
     else:
         frame, row = _read_wide_text(path, options)
     if options.row is None:
-        _refuse_no_ids(path, frame[row])
+        _refuse_no_ids(frame[row])
     values = frame.drop(row).get_columns()
     if sum(series.len() - series.null_count() for series in values) == 0:
         raise UnreadableFile(f"{path} holds no entries")
@@ -518,42 +509,40 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
 def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str]:
     """Read a wide table from text; return the name of the column with the row ids, too."""
     layout = recognise_layout(path, TABLE, replace(options.for_columns(), asked={"row": options.row}, time=None))
-    row = _choose_row(path, layout.names, options.row)
-    excluded = _check_excluded(path, layout.names, options.exclude)
+    row = _choose_row(layout.names, options)
     with translate_polars_errors(path, "text"):
-        texts = drop_blank_end(layout.scan().drop(excluded).collect())
+        texts = drop_blank_end(layout.scan().drop(options.exclude).collect())
     if texts[row].null_count():
         line = int(texts[row].is_null().arg_true()[0]) + layout.first_line
         hint = None if options.row is not None else _hint_at_ids(row)
-        raise BadEntries(f"{path}, line {line}: the row id is missing", hint=hint)
+        raise BadEntries(f"line {line}: the row id is missing", hint=hint)
     columns = [texts[row] if row in layout.quoted else parse_ids(texts[row])]
     for series in texts.drop(row).get_columns():
         try:
             columns.append(parse_numbers(series, decimal=options.decimal))
         except BadEntries as error:
             assert error.position is not None
-            place = f"line {error.position + layout.first_line}, column {series.name!r}"
             hint = Hint(
                 f"exclude=[{series.name!r}] leaves the column out, and DMFImputer fills in tables with text",
                 f"--exclude-columns {series.name} leaves the column out, and deepmf impute fills in tables with text",
             )
-            located = BadEntries(error.message, position=error.position, hint=error.hint or hint)
-            raise located.locate(f"{path}, {place}") from error
+            place = f"line {error.position + layout.first_line}, column {series.name!r}"
+            raise BadEntries(f"{place}: {error.message}", hint=error.hint or hint) from error
     return import_polars().DataFrame(columns), row
 
 
-def _refuse_no_ids(path: Path, column: pl.Series) -> None:
+def _refuse_no_ids(column: pl.Series) -> None:
     """Refuse a first column that cannot be the row ids: some are missing, repeat others, or have decimal places."""
     hint = _hint_at_ids(column.name)
     if column.null_count():
-        raise BadEntries(f"{path}: {column.null_count():,} of {column.len():,} row ids are missing", hint=hint)
+        raise BadEntries(f"{column.null_count():,} of {column.len():,} row ids are missing", hint=hint)
     if not (column.dtype.is_numeric() or column.dtype == import_polars().String):
         return
     if (n_repeats := column.len() - column.n_unique()) > 0:
-        raise BadEntries(f"{path}: row ids must differ; {n_repeats:,} of {column.len():,} are repeats", hint=hint)
+        raise BadEntries(f"row ids must differ; {n_repeats:,} of {column.len():,} are repeats", hint=hint)
     numbers = column.cast(import_polars().Float64, strict=False)
     if column.len() and not numbers.null_count() and (numbers % 1 != 0).any():
-        raise BadEntries(f"{path}: row ids cannot be numbers with decimal places such as {column[0]}", hint=hint)
+        raise BadEntries(f"row ids cannot be numbers with decimal places such as {column[0]}", hint=hint)
 
 
 def _hint_at_ids(row: str) -> Hint:
@@ -563,19 +552,10 @@ def _hint_at_ids(row: str) -> Hint:
     )
 
 
-def _check_excluded(path: Path, names: list[str], exclude: Sequence[str]) -> list[str]:
-    try:
-        check_excluded(names, exclude)
-    except BadEntries as error:
-        raise error.locate(str(path)) from error
-    return list(exclude)
-
-
-def _choose_row(path: Path, names: list[str], row: NameOrPosition) -> str:
-    try:
-        return assign_roles(names, {"row": 0 if row is None else row})["row"]
-    except BadEntries as error:
-        raise error.locate(str(path)) from error
+def _choose_row(names: list[str], options: ReadOptions) -> str:
+    """Return the name of the column with the row ids; refuse to leave out a column that the table does not have."""
+    check_excluded(names, options.exclude)
+    return assign_roles(names, {"row": 0 if options.row is None else options.row})["row"]
 
 
 def _read_npy(path: Path, options: ReadOptions) -> EntryFile:

@@ -6,12 +6,12 @@ import codecs
 import gzip
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from deepmf.errors import BadSetting, FileAbsent, Hint, UnreadableFile, warn
+from deepmf.errors import BadEntries, BadSetting, FileAbsent, Hint, UnreadableFile, warn
 from deepmf.files import import_polars
 
 # A file of a few kB can expand to more than any memory holds. A file beyond both bounds is refused.
@@ -121,6 +121,15 @@ def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
             ) from error
         verdict = "cannot be read as text" if file_format == "text" else f"is not a whole {file_format} file"
         raise UnreadableFile(f"{path} {verdict} ({summarise(error)})") from error
+
+
+@contextmanager
+def locate_errors(locate: Callable[[int | None], str]) -> Iterator[None]:
+    """Put the place of the problem in front of an error over entries, given the position of an entry or None."""
+    try:
+        yield
+    except BadEntries as error:
+        raise error.locate(locate(error.position)) from error
 
 
 def summarise(error: BaseException) -> str:
