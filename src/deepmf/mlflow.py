@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from tempfile import gettempdir
@@ -43,17 +45,15 @@ class PairPredictor:
 def save_model(model: Model, path: str | Path, **options: Any) -> None:
     """Save a fitted model in MLflow's format; the options are those of `mlflow.pyfunc.save_model`."""
     mlflow = _import_mlflow()
-    with temporary_folder(Path(gettempdir())) as folder:
-        model.save(folder / _FILE, largest_file=sys.maxsize)
-        mlflow.pyfunc.save_model(path=str(path), **_describe(folder), **options)
+    with _saved(model) as described:
+        mlflow.pyfunc.save_model(path=str(path), **described, **options)
 
 
 def log_model(model: Model, name: str = "model", **options: Any) -> Any:
     """Log a fitted model in the active run of MLflow; the options are those of `mlflow.pyfunc.log_model`."""
     mlflow = _import_mlflow()
-    with temporary_folder(Path(gettempdir())) as folder:
-        model.save(folder / _FILE, largest_file=sys.maxsize)
-        return mlflow.pyfunc.log_model(name=name, **_describe(folder), **options)
+    with _saved(model) as described:
+        return mlflow.pyfunc.log_model(name=name, **described, **options)
 
 
 def load_model(uri: str | Path) -> Model:
@@ -62,13 +62,16 @@ def load_model(uri: str | Path) -> Model:
     return found
 
 
-def _describe(folder: Path) -> dict[str, Any]:
-    """Return the arguments that tell MLflow how to load a model without unpickling."""
-    return {
-        "loader_module": __name__,
-        "data_path": str(folder / _FILE),
-        "pip_requirements": [f"deepmf=={metadata.version('deepmf')}"],
-    }
+@contextmanager
+def _saved(model: Model) -> Iterator[dict[str, Any]]:
+    """Save a model for the block; yield the arguments that tell MLflow how to load it without unpickling."""
+    with temporary_folder(Path(gettempdir())) as folder:
+        model.save(folder / _FILE, largest_file=sys.maxsize)
+        yield {
+            "loader_module": __name__,
+            "data_path": str(folder / _FILE),
+            "pip_requirements": [f"deepmf=={metadata.version('deepmf')}"],
+        }
 
 
 def _load_pyfunc(data_path: str) -> PairPredictor:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data.synthetic import invent_film_titles, invent_person_names
+from deepmf.data.synthetic import invent_names
 from deepmf.datasets import Generated, Truth, checkerboard, generate
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.matrix import Entries
@@ -209,7 +209,7 @@ class TestCheckerboard:
 
 class TestNames:
     @pytest.mark.parametrize(
-        "names", [invent_person_names(100_000), invent_film_titles(100_000)], ids=["people", "films"]
+        "names", [invent_names("row", 100_000), invent_names("column", 100_000)], ids=["people", "films"]
     )
     def test_they_are_unique_and_plain_while_they_last(self, names: list[str]) -> None:
         assert len(names) == len(set(names)) == 100_000

@@ -165,7 +165,7 @@ def _name_axis(count: int, axis: str, *, named: bool) -> Labels:
     count = check_whole_number(f"n_{axis}s", count, low=1)
     if not named:
         return Labels.from_range(count, axis=axis)
-    return Labels(invent_person_names(count) if axis == "row" else invent_film_titles(count), axis=axis)
+    return Labels(invent_names(axis, count), axis=axis)
 
 
 def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> int:
@@ -397,33 +397,23 @@ def _keep_first_new(position: IndexArray, drawn: IndexArray, known: IndexArray, 
     return kept
 
 
-def invent_person_names(count: int) -> list[str]:
-    """Return different invented people; a numeral follows where the names run out.
+def invent_names(axis: str, count: int) -> list[str]:
+    """Return different invented people (rows) or film titles (columns); a numeral follows where they run out.
 
-    >>> invent_person_names(3)
+    >>> invent_names("row", 3)
     ['Ada Abara', 'Imani Romero', 'Samir Mensah']
+    >>> invent_names("column", 2)
+    ['The Amber Afternoon', 'The Forgotten Season']
     """
-    return _combine("first_names", "last_names", count)
-
-
-def invent_film_titles(count: int) -> list[str]:
-    """Return different invented film titles; a numeral follows where the titles run out.
-
-    >>> invent_film_titles(3)
-    ['The Amber Afternoon', 'The Forgotten Season', 'The Scarlet Library']
-    """
-    return [f"The {title}" for title in _combine("adjectives", "nouns", count)]
-
-
-def _combine(first: str, second: str, count: int) -> list[str]:
     words = read_toml(Path(__file__).with_name("names.toml"))
+    article, first, second = ("", "first_names", "last_names") if axis == "row" else ("The ", "adjectives", "nouns")
     firsts, seconds = words[first].split(), words[second].split()
     n_pairs = len(firsts) * len(seconds)
     step = round(0.42 * n_pairs)  # far enough that neighbours share no word
     while gcd(step, n_pairs) > 1:  # coprime, so that n_pairs steps visit every pair once
         step += 1
     pairs = [divmod(step * number % n_pairs, len(seconds)) for number in range(min(count, n_pairs))]
-    names = [f"{firsts[at]} {seconds[other]}" for at, other in pairs]
+    names = [f"{article}{firsts[at]} {seconds[other]}" for at, other in pairs]
     rounds, rest = divmod(count, n_pairs)
     for numeral in range(2, rounds + 2):
         names += [f"{name} {numeral}" for name in names[: n_pairs if numeral <= rounds else rest]]

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, OffScale, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, UnknownLabel
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.extras import TimeArray
+from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
-from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import check_on_scale
 from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.base import Model
 from deepmf.scoring.pairs import Unknown, check_known, check_unknown
@@ -109,7 +110,10 @@ def evaluate(
         raise BadEntries("the test matrix has no entries to evaluate")
     check_unknown(unknown)
     entries = test.entries()
-    _check_on_scale(model.scale_, entries)
+    if model.scale_.levels is not None:  # an interval is inferred from training, so values may exceed it
+        check_on_scale(
+            Labelled(test.rows, test.entry_rows), Labelled(test.columns, test.by_row.columns), test.values, model.scale_
+        )
     if unknown == "error":
         check_test_known(model, test)
     predictions = _predict_entries(model, entries, unknown, test.times if model.has_drift else None, batch_size)
@@ -223,20 +227,6 @@ def check_test_known(model: Model, test: ObservedMatrix) -> None:
         check_known((seen.rows, rows), (seen.columns, columns))
     except UnknownLabel as error:
         raise UnknownLabel(error.message, hint=UNKNOWN_HINT) from error
-
-
-def _check_on_scale(scale: Scale, entries: Entries) -> None:
-    """Raise `OffScale` for a value that is no level; an interval is inferred from training, so values may exceed it."""
-    if scale.levels is None:
-        return
-    off = np.flatnonzero(~scale.holds(entries.values))
-    if off.size:
-        first = off[0]
-        row, column = entries.rows.tolist()[first], entries.columns.tolist()[first]
-        raise OffScale(
-            f"row {row!r}, column {column!r} of the test has the value {entries.values[first]:g}; "
-            f"the model's scale is {scale}"
-        )
 
 
 @dataclass(frozen=True)
