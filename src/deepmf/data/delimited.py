@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from deepmf.data.source import check_path, prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
@@ -32,13 +32,6 @@ _NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
 
-class Head(NamedTuple):
-    """The first lines that are not blank, and the number of blank lines before them."""
-
-    lines: list[str]
-    n_blank: int
-
-
 class DelimitedFile:
     """A text file of lines with fields; compressed content is decompressed once, within a bound."""
 
@@ -46,8 +39,8 @@ class DelimitedFile:
         self.path = check_path(path)
         self._source = prepare_text(self.path, encoding)
 
-    def read_head(self) -> Head:
-        """Return the first lines; a file of blank lines is refused."""
+    def read_head(self) -> tuple[list[str], int]:
+        """Return the first lines that are not blank, and the number of blank lines before; refuse blank lines alone."""
         lines = self.read_lines(n_lines=SAMPLE_LINES)
         filled = [line for line in lines if line]
         if not filled:
@@ -57,7 +50,7 @@ class DelimitedFile:
                 f"{self.path}: lines end in a carriage return alone; end them in a line feed, for instance with "
                 r"tr '\r' '\n'"
             )
-        return Head(filled, lines.index(filled[0]))
+        return filled, lines.index(filled[0])
 
     def read_lines(self, *, n_lines: int | None = None) -> list[str]:
         """Return the lines unchanged, including blank lines."""

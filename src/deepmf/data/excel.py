@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
 _CELL_BYTES = 8
 _MOST_LINES = 1 << 20  # of a sheet, as in Excel
-_SHEET_NAME = re.compile(r'<(?:\w+:)?sheet\s[^>]*?\bname="([^"]*)"')  # in xl/workbook.xml
 
 
 def read_excel(path: Path) -> pl.DataFrame:
@@ -31,7 +28,6 @@ def read_excel(path: Path) -> pl.DataFrame:
     try:
         with ZipFile(path) as archive:
             check_expansion(path, sum(part.file_size for part in archive.infolist()))
-            sheets = _SHEET_NAME.findall(archive.read("xl/workbook.xml").decode())
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of styles and the like
                 # Read-only: other readings make a cell for each cell of a merged or linked range.
@@ -41,8 +37,8 @@ def read_excel(path: Path) -> pl.DataFrame:
         raise
     except Exception as error:  # openpyxl, zipfile and polars raise anything over a broken file
         raise UnreadableFile(f"{path} is not a whole Excel file ({summarise(error)})") from error
-    if len(sheets) > 1:
-        warn(f"{path}: of its {len(sheets)} sheets, the first is read ({unescape(sheets[0])!r})")
+    if len(book.sheetnames) > 1:
+        warn(f"{path}: of its {len(book.sheetnames)} sheets, the first is read ({book.sheetnames[0]!r})")
     return frame
 
 

@@ -50,7 +50,7 @@ def read_lists(path: Path, *, separator: str | None = None, encoding: str | None
     """
     polars = import_polars()
     file = DelimitedFile(path, encoding)
-    first = file.read_head().lines[0]
+    first = file.read_head()[0][0]
     separator = separator or ("\t" if "\t" in first else " ")
     check_separator(separator)
     fields = polars.Series(file.read_lines(), dtype=polars.String).str.split(separator)

@@ -579,12 +579,13 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
         raise UnreadableFile(f"{path} holds no entries")
     own = _read_own_parts(path, matrix)
     labels = {} if own is None else {"row_labels": own.rows, "column_labels": own.columns}
-    if options.kind is INTERACTIONS or (own is not None and own.scale.is_interactions):
+    are_interactions = options.kind is INTERACTIONS or (own is not None and own.scale.is_interactions)
+    if are_interactions:
         scale = choose_scale(options.scale, are_interactions=True)
-        read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates="sum", **labels)
     else:
         scale = options.scale or (None if own is None else own.scale)
-        read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=options.duplicates, **labels)
+    duplicates = "sum" if are_interactions else options.duplicates
+    read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates, **labels)
     if own is not None:
         read = read.with_extras(own.extras).with_form(own.form)
     return EntryFile(read)

@@ -217,8 +217,6 @@ def split_arrivals(
     >>> split.train.shape, split.given.n_entries, {area: part.n_entries for area, part in split.test.items()}
     ((40, 32), 187, {'I': 63, 'II': 72, 'III': 87, 'IV': 26})
     """
-    if not 0 < given < 1:
-        raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {given!r}")
     shares = _check_shares(1.0 - validation - test, validation, test)
     rows, columns, counts = matrix.entry_rows, matrix.by_row.columns, matrix.shape
     is_new_row, is_new_column = (
@@ -294,8 +292,6 @@ def split_rows(
     >>> split.train.shape, split.test.shape, split.train.n_entries + split.validation.n_entries
     ((40, 40), (10, 40), 817)
     """
-    if not 0 < given < 1:
-        raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {given!r}")
     if not 0 <= validation < 1:
         raise BadSplit(f"validation must be a share from 0 to below 1; got {validation!r}")
     n_new = _count_new(new_rows, matrix.shape[0], "new_rows", "rows")
@@ -320,6 +316,8 @@ def split_rows(
 
 def _choose_first(owner: IndexArray, order: IndexArray, share: float) -> npt.NDArray[np.bool_]:
     """Choose a share of the entries of each owner, the first in an order of all; return a mask, (entries,)."""
+    if not 0 < share < 1:
+        raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {share!r}")
     by_owner = order[np.argsort(owner[order], kind="stable")]  # owners one after another
     counts = np.bincount(owner)
     place = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner[by_owner]]

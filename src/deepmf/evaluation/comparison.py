@@ -594,19 +594,13 @@ class Comparison:
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the column names of the table, and its cells for each model."""
         only, title = len(self.areas) == 1, self.plan.title_of
-        shown = [
-            (title(self.plan.metric) if only else f"{title(self.plan.metric)}, {area}", self.plan.metric, area)
-            for area in self.areas
-        ]
+        metric, ordered = self.plan.metric, title(self.plan.metric)
+        shown = [(ordered if only else f"{ordered}, {area}", metric, area) for area in self.areas]
         has_errors = any(split.areas for model in self.models for split in model.splits)
-        others = ["mae" if self.plan.metric == "rmse" else "rmse"] if has_errors else []
+        others = ["mae" if metric == "rmse" else "rmse"] if has_errors else []
         others += ["recall", "coverage"] if self.plan.ranking is not None else []
-        shown += [
-            (title(metric), metric, area)
-            for metric in others
-            for area in self.areas
-            if only and metric != self.plan.metric
-        ]
+        if only:
+            shown += [(title(other), other, self.areas[0]) for other in others if other != metric]
         names, worse = ["model", *(name for name, _, _ in shown), "seconds"], self.worse_than_means
         lines = [
             [
@@ -627,16 +621,8 @@ class Comparison:
 
     def __str__(self) -> str:
         names, lines = self.cells()
-        widths = [max(len(line[at]) for line in [names, *lines]) for at in range(len(names))]
-        shown = [
-            "  ".join(
-                [
-                    line[0].ljust(widths[0]),
-                    *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
-                ]
-            )
-            for line in [names, *lines]
-        ]
+        width, *widths = (max(map(len, column)) for column in zip(names, *lines, strict=True))
+        shown = ["  ".join([first.ljust(width), *map(str.rjust, others, widths)]) for first, *others in [names, *lines]]
         failed = [f"{model.label} failed: {model.failure}" for model in self.models if model.failure]
         return "\n".join([*shown, *failed, self.verdict])
 
