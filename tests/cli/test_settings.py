@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
-from deepmf.cli.settings import format_value, parse_assignment, parse_scale, parse_value, read_config
-from deepmf.cli.training import TrainingOptions
+from deepmf.cli.settings import (
+    TrainingOptions,
+    format_value,
+    parse_assignment,
+    parse_scale,
+    parse_value,
+    read_config,
+)
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.settings import Facts, choose_settings

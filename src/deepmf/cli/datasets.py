@@ -17,7 +17,6 @@ from deepmf.errors import FileAbsent
 
 if TYPE_CHECKING:
     from deepmf.data.datasets import Dataset
-    from deepmf.matrix.matrix import ObservedMatrix
 
 datasets = typer.Typer(invoke_without_command=True)
 
@@ -46,10 +45,11 @@ def list_all(as_json: options.Json = False) -> None:
     if as_json:
         show_json({"folder": str(folder()), "datasets": found})
         return
-    show_table(
-        ["name", "data set", "MB", "file"],
-        [[each["name"], each["title"], _to_megabytes(each["bytes"]), each["file"] or ""] for each in found],
-    )
+    lines = [
+        [each["name"], each["title"], each["bytes"] and max(1, round(each["bytes"] / 1e6)), each["file"] or ""]
+        for each in found
+    ]
+    show_table(["name", "data set", "MB", "file"], lines)
     say(f"stored in {folder()} (set the environment variable DEEPMF_DATA to use another folder)")
 
 
@@ -100,32 +100,21 @@ def describe(
 
     Example: deepmf datasets describe ratings.csv
     """
-    if _is_name(ratings):
-        description = _load_stored(str(ratings)).describe()
+    from deepmf.data.datasets import DATASETS, find, load
+
+    name = str(ratings)
+    if name in DATASETS and not ratings.exists():  # a file of that name goes first
+        if find(name) is None:  # describing downloads nothing
+            raise FileAbsent(f"the data set {name} is not stored yet; download it with deepmf datasets fetch {name}")
+        description = load(name).describe()
     else:
-        if not (ratings.exists() or ratings.suffix or str(ratings) == STANDARD):
+        if not (ratings.exists() or ratings.suffix or name == STANDARD):
             raise FileAbsent(f"there is no file {ratings}, and no data set of that name (see deepmf datasets list)")
         description = reading.read_matrix(ratings, scale=parse_scale(scale)).describe()
     if as_json:
         show_json(description.to_dict())
     else:
         say(str(description))
-
-
-def _is_name(ratings: Path) -> bool:
-    """Whether an argument is the name of a data set; a file of that name goes first."""
-    from deepmf.data.datasets import DATASETS
-
-    return str(ratings) in DATASETS and not ratings.exists()
-
-
-def _load_stored(name: str) -> ObservedMatrix:
-    """Load a data set that is stored; describing downloads nothing."""
-    from deepmf.data.datasets import find, load
-
-    if find(name) is None:
-        raise FileAbsent(f"the data set {name} is not stored yet; download it with deepmf datasets fetch {name}")
-    return load(name)
 
 
 def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
@@ -141,7 +130,3 @@ def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
         "address": dataset.address,
         "file": None if found is None else str(found),
     }
-
-
-def _to_megabytes(n_bytes: int | None) -> int | None:
-    return None if n_bytes is None else max(1, round(n_bytes / 1e6))

@@ -61,20 +61,21 @@ def demo(
     if not as_json:
         say(f"Generated ratings of made-up people and films (spread of tastes 1, of noise {RATINGS['noise']:g}):\n")
         say(f"{generated.matrix.describe()}\n")
-        _show_areas(split)
+        say(_AREAS.format(**_count_entries(split)))
     with use_threads(1):  # a network this small gains little from a second, and waits for it if it is busy
-        models, contenders = _fit_models(split, generated, seed=seed, quiet=as_json)
-    best_model = models[BEST]
+        best_model, contenders = _fit_models(split, generated, seed=seed, quiet=as_json)
     entries = _rate_films(split.train)
     arrival = time.perf_counter()
     best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST, rank_by="relevance")
     arrival = time.perf_counter() - arrival
     write_report(best_model, join_tests(list(split.test.values())), report, title=f"{BEST} on generated ratings")
     if not as_json:
-        _show_errors(contenders)
+        lines = [[each.name, *each.errors.values()] for each in contenders]
+        show_table(["", *(f"area {area}" for area in contenders[0].errors)], lines, title="RMSE on test entries")
+        say("\nThe error of the truth is the noise alone: no method can do better.\n")
         _show_newcomer(entries, best, milliseconds=1000 * arrival)
         say(f"\nThe report on {BEST} is in {report}: open it in a browser.")
-        _show_next_steps()
+        say(_NEXT_STEPS)
         return
     show_json(
         {
@@ -95,26 +96,24 @@ def demo(
     )
 
 
-def _fit_models(
-    split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
-) -> tuple[dict[str, Model], list[Contender]]:
-    """Fit each model, extend it, and measure its errors in each area; the truth comes last."""
+def _fit_models(split: AreaSplit, generated: Generated, *, seed: int, quiet: bool) -> tuple[Model, list[Contender]]:
+    """Fit and extend both models, and measure their errors in each area; return the better one, and all errors."""
     from deepmf.evaluation.areas import evaluate
     from deepmf.metrics import rmse_error
     from deepmf.models.means import Means
     from deepmf.models.ordinal.model import OrdinalDMF
 
-    models: dict[str, Model] = {
-        "means": Means(presence=None),  # only the best model recommends
-        BEST: OrdinalDMF(**SETTINGS, seed=seed, device="cpu"),
-    }
     contenders = []
-    for name, model in models.items():
+    model: Model
+    for name, model in (
+        ("means", Means(presence=None)),  # only the best model recommends
+        (BEST, OrdinalDMF(**SETTINGS, seed=seed, device="cpu")),
+    ):
         start = time.perf_counter()
         model.fit(split.train, split.validation)
         seconds = time.perf_counter() - start
-        models[name] = model.extend(split.extension)
-        errors = {area: evaluate(models[name], test)[0].rmse for area, test in split.test.items()}
+        extended = model.extend(split.extension)
+        errors = {area: evaluate(extended, test)[0].rmse for area, test in split.test.items()}
         contenders.append(Contender(name, errors, seconds))
         if not quiet:
             say(f"fitted {name} in {seconds:.1f} s")
@@ -123,7 +122,7 @@ def _fit_models(
     for area, test in split.test.items():
         rows, columns, values = test.entries()
         noise[area] = rmse_error(generated.truth.mean(rows, columns), values)
-    return models, [*contenders, Contender("the truth itself", noise, 0.0)]
+    return extended, [*contenders, Contender("the truth itself", noise, 0.0)]
 
 
 def _rate_films(train: ObservedMatrix) -> ObservedMatrix:
@@ -142,33 +141,13 @@ def _count_entries(split: AreaSplit) -> dict[str, int]:
     return {name: part.n_entries for name, part in parts.items()}
 
 
-def _show_areas(split: AreaSplit) -> None:
-    counts = _count_entries(split)
-    (n_known_rows, n_known_columns), (n_rows, n_columns) = split.train.shape, split.extension.shape
-    show_table(
-        ["", f"{n_known_columns} known columns", f"{n_columns - n_known_columns} new columns"],
-        [
-            [f"{n_known_rows} known rows", f"area I: {counts['test I']:,}", f"area III: {counts['test III']:,}"],
-            [f"{n_rows - n_known_rows} new rows", f"area II: {counts['test II']:,}", f"area IV: {counts['test IV']:,}"],
-        ],
-        title="The four areas: entries to predict",
-    )
-    say(
-        f"\nModels train on {counts['train']:,} entries of area I; {counts['validation']:,} more are for early "
-        "stopping.\n"
-        f"Afterwards {counts['extension']:,} entries of areas II and III add new rows and columns, without training.\n"
-        "Entries of area IV are never inputs.\n"
-    )
-
-
-def _show_errors(contenders: list[Contender]) -> None:
-    say()
-    show_table(
-        ["", *(f"area {area}" for area in contenders[0].errors)],
-        [[contender.name, *contender.errors.values()] for contender in contenders],
-        title="RMSE on test entries",
-    )
-    say("\nThe error of the truth is the noise alone: no method can do better.\n")
+_AREAS = """\
+The four areas: {test I:,} entries to predict are in area I, of known rows and columns; {test II:,} in area II, of new \
+rows; {test III:,} in area III, of new columns; {test IV:,} in area IV, where both are new.
+Models train on {train:,} entries of area I; {validation:,} more are for early stopping.
+Afterwards {extension:,} entries of areas II and III add new rows and columns, without training.
+Entries of area IV are never inputs.
+"""
 
 
 def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: float) -> None:
@@ -183,13 +162,11 @@ def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: floa
     )
 
 
-def _show_next_steps() -> None:
-    say(
-        "\nWith your own file (a row, a column and a value per line):\n"
-        "  deepmf fit ratings.csv -o model.safetensors\n"
-        "  deepmf evaluate model.safetensors test.csv --report report.html\n"
-        "  deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_rows.csv\n"
-        "  deepmf recommend model.safetensors --row alice -n 10\n"
-        "  deepmf recommend model.safetensors --history me.csv -n 10\n"
-        "Or try it in a browser: deepmf serve --demo"
-    )
+_NEXT_STEPS = """
+With your own file (a row, a column and a value per line):
+  deepmf fit ratings.csv -o model.safetensors
+  deepmf evaluate model.safetensors test.csv --report report.html
+  deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_rows.csv
+  deepmf recommend model.safetensors --row alice -n 10
+  deepmf recommend model.safetensors --history me.csv -n 10
+Or try it in a browser: deepmf serve --demo"""

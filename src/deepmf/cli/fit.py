@@ -16,8 +16,7 @@ from deepmf.cli.inspect import describe_history, format_kinds
 from deepmf.cli.options import option
 from deepmf.cli.output import TrialEnded, check_distinct, check_writable, end_trial, say, show_json
 from deepmf.cli.process import is_first
-from deepmf.cli.settings import format_value, parse_scale
-from deepmf.cli.training import TrainingOptions
+from deepmf.cli.settings import TrainingOptions, format_value, parse_scale
 from deepmf.errors import BadFeatures, TrainingDiverged
 
 if TYPE_CHECKING:

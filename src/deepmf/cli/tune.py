@@ -15,8 +15,7 @@ from deepmf.cli.feature_files import FEATURES, LabelFiles, list_kinds
 from deepmf.cli.inputs import InputOptions
 from deepmf.cli.options import list_words, option
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.settings import format_value, parse_scale
-from deepmf.cli.training import TrainingOptions
+from deepmf.cli.settings import TrainingOptions, format_value, parse_scale
 from deepmf.errors import BadSetting, TrainingInterrupted, warn
 from deepmf.recommend.request import Order
 
