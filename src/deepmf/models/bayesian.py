@@ -340,8 +340,8 @@ class BayesianMF(Recommends, Model):
         which = [which[number % len(which)] for number in range(n)]
         row_at, row_of = np.unique(pairs.rows, return_inverse=True)
         column_at, column_of = np.unique(pairs.columns, return_inverse=True)
-        row_draws = encoder.draw_rows(
-            predictor.read_entries("row", entries, row_at), predictor.solve_by("column"), which, generator
+        row_draws = encoder.draw(
+            "row", predictor.read_entries("row", entries, row_at), predictor.solve_by("column"), which, generator
         )
         column_draws = self._draw_columns(column_at, which, generator)
         found = np.empty((n, pairs.rows.size))
@@ -372,7 +372,9 @@ class BayesianMF(Recommends, Model):
             drawn[number, known] = torch.from_numpy(encoder.samples.columns.draws[sample][at[known]].astype(np.float32))
         if not known.all():
             new = predictor.read_entries("column", entries, at[~known])
-            drawn[:, torch.from_numpy(~known)] = encoder.draw_columns(new, predictor.solve_by("row"), which, generator)
+            drawn[:, torch.from_numpy(~known)] = encoder.draw(
+                "column", new, predictor.solve_by("row"), which, generator
+            )
         return drawn
 
     @property

@@ -96,7 +96,7 @@ class ColumnChoice:
         if self.include_observed:
             return Omitted(NOTHING, NOTHING, self.barred)
         entries = observed(rows)
-        lines, places = np.repeat(np.arange(rows.size), np.diff(entries.starts)), entries.others
+        lines, places = entries.group_of, entries.others
         if self.among is not None:
             places, inside = locate(self.among, places)
             lines, places = lines[inside], places[inside]

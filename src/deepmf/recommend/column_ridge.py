@@ -177,18 +177,19 @@ class ColumnRidge:
         return DeviceRidge(product, self.n_trained, self.count_weight, device)
 
     def take_weights(self, columns: IndexArray) -> LatentArray | Sparse:
-        """Return the weights (trained columns, columns) of some columns."""
-        weights, added = self.weights, self.settled.added
-        if isinstance(weights, np.ndarray):
-            weights = np.hstack([weights, added.toarray()]) if added.shape[1] else weights
-            return weights.take(columns, axis=1)
-        return Sparse(scipy.sparse.hstack([weights, added], format="csr") if added.shape[1] else weights)[:, columns]
+        """Return the weights (trained columns, columns) of some columns, in increasing order."""
+        is_new, added = columns >= self.n_trained, self.settled.added
+        own, new = columns[~is_new], columns[is_new] - self.n_trained
+        if isinstance(self.weights, np.ndarray):
+            taken = self.weights.take(own, axis=1)
+            return np.hstack([taken, added[:, new].toarray()]) if new.size else taken
+        taken = self.weights[:, own]
+        return Sparse(scipy.sparse.hstack([taken, added[:, new]], format="csr")) if new.size else taken
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column."""
-        inside = slice(column - self.n_trained, column - self.n_trained + 1)
-        of_column = self.weights[:, [column]] if column < self.n_trained else self.settled.added[:, inside]
-        dense = of_column if isinstance(of_column, np.ndarray) else of_column.toarray()
+        weights = self.take_weights(np.array([column]))
+        dense = weights if isinstance(weights, np.ndarray) else weights.toarray()
         return np.asarray(dense[entries.others, 0] * _read_entries(entries, self.count_weight), dtype=np.float64)
 
     def extend(self, entries: EntryStore, columns: IndexArray) -> ColumnRidge:

@@ -12,11 +12,10 @@ from torch.nn import functional
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.recommend.column_ridge import DeviceRidge
-from deepmf.recommend.next_ridge import Decay, NextRidge
+from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import NextRanker, Ranker, RelevanceRanker
-from deepmf.recommend.relevance import EncodedRows, Relevance
+from deepmf.recommend.relevance import EncodedRows
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
 
@@ -64,9 +63,13 @@ class DeviceColumns:
             self._popularity = self._send(relevance.popularity[columns])
             self._factors = self._send(relevance.factors[columns])
             self._empty_scores = self._send(relevance.empty_scores[columns])
-        self._next = None
-        if isinstance(ranker, NextRanker):
-            self._next = _DeviceNext.of(ranker.relevance, columns, self._device)
+        self._columns, self._following = self._send(columns), None
+        if isinstance(ranker, NextRanker):  # deviations are those over all columns
+            self._following, model = ranker.following, ranker.relevance.presence.model
+            self._directed = self._following.send(self._device)
+            self._undirected = model.send(np.arange(ranker.relevance.popularity.shape[-1]), self._device)
+            self._every_popularity = self._send(ranker.relevance.popularity)
+            self._log_recent = self._send(ranker.relevance.log_recent)
 
     @property
     def n_rows_at_a_time(self) -> int | None:
@@ -88,8 +91,8 @@ class DeviceColumns:
             scores = self._score(presence, encoded)
             if isinstance(ranker, RelevanceRanker):
                 liking_weight = presence.liking_weight
-                if self._next is not None:
-                    keys, liking_weight = self._next.log_probabilities(encoded), self._next.following.liking_weight
+                if self._following is not None:
+                    keys, liking_weight = self._log_next(self._following, encoded), self._following.liking_weight
                 else:
                     keys = presence.log_probabilities(scores)
                 if liking_weight and self._has_values:
@@ -111,6 +114,15 @@ class DeviceColumns:
         scores[self._send(encoded.are_empty)] = self._empty_scores
         return scores
 
+    def _log_next(self, following: NextRidge, encoded: EncodedRows) -> Tensor:
+        """Return the logarithms (rows, columns) of the probabilities that columns come next."""
+        entries = encoded.entries
+        directed = (model.score(decay.weigh(entries)) for decay, model in self._directed)
+        scores = following.score(entries, self._undirected.score(encoded.said), self._every_popularity, directed)
+        keys: Tensor = following.sharpness * scores
+        keys[self._send(encoded.are_empty)] = self._log_recent
+        return (keys - keys.logsumexp(dim=1, keepdim=True))[:, self._columns]
+
     def _log_liked(
         self, predictor: Predictor, presence: Presence, products: Tensor, rows: IndexArray, thresholds: FloatArray
     ) -> Tensor:
@@ -129,35 +141,6 @@ class DeviceColumns:
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
-
-
-class _DeviceNext(NamedTuple):
-    """The probabilities that columns come next, on a device; deviations are those over all columns."""
-
-    following: NextRidge
-    directed: list[tuple[Decay, DeviceRidge]]
-    undirected: DeviceRidge
-    popularity: Tensor
-    log_recent: Tensor
-    columns: Tensor
-
-    @classmethod
-    def of(cls, relevance: Relevance, columns: IndexArray, device: torch.device) -> _DeviceNext:
-        """Send what ranks some columns to a device."""
-        following, every = relevance.following, np.arange(relevance.popularity.shape[-1])
-        assert following is not None
-        undirected = relevance.presence.model.send(every, device)
-        sent = (torch.from_numpy(each).to(device) for each in (relevance.popularity, relevance.log_recent, columns))
-        return cls(following, following.send(device), undirected, *sent)
-
-    def log_probabilities(self, encoded: EncodedRows) -> Tensor:
-        """Return the logarithms (rows, columns) of the probabilities."""
-        entries = encoded.entries
-        directed = (model.score(decay.weigh(entries)) for decay, model in self.directed)
-        scores = self.following.score(entries, self.undirected.score(encoded.said), self.popularity, directed)
-        keys: Tensor = self.following.sharpness * scores
-        keys[torch.from_numpy(encoded.are_empty).to(keys.device)] = self.log_recent
-        return (keys - keys.logsumexp(dim=1, keepdim=True))[:, self.columns]
 
 
 def _find_largest(keys: Tensor, n: int) -> Tensor:

@@ -132,8 +132,8 @@ def _fit_again(found: NextRidge, train: ObservedMatrix, presence: Presence, devi
     rows, n_columns = Sequences.of(train), presence.model.n_trained
 
     def fit(part: NextPart) -> NextPart:
-        gram = count_next(rows, part.decay, n_columns, presence.kind, device)
-        return part._replace(model=gram.fit([part.model.ridge])[0])
+        (model,) = count_next(rows, part.decay, n_columns, presence.kind, device).fit([part.model.ridge])
+        return part._replace(model=model)
 
     return replace(found, parts=tuple(run_batches(fit, found.parts, device)))
 

@@ -194,14 +194,6 @@ def _count_rows(train: ObservedMatrix) -> int:
     return min(_MOST_ROWS, max(_MOST_CELLS // min(train.shape[1], _MOST_CANDIDATES), 1))
 
 
-def _draw_columns(counts: npt.NDArray[Any], n: int) -> IndexArray:
-    """Return the positions of n columns in increasing order, drawn in proportion to their entries; or of all."""
-    if counts.size <= n:
-        return np.arange(counts.size)
-    chances = (counts + 1e-6) / (counts + 1e-6).sum()
-    return np.sort(np.random.default_rng(0).choice(counts.size, n, replace=False, p=chances))
-
-
 class _Choice:
     """Chooses how presence and liking are combined, by NDCG@10 on hidden entries.
 
@@ -212,7 +204,11 @@ class _Choice:
     def __init__(self, held_out: HiddenRows, device: torch.device) -> None:
         train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
         counts = EntryStore.of(train).column_totals
-        self._candidates = _draw_columns(counts, _MOST_CANDIDATES)
+        self._candidates = np.arange(counts.size)
+        if counts.size > _MOST_CANDIDATES:
+            shares = (counts + 1e-6) / (counts + 1e-6).sum()
+            drawn = np.random.default_rng(0).choice(counts.size, _MOST_CANDIDATES, replace=False, p=shares)
+            self._candidates = np.sort(drawn)
         popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
         self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
         scores = held_out.predictor.score_pairs(held_out.hidden.rows, held_out.hidden.columns)

@@ -6,7 +6,6 @@ larger is better. A `Ranker` ranks by value, a `RelevanceRanker` by relevance (`
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -75,10 +74,6 @@ class Ranker:
         keys = self.rank_block(rows, columns)
         omit(keys)
         return keys
-
-    def copy(self) -> Self:
-        """Return a ranker that another thread may use at the same time."""
-        return replace(self, relevance=copy.copy(self.relevance), learned=copy.copy(self.learned))
 
     @property
     def has_values(self) -> bool:

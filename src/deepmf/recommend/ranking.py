@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -186,16 +185,9 @@ def rank_batches(search: Search, rows: IndexArray, *, threads: int = 1) -> Itera
     if device is not None:
         on_device = DeviceColumns(search.ranker, choice.columns(np.arange(choice.n_places)), device)
         n_rows, threads = on_device.n_rows_at_a_time or n_rows, min(threads, MOST_GPU_THREADS)
-    searches: SimpleQueue[Search] = SimpleQueue()  # one for each thread: a ranker remembers its last rows
-    for _ in range(threads):
-        searches.put(replace(search, ranker=search.ranker.copy()))
 
     def rank(start: int) -> RankedRows:
-        own = searches.get()
-        try:
-            return _rank_rows(own, rows[start : start + n_rows], on_device)
-        finally:
-            searches.put(own)
+        return _rank_rows(search, rows[start : start + n_rows], on_device)
 
     starts = range(0, max(rows.size, 1), n_rows)
     if threads == 1 or len(starts) == 1:

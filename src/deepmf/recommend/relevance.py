@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -54,7 +55,7 @@ class Relevance:
     relevant: float | None
     mean: float
     following: NextRidge | None = None
-    _last: tuple[IndexArray, EncodedRows] | None = field(default=None, init=False)
+    _last: threading.local = field(default_factory=threading.local, init=False)  # the rows that a thread encoded last
     _scores: npt.NDArray[Any] | None = field(default=None, init=False)
 
     def with_known(self, predictor: Predictor, scores: npt.NDArray[Any] | None) -> Relevance:
@@ -123,21 +124,17 @@ class Relevance:
 
     def encode_rows(self, rows: IndexArray) -> EncodedRows:
         """Return the inputs of the probabilities of some rows; those of the last rows are cached."""
-        last = self._last
+        last: tuple[IndexArray, EncodedRows] | None = getattr(self._last, "encoded", None)
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
         entries, model = self.observed(rows), self.presence.model
-        known, said = entries.below(model.n_trained), model.translate(entries)
-        encoded = EncodedRows(model, known, said, self._find_thresholds(entries))
-        self._last = rows, encoded
+        if self.relevant is None:
+            thresholds = find_thresholds(entries, self.predictor.readout.scale, self.mean)
+        else:
+            thresholds = np.full(rows.size, float(self.relevant))
+        encoded = EncodedRows(model, entries.below(model.n_trained), model.translate(entries), thresholds)
+        self._last.encoded = rows, encoded
         return encoded
-
-    def _find_thresholds(self, entries: AxisEntries) -> FloatArray:
-        """Return the smallest liked value of each row."""
-        counts = np.diff(entries.starts)
-        if self.relevant is not None:
-            return np.full(counts.size, float(self.relevant))
-        return find_thresholds(entries, self.predictor.readout.scale, self.mean)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from those of the row. `explore` gives the last places to a draw from the poster
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,43 +73,28 @@ class Reranker:
         Keys of minus infinity mark places without a column; they come last.
         """
         picked = np.tile(np.arange(min(n, columns.shape[1])), (len(columns), 1))
-        choose = self._make_choice(rows, columns)
+        distinct, which = np.unique(columns, return_inverse=True)
+        which, n_best, balance = which.reshape(columns.shape), _TIMES * int(self.request.n), self.request.balance
+        vectors = self._describe(distinct) if self.request.rerank is not None else None
+        if balance is not None:
+            shares = find_shares(self.entries, distinct, balance)
+            liked = find_liked_shares(self.entries, self.observed(rows), balance, self.request.relevant)
         for line, row in enumerate(rows.tolist()):
             n_left = int(np.count_nonzero(keys[line] > -np.inf))
             if n_left < 2:
                 continue
-            chosen = np.arange(min(n, n_left)) if choose is None else choose(line, keys[line, :n_left], n)
+            own, best = keys[line, : min(n_left, n_best)], which[line, : min(n_left, n_best)]
+            if vectors is not None:
+                cosines = vectors[best] @ vectors[best].T
+                chosen = pick_diverse(own, cosines.toarray() if scipy.sparse.issparse(cosines) else cosines, n)
+            elif balance is not None:
+                chosen = pick_balanced(own, shares[best], liked[line], n)
+            else:
+                chosen = np.arange(min(n, n_left))
             if self.request.explore:
                 chosen = self._explore(row, columns[line, :n_left], chosen)
             picked[line, : chosen.size] = chosen
         return picked
-
-    def _make_choice(
-        self, rows: IndexArray, columns: IndexArray
-    ) -> Callable[[int, npt.NDArray[Any], int], IndexArray] | None:
-        """Return the function that picks n of the candidates of a line, which have these keys."""
-        distinct, which = np.unique(columns, return_inverse=True)
-        which = which.reshape(columns.shape)
-        n_best = _TIMES * int(self.request.n)
-        if self.request.rerank is not None:
-            vectors = self._describe(distinct)
-
-            def pick_different(line: int, keys: npt.NDArray[Any], n: int) -> IndexArray:
-                own = vectors[which[line, : min(keys.size, n_best)]]
-                cosines = own @ own.T
-                cosines = cosines.toarray() if scipy.sparse.issparse(cosines) else cosines
-                return pick_diverse(keys[:n_best], cosines, n)
-
-            return pick_different
-        if self.request.balance is None:
-            return None
-        shares = find_shares(self.entries, distinct, self.request.balance)
-        liked = find_liked_shares(self.entries, self.observed(rows), self.request.balance, self.request.relevant)
-
-        def pick_alike(line: int, keys: npt.NDArray[Any], n: int) -> IndexArray:
-            return pick_balanced(keys[:n_best], shares[which[line, : min(keys.size, n_best)]], liked[line], n)
-
-        return pick_alike
 
     def _explore(self, row: int, columns: IndexArray, chosen: IndexArray) -> IndexArray:
         """Return a list whose last places have the columns with the largest values in a draw of the posterior."""
@@ -214,8 +198,7 @@ def find_shares(entries: EntryStore, columns: IndexArray, name: str) -> FloatArr
 
 def find_liked_shares(entries: EntryStore, own: AxisEntries, name: str, relevant: float | None) -> FloatArray:
     """Return the mean shares (rows, categories) of a feature in the liked entries of some rows."""
-    counts = np.diff(own.starts)
-    line = np.repeat(np.arange(counts.size), counts)
+    line, n_rows = own.group_of, own.starts.size - 1
     if entries.scale.is_interactions:
         is_liked = np.ones(line.size, dtype=bool)
     else:
@@ -223,7 +206,7 @@ def find_liked_shares(entries: EntryStore, own: AxisEntries, name: str, relevant
         is_liked = own.values >= (usual[line] if relevant is None else relevant)
     distinct, which = np.unique(own.others[is_liked], return_inverse=True)
     line, of_columns = line[is_liked], find_shares(entries, distinct, name)
-    chosen = scipy.sparse.csr_array((np.ones(line.size), (line, which)), (counts.size, distinct.size))
+    chosen = scipy.sparse.csr_array((np.ones(line.size), (line, which)), (n_rows, distinct.size))
     sums = chosen @ of_columns
     totals = sums.sum(axis=1, keepdims=True)
     liked: FloatArray = np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 0)
@@ -232,5 +215,4 @@ def find_liked_shares(entries: EntryStore, own: AxisEntries, name: str, relevant
 
 def _scale_keys(keys: npt.NDArray[Any]) -> FloatArray:
     spread = keys[0] - keys[-1]
-    scaled: FloatArray = (keys - keys[-1]) / spread if spread > 0 else np.zeros(keys.size)
-    return scaled
+    return np.asarray((keys - keys[-1]) / spread if spread > 0 else np.zeros(keys.size))

@@ -39,7 +39,7 @@ from deepmf.scoring.distribution import (
     find_support,
 )
 from deepmf.scoring.latents import Latents, multiply_each
-from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
+from deepmf.scoring.predictor import Axis, Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, between, not_falling, positive
 from deepmf.training.holdout import HeldOut, choose, draw_some
@@ -96,11 +96,11 @@ class SampleEncoder(SolvingEncoder):
 
     def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the posterior means of rows in all samples, and their spreads."""
-        return self._solve(self._lay_out_rows(entries, columns, self._device))
+        return self._solve(self._lay_out("row", entries, columns, self._device))
 
     def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the posterior means of columns in all samples, and their spreads."""
-        return self._solve(self._lay_out_columns(entries, rows, self._device))
+        return self._solve(self._lay_out("column", entries, rows, self._device))
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of trained rows with new entries, of which every sample explains the same residuals.
@@ -164,17 +164,14 @@ class SampleEncoder(SolvingEncoder):
         """Return an encoder that encodes on the CPU, as a loaded one does."""
         return SampleEncoder(self.units, self.samples, projection=self.projection)
 
-    def draw_rows(
-        self, entries: AxisEntries, columns: Latents, which: Sequence[int], generator: torch.Generator
+    def draw(
+        self, axis: Axis, entries: AxisEntries, others: Latents, which: Sequence[int], generator: torch.Generator
     ) -> Tensor:
-        """Draw rows from their posterior in some samples, (draws, rows, D)."""
-        return self._draw(self._lay_out_rows(entries, columns, torch.device("cpu")), which, generator)
-
-    def draw_columns(
-        self, entries: AxisEntries, rows: Latents, which: Sequence[int], generator: torch.Generator
-    ) -> Tensor:
-        """Draw columns from their posterior in some samples, (draws, columns, D)."""
-        return self._draw(self._lay_out_columns(entries, rows, torch.device("cpu")), which, generator)
+        """Draw rows (or columns) from their posterior in some samples, (draws, rows, D)."""
+        problem, alphas = self._lay_out(axis, entries, others, torch.device("cpu")), self.samples.alphas
+        noises = [torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which]
+        found = [problem.solve(each, float(alphas[each]), noise) for each, noise in zip(which, noises, strict=True)]
+        return torch.stack([each.draws for each in found])
 
     def pack(self) -> Packed:
         """Return the samples and the projection."""
@@ -183,17 +180,10 @@ class SampleEncoder(SolvingEncoder):
             units["knots"] = np.empty((2, 0))
         return _ENCODER.pack(units | self.samples._asdict() | {"projection": self.projection})
 
-    def _lay_out_rows(self, entries: AxisEntries, columns: Latents, device: torch.device) -> _FoldIn:
-        return _FoldIn(entries, self.samples.rows, self.samples.columns, self.units, device, columns.extra)
-
-    def _lay_out_columns(self, entries: AxisEntries, rows: Latents, device: torch.device) -> _FoldIn:
-        return _FoldIn(entries, self.samples.columns, self.samples.rows, self.units, device, rows.extra)
-
-    def _draw(self, problem: _FoldIn, which: Sequence[int], generator: torch.Generator) -> Tensor:
-        noises = [torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which]
-        alphas = self.samples.alphas
-        found = [problem.solve(each, float(alphas[each]), noise) for each, noise in zip(which, noises, strict=True)]
-        return torch.stack([each.draws for each in found])
+    def _lay_out(self, axis: Axis, entries: AxisEntries, others: Latents, device: torch.device) -> _FoldIn:
+        sides = self.samples.rows, self.samples.columns
+        own, across = sides if axis == "row" else sides[::-1]
+        return _FoldIn(entries, own, across, self.units, device, others.extra)
 
     def _split(self, factors: LatentArray) -> tuple[LatentArray, LatentArray, LatentArray]:
         """Return the factors of all samples side by side, the mean effects, and r and s of the spreads."""
@@ -426,11 +416,6 @@ class HeldOutPredictions(NamedTuple):
     spreads: npt.NDArray[Any]  # (pairs, 2), by `find_spreads`
     values: FloatArray
 
-    def sample(self, most: int) -> HeldOutPredictions:
-        """Return all entries, or a random sample of the most."""
-        chosen = draw_some(np.arange(self.values.size), most, seed=0)
-        return HeldOutPredictions(*(array[chosen] for array in self))
-
 
 def predict_held_out(predictor: SamplePredictor, held_out: HeldOut) -> HeldOutPredictions:
     """Return the predictions of held-out entries."""
@@ -454,7 +439,8 @@ def calibrate(
     readout = SampleReadout(scale, support, unit_boundaries, cutpoints=boundaries, noise=noise)
     if held_out is None or support.size < 2:
         return readout
-    held_out = held_out.sample(_MOST_CALIBRATED)
+    chosen = draw_some(np.arange(held_out.values.size), _MOST_CALIBRATED, seed=0)
+    held_out = HeldOutPredictions(*(array[chosen] for array in held_out))
     above = held_out.values[:, None] > boundaries
 
     def place(spread: float) -> SampleReadout:
