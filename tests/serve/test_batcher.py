@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from deepmf.serve.batcher import MAX_BATCH, MAX_WAITING, Batcher
+from deepmf.serve.batcher import MAX_WAITING, Batcher
 from deepmf.serve.errors import ApiError
 
 
@@ -42,11 +42,11 @@ def run_all(batcher: Batcher[int, int], slow: Slow, jobs: Iterable[int]) -> list
 def test_waiting_jobs_run_together_and_have_their_own_results() -> None:
     slow = Slow()
     batcher = Batcher(slow, name="test", timeout=30)
-    jobs = range(1, MAX_BATCH + 2)
+    jobs = range(1, 64 + 2)
     *results, failed = run_all(batcher, slow, [*jobs, 101])
     assert results == [-job for job in jobs]
     assert isinstance(failed, ValueError)
-    assert list(map(len, slow.batches)) == [1, MAX_BATCH, 2]
+    assert list(map(len, slow.batches)) == [1, 64, 2]
     batcher.close()
 
 
@@ -61,11 +61,11 @@ def test_too_many_jobs_are_refused_and_waiting_jobs_run_at_the_end() -> None:
         asyncio.run(batcher.run(1))
 
 
-def test_a_batch_is_limited_by_the_cost_of_its_jobs() -> None:
+def test_a_batch_has_a_largest_size() -> None:
     slow = Slow()
-    batcher = Batcher(slow, name="test", timeout=30, cost=lambda job: job, max_cost=10)
-    assert run_all(batcher, slow, (4, 6, 5, 50, 1, 2)) == [-4, -6, -5, -50, -1, -2]
-    assert slow.batches == [[0], [4, 6], [5], [50], [1, 2]]
+    batcher = Batcher(slow, name="test", timeout=30, max_batch=2)
+    assert run_all(batcher, slow, (4, 6, 5, 50, 1)) == [-4, -6, -5, -50, -1]
+    assert slow.batches == [[0], [4, 6], [5, 50], [1]]
     batcher.close()
 
 

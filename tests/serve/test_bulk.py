@@ -128,7 +128,7 @@ def test_an_entry_is_one_line(lines: list[bytes]) -> None:
         1: EntryLine(row="A", column="c", value=1.0),
         len(lines) + 2: EntryLine(row="B", column=3, value=2.0),
     }
-    assert sorted(line for _, _, found in written.refused for line in found) == list(range(2, len(lines) + 2))
+    assert sorted(line for found in written.refused.values() for line in found) == list(range(2, len(lines) + 2))
 
 
 def test_later_lines_replace_earlier_ones_and_null_forgets(client: TestClient, ratings: ObservedMatrix) -> None:
@@ -223,7 +223,7 @@ def test_a_long_line_is_refused_and_the_others_are_read() -> None:
     longest = b'{"row": "%b", "column": "%b", "value": 1}' % (escaped, escaped)
     body = b"\n".join([ENTRY, b"[%b]" % (b"{}," * 20_000), *[longest] * 30, ENTRY])
     written = parse_bulk(body, "", max_bytes=len(body), key=None)
-    assert [(code, lines) for code, _, lines in written.refused] == [("too_long", [2])]
+    assert [(code, lines) for (code, _), lines in written.refused.items()] == [("too_long", [2])]
     assert list(written.entries) == [1, *range(3, 34)]
     assert written.entries[7].row == "\U0001f600" * 1_000
 

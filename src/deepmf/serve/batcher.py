@@ -14,7 +14,6 @@ from deepmf.serve.errors import ApiError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-MAX_BATCH = 64
 MAX_WAITING = 1_000
 
 
@@ -27,7 +26,7 @@ class Batcher(Generic[Job, Result]):
     ----------
     run_batch : takes jobs and returns a result or an exception for each.
     timeout : seconds that `run` waits for a result.
-    cost, max_cost : a batch takes jobs while the sum of their costs is at most `max_cost`.
+    max_batch : the largest number of jobs in one call.
     late : the message for a job that has started and takes longer than `timeout`.
     """
 
@@ -37,13 +36,12 @@ class Batcher(Generic[Job, Result]):
         *,
         name: str,
         timeout: float,
-        cost: Callable[[Job], int] = lambda _: 0,
-        max_cost: int = 0,
+        max_batch: int = 64,
         late: str = "this took too long; ask for less",
     ) -> None:
         self._run_batch = run_batch
         self._timeout = timeout
-        self._cost, self._max_cost = cost, max_cost
+        self._max_batch = max_batch
         self._late = late
         self._waiting: queue.Queue[tuple[Job, Future[Result]] | None] = queue.Queue()
         self._is_closed = threading.Event()
@@ -94,15 +92,8 @@ class Batcher(Generic[Job, Result]):
                     future.set_result(result)
 
     def _take_batch(self) -> list[tuple[Job, Future[Result]] | None]:
-        """Wait for a job; return it with the jobs behind it that fit into the same batch."""
+        """Wait for a job; return it with the jobs behind it."""
         batch = [self._waiting.get()]
-        cost_left = self._max_cost - self._find_cost(batch[0])
-        while len(batch) < MAX_BATCH and self._waiting.queue:
-            cost_left -= self._find_cost(self._waiting.queue[0])  # only this thread takes jobs
-            if cost_left < 0:
-                break
+        while len(batch) < self._max_batch and not self._waiting.empty():  # only this thread takes jobs
             batch.append(self._waiting.get())
         return batch
-
-    def _find_cost(self, item: tuple[Job, Future[Result]] | None) -> int:
-        return 0 if item is None else self._cost(item[0])

@@ -39,17 +39,17 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
     if n_lines > MAX_LINES:
         raise ApiError(413, "too_many_lines", f"{n_lines:,} lines are too many: send at most {MAX_LINES:,} at once")
     found: dict[int, EntryLine] = {}
-    refusals = Refusals()
+    refusals: Refusals = {}
     for number, text in enumerate(content.split(b"\n"), 1):
         if not text or text.isspace():
             continue
         try:
             found[number] = _read_line(text)
         except ApiError as error:
-            refusals.add(error.code, str(error), [number])
-    if not found and not refusals.to_list():
+            refusals.setdefault((error.code, str(error)), []).append(number)
+    if not found and not refusals:
         raise ApiError(422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}')
-    return BulkWrite(found, refusals.to_list(), hashlib.sha256(content).hexdigest(), key)
+    return BulkWrite(found, refusals, hashlib.sha256(content).hexdigest(), key)
 
 
 def _read_line(text: bytes) -> EntryLine:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from deepmf.errors import BadFeatures, UserError
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
 from deepmf.matrix.features import AxisFeatures, Features
@@ -213,28 +214,21 @@ def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
 
 
 def _forget_empty(model: Model, rows: list[Any], columns: list[Any]) -> Model:
-    """Forget rows and columns that were added after training and have no entry left."""
-    entries = model.entries_
-    empty_rows = _find_empty(entries.rows, entries.seen_columns, entries.row_features, entries.train.shape[0], rows)
-    empty_columns = _find_empty(
-        entries.columns, entries.seen_rows, entries.column_features, entries.train.shape[1], columns
-    )
+    """Forget rows and columns that were added after training and have neither entries nor features left."""
+    entries, (n_rows, n_columns) = model.entries_, model.entries_.train.shape
+    empty_rows = _find_empty(entries.rows, entries.all_row_entries, n_rows, rows)
+    empty_columns = _find_empty(entries.columns, entries.all_column_entries, n_columns, columns)
     if not empty_rows and not empty_columns:
         return model
     return model.forget(rows=empty_rows or None, columns=empty_columns or None)
 
 
 def _find_empty(
-    labels: Labels, read_seen: Any, features: AxisFeatures | None, n_trained: int, touched: list[Any]
+    labels: Labels, read: Callable[[IndexArray], AxisEntries], n_trained: int, touched: list[Any]
 ) -> list[Any]:
     at = np.unique(labels.find(touched)) if touched else np.empty(0, dtype=np.int64)
     at = at[at >= n_trained]
-    if not at.size:
-        return []
-    is_empty = np.diff(read_seen(at).starts) == 0
-    if features is not None:
-        is_empty &= ~features.take(at).are_known
-    empty: list[Any] = labels[at[is_empty]].tolist()
+    empty: list[Any] = labels[at[read(at).are_empty]].tolist() if at.size else []
     return empty
 
 

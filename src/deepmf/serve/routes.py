@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
 from deepmf.errors import UserError
 from deepmf.serve import bulk, queries, schemas as s
@@ -31,18 +31,10 @@ router = APIRouter(
 )
 
 
-class IdConvertor(Convertor[str]):
+class IdConvertor(PathConvertor):
     """An id in a path: any characters, including slashes and line breaks."""
 
     regex = r"[\s\S]*"
-
-    def convert(self, value: str) -> str:
-        """Return the id."""
-        return value
-
-    def to_string(self, value: str) -> str:
-        """Return the id."""
-        return value
 
 
 class AxisConvertor(Convertor[str]):

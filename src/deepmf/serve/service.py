@@ -26,7 +26,7 @@ from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
-from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry, NewRow
+from deepmf.serve.schemas import HistoryEntry, NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
 from deepmf.storage.model_folder import compute_model_digest
@@ -36,6 +36,7 @@ logger = logging.getLogger("deepmf.serve")
 Result = TypeVar("Result")
 
 _LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: rewriting it takes seconds during which nobody can write
+_MOST_WRITES = 16  # in one transaction, since each may have thousands of entries
 _BULK_AT_ONCE = 2  # bulk writes in memory: one that is performed, and one that arrives
 
 
@@ -126,8 +127,7 @@ class Service:
             self._perform_writes,
             name="writer",
             timeout=timeout,
-            cost=lambda write: write.size,
-            max_cost=MAX_ENTRIES,
+            max_batch=_MOST_WRITES,
             late="this takes long and may still be written; send it again, with the same Idempotency-Key if it had one",
         )
         self.bulk_slots = asyncio.Semaphore(_BULK_AT_ONCE)
@@ -321,23 +321,21 @@ class _Pruner:
 
 def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[FoldedRows | Exception | None]:
     """Fold in the histories of all queries together; return for each query its row, an error, or None."""
-    histories: list[History] = []
     found: list[FoldedRows | Exception | None] = [None] * len(queries)
-    places = []
+    histories: dict[int, History] = {}
     for place, query in enumerate(queries):
         if query.history is not None or query.features is not None:
             try:
-                histories.append(check_history(snapshot, query.history or (), query.features))
-                places.append(place)
+                histories[place] = check_history(snapshot, query.history or (), query.features)
             except Exception as error:  # noqa: BLE001 (an error of this query only)
                 found[place] = error
     if histories:
         try:
-            folded = fold_in(snapshot, histories)
-            for number, place in enumerate(places):
+            folded = fold_in(snapshot, list(histories.values()))
+            for number, place in enumerate(histories):
                 found[place] = folded.row(number)
         except Exception as error:  # noqa: BLE001 (an error of all queries with a history)
-            for place in places:
+            for place in histories:
                 found[place] = error
     return found
 

@@ -297,25 +297,15 @@ def export_data(model: Model, url: str) -> ExportedData:
             features = transaction.read_contents(*_AXES)
     finally:
         database.close()
+    store = snapshot.model.entries_
+    found = store.seen_columns(np.arange(len(store.rows)))
+    rows = np.repeat(store.rows.array, np.diff(found.starts))
     return ExportedData(
-        *collect_entries(snapshot.model),
+        Entries(rows, store.columns[found.others], found.values),
+        found.extras,
         _export_features(model, features, "row"),
         _export_features(model, features, "column"),
     )
-
-
-def collect_entries(model: Model) -> tuple[Entries, Extras]:
-    """Return the entries of training that were neither replaced nor forgotten, then those written since."""
-    store = model.entries_
-    kept = np.delete(np.arange(store.train.n_entries), store.dropped)
-    rows, columns, values = (part[kept] for part in store.train.entries())
-    added = store.added
-    entries = Entries(
-        np.concatenate([rows, store.rows[added.rows]]),
-        np.concatenate([columns, store.columns[added.columns]]),
-        np.concatenate([values, added.values]),
-    )
-    return entries, Extras.join([(kept.size, store.train.extras.take(kept)), (added.values.size, added.extras)])
 
 
 def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Features | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import xor
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from deepmf.serve.omissions import ColumnState, Topic
 from deepmf.serve.schemas import MAX_COLUMNS, Axis, EntryLine, EntryRequest, GivenEntry, Id
 from deepmf.serve.snapshot import Snapshot, catch_up, check_value
 
-RefusedLines = tuple[str, str, list[int]]  # a code, a message, and the lines that it is about
+Refusals = dict[tuple[str, str], list[int]]  # lines of a bulk write that are refused, by code and message
 
 
 class WriteReceipt(NamedTuple):
@@ -50,7 +50,7 @@ class WriteReceipt(NamedTuple):
     model_version: int = 0  # the versions are set when the transaction commits
     data_version: int = 0
     repeated: bool = False
-    refused: Sequence[RefusedLines] = ()
+    refused: Sequence[tuple[str, str, list[int]]] = ()  # a code, a message, and the lines that it is about
 
     def to_json(self, key: str) -> bytes:
         """Return the receipt of a request with an Idempotency-Key as the database stores it."""
@@ -221,11 +221,6 @@ class EntryWrite(_Write):
     method: Literal["put", "patch", "delete"]
     entries: tuple[GivenEntry, ...] = ()
 
-    @property
-    def size(self) -> int:
-        """The number of entries in the request."""
-        return len(self.entries)
-
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         label = pending.find_label(self.axis, self.id)
@@ -279,11 +274,6 @@ class FeatureWrite(_Write):
 
     features: FeatureValues | None
 
-    @property
-    def size(self) -> int:
-        """The number of features in the request."""
-        return len(self.features or ())
-
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         label = pending.find_label(self.axis, self.id)
@@ -306,7 +296,6 @@ class StateWrite(_Write):
 
     axis: Axis = field(default="column", init=False)
     state: ColumnState | None
-    size: ClassVar[int] = 1
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
@@ -333,11 +322,6 @@ class DismissalWrite(_Write):
     axis: Axis = field(default="row", init=False)
     add: tuple[Id, ...] = ()
     remove: tuple[Id, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """The number of columns in the request."""
-        return len(self.add) + len(self.remove)
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
@@ -374,14 +358,9 @@ class BulkWrite:
     """
 
     entries: Mapping[int, EntryLine]
-    refused: Sequence[RefusedLines]
+    refused: Refusals
     body_digest: str
     key: str | None = None
-
-    @property
-    def size(self) -> int:
-        """The number of entries in the request."""
-        return len(self.entries)
 
     def digest(self) -> str:
         """Return a hash that distinguishes this request from others with the same key."""
@@ -394,7 +373,7 @@ class BulkWrite:
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the lines and add their changes to the transaction."""
         pending.check_extends()
-        refusals = Refusals(self.refused)
+        refusals: Refusals = {key: list(lines) for key, lines in self.refused.items()}
         given = self._check_lines(pending, refusals)
         now, changes = pending.snapshot.now, {}
         for (pair, entry), old in zip(given.items(), pending.read_pairs(given), strict=True):
@@ -408,9 +387,10 @@ class BulkWrite:
             {("row", row) for row in rows} if len(rows) <= len(columns) else {("column", c) for c in columns}
         )
         n_forgotten = sum(entry is None for entry in changes.values())
-        n_lines = self.size + sum(len(lines) for _, _, lines in self.refused)
+        n_lines = len(self.entries) + sum(map(len, self.refused.values()))
         n_changed = len(changes) - n_forgotten
-        return WriteReceipt("", n_lines, n_changed, n_forgotten, refused=refusals.to_list())
+        refused = [(*key, lines) for key, lines in refusals.items() if lines]
+        return WriteReceipt("", n_lines, n_changed, n_forgotten, refused=refused)
 
     def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, EntryLine]:
         """Return the last entry of each pair, without the lines that are refused."""
@@ -426,7 +406,7 @@ class BulkWrite:
         rows, columns = labels
         fits = np.ones(lines.size, dtype=bool)
         for code, message, fails in [*failing, *find_unfit(model, rows, columns, entries)]:
-            refusals.add(code, message, lines[fits & fails].tolist())
+            refusals.setdefault((code, message), []).extend(lines[fits & fails].tolist())
             fits &= ~fails
         return {(rows[at], columns[at]): entries[at] for at in np.flatnonzero(fits).tolist()}
 
@@ -450,23 +430,6 @@ def find_unfit(
         ("cannot_extend", f"{name} cannot predict for new rows", is_written & is_new_row & ("II" not in areas)),
         ("cannot_extend", f"{name} cannot predict for new columns", is_written & is_new_column & ("III" not in areas)),
     ]
-
-
-class Refusals:
-    """The lines of a bulk write that are refused, by code and message."""
-
-    def __init__(self, refused: Iterable[RefusedLines] = ()) -> None:
-        self._lines: dict[tuple[str, str], list[int]] = {}
-        for code, message, lines in refused:
-            self.add(code, message, lines)
-
-    def add(self, code: str, message: str, lines: Iterable[int]) -> None:
-        """Refuse lines."""
-        self._lines.setdefault((code, message), []).extend(lines)
-
-    def to_list(self) -> list[RefusedLines]:
-        """Return the lines of each code and message."""
-        return [(code, message, lines) for (code, message), lines in self._lines.items() if lines]
 
 
 def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDArray[np.bool_]]:
