@@ -321,9 +321,9 @@ class Client:
         """Describe the model behind the service."""
         return self._send("GET", "/v1/model", s.ModelResponse)
 
-    def reload_model(self, *, force: bool = False) -> s.ModelResponse:
-        """Make the service load its model file again (role admin), with `force` also one of other labels."""
-        return self._send("POST", "/v1/model", s.ModelResponse, query={"force": force})
+    def reload_model(self) -> s.ModelResponse:
+        """Make the service load its model file again (role admin)."""
+        return self._send("POST", "/v1/model", s.ModelResponse)
 
     def get_statistics(self) -> s.OperatorResponse:
         """Return numbers of requests and learned entries."""

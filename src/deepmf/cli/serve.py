@@ -34,9 +34,6 @@ def serve(
     ] = None,
     workers: Annotated[int, option("--workers N", "Number of processes.")] = 1,
     log_level: Annotated[str, option("--log-level info|warning|error", "Lowest level that is logged.")] = "info",
-    force: Annotated[
-        bool, option("--force", "Serve a model that knows hardly any row or column of the database.")
-    ] = False,
     demo: Annotated[bool, option("--demo", "Serve a model of generated films instead of MODEL.")] = False,
     seed: options.Seed = None,
     as_json: options.Json = False,
@@ -77,7 +74,6 @@ def serve(
                 keys=None if keys is None else str(keys),
                 workers=workers,
                 log_level=log_level,
-                force=force,
             ),
             announce,
         )

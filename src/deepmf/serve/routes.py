@@ -70,7 +70,6 @@ PathId = Annotated[str, Path(max_length=s.LONGEST_ID)]
 Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
 Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Largest number of results.")]
-Force = Annotated[bool, Query(description="Accept a model that knows hardly any row or column of the database.")]
 IncludeHidden = Annotated[bool, Query(description="Also list columns that cannot be recommended now.")]
 IfMatch = Annotated[str | None, Header(max_length=1_000, description="Write only if the entries have this ETag.")]
 IdempotencyKey = Annotated[
@@ -356,10 +355,10 @@ async def get_model(service: TheService, _: Reader) -> s.ModelResponse:
 
 
 @router.post("/v1/model", tags=["operate"])
-async def reload_model(service: TheService, _: Admin, force: Force = False) -> s.ModelResponse:
+async def reload_model(service: TheService, _: Admin) -> s.ModelResponse:
     """Load the model's file again; the old model answers until the new one is ready, or if the file is refused."""
     try:
-        snapshot = await asyncio.to_thread(service.reload, force=force)
+        snapshot = await asyncio.to_thread(service.reload)
     except ApiError:
         raise
     except (UserError, OSError) as error:

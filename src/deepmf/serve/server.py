@@ -59,7 +59,6 @@ class ServeOptions:
     database : a SQLite file, or a URL.
     keys : a file of API keys; None for a service that only this machine can reach.
     workers : number of processes.
-    force : whether to serve a model that knows hardly any label in the database.
     """
 
     model: str
@@ -69,7 +68,6 @@ class ServeOptions:
     keys: str | None = None
     workers: int = 1
     log_level: str = "info"
-    force: bool = False
 
     def check(self) -> None:
         """Raise `BadSetting` for options that are invalid or unsafe."""
@@ -125,7 +123,7 @@ def build_app(options: ServeOptions) -> FastAPI:
     path = Path(options.model)
     model, digest = load_with_digest(path)
     database = open_database(options.database)
-    service = Service(model, database, source=path, digest=digest, force=options.force)
+    service = Service(model, database, source=path, digest=digest)
     app = create_app(service, keys=keys)
     gc.collect()
     gc.freeze()  # the model stays: scanning it in every collection would delay requests

@@ -91,7 +91,6 @@ class Service:
     ----------
     source : the file of the model, to reload it; None if it cannot be replaced.
     digest : the digest of that file.
-    force : whether to start with a model that knows hardly any label in the database.
     """
 
     def __init__(
@@ -102,7 +101,6 @@ class Service:
         source: Path | None = None,
         digest: str = "in memory",
         limits: ServiceLimits | None = None,
-        force: bool = False,
     ) -> None:
         warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
         self.limits = limits or ServiceLimits()
@@ -114,7 +112,7 @@ class Service:
         self._index: ColumnIndex | None = None
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
         try:
-            snapshot = self._replay(Snapshot.from_model(model), digest, is_running=False, force=force)
+            snapshot = self._replay(Snapshot.from_model(model), digest, is_running=False)
             self._publish(self._register(snapshot, digest))
         except BaseException:
             database.close()
@@ -169,17 +167,17 @@ class Service:
             self._index = ColumnIndex(snapshot.model.entries_)
         return self._index
 
-    def reload(self, *, force: bool = False) -> Snapshot:
+    def reload(self) -> Snapshot:
         """Load the model's file again; the old model answers until the new one is ready, or if the file is bad.
 
-        A model of another scale is refused, and, unless `force`, a model that knows hardly any label in the database.
+        A model of another scale is refused, and so is a model that knows hardly any label in the database.
         """
         if self.source is None:
             raise ApiError(409, "no_file", "this service was not started from a model file")
         with self._load_lock:
             if compute_model_digest(self.source) != self._digest:
                 model, digest = load_with_digest(self.source)
-                snapshot = self._replay(Snapshot.from_model(model), digest, is_running=True, force=force)
+                snapshot = self._replay(Snapshot.from_model(model), digest, is_running=True)
                 with self._write_lock:
                     self._publish(self._register(snapshot, digest))
                 self._digest = digest
@@ -229,10 +227,10 @@ class Service:
         # The model cannot learn one of the writes: perform each by itself.
         return [receipt for write in writes for receipt in self._perform_writes([write])]
 
-    def _replay(self, base: Snapshot, digest: str, *, is_running: bool, force: bool) -> Snapshot:
+    def _replay(self, base: Snapshot, digest: str, *, is_running: bool) -> Snapshot:
         """Return a snapshot with all entries of the database, warmed up by a first answer."""
         with self._database.begin_read() as transaction:
-            check_replacement(base.base, digest, transaction, is_running=is_running, force=force)
+            check_replacement(base.base, digest, transaction, is_running=is_running)
             snapshot = replay(base, transaction)
         _warm_up(snapshot)
         return snapshot

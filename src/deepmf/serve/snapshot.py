@@ -130,13 +130,12 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     return replace(base, model=model, data_version=state.data_version, omissions=omissions)
 
 
-def check_replacement(model: Model, digest: str, transaction: Transaction, *, is_running: bool, force: bool) -> None:
+def check_replacement(model: Model, digest: str, transaction: Transaction, *, is_running: bool) -> None:
     """Raise `BadSetting` for a model of other data than the model that the database was last served with.
 
     Parameters
     ----------
     is_running : whether clients use the earlier model: its scale counts even if there are no stored entries.
-    force : whether a model that knows hardly any stored label is accepted.
     """
     served = transaction.read_newest_model()
     if served is None or served.digest == digest:
@@ -152,10 +151,10 @@ def check_replacement(model: Model, digest: str, transaction: Transaction, *, is
         _check_ids(model, axis, stored)
         labels = model.entries_.rows if axis == "row" else model.entries_.columns
         shares.append(float(np.mean(labels.find(list(set(stored))) >= 0)))
-    if shares and max(shares) < _FEWEST_KNOWN and not force:
+    if shares and max(shares) < _FEWEST_KNOWN:
         raise BadSetting(
             f"the model knows {shares[0]:.0%} of the rows and {shares[1]:.0%} of the columns of stored entries; serve "
-            "it with another --database, or, if it belongs here, with --force (force=true in a request)"
+            "it with another --database"
         )
 
 
