@@ -1,5 +1,6 @@
 """The application: its description, its errors, and the page that documents its routes."""
 
+import json
 import re
 from urllib.parse import quote
 
@@ -56,7 +57,7 @@ def test_rows_and_columns_are_described_by_paths_of_their_own(client: TestClient
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["get", "post", "put", "patch"])
+@pytest.mark.parametrize("method", ["get", "post"])
 def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featured: Model, method: str) -> None:
     client = start_client(featured)
     description = client.get("/openapi.json").json()
@@ -66,15 +67,15 @@ def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featur
             continue
         operation = operations[method]
         for parameter in operation.get("parameters", ()):
-            path = path.replace(f"{{{parameter['name']}}}", quote(parameter.get("example", "")))
+            if "example" in parameter:
+                path = path.replace(f"{{{parameter['name']}}}", quote(parameter["example"]))
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
         (example,) = schemas.get(body.get("schema", {}).get("$ref", "").rpartition("/")[2], {}).get("examples", [None])
-        example = body.get("example", example)
-        if "requestBody" not in operation or example is not None:
+        if "{" not in path and ("requestBody" not in operation or example is not None):
             answer = client.request(method, path, json=example)
             assert answer.status_code == 200, (path, answer.json())
             tried += 1
-    assert tried >= 2
+    assert tried >= 4
 
 
 def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) -> None:
@@ -97,4 +98,4 @@ def test_examples_do_not_show_the_ids_of_visitors(start_client: StartClient, is_
     shown = start_client(ALS(latent_size=2, epochs=2).fit(matrix)).get("/openapi.json").text
     assert "guest-" not in shown
     assert str(2**62)[:16] not in shown
-    assert n_others == 0 or f'"example":"{"r0" if is_text else 0}"' in shown
+    assert n_others == 0 or f'"example":{json.dumps("r0" if is_text else 0)}' in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -20,12 +21,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from deepmf.serve.auth import KeyRing
-from deepmf.serve.changes import read_features
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard
 from deepmf.serve.ids import invent_label, is_visitor
 from deepmf.serve.routes import router
-from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, Axis
+from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE, Axis
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -99,61 +99,42 @@ def _describe_both_axes(app: FastAPI) -> Callable[[], dict[str, Any]]:
             for axis in get_args(Axis):
                 named = copy.deepcopy(operations)
                 paths[path.replace("{axis}/{label}", f"{axis}s/{{{axis}}}")] = named
-                for operation in named.values():
+                example = EXAMPLE_ROW if axis == "row" else EXAMPLE_COLUMNS[0]
+                for method, operation in named.items():
                     operation["operationId"] = operation["operationId"].replace("axis___label", axis)
                     operation["parameters"] = [
-                        one | {"name": axis} if one["name"] == "label" else one
+                        one | {"name": axis} | ({"example": example} if method == "get" else {})
+                        if one["name"] == "label"
+                        else one
                         for one in operation["parameters"]
                         if one["name"] != "axis"
                     ]
         for method in ("put", "patch"):
             content = paths["/v1/columns/{column}/entries"][method]["requestBody"]["content"]
-            content["application/json"]["example"] = {"entries": [{"row": EXAMPLE_ROW, "value": 5}]}
+            content["application/json"]["example"] = {"entries": [{"row": EXAMPLE_ROW, "value": EXAMPLE_VALUE}]}
         return {**description, "paths": paths}
 
     return describe_axes
 
 
 def _describe_without_keys(app: FastAPI, service: Service) -> Callable[[], dict[str, Any]]:
-    """Return the OpenAPI description without API keys, with ids, values and features of the model as examples.
-
-    Routes that read get an id of the model. Routes that write or delete get a new id, so that trying them overwrites
-    nothing.
-    """
+    """Return the OpenAPI description without API keys, with ids and values of the model in its examples."""
     describe = app.openapi
 
     def describe_with_examples() -> dict[str, Any]:
-        model = service.current.model
-        entries = model.entries_
+        entries = service.current.model.entries_
         columns = entries.columns[np.argsort(-entries.column_counts, kind="stable")[:2]].tolist()
-        new = {"row": str(invent_label(entries.rows)), "column": str(invent_label(entries.columns))}
-        row = next((label for label in entries.rows.array.tolist() if not is_visitor(label)), new["row"])
-        known = dict(zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True))
+        listed = (label for label in entries.rows.array.tolist() if not is_visitor(label))
+        row = next(listed, invent_label(entries.rows))
         value = 1.0 if entries.scale.is_interactions else entries.scale.high
-        features = {"row": read_features(model, "row", row), "column": read_features(model, "column", columns[0])}
-
-        def fill(item: Any) -> Any:
-            if isinstance(item, dict):
-                return {name: value if name == "value" else fill(each) for name, each in item.items()}
-            return [fill(each) for each in item] if isinstance(item, list) else known.get(item, item)
-
-        description = copy.deepcopy(describe())
-        description["components"].pop("securitySchemes", None)
-        for schema in description["components"]["schemas"].values():
-            if "examples" in schema:
-                schema["examples"] = fill(schema["examples"])
-        for path, operations in description["paths"].items():
-            for method, operation in operations.items():
+        text = json.dumps(describe()).replace(f'"value": {EXAMPLE_VALUE}', f'"value": {value}')
+        for example, label in zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True):
+            text = text.replace(json.dumps(example), json.dumps(label))
+        description: dict[str, Any] = json.loads(text)
+        del description["components"]["securitySchemes"]
+        for operations in description["paths"].values():
+            for operation in operations.values():
                 operation.pop("security", None)
-                body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-                if "example" in body:
-                    body["example"] = fill(body["example"])
-                if path.endswith("/features") and method == "put":
-                    body["example"] = {"features": features["row" if "{row}" in path else "column"]}
-                ids = {"row": row, "column": columns[0]} if method == "get" else new
-                for parameter in operation.get("parameters", ()):
-                    if parameter["in"] == "path":
-                        parameter["example"] = str(ids[parameter["name"]])
         return description
 
     return describe_with_examples

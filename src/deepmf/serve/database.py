@@ -443,14 +443,19 @@ def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
     ----------
     patience : seconds to wait for a database that does not answer, or for another transaction.
     """
-    engine = _create_engine(url, patience)
+    try:
+        engine = _create_engine(url, patience)
+    except BadSetting:
+        raise
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise BadSetting(f"the URL {hide_password(url)} is not that of a database; {_EXPECTED}") from error
+    except ModuleNotFoundError as error:
+        raise MissingDependency(f"{error.name} is not installed; pip install 'deepmf[postgres]'") from error
     try:
         if engine.dialect.name == "sqlite":
             _check_file(Path(str(engine.url.database)).absolute(), patience)
         with engine.begin() as connection:
             _create_tables(connection)
-    except ModuleNotFoundError as error:
-        raise _name_extra(error) from error
     except (SQLAlchemyError, sqlite3.Error, ValueError) as error:
         engine.dispose()
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
@@ -471,18 +476,11 @@ def _create_engine(url: str, patience: float) -> sa.Engine:
         return _create_sqlite(URL.create("sqlite", database=str(Path(url).absolute())), patience)
     if url.startswith(("postgresql://", "postgres://")):
         url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
-    try:
-        parsed = make_url(url)
-        dialect = parsed.drivername.split("+")[0]
-        if dialect == "sqlite":
-            return _create_sqlite(parsed, patience)
-        if dialect == "postgresql":
-            return _create_postgresql(parsed, patience)
-    except ModuleNotFoundError as error:
-        raise _name_extra(error) from error
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise BadSetting(f"the URL {hide_password(url)} is not that of a database; {_EXPECTED}") from error
-    raise BadSetting(f"the database {hide_password(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
+    parsed = make_url(url)
+    create = {"sqlite": _create_sqlite, "postgresql": _create_postgresql}.get(parsed.get_backend_name())
+    if create is None:
+        raise BadSetting(f"the database {hide_password(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
+    return create(parsed, patience)
 
 
 def _create_postgresql(url: URL, patience: float) -> sa.Engine:
@@ -584,8 +582,3 @@ def _create_tables(connection: sa.Connection) -> None:
         connection.execute(sa.insert(STATE), line)
     elif version != _VERSION:
         raise ValueError(f"its tables have version {version}; this version of deepmf reads version {_VERSION}")
-
-
-def _name_extra(error: ModuleNotFoundError) -> MissingDependency:
-    extra = "postgres" if "psycopg" in str(error) else "serve"
-    return MissingDependency(f"{error.name} is not installed; pip install 'deepmf[{extra}]'")

@@ -44,23 +44,24 @@ class Omissions:
     """
 
     def __init__(self, contents: ContentChanges | None = None) -> None:
-        self._contents = {key: one for key, one in (contents or {}).items() if key[0] in OMISSIONS and one}
-        found = self._contents.items()
+        self.contents = {key: one for key, one in (contents or {}).items() if key[0] in OMISSIONS and one}
+        found = self.contents.items()
         self.states: dict[Any, ColumnState] = {label: one for (topic, label), one in found if topic == "state"}
         self.dismissals: dict[Any, frozenset[Any]] = {label: one for (topic, label), one in found if topic == "skips"}
         self._found: tuple[Labels, IndexArray] | None = None
 
     def change(self, contents: ContentChanges) -> Omissions:
         """Return the omissions with changes; the same object if there are none."""
-        return Omissions({**self._contents, **contents}) if any(key[0] in OMISSIONS for key in contents) else self
+        return Omissions({**self.contents, **contents}) if any(key[0] in OMISSIONS for key in contents) else self
 
     def find_hidden(self, columns: Labels, now: float | None = None) -> IndexArray:
         """Return the positions of the columns that are hidden at a time; now by default."""
         if not self.states:
             return NOTHING
+        if self._found is None or self._found[0] is not columns:  # found once for the same labels
+            self._found = columns, columns.find(list(self.states))
+        positions, at = self._found[1], time.time() if now is None else now
         starts, stops = self._times
-        at = time.time() if now is None else now
-        positions = self._find_positions(columns)
         hidden: IndexArray = positions[(positions >= 0) & ~((starts <= at) & (at < stops))]
         return hidden
 
@@ -81,9 +82,3 @@ class Omissions:
         ]
         stops = [np.inf if one.stop is None else one.stop for one in self.states.values()]
         return np.array(starts), np.array(stops)
-
-    def _find_positions(self, columns: Labels) -> IndexArray:
-        """Return the positions of the columns with a state, -1 for unknown ones; found once for the same labels."""
-        if self._found is None or self._found[0] is not columns:
-            self._found = columns, columns.find(list(self.states))
-        return self._found[1]

@@ -44,7 +44,7 @@ def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows |
     if new_row is not None:
         columns = find_labels(request.columns or (), entries.columns)
         rows: list[Any] = [None] * len(columns)
-        values = _predict_new_row(new_row, entries.columns.positions(columns), moment)
+        values = _predict_row(snapshot, new_row, None, columns, moment)
     else:
         convert = find_labels if request.unknown == "error" else convert_ids
         rows = convert([pair.row for pair in request.pairs or ()], entries.rows)
@@ -71,13 +71,11 @@ def recommend(request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRo
     if is_new and request.fallback == "popular":
         best = _rank_popular(entries, wanted)
         values = _predict_unknown_row(snapshot, best, moment)
-    elif new_row is not None:
-        best = new_row.answer(wanted)
-        values = _predict_new_row(new_row, entries.columns.positions(best.labels), moment)
     else:
-        row = _find_row(request.row, snapshot)
-        best = snapshot.model.answer(row, wanted)
-        values = _predict_known_row(snapshot, row, best.labels.tolist(), moment)
+        if new_row is None:
+            row = _find_row(request.row, snapshot)
+        best = snapshot.model.answer(row, wanted) if new_row is None else new_row.answer(wanted)
+        values = _predict_row(snapshot, new_row, row, best.labels.tolist(), moment)
     if not entries.train.has_values:
         values = replace(values, expected=best.values)
     columns = best.labels.tolist()
@@ -182,12 +180,8 @@ def _read_conditions(where: Mapping[str, s.FeatureCondition], snapshot: Snapshot
 def explain(request: s.ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it most."""
     column, moment = find_label(request.column, snapshot.model.entries_.columns), find_moment(request.at, snapshot)
-    if new_row is not None:
-        row = None
-        values = _predict_new_row(new_row, snapshot.model.entries_.columns.positions([column]), moment)
-    else:
-        row = _find_row(request.row, snapshot)
-        values = _predict_known_row(snapshot, row, [column], moment)
+    row = _find_row(request.row, snapshot) if new_row is None else None
+    values = _predict_row(snapshot, new_row, row, [column], moment)
     (found,) = find_reasons(snapshot, new_row, row, [column], request.n)
     if not snapshot.model.entries_.train.has_values:
         values = replace(values, expected=np.array([found.prediction]))
@@ -422,9 +416,16 @@ class PredictedPairs:
         ]
 
 
-def _predict_known_row(snapshot: Snapshot, row: Any, columns: Sequence[Any], at: int | None) -> PredictedPairs:
+def _predict_row(
+    snapshot: Snapshot, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], at: int | None
+) -> PredictedPairs:
+    """Predict columns for a new row, or for a known row."""
     entries = snapshot.model.entries_
     column_at = entries.columns.positions(columns)
+    if new_row is not None:
+        row_at = np.zeros(column_at.size, dtype=np.int64)
+        areas = np.where(column_at < new_row.entries.train.shape[1], "II", "IV")
+        return PredictedPairs.at_positions(new_row.predictor_at(at), row_at, column_at, areas)
     row_at = np.repeat(entries.rows.positions([row]), column_at.size)
     areas = entries.areas(row_at, column_at)
     return PredictedPairs.at_positions(snapshot.model.predictor_at(at), row_at, column_at, areas)
@@ -435,12 +436,6 @@ def _predict_unknown_row(snapshot: Snapshot, best: Ranking, at: int | None) -> P
         return PredictedPairs(best.values, np.full(best.labels.shape, ""), None, None, None, None)
     rows = [invent_label(snapshot.model.entries_.rows)] * len(best.labels)
     return PredictedPairs.at_labels(snapshot.model, rows, best.labels.tolist(), "fallback", at)
-
-
-def _predict_new_row(new_row: FoldedRows, columns: IndexArray, at: int | None) -> PredictedPairs:
-    rows = np.zeros(columns.size, dtype=np.int64)
-    areas = np.where(columns < new_row.entries.train.shape[1], "II", "IV")
-    return PredictedPairs.at_positions(new_row.predictor_at(at), rows, columns, areas)
 
 
 def find_reasons(

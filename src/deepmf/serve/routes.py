@@ -15,7 +15,6 @@ from starlette.convertors import Convertor, PathConvertor, register_url_converto
 from deepmf.errors import UserError
 from deepmf.serve import bulk, queries, schemas as s
 from deepmf.serve.auth import ApiKey, check_role, require_role
-from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import read_body
 from deepmf.serve.omissions import ColumnState
@@ -383,7 +382,7 @@ async def get_health() -> s.HealthResponse:
 async def get_readiness(service: TheService) -> s.HealthResponse:
     """Report that the model and the database answer, and that the database has all that the service knows."""
     known = service.current.data_version
-    if (await service.read_database(Transaction.read_state)).data_version < known:
+    if (await service.state_reader.run(None)).data_version < known:
         raise ApiError(503, "behind", "the database was restored to an earlier state and is replayed", retry_after=1)
     return s.HealthResponse(status="ready")
 

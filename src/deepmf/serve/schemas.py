@@ -62,8 +62,8 @@ class RequestModel(BaseModel):
 
 
 # Columns and a row in examples; the service puts those of its model in their places.
-EXAMPLE_COLUMNS, EXAMPLE_ROW = ("Alien", "Big"), "ann"
-_HISTORY = [{"column": "Alien", "value": 5}]
+EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE = ("Alien", "Big"), "ann", 5
+_HISTORY = [{"column": "Alien", "value": EXAMPLE_VALUE}]
 
 
 def _show_example(body: dict[str, Any]) -> ConfigDict:

@@ -21,7 +21,7 @@ from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.changes import FeatureValues
-from deepmf.serve.database import EntryDatabase, Transaction
+from deepmf.serve.database import EntryDatabase, State
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
 from deepmf.serve.metrics import ServiceMetrics
@@ -130,8 +130,10 @@ class Service:
         )
         self.bulk_slots = asyncio.Semaphore(_BULK_AT_ONCE)
         # A thread of its own, so that a database that hangs delays nothing else.
-        self._reader: Batcher[Callable[[Transaction], Any], Any] = Batcher(
-            self._read_database, name="database reader", timeout=self.limits.database_seconds
+        self.state_reader: Batcher[None, State] = Batcher(
+            lambda asked: [database.read_state()] * len(asked),
+            name="database reader",
+            timeout=self.limits.database_seconds,
         )
         self._is_stopping = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
@@ -147,11 +149,6 @@ class Service:
         """Answer a question to the current snapshot, and to the new row that a request describes, if it does."""
         query = Query(question) if new_row is None else Query(question, new_row.history or None, new_row.features)
         result: Result = await (self.slow if is_slow else self.quick).run(query)
-        return result
-
-    async def read_database(self, read: Callable[[Transaction], Result]) -> Result:
-        """Run a function in a read transaction; raise an error if the database takes too long."""
-        result: Result = await self._reader.run(read)
         return result
 
     def export(self) -> Snapshot:
@@ -186,14 +183,10 @@ class Service:
     def close(self) -> None:
         """Finish waiting requests and close the database."""
         self._is_stopping.set()
-        for batcher in (self.writer, self.quick, self.slow, self._reader):
+        for batcher in (self.writer, self.quick, self.slow, self.state_reader):
             batcher.close()
         self._follower.join(self.limits.seconds)
         self._database.close()
-
-    def _read_database(self, reads: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
-        with self._database.begin_read() as transaction:
-            return [read(transaction) for read in reads]
 
     def _answer_queries(self, queries: Sequence[Query]) -> list[Any]:
         snapshot = self.current

@@ -133,15 +133,10 @@ class PendingChanges:
             return self.contents[axis, label] is not None
         return has_features(self.snapshot.model, axis, label)
 
-    def read_state(self, column: Any) -> ColumnState | None:
-        """Return the state of a column, pending changes included."""
-        found: ColumnState | None = self.contents.get(("state", column), self.snapshot.omissions.states.get(column))
-        return found
-
-    def read_dismissals(self, row: Any) -> frozenset[Any]:
-        """Return the columns that a row has dismissed, pending changes included."""
-        found = self.contents.get(("skips", row), self.snapshot.omissions.dismissals.get(row))
-        return found or frozenset()
+    def read_omission(self, topic: Topic, label: Any) -> Any:
+        """Return the state of a column, or the columns that a row has dismissed, pending changes included."""
+        key = topic, label
+        return self.contents.get(key, self.snapshot.omissions.contents.get(key))
 
     def is_known(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column exists, pending changes included."""
@@ -226,7 +221,7 @@ class EntryWrite(_Write):
         label = pending.find_label(self.axis, self.id)
         current = pending.read_entries(self.axis, label)
         self.check_etag(current, "entries")
-        dismissed = pending.read_dismissals(label) if self.axis == "row" else frozenset()
+        dismissed = pending.read_omission("skips", label) if self.axis == "row" else None
         if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
             raise unknown_id(self.id, self.axis)
         pending.check_extends()
@@ -300,7 +295,7 @@ class StateWrite(_Write):
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         column = pending.find_label(self.axis, self.id)
-        current = pending.read_state(column)
+        current: ColumnState | None = pending.read_omission("state", column)
         self.check_etag(describe_state(current), "state")
         if self.state is None and current is None and not pending.is_known(self.axis, column):
             raise unknown_id(self.id, self.axis)
@@ -326,7 +321,7 @@ class DismissalWrite(_Write):
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         row = pending.find_label(self.axis, self.id)
-        current = pending.read_dismissals(row)
+        current: frozenset[Any] = pending.read_omission("skips", row) or frozenset()
         self.check_etag(dict.fromkeys(current, True), "dismissed columns")
         add = {self._find_column(column, pending) for column in self.add}
         remove = {pending.find_label("column", column) for column in self.remove}
