@@ -1,16 +1,12 @@
 """Relevance: rankings by what a row takes and likes, thresholds, and bad input."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from scipy.stats import norm
 from tests.recommend.test_presence import N_COLUMNS, choosy
 
-from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
-from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -82,23 +78,6 @@ def make_long_tail(seed: int) -> ObservedMatrix:
     generator = np.random.default_rng(seed)
     cells = np.unique(generator.integers(0, 200, 3000) * 400 + np.minimum(generator.zipf(1.5, 3000) - 1, 399))
     return ObservedMatrix.from_entries(cells // 400, cells % 400, generator.integers(1, 6, cells.size))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "make",
-    [make_long_tail, lambda seed: generate(12, 400, density=0.1, named=False, seed=seed).matrix],
-    ids=["long tail", "few rows"],
-)
-def test_recommendations_are_not_worse_than_popularity(make: Callable[[int], ObservedMatrix]) -> None:
-    gains = []
-    for seed in range(3):
-        split = split_entries(make(seed), train=0.8, validation=0.0, test=0.2, seed=seed)
-        model = ALS(latent_size=8, epochs=3, seed=0).fit(split.train)
-        found = evaluate_ranking(model, split.test, relevant=3, unknown="nan")
-        assert found.rank_by == "relevance"
-        gains.append(found.model.ndcg - found.popularity.ndcg)
-    assert np.mean(gains) > -0.02
 
 
 def test_noise_is_ranked_by_popularity() -> None:

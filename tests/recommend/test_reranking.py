@@ -73,12 +73,6 @@ def test_latents_tell_what_is_alike() -> None:
     assert several.labels[2, :2].tolist() == model.recommend("r1", n=4, rerank="mmr").labels.tolist()
 
 
-def test_another_name_is_refused() -> None:
-    model = Means().fit(make_shelves())
-    with pytest.raises(BadSetting, match="'best'"):
-        model.recommend("new", rerank="best")  # type: ignore[arg-type]
-
-
 def _make_genres(n_rows: int = 60) -> tuple[ObservedMatrix, Features]:
     """Rows of which each likes comedies and dramas in its own proportion, and the genres of 40 columns."""
     numbers = np.random.default_rng(0)
