@@ -15,7 +15,7 @@ def test_a_table_is_shown_and_written(run: Any, recipes: Path, tmp_path: Path) -
     assert (code, err) == (0, "")
     assert "A small table" in shown and "shrunk means" in shown and "(0.900," in shown and "remark" in shown
     names = {path.name for path in (out / "small").iterdir()}
-    assert {"results.jsonl", "table.md", "table.csv", "areas.svg", "quantizer.svg"} <= names
+    assert {"results.jsonl", "table.md", "areas.svg", "quantizer.svg"} <= names
     text = (out / "small" / "table.md").read_text()
     assert text.startswith("# A small table\n\n| method | new |") and "- remark" in text and "QUICK" not in text
     assert len((out / "small" / "results.jsonl").read_text().splitlines()) == 18
@@ -28,7 +28,7 @@ def test_rows_splits_and_json(run: Any, recipes: Path, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     answer = json.loads(shown)
     assert [record["recipe"] for record in answer["records"]] == ["small/dmf-d"] and answer["quick"] is False
-    assert {path.name for path in (tmp_path / "out" / "small").iterdir()} == {"results.jsonl", "table.md", "table.csv"}
+    assert {path.name for path in (tmp_path / "out" / "small").iterdir()} == {"results.jsonl", "table.md"}
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from deepmf.experiments.tables import (
     MEDIANS,
     USES,
     compute_cells,
-    format_csv,
     format_markdown,
     list_lines,
     list_notes,
@@ -104,24 +101,6 @@ def test_markdown(recipes: Path) -> None:
     ]
 
 
-def test_csv_holds_every_figure(recipes: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(format_csv("small", SPLITS))))
-    assert rows[0] == {
-        "recipe": "small/means",
-        "method": "shrunk means",
-        "new_share": "0.2",
-        "validation_entries": "choose",
-        "area": "I",
-        "metric": "rmse",
-        "mean": "0.92",
-        "spread": "0.014142",
-        "splits": "2",
-        "published": "0.9",
-        "difference": "0.02",
-    }
-    assert [row["area"] for row in rows if row["recipe"] == "small/dmf-d"] == ["I"]
-
-
 def test_each_row_says_what_it_does_with_validation_entries(recipes: Path) -> None:
     means, dmfd = SPLITS[0], SPLITS[-1]
     for change, use in (
@@ -149,8 +128,6 @@ def test_median_levels_have_a_row_of_their_own(recipes: Path) -> None:
     assert list_lines("small", [whole]) == [header, own, ["DMF-D, median levels", "-", "0.9200", "0.5800"]]
     # Where only one of the two was measured, the other is not borrowed from another set of levels.
     assert list_lines("small", [plain | {"median_mae": 0.58}])[2] == ["DMF-D, median levels", "-", "-", "0.5800"]
-    rows = list(csv.DictReader(io.StringIO(format_csv("small", [whole]))))
-    assert [row["metric"] for row in rows] == ["rmse", "level_rmse", "level_mae", "median_rmse", "median_mae"]
 
 
 def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:
@@ -192,9 +169,3 @@ def test_a_metric_that_only_some_records_have(recipes: Path) -> None:
         (cell.recipe.row, cell.metric): cell.n_splits for cell in compute_cells("small", records) if cell.area == "I"
     }
     assert found == {("means", "rmse"): 3, ("means", "coverage"): 2, ("dmf-d", "rmse"): 1, ("dmf-d", "coverage"): 0}
-    rows = list(csv.DictReader(io.StringIO(format_csv("small", records))))
-    assert [(row["recipe"], row["metric"]) for row in rows if row["area"] == "I"] == [
-        ("small/means", "rmse"),
-        ("small/means", "coverage"),
-        ("small/dmf-d", "rmse"),
-    ]

@@ -32,7 +32,7 @@ def reproduce(
     """Run a table of the paper.
 
     The table shows the published figures in brackets. Finished fits are stored in FOLDER/TABLE/results.jsonl, so that a
-    stopped run continues. The table is written there as Markdown and CSV, and the plots as SVG. The recipes set the
+    stopped run continues. The table is written there as Markdown, and the plots as SVG. The recipes set the
     seeds, one for each split.
 
     Example: deepmf reproduce table1 --quick
@@ -64,7 +64,7 @@ def _publish(
 ) -> None:
     from deepmf.experiments.plots import draw
     from deepmf.experiments.recipe import read_layout
-    from deepmf.experiments.tables import format_costs, format_csv, format_markdown, list_lines, list_remarks
+    from deepmf.experiments.tables import format_costs, format_markdown, list_lines, list_remarks
     from deepmf.files import write_atomically
 
     layout = read_layout(table)
@@ -73,7 +73,6 @@ def _publish(
     text += f"\n{format_costs(records)}"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "table.md", lambda path: path.write_text(text, encoding="utf-8"))
-    write_atomically(folder / "table.csv", lambda path: path.write_text(format_csv(table, records), encoding="utf-8"))
     drawn = draw(table, records, folder) if pictures else []
     if as_json:
         show_json({"table": table, "quick": quick, "folder": str(folder), "records": records})
@@ -82,4 +81,4 @@ def _publish(
     show_table(header, rows, title=QUICK if quick else layout.title)
     for remark in list_remarks(table, records):
         say(remark)
-    say(f"{folder}: results.jsonl, table.md, table.csv" + (f", {len(drawn)} plots" if drawn else ""))
+    say(f"{folder}: results.jsonl, table.md" + (f", {len(drawn)} plots" if drawn else ""))

@@ -193,11 +193,12 @@ def load_interactions(data: str, *, seed: int, new_share: float) -> Problem:
 
 def split_sequences(data: str, *, seed: int, new_share: float) -> Problem:
     """Keep the last entry of each row for the test and the one before for validation: leave-one-out, all columns."""
-    matrix = load_sequences(data) if data != GENERATED else _load_matrix(data)
     if data == GENERATED:
-        places = np.random.default_rng(0).permutation(matrix.n_entries).astype(np.int32)
-        rows, columns, _ = matrix.entries()
+        rows, columns, _ = _load_matrix(data).entries()
+        places = np.random.default_rng(0).permutation(rows.size).astype(np.int32)
         matrix = ObservedMatrix.from_interactions(rows, columns).with_extras(Extras(places=places))
+    else:
+        matrix = load_sequences(data)
     return Problem.from_split(split_last(matrix, n=1, validation=1))
 
 

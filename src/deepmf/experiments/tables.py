@@ -1,9 +1,7 @@
-"""A table of results beside the published figures, as Markdown, CSV or cells, and the notes below it."""
+"""A table of results beside the published figures, as cells or Markdown, and the notes below it."""
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -115,22 +113,6 @@ def format_costs(records: Sequence[Record]) -> str:
 def _to_markdown(lines: Sequence[Sequence[str]]) -> str:
     header, *rows = lines
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows]) + "\n"
-
-
-def format_csv(table: str, records: Sequence[Record]) -> str:
-    """Return every figure of a table as a line of CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    uses = list_validation_uses(table, records)
-    writer.writerow(
-        "recipe method new_share validation_entries area metric mean spread splits published difference".split()
-    )
-    for cell in compute_cells(table, records):
-        if cell.mean is not None or cell.published is not None:
-            row = [cell.recipe.name, cell.recipe.title, cell.new_share, uses[cell.recipe.name], cell.area, cell.metric]
-            row += [cell.mean, cell.spread, cell.n_splits, cell.published, cell.difference]
-            writer.writerow([round(value, 6) if isinstance(value, float) else value for value in row])
-    return text.getvalue()
 
 
 def _group_rows(found: Iterable[Cell]) -> list[list[Cell]]:

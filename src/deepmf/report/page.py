@@ -87,10 +87,7 @@ def _list_cautions(found: Findings) -> list[str]:
     if found.n_unknown:
         outcome = "this page leaves them out"
         if unknown is not None:
-            outcome = (
-                f"means predict them with an RMSE of {format_amount(unknown.rmse)}, they count in RMSE and MAE and are "
-                "an area of their own, and the other sections leave them out"
-            )
+            outcome = f"means predict them with an RMSE of {format_amount(unknown.rmse)}, as an area of their own"
         n_unknown = format_count(found.n_unknown)
         cautions.append(
             f"Of {shown} test entries, {n_unknown} have a row or column that the model does not know; {outcome}."
