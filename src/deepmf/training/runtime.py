@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepmf.errors import DeviceUnavailable
-
-if TYPE_CHECKING:
-    from deepmf.nn.parallel import SpreadNetwork
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # environment variables for the number of threads
 
@@ -243,22 +240,10 @@ class Runtime:
         """Return the context in which matrix products run in the chosen precision."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half)
 
-    def make_generator(self, seed: int, purpose: str) -> torch.Generator:
-        """Return a generator on the device for one purpose of a seed."""
-        return make_generator(seed, purpose, self.device)
-
     def capture(self, step: Step, generators: Iterable[torch.Generator], *, static_shapes: bool) -> Step:
         """Return the step with the least overhead: on a GPU, the replay of a CUDA graph."""
         can_record = self.is_gpu and static_shapes and self.ranks is None
         return GraphStep(step, list(generators)) if can_record else step
-
-    def spread(self, network: nn.Module) -> SpreadNetwork | None:
-        """Divide a network over the ranks; return None in a single process."""
-        if self.ranks is None:
-            return None
-        from deepmf.nn.parallel import SpreadNetwork  # only networks on several ranks need it
-
-        return SpreadNetwork(network, self.ranks)
 
     def agree_on(self, number: float) -> float:
         """Return the number of the first rank, so that all ranks decide alike."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from deepmf.nn.branch import use_generator
-from deepmf.nn.parallel import Division, find_divisions
+from deepmf.nn.parallel import Division, SpreadNetwork, find_divisions
 from deepmf.training.blocks import BlockSource
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
@@ -204,9 +204,9 @@ class Trainer:
         self._sampling_generator = make_generator(settings.seed, "walk")
         source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator, ranks=runtime.ranks)
         self._divisions = find_divisions(network)
-        self._spread = runtime.spread(network)
+        self._spread = None if runtime.ranks is None else SpreadNetwork(network, runtime.ranks)
         self.network, self.objective = network.to(runtime.device), objective.to(runtime.device)
-        self._generator = runtime.make_generator(settings.seed, "dropout")
+        self._generator = make_generator(settings.seed, "dropout", runtime.device)
         use_generator(network, self._generator)
         self._optimiser = new_optimiser(network.parameters(), settings.learning_rate)
         self._average = ExponentialAverage(network.parameters(), settings.averaging) if settings.averaging else None
