@@ -169,7 +169,8 @@ class Scorer:
                 f"a batch to {self.task} needs the column {missing[0]!r}; it has {', '.join(batch) or 'none'}"
             )
         with use_threads(self.threads):
-            parts = [self._score_rows(rows, batch) for rows in self._find_rows(batch)]
+            score = {"recommend": self._recommend, "predict": self._predict, "complete": self._complete}[self.task]
+            parts = [score(rows, batch) for rows in self._find_rows(batch)]
             found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Known rows come before new ones: the lines of the batch give the order.
         order = np.argsort(found.pop("line"), kind="stable")
@@ -203,12 +204,7 @@ class Scorer:
         folded = self.model.fold_in_many(histories, ordered=True)
         return _Rows(lines, given[lines], np.arange(lines.size), folded.predictor, folded.observed.take, folded)
 
-    def _score_rows(self, rows: _Rows, batch: Columns) -> Columns:
-        if self.task == "predict":
-            return self._predict(rows, batch)
-        return self._recommend(rows) if self.task == "recommend" else self._complete(rows)
-
-    def _recommend(self, rows: _Rows) -> Columns:
+    def _recommend(self, rows: _Rows, _: Columns) -> Columns:
         if rows.lines.size == 0:
             nothing = np.empty(0, dtype=np.int64)
             chances: dict[str, Any] = dict.fromkeys(self._chances, np.empty(0))
@@ -238,7 +234,7 @@ class Scorer:
             found["distribution"] = model.predict_distribution(*pairs, unknown=self.unknown)
         return found
 
-    def _complete(self, rows: _Rows) -> Columns:
+    def _complete(self, rows: _Rows, _: Columns) -> Columns:
         entries, parts = self.model.entries_, []
         start = 0
         for part in complete_rows(entries, rows.predictor, rows.at, rows.observed):

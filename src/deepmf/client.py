@@ -138,15 +138,8 @@ class Client:
 
         With `fallback="popular"`, popular columns are recommended to a row that is not known or an empty history.
         """
-        body = {
-            "row": row,
-            **_describe_row(history, features),
-            "n": n,
-            "reasons": reasons,
-            "fallback": fallback,
-            **options,
-        }
-        return self._send("POST", "/v1/recommend", s.RecommendResponse, body)
+        body = {"row": row, **_describe_row(history, features), "n": n, "reasons": reasons, "fallback": fallback}
+        return self._send("POST", "/v1/recommend", s.RecommendResponse, {**body, **options})
 
     def explain(
         self,
@@ -304,12 +297,7 @@ class Client:
         return self._send("GET", _to_path("rows", row, "dismissed"), s.DismissedResponse)
 
     def patch_dismissed(
-        self,
-        row: Id,
-        *,
-        add: Sequence[Id] = (),
-        remove: Sequence[Id] = (),
-        **given: Unpack[Conditions],
+        self, row: Id, *, add: Sequence[Id] = (), remove: Sequence[Id] = (), **given: Unpack[Conditions]
     ) -> s.WriteResponse:
         """Stop recommending some columns to a row, or recommend them again."""
         body = {"add": add, "remove": remove}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +96,7 @@ def recommend(request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRo
         )
         for column, presence, liked, why, fields in zip(
             columns,
-            *map(_list_chances, (best.presence, best.liked), repeat(len(columns))),
+            *([None] * len(columns) if part is None else part.tolist() for part in (best.presence, best.liked)),
             reasons,
             values.to_fields(),
             strict=True,
@@ -151,10 +150,6 @@ def _find_omitted(request: s.RecommendRequest, snapshot: Snapshot) -> npt.NDArra
     for positions in (*omitted, columns.positions(excluded or [])):
         mask[positions] = True
     return mask
-
-
-def _list_chances(chances: FloatArray | None, count: int) -> list[float | None]:
-    return [None] * count if chances is None else chances.tolist()
 
 
 def _check_has_values(snapshot: Snapshot) -> None:

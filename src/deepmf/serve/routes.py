@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -99,12 +99,6 @@ class WriteContext(NamedTuple):
         named = dict(zip(("n_entries", "n_changed", "n_forgotten"), counts, strict=True))
         version = self.acknowledge(receipt)
         return s.WriteResponse(axis=write.axis, id=receipt.id, etag=receipt.etag, version=version, **named)
-
-    async def run_entries(
-        self, axis: s.Axis, label: str, method: Literal["put", "patch"], request: s.EntriesRequest
-    ) -> s.WriteResponse:
-        """Write entries of a row or a column."""
-        return await self.run(EntryWrite(axis, label, method, tuple(request.entries), **self.conditions))
 
     def acknowledge(self, receipt: WriteReceipt) -> s.Version:
         """Say in a header that a write was performed before; return the versions after it."""
@@ -209,13 +203,13 @@ async def get_entries(
 async def put_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
     """Replace all entries of a row, or of a column (role rows), known or new."""
     _check_may_see_rows(axis, writing.api_key)
-    return await writing.run_entries(axis, label, "put", request)
+    return await writing.run(EntryWrite(axis, label, "put", tuple(request.entries), **writing.conditions))
 
 
 @router.patch("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
 async def patch_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
     """Write or forget (null) some entries of a row or a column; the others stay."""
-    return await writing.run_entries(axis, label, "patch", request)
+    return await writing.run(EntryWrite(axis, label, "patch", tuple(request.entries), **writing.conditions))
 
 
 @router.delete("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
