@@ -46,16 +46,8 @@ def test_a_setting_of_all_that_have_it(run: Any, folder: Path) -> None:
 
 
 def test_what_fails_is_told(run: Any, folder: Path) -> None:
-    wild = [
-        "--set",
-        "dmf.hidden_sizes=4,",
-        "--set",
-        "dmf.learning_rate=1e30",
-        "--set",
-        "dmf.epochs=3",
-        "--device",
-        "cpu",
-    ]
+    settings = ["dmf.hidden_sizes=4,", "dmf.learning_rate=1e30", "dmf.epochs=3"]
+    wild = [word for setting in settings for word in ("--set", setting)] + ["--device", "cpu"]
     asked = ["compare", folder / "train.csv", "--folds", 2, *wild, "--models"]
     code, out, _ = run(*asked, "means,dmf")
     assert code == 0 and "dmf failed: " in out and "best: means" in out

@@ -121,18 +121,8 @@ def test_an_id_that_is_no_number_is_one_that_nobody_knows(run: Any, tmp_path: Pa
 
 
 def test_intervals_of_unknown_pairs(run: Any, folder: Path, tmp_path: Path) -> None:
-    tiny = [
-        "--set",
-        "hidden_sizes=8,",
-        "--set",
-        "latent_size=4",
-        "--set",
-        "views=2",
-        "--set",
-        "epochs=1",
-        "--set",
-        "linear_size=0",
-    ]
+    settings = ["hidden_sizes=8,", "latent_size=4", "views=2", "epochs=1", "linear_size=0"]
+    tiny = [word for setting in settings for word in ("--set", setting)]
     fit = ["--model", "dmf-o", "--validation-share", 0, "--device", "cpu", *tiny]
     assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit).code == 0
     asked = ["predict", tmp_path / "m", folder / "test.csv", "--interval", 0.8, "--json", "--unknown"]

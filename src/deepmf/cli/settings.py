@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.models.base import Model
-    from deepmf.training.settings import Setting
 
 
 DEFAULT_MODEL = "dmf-o"
@@ -65,40 +64,29 @@ def _show_models(*, as_json: bool) -> None:
 def _show_settings(model: str, *, as_json: bool) -> None:
     from deepmf.training.settings import list_settings
 
-    found = list_settings(model_class(model).settings_class)
+    found, entry = list_settings(model_class(model).settings_class), MODELS[model]
     if as_json:
-        show_json(
+        settings = [
             {
-                "model": model,
-                "class": MODELS[model].class_name,
-                "settings": [_setting_to_json(setting) for setting in found],
+                "name": setting.name,
+                "type": setting.type,
+                "default": setting.default,
+                "chosen_at_fit": setting.is_chosen_at_fit,
+                "optional": setting.is_optional,
+                **setting.to_dict(),
+                "meaning": setting.description,
             }
-        )
+            for setting in found
+        ]
+        show_json({"model": model, "class": entry.class_name, "settings": settings})
         return
-    lines = [[setting.name, _format_default(setting), setting.values, setting.description] for setting in found]
-    show_table(
-        ["setting", "default", "values", "meaning"], lines, title=f"{MODELS[model].class_name}: {MODELS[model].summary}"
-    )
-    name, default = found[-1].name, format_value(found[-1].default)
-    if any(setting.is_chosen_at_fit for setting in found):
+    defaults = ["chosen" if setting.is_chosen_at_fit else format_value(setting.default) for setting in found]
+    lines = [[each.name, default, each.values, each.description] for each, default in zip(found, defaults, strict=True)]
+    show_table(["setting", "default", "values", "meaning"], lines, title=f"{entry.class_name}: {entry.summary}")
+    if "chosen" in defaults:
         say("chosen: fit chooses the value for the matrix, the machine and the effort; deepmf inspect shows it")
-    say(f"example: deepmf fit ratings.csv -o model.safetensors --model {model} --set {name}={default}")
-
-
-def _format_default(setting: Setting) -> str:
-    return "chosen" if setting.is_chosen_at_fit else format_value(setting.default)
-
-
-def _setting_to_json(setting: Setting) -> dict[str, Any]:
-    return {
-        "name": setting.name,
-        "type": setting.type,
-        "default": setting.default,
-        "chosen_at_fit": setting.is_chosen_at_fit,
-        "optional": setting.is_optional,
-        **setting.to_dict(),
-        "meaning": setting.description,
-    }
+    example = f"{found[-1].name}={format_value(found[-1].default)}"
+    say(f"example: deepmf fit ratings.csv -o model.safetensors --model {model} --set {example}")
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

@@ -121,17 +121,15 @@ def split(
             part.write(folder / files[name].name)
 
     write_parts(output, write, is_part=_is_part)
-    facts = {name: _describe(part, files[name]) for name, part in parts.items()}
+    facts: dict[str, dict[str, str | int]] = {}
+    for name, part in parts.items():
+        n_rows, n_columns = (int((counts > 0).sum()) for counts in (part.row_counts, part.column_counts))
+        facts[name] = {"file": str(files[name]), "entries": part.n_entries, "rows": n_rows, "columns": n_columns}
     if as_json:
         show_json({"seed": seed or 0, "files": facts})
         return
     show_table(["file", "entries", "rows", "columns"], [[*own.values()] for own in facts.values()])
     _show_next_steps(parts, files, [] if ending in ("npz", "store") else list_words(_adapt_options(reading, matrix)))
-
-
-def _describe(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
-    n_rows, n_columns = (int((counts > 0).sum()) for counts in (part.row_counts, part.column_counts))
-    return {"file": str(file), "entries": part.n_entries, "rows": n_rows, "columns": n_columns}
 
 
 def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]) -> None:
