@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from deepmf.errors import FileAbsent, MissingDependency
+from deepmf.errors import MissingDependency
 from deepmf.files import temporary_folder
 from deepmf.models.base import Model
 from deepmf.models.loading import load
@@ -94,10 +94,7 @@ def from_pretrained(repository: str | Path, *, revision: str | None = None, toke
     token : an access token, for a private repository.
     """
     if Path(repository).is_dir():
-        path = Path(repository) / MODEL_FILE
-        if not path.is_file():
-            raise FileAbsent(f"{repository} has no file {MODEL_FILE}")
-        return load(path)
+        return load(Path(repository) / MODEL_FILE)
     return load(_import_hub().hf_hub_download(str(repository), MODEL_FILE, revision=revision, token=token))
 
 

@@ -19,8 +19,8 @@ from tests.export.conftest import OWN, SMALL, ordinal_support, values_of
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, MissingDependency, NotBetterThanMeans, NotFitted
 from deepmf.export import onnx
-from deepmf.export.onnx import describe_model, export_onnx, make_modules, read_latents, solve
-from deepmf.export.onnx_solver import conjugate_gradients, list_translations
+from deepmf.export.onnx import describe_model, export_onnx, make_modules, read_latents
+from deepmf.export.onnx_solver import conjugate_gradients
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -218,4 +218,3 @@ def test_systems_are_solved_to_rounding() -> None:
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
     (loop,) = (node for node in conjugate_gradients.to_function_proto().node if node.op_type == "Loop")
     assert len(loop.output) == 1  # of several, the order would be left to chance
-    assert list(list_translations()) == [solve._opoverload]

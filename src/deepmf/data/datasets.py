@@ -210,18 +210,15 @@ def _find_first(paths: Iterable[Path]) -> Path | None:
 def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path:
     """Unpack a file of a data set; an archive of the user is trusted, a downloaded one is verified."""
     target = folder() / dataset.name / PurePosixPath(member).name
-    archive = _find_archive(dataset)
-    if archive is not None:
-        try:
-            extract(archive, member, target)
-        except UnreadableFile as error:
-            raise UnreadableFile(f"{error}; replace it by {dataset.address}, or delete it") from error
-        return target
-    archive = folder() / dataset.archive
-    download(dataset.address, archive, checksum=dataset.checksum, progress=progress)
+    found = _find_archive(dataset)
+    archive = found or folder() / dataset.archive
+    if found is None:
+        download(dataset.address, archive, checksum=dataset.checksum, progress=progress)
     try:
         extract(archive, member, target)
     except UnreadableFile as error:
+        if found is not None:
+            raise UnreadableFile(f"{error}; replace it by {dataset.address}, or delete it") from error
         archive.unlink(missing_ok=True)
         raise DatasetUnavailable(
             f"{dataset.address} is not the archive that it should be ({error}), and was deleted; "

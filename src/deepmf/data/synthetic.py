@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -279,13 +278,6 @@ def spread_entries(activity: FloatArray, *, n_columns: int, n_entries: int) -> I
     return counts
 
 
-class Cells(NamedTuple):
-    """Positions of the cells to observe, in row order."""
-
-    rows: IndexArray
-    columns: IndexArray
-
-
 @dataclass(frozen=True, eq=False)
 class Sampler:
     """Draws the columns of each row one after the other, without replacement (successive sampling).
@@ -294,7 +286,7 @@ class Sampler:
     signal without the row's effect.
 
     >>> fair = Sampler(checkerboard(2, 9).truth, np.array([3, 1]), PowerLaw(9, 0.0), np.arange(9), selection=0.0)
-    >>> fair.draw(np.array([0, 1]), RandomStream(0)).rows
+    >>> fair.draw(np.array([0, 1]), RandomStream(0))[0]
     array([0, 0, 0, 1])
     """
 
@@ -310,8 +302,8 @@ class Sampler:
         block_of = (np.cumsum(self.row_counts[rows]) - 1) // _BLOCK_ENTRIES
         yield from np.split(rows, np.flatnonzero(np.diff(block_of)) + 1)
 
-    def draw(self, rows: IndexArray, dice: RandomStream) -> Cells:
-        """Draw the cells of some rows, in row order.
+    def draw(self, rows: IndexArray, dice: RandomStream) -> tuple[IndexArray, IndexArray]:
+        """Draw the cells of some rows; return their rows and columns, in row order.
 
         Rows draw columns until they have enough. Crowded rows, and rows that a few rounds leave short, take the
         columns with the earliest arrival times. Both have the same distribution, because draws have no memory.
@@ -327,7 +319,7 @@ class Sampler:
                 missing -= np.bincount(fresh // self._n_columns, minlength=rows.size)
         cells = np.concatenate([cells, *self._choose_by_arrival(rows, missing + crowded, cells, dice)])
         position, column = np.divmod(np.sort(cells), self._n_columns)
-        return Cells(rows[position], column)
+        return rows[position], column
 
     def _choose_by_draws(
         self,

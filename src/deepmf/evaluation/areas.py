@@ -145,14 +145,10 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
     """Count the test entries that the model was trained on or extended by, which test nothing."""
     if not model.is_fitted or test.n_entries == 0:
         return 0
-    seen = model.entries_
-    rows, columns = seen.rows.find(test.row_labels), seen.columns.find(test.column_labels)
-    row_of, column_of = rows[test.entry_rows].astype(np.int64), columns[test.by_row.columns]
-    wanted = row_of * len(seen.columns) + column_of
-    known_rows = rows[rows >= 0]
-    known = seen.seen_columns(known_rows)
-    keys = np.repeat(known_rows.astype(np.int64), np.diff(known.starts)) * len(seen.columns) + known.others
-    return int(np.count_nonzero(np.isin(wanted, keys) & (row_of >= 0) & (column_of >= 0)))
+    seen, known = model.entries_, select_known_entries(model, test)
+    rows = seen.rows.find(known.row_labels)[known.entry_rows]
+    columns = seen.columns.find(known.column_labels)[known.by_row.columns]
+    return int(np.count_nonzero(~np.isnan(seen.values_at(rows, columns))))
 
 
 @contextmanager
@@ -178,7 +174,8 @@ def _predict_entries(
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
-    levels = {metric: np.empty(size) for metric in _list_level_metrics(model)}
+    metrics = ("rmse", "mae") if model.gives_distribution else ("rmse",)
+    levels = {metric: np.empty(size) for metric in metrics if model.scale_.levels is not None}
     for start in range(0, size, batch_size):
         some = slice(start, start + batch_size)
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
@@ -189,12 +186,6 @@ def _predict_entries(
             chosen[some] = model.predict_levels(*pairs, at=at, metric=metric, unknown=unknown)
     areas[areas == ""] = UNKNOWN
     return _Predictions(areas, values, levels)
-
-
-def _list_level_metrics(model: Model) -> tuple[str, ...]:
-    if model.scale_.levels is None:
-        return ()
-    return ("rmse", "mae") if model.gives_distribution else ("rmse",)
 
 
 def _measure(

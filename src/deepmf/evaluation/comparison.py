@@ -184,13 +184,9 @@ class SplitPlan:
     ranking: Request | None = None  # of which the length of the lists and the order count
     by: SplitBy = "entries"
 
-    @property
-    def metric_title(self) -> str:
-        """The metric as tables write it."""
-        return self.title_of(self.metric)
-
-    def title_of(self, metric: str) -> str:
-        """Return a metric as tables write it, with the length of the lists."""
+    def title_of(self, metric: str | None = None) -> str:
+        """Return a metric (default: that of the order of models) as tables write it, with the length of the lists."""
+        metric = metric or self.metric
         if metric in ERROR_METRICS:
             return metric.upper()
         return f"{TITLES[metric]}@{self.ranking.n}" if self.ranking is not None else TITLES[metric]
@@ -515,7 +511,7 @@ class Comparison:
             by_area = ", ".join(f"{label} in area {area}" for area, label in self.best_by_area.items())
             return f"no model predicts all test entries{by_area and f'; best: {by_area}'}"
         best, metric = ranked[0], self.plan.metric
-        sentence = f"best: {best.label}, {self.plan.metric_title} {best.mean(metric):.4f}"
+        sentence = f"best: {best.label}, {self.plan.title_of()} {best.mean(metric):.4f}"
         popular = self.popularity(metric)
         sentence += f" (popularity: {popular.mean():.4f})" if popular.size else ""
         if len(ranked) == 1:

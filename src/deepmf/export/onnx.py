@@ -386,7 +386,7 @@ def _is_part(file: Path) -> bool:
 def _export(module: nn.Module, inputs: dict[str, Tensor], outputs: Sequence[str]) -> bytes:
     """Return a module as an ONNX file; the numbers of rows and columns in its inputs stay open."""
     with _silence_exporter():
-        from deepmf.export.onnx_solver import list_translations
+        from deepmf.export.onnx_solver import conjugate_gradients
 
         program = torch.onnx.export(
             module,
@@ -394,7 +394,7 @@ def _export(module: nn.Module, inputs: dict[str, Tensor], outputs: Sequence[str]
             dynamo=True,
             verbose=False,
             opset_version=_OPSET,
-            custom_translation_table=list_translations(),
+            custom_translation_table={torch.ops.deepmf.solve.default: conjugate_gradients},
             input_names=list(inputs),
             output_names=list(outputs),
             dynamic_shapes=[{0: torch.export.Dim(f"{name.partition('_')[0]}s")} for name in inputs],

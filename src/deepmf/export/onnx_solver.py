@@ -3,11 +3,7 @@
 # onnxscript turns scripted functions into graphs; mypy cannot follow its annotations.
 # mypy: disable-error-code="arg-type, assignment, index, misc, no-any-return, return-value, type-arg, type-var"
 
-from collections.abc import Callable
-from typing import Any
-
 import onnxscript
-import torch
 from onnxscript import FLOAT, opset18 as op
 
 
@@ -39,8 +35,3 @@ def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
         solution = op.Add(before, op.Mul(step, direction))
         state = op.Concat(solution, op.Add(rest, op.Mul(turn, direction)), rest, matrix, axis=2)
     return op.Mul(state[:, :, 0:1], roots)
-
-
-def list_translations() -> dict[Callable[..., Any], Any]:
-    """Return the replacements of operators that ONNX does not have, for torch's exporter."""
-    return {torch.ops.deepmf.solve.default: conjugate_gradients}

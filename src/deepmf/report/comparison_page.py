@@ -58,7 +58,7 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
     ranked, plan = comparison.rank(), comparison.plan
     if not ranked:
         return []
-    metrics = {} if plan.metric in _METRICS else {plan.metric: plan.metric_title}
+    metrics = {} if plan.metric in _METRICS else {plan.metric: plan.title_of()}
     metrics |= {metric: metric.upper() for metric in _TILES if ranked[0].mean(metric) is not None}
     numbers = [(f"its {title}", _format_error(ranked[0], metric, ALL)) for metric, title in metrics.items()]
     return [("best", shorten(ranked[0].label, _LONGEST)), *numbers]
@@ -142,7 +142,7 @@ def _describe_areas(comparison: Comparison) -> list[str]:
     meanings = "; ".join(f"area {area}: {MEANINGS[area]}" for area in comparison.areas if area != ALL)
     best = ", ".join(f"{shorten(label, _LONGEST)} in area {area}" for area, label in comparison.best_by_area.items())
     return [
-        f"Best by {comparison.plan.metric_title}: {best}.",
+        f"Best by {comparison.plan.title_of()}: {best}.",
         _to_sentence(meanings),
         "A dash: the method cannot predict there without training.",
     ]
