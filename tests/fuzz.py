@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
-import json
 import os
 import re
 import resource
@@ -140,7 +139,7 @@ def use_model(_: Any, target: Path) -> None:
     ask_everything(load(target), target.parent)
 
 
-def make_folders(folder: Path) -> Any:
+def make_mapped(folder: Path) -> Any:
     from tests.models.lies import NAMES, fitted
 
     for name in NAMES:
@@ -148,26 +147,22 @@ def make_folders(folder: Path) -> Any:
     return [folder / f"{name}.model" for name in NAMES]
 
 
-def change_folder(folders: Any, target: Path, dice: Dice) -> None:
-    from tests.models.lies import changed_content
+def change_mapped(files: Any, target: Path, dice: Dice) -> None:
+    from tests.models.lies import changed
 
-    from deepmf.storage.model_file import compute_checksum
+    from deepmf.storage.model_file import map_file, write_file
 
-    shutil.copytree(pick(dice, folders), target)
-    file = pick(dice, target.iterdir())
-    if file.suffix != ".json":
-        content, start = file.read_bytes(), 8 + int.from_bytes(file.read_bytes()[:8], "little")
-        # Nothing notices other values: opening a folder compares no checksums.
-        values = flipped_bytes(content[start:], dice)
-        file.write_bytes(content[:start] + values if dice.integers(4) else damaged(content, dice))
-        return
-    header = json.loads(file.read_text())
-    header.pop("sha256")
-    header["content"] = changed_content(header["content"], dice)
-    try:
-        file.write_text(json.dumps(header | {"sha256": compute_checksum(header, {})}))
-    except (ValueError, TypeError):
-        file.write_bytes(damaged(file.read_bytes(), dice))
+    file, target = pick(dice, files), target.with_suffix(".model")
+    content, start = file.read_bytes(), 8 + int.from_bytes(file.read_bytes()[:8], "little")
+    which = dice.integers(4)
+    if which == 0:
+        target.write_bytes(damaged(content, dice))
+    elif which == 1:  # nothing notices other values: mapping a file compares no checksums of them
+        target.write_bytes(content[:start] + flipped_bytes(content[start:], dice))
+    else:
+        stored = map_file(file)
+        fields, tensors = changed(stored, dice)
+        write_file(target, kind=stored.kind, content=fields, tensors=tensors)
 
 
 def flipped_bytes(content: bytes, dice: Dice) -> bytes:
@@ -178,11 +173,12 @@ def flipped_bytes(content: bytes, dice: Dice) -> bytes:
     return bytes(changed)
 
 
-def use_folder(_: Any, target: Path) -> None:
+def use_mapped(_: Any, target: Path) -> None:
     from tests.models.lies import one_more, questions
 
     from deepmf.models.loading import load, verify
 
+    target = target.with_suffix(".model")
     with np.errstate(all="ignore"):
         model = load(target)
         for ask in questions(model):
@@ -267,13 +263,10 @@ def make_stores(folder: Path) -> Any:
     return list(folder.glob("*.store"))
 
 
-def change_store(stores: Any, target: Path, dice: Dice) -> None:
-    change_folder(stores, target, dice)
-
-
 def use_store(_: Any, target: Path) -> None:
-    from deepmf.matrix.packed import verify_store
+    from deepmf.matrix.stored import verify_store
 
+    target = target.with_suffix(".model")
     learn(target)
     verify_store(target)
 
@@ -493,9 +486,9 @@ def use_database(made: Any, target: Path) -> None:
 
 KINDS = {
     "model file": Kind(make_models, change_model, use_model),
-    "model folder": Kind(make_folders, change_folder, use_folder),
+    "mapped model": Kind(make_mapped, change_mapped, use_mapped),
     "checkpoint": Kind(make_checkpoints, change_checkpoint, use_checkpoint),
-    "store": Kind(make_stores, change_store, use_store),
+    "store": Kind(make_stores, change_mapped, use_store),
     "npz": Kind(make_npz, change_npz, use_npz),
     "text": Kind(make_texts, change_file, lambda _, target: learn(find_file(target))),
     "json lines": Kind(make_json_lines, change_file, lambda _, target: learn(find_file(target))),

@@ -1,4 +1,4 @@
-"""Temporary files and folders: those of the dead go, those of the living stay."""
+"""Files and folders appear whole or not at all, on every system."""
 
 from __future__ import annotations
 
@@ -6,140 +6,32 @@ import errno
 import os
 import re
 import stat
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars
 import pytest
 
-import deepmf
 from deepmf.data.frame_file import find_label_type
 from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
-from deepmf.files import (
-    _exchange_in_steps,
-    exchange,
-    import_polars,
-    read_text_file,
-    read_toml,
-    temporary_file,
-    temporary_folder,
-    write_atomically,
-    write_folder_atomically,
-)
+from deepmf.files import import_polars, read_text_file, read_toml, write_atomically, write_folder_atomically
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.auth import read_keys
 
-USE = """
-import sys, time
-from pathlib import Path
-from deepmf.files import temporary_file, temporary_folder
-with {kind}(Path(sys.argv[1])) as path:
-    (path / "inside" if path.is_dir() else path).write_text("half")
-    print(path, flush=True)
-    time.sleep(60)
-"""
 
-
-@contextmanager
-def user(kind: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """Another process that uses a temporary file or folder, and where that is."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", USE.format(kind=kind), str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
-    )
-    assert process.stdout is not None
-    try:
-        yield process, Path(process.stdout.readline().strip())
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
-def test_only_files_of_the_dead_are_removed(tmp_path: Path) -> None:
-    target = tmp_path / "model"
-    with user("temporary_file", tmp_path) as (process, used):
-        write_atomically(target, lambda file: file.write_text("new"))
-        assert used.read_text() == "half"
-        process.kill()
-        process.wait()
-        assert used.exists()
-        write_atomically(target, lambda file: file.write_text("newer"))
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("model", "newer")]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
-def test_only_folders_of_the_dead_are_removed(tmp_path: Path) -> None:
-    with user("temporary_folder", tmp_path) as (process, used):
-        with temporary_folder(tmp_path) as own:
-            assert own.is_dir() and (used / "inside").read_text() == "half"
-            assert own.stat().st_mode & 0o777 == 0o700
-        process.kill()
-        process.wait()
-        with temporary_folder(tmp_path) as own:
-            assert list(tmp_path.iterdir()) == [own]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_several_at_once_and_other_files_stay(tmp_path: Path) -> None:
-    kept = [tmp_path / name for name in ("data.part", ".deepmf-00000000-0123456789abcdef.part")]
-    for path in kept:
-        path.write_text("kept")
-    with temporary_file(tmp_path) as one, temporary_file(tmp_path) as other, temporary_folder(tmp_path) as folder:
-        assert {one, other, folder, *kept} == set(tmp_path.iterdir())
-    assert set(kept) == set(tmp_path.iterdir())
-
-
-def test_no_place_for_a_folder(tmp_path: Path) -> None:
-    refused = pytest.raises(CannotSave, match="nowhere")
-    with refused, temporary_folder(tmp_path / "nowhere"):
-        pass
-
-
-@pytest.mark.parametrize("change_places", [exchange, _exchange_in_steps])
-def test_a_folder_and_a_file_change_places(tmp_path: Path, change_places: Callable[[Path, Path], None]) -> None:
-    folder, file = tmp_path / "folder", tmp_path / "file"
-    folder.mkdir()
-    (folder / "inside").write_text("new")
-    file.write_text("old")
-    change_places(folder, file)
-    assert (file / "inside").read_text() == "new" and folder.read_text() == "old"
-    assert {path.name for path in tmp_path.iterdir()} == {"folder", "file"}
-
-
-def test_what_cannot_be_exchanged_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    other.write_text("old")
-    with pytest.raises(FileNotFoundError):
-        exchange(one, other)
-    with pytest.raises(FileNotFoundError):
-        _exchange_in_steps(one, other)
-    assert other.read_text() == "old" and list(tmp_path.iterdir()) == [other]
-
-
-def test_a_file_system_without_exchange_does_it_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from deepmf import files as module
-
-    class Library:
-        def renameat2(self, *_: object) -> int:
-            return -1
-
-    monkeypatch.setattr(module.ctypes, "CDLL", lambda *_, **__: Library())
-    monkeypatch.setattr(module.ctypes, "get_errno", lambda: errno.EINVAL)
-    for name in ("one", "other"):
-        (tmp_path / name).write_text(name)
-    exchange(tmp_path / "one", tmp_path / "other")
-    assert (tmp_path / "one").read_text() == "other"
-    monkeypatch.setattr(module.ctypes, "get_errno", lambda: errno.EACCES)
-    with pytest.raises(OSError, match=os.strerror(errno.EACCES)):
-        exchange(tmp_path / "one", tmp_path / "other")
+def test_what_a_killed_process_left_is_removed_a_day_later(tmp_path: Path) -> None:
+    (tmp_path / ".deepmf-of-others").touch()
+    for age, name in ((0, "young"), (2 * 86400, "old")):
+        (tmp_path / f".deepmf-{name}-file.part").touch()
+        (tmp_path / f".deepmf-{name}-folder.part").mkdir()
+        (tmp_path / f".deepmf-{name}-folder.part" / "inside").touch()
+        for path in tmp_path.glob(f".deepmf-{name}-*"):
+            os.utime(path, times=(0, path.stat().st_mtime - age))
+    write_atomically(tmp_path / "model", write_new)
+    young = {".deepmf-young-file.part", ".deepmf-young-folder.part"}
+    assert {path.name for path in tmp_path.iterdir()} == {".deepmf-of-others", "model", *young}
 
 
 def full_disk(*_: object, **__: object) -> None:
@@ -186,25 +78,46 @@ def fill(folder: Path) -> None:
     (folder / "one").write_text("new")
 
 
+def is_part(file: Path) -> bool:
+    return file.name in ("one", "two")
+
+
 def test_a_folder_appears_whole_with_the_permissions_of_any_other(tmp_path: Path) -> None:
-    write_folder_atomically(tmp_path / "new", fill)
+    write_folder_atomically(tmp_path / "new", fill, is_part=is_part)
     (tmp_path / "plain").mkdir()
     assert (tmp_path / "new" / "one").read_text() == "new"
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
     assert {path.name for path in tmp_path.iterdir()} == {"new", "plain"}
 
 
-def test_a_folder_takes_the_place_of_what_it_may_and_of_nothing_else(tmp_path: Path) -> None:
-    for name in ("file", "folder"):
-        path = tmp_path / name
-        path.write_text("old") if name == "file" else path.mkdir()
-        with pytest.raises(CannotSave, match="already"):
-            write_folder_atomically(path, fill)
-        write_folder_atomically(path, fill, replaces=lambda _: True)
-        assert (path / "one").read_text() == "new"
-    with pytest.raises(CannotSave, match="folder"):
-        write_folder_atomically(tmp_path / "none" / "new", fill)
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
+def test_a_folder_takes_the_place_of_one_with_the_same_parts_and_of_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir(mode=0o750)
+    (tmp_path / "parts" / "two").write_text("old")
+    write_folder_atomically(tmp_path / "parts", fill, is_part=is_part)
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["one"]
+    assert stat.S_IMODE((tmp_path / "parts").stat().st_mode) == 0o750
+    (tmp_path / "parts" / "cat.png").touch()
+    (tmp_path / "file").touch()
+    for name, said in (("parts", "cat.png"), ("file", "cannot be a folder"), ("none/new", "no folder")):
+        with pytest.raises(CannotSave, match=said):
+            write_folder_atomically(tmp_path / name, fill, is_part=is_part)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "parts"}
+
+
+def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:  # as Windows does where a file of the folder is open
+        if path.suffix == ".part":
+            raise PermissionError(errno.EACCES, "Access is denied")
+        return rename(path, target)
+
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "two").touch()
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(CannotSave, match="Access is denied"):
+        write_folder_atomically(tmp_path / "old", fill, is_part=is_part)
+    assert [path.name for path in tmp_path.rglob("*")] == ["old", "two"]
 
 
 @pytest.mark.parametrize("broken", [full_disk, interrupt])
@@ -217,7 +130,7 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, broken: 
 
     for name in ("old", "new"):
         with pytest.raises((CannotSave, KeyboardInterrupt)):
-            write_folder_atomically(tmp_path / name, write, replaces=lambda _: True)
+            write_folder_atomically(tmp_path / name, write, is_part=is_part)
     assert list(tmp_path.iterdir()) == [tmp_path / "old"] and list((tmp_path / "old").iterdir()) == []
 
 
@@ -314,10 +227,10 @@ def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest
         raise FileAbsent("there is no file x")
 
     with pytest.raises(FileAbsent, match="x$"):
-        write_folder_atomically(tmp_path / "new", fill_from_nothing)
+        write_folder_atomically(tmp_path / "new", fill_from_nothing, is_part=is_part)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
     with pytest.raises(CannotSave, match="write-protected"):
-        write_folder_atomically(tmp_path / "new", fill)
+        write_folder_atomically(tmp_path / "new", fill, is_part=is_part)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -40,7 +40,7 @@ class Scorer:
     """Scores batches of rows with a stored model: recommends columns, predicts pairs, or completes rows.
 
     An instance is small and picklable: it holds the path of the model and opens the model at its first batch. All
-    workers must see the path; a model folder is memory-mapped, so that workers on one machine share its memory.
+    workers must see the path; one named "*.model" is memory-mapped, and workers on one machine share its memory.
 
     A batch is an Arrow table or record batch, a dict of numpy arrays, or a pandas frame, and the result is of the same
     kind. It has the columns below and one line for each recommendation, pair or missing entry, in the order of the

@@ -1,16 +1,12 @@
-"""Atomic writes of files and folders, temporary files, locks, and frames as delimited text."""
+"""Atomic writes of files and folders, small files that people write, and frames as delimited text."""
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import hashlib
 import os
-import platform
 import secrets
 import shutil
 import stat
-import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,19 +16,11 @@ from typing import Any
 
 from deepmf.errors import BadEntries, CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 
-if sys.platform != "win32":
-    import fcntl
-
 # Called with the amount done and the total, such as bytes or entries; None if the total is not known.
 Progress = Callable[[int, int | None], None]
 
-# Endings of temporary files and folders.
-_FILE, _FOLDER = ".part", ".folder"
-
-# Arguments of Linux's renameat2: relative to the working folder; exchange both paths.
-_WORKING_FOLDER, _EXCHANGE = -100, 2
-
-_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+# Names of temporary files and folders. One that was not written to for a day is what a killed process has left.
+_PREFIX, _ENDING, _DAY = ".deepmf-", ".part", 86400  # seconds
 
 _INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
 
@@ -43,70 +31,87 @@ _INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
 def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
 
-    If anything fails, the file at `path` is unchanged and the temporary file is removed; after a kill, the next call
-    for this folder removes it. An `OSError` becomes `CannotSave`; other exceptions pass through. Links are followed,
+    If anything fails, the file at `path` is unchanged and the temporary file is removed; after a kill, a call for this
+    folder a day later removes it. An `OSError` becomes `CannotSave`; other exceptions pass through. Links are followed,
     and a replaced file keeps its permissions.
     """
     target = _resolve(path)
     mode = _check_mode(target, path)
-    try:
-        with temporary_file(target.parent) as temporary:
-            write(temporary)
-            _flush(temporary)
-            if mode is not None:
-                temporary.chmod(mode)
-            temporary.replace(target)
-    except UserError:  # some are OSErrors too, about other files
-        raise
-    except OSError as error:
-        raise _build_error(path, _find_reason(error)) from error
-    flush_folder(target.parent)
+    with _refuse_failures(path), _temporary(target.parent) as temporary:
+        temporary.touch(exist_ok=False)
+        write(temporary)
+        _flush(temporary)
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(target)
+    _flush_folder(target.parent)
 
 
 def write_folder_atomically(
-    path: str | os.PathLike[str],
-    write: Callable[[Path], object],
-    *,
-    replaces: Callable[[Path], bool] = lambda _: False,
-) -> None:
-    """Let `write` fill a new folder, then rename it to `path`.
-
-    `replaces` says whether an existing file or folder may be replaced; otherwise it raises `CannotSave`. If anything
-    fails, `path` is unchanged and the new folder is removed; after a kill, the next call for its parent removes it.
-    """
-    target = _resolve(path)
-    is_there = os.path.lexists(target)
-    if not (is_there and replaces(target)):
-        check_absent(path)
-    try:
-        with temporary_folder(target.parent) as temporary:
-            folder = temporary / "whole"
-            folder.mkdir()
-            write(folder)
-            for file in folder.rglob("*"):
-                (flush_folder if file.is_dir() else _flush)(file)
-            flush_folder(folder)
-            if is_there:
-                if target.is_dir():
-                    folder.chmod(stat.S_IMODE(target.stat().st_mode))
-                exchange(folder, target)  # the old one is removed with the temporary folder
-            else:
-                folder.rename(target)
-    except UserError as error:  # some are OSErrors too, about other files
-        if isinstance(error, CannotSave) and isinstance(error.__cause__, OSError) and str(folder) in str(error):
-            raise _build_error(path, _find_reason(error.__cause__)) from error
-        raise
-    except OSError as error:
-        raise _build_error(path, _find_reason(error)) from error
-    flush_folder(target.parent)
-
-
-def write_parts(
     path: str | os.PathLike[str], write: Callable[[Path], object], *, is_part: Callable[[Path], bool]
 ) -> None:
-    """Let `write` fill a folder that atomically replaces an earlier one, if that holds nothing but parts."""
+    """Let `write` fill a new folder, then rename it to `path`; see `check_parts` for what it may replace.
+
+    If anything fails, `path` is unchanged and the new folder is removed; after a kill, a call a day later removes it.
+    No system exchanges two folders everywhere, so an earlier folder is called NAME.old for a moment.
+    """
     check_parts(path, is_part=is_part)
-    write_folder_atomically(path, write, replaces=lambda _: True)
+    target = _resolve(path)
+    old = target.with_name(f"{target.name}.old")
+    with _refuse_failures(path), _temporary(target.parent) as folder:
+        folder.mkdir()
+        write(folder)
+        for file in folder.iterdir():
+            _flush(file)
+        _flush_folder(folder)
+        if not target.is_dir():
+            folder.rename(target)
+        else:
+            folder.chmod(stat.S_IMODE(target.stat().st_mode))
+            target.rename(old)
+            try:
+                folder.rename(target)
+            except BaseException:
+                old.rename(target)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+    _flush_folder(target.parent)
+
+
+@contextmanager
+def _refuse_failures(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an `OSError` over a temporary file into `CannotSave` over its final path."""
+    try:
+        yield
+    except OSError as error:
+        if not isinstance(error, UserError):
+            raise _build_error(path, _find_reason(error)) from error
+        if isinstance(error.__cause__, OSError) and _PREFIX in str(error):  # a file inside a temporary folder
+            raise _build_error(path, _find_reason(error.__cause__)) from error
+        raise  # over another file
+
+
+@contextmanager
+def _temporary(place: Path) -> Iterator[Path]:
+    """Yield a new path in a folder, and remove the file or folder there at the end, unless it was renamed."""
+    with suppress(OSError), os.scandir(place) as found:
+        for entry in found:
+            is_ours = entry.name.startswith(_PREFIX) and entry.name.endswith(_ENDING)
+            if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > _DAY:
+                _remove(Path(entry.path))
+    path = place / f"{_PREFIX}{secrets.token_hex(8)}{_ENDING}"  # of fixed length: legal wherever the final name is
+    try:
+        yield path
+    finally:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def check_parts(path: str | os.PathLike[str], *, is_part: Callable[[Path], bool]) -> None:
@@ -169,7 +174,7 @@ def _flush(file: Path) -> None:
         os.fsync(opened.fileno())
 
 
-def flush_folder(folder: Path) -> None:
+def _flush_folder(folder: Path) -> None:
     """Flush the names in a folder to disk, if the system can."""
     with suppress(OSError):  # the file is in place either way; Windows cannot open a folder
         handle = os.open(folder, os.O_RDONLY)
@@ -211,154 +216,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # such as a date that does not exist, or a thousand brackets
         raise UnreadableFile(f"{path} is not a TOML file ({error})") from error
-
-
-# Temporary files and folders
-
-
-@contextmanager
-def temporary_file(folder: Path) -> Iterator[Path]:
-    """Yield an empty file in a folder, and remove it at the end unless it was renamed."""
-    with _temporary(folder, _FILE) as path:
-        yield path
-
-
-@contextmanager
-def temporary_folder(place: Path) -> Iterator[Path]:
-    """Yield an empty private folder inside another, and remove it at the end."""
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise CannotSave(f"a temporary folder could not be created in {place}")
-    with _temporary(place, _FOLDER) as path:
-        yield path
-
-
-@contextmanager
-def _temporary(place: Path, ending: str) -> Iterator[Path]:
-    _remove_leftovers(place, ending)
-    path, handle = _make_locked(place, ending)
-    try:
-        yield path
-    finally:
-        if handle is not None:
-            os.close(handle)
-        _remove(path)
-
-
-def _remove_leftovers(place: Path, ending: str) -> None:
-    """Remove the temporary files in a folder that killed processes of this machine have left."""
-    with suppress(OSError), os.scandir(place) as found:
-        for entry in found:
-            if not (entry.name.startswith(_name_prefix()) and entry.name.endswith(ending)):
-                continue
-            handle = _open_handle(Path(entry.path))
-            if handle is not None:
-                if _lock(handle):
-                    _remove(Path(entry.path))
-                os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
-def _make_locked(place: Path, ending: str) -> tuple[Path, int | None]:
-    """Create a file or folder; return it with the handle that locks it, None if there are no locks."""
-    while True:
-        path = place / _make_name(ending)
-        if ending == _FOLDER:
-            path.mkdir(mode=0o700)
-        else:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
-        handle = _open_handle(path)
-        if handle is not None and _lock(handle) is None:
-            os.close(handle)  # on systems without locks, an open file cannot be renamed
-            handle = None
-        if path.exists():
-            return path, handle
-        if handle is not None:
-            os.close(handle)  # another process removed it between the two calls above
-
-
-def _open_handle(path: Path) -> int | None:
-    """Open a file or folder for locking, without following links; return None if that fails."""
-    try:
-        kind = os.O_RDONLY if path.is_dir() else os.O_RDWR
-        return os.open(path, kind | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
-        return None
-
-
-def _make_name(ending: str) -> str:
-    """Return a random name of fixed length, which is legal wherever the final name is."""
-    return f"{_name_prefix()}{secrets.token_hex(8)}{ending}"
-
-
-def _name_prefix() -> str:
-    # A folder may be shared with other machines, whose locks this machine may not see.
-    return f".deepmf-{hashlib.sha256(platform.node().encode()).hexdigest()[:8]}-"
-
-
-# Exchanging two paths
-
-
-def exchange(one: Path, other: Path) -> None:
-    """Exchange two files or folders of one file system.
-
-    If the system cannot exchange them atomically, `other` is called NAME.old for a moment.
-    """
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
-    if rename is not None:
-        if not rename(_WORKING_FOLDER, os.fsencode(one), _WORKING_FOLDER, os.fsencode(other), _EXCHANGE):
-            return
-        code = ctypes.get_errno()
-        if code not in _UNSUPPORTED:
-            raise OSError(code, os.strerror(code))
-    _exchange_in_steps(one, other)
-
-
-def _exchange_in_steps(one: Path, other: Path) -> None:
-    aside = other.with_name(f"{other.name}.old")
-    other.rename(aside)
-    try:
-        one.rename(other)
-    except OSError:
-        aside.rename(other)
-        raise
-    aside.rename(one)
-
-
-# Locks
-
-
-def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock an open file or folder until it is closed; return whether it is ours, None if the system has no locks."""
-    if sys.platform == "win32":
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for the block, if it can be locked; wait for other processes."""
-    handle = _open_handle(folder)
-    if handle is None:
-        yield  # the write that follows raises the error
-        return
-    try:
-        _lock(handle, wait=True)
-        yield
-    finally:
-        os.close(handle)
 
 
 # Frames as delimited text

@@ -5,14 +5,12 @@ A model file holds the training entries and all ids: upload only models whose da
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import metadata
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from deepmf.errors import MissingDependency
-from deepmf.files import temporary_folder
 from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.training.history import describe_errors, describe_training
@@ -74,13 +72,11 @@ def push_to_hub(
     api : a `huggingface_hub.HfApi`, if you have one of your own.
     """
     hub = api or _import_hub().HfApi(token=token)
-    with temporary_folder(Path(gettempdir())) as folder:
-        content = folder / "content"  # the folder itself may hold a lock
-        content.mkdir()
-        model.save(content / MODEL_FILE, largest_file=sys.maxsize)
-        (content / "README.md").write_text(make_card(model, repository), encoding="utf-8")
+    with TemporaryDirectory() as folder:
+        model.save(Path(folder, MODEL_FILE))
+        Path(folder, "README.md").write_text(make_card(model, repository), encoding="utf-8")
         hub.create_repo(repository, private=private, exist_ok=True)
-        found = hub.upload_folder(repo_id=repository, folder_path=str(content), commit_message=message)
+        found = hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=message)
     return str(found)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from deepmf.errors import MissingDependency
-from deepmf.files import temporary_folder
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.frames import read_pair_columns
 from deepmf.models.base import Model
@@ -65,11 +63,12 @@ def load_model(uri: str | Path) -> Model:
 @contextmanager
 def _saved(model: Model) -> Iterator[dict[str, Any]]:
     """Save a model for the block; yield the arguments that tell MLflow how to load it without unpickling."""
-    with temporary_folder(Path(gettempdir())) as folder:
-        model.save(folder / _FILE, largest_file=sys.maxsize)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, _FILE)
+        model.save(file)
         yield {
             "loader_module": __name__,
-            "data_path": str(folder / _FILE),
+            "data_path": str(file),
             "pip_requirements": [f"deepmf=={metadata.version('deepmf')}"],
         }
 

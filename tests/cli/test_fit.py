@@ -1,6 +1,7 @@
 """`deepmf fit`: the same model as by the library, settings from everywhere, one line for what is wrong."""
 
 import io
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -280,20 +281,14 @@ def test_standard_input(run: Any, folder: Path, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "n").read_bytes() == (tmp_path / "m").read_bytes()
 
 
-def test_a_name_that_ends_in_model_is_a_folder(run: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_name_that_ends_in_model_is_memory_mapped(run: Any, folder: Path, tmp_path: Path) -> None:
     words = ["fit", folder / "train.csv", "--model", "means"]
     assert run(*words, "-o", tmp_path / "m.model").code == 0
-    assert (tmp_path / "m.model" / "model.json").is_file()
-    assert run(*words, "-o", tmp_path / "m.model").code == 0  # takes the place of the old one
     assert run(*words, "-o", tmp_path / "m.safetensors").code == 0
-    assert run("inspect", tmp_path / "m.model", "--json").code == 0
+    assert json.loads(run("inspect", tmp_path / "m.model", "--json").out)["verified"] is False
     row = load(tmp_path / "m.model").row_labels_[0]
     asked = [run("recommend", tmp_path / name, "--row", row, "--json").out for name in ("m.model", "m.safetensors")]
     assert asked[0] == asked[1] != ""
-    (tmp_path / "photos.model").mkdir()
-    assert "it exists already" in run.fails(*words, "-o", tmp_path / "photos.model")
-    assert "without model.json" in run.fails("inspect", tmp_path / "photos.model")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.model", "m.safetensors", "photos.model"]
 
 
 def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(run: Any, tmp_path: Path) -> None:

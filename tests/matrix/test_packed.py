@@ -15,10 +15,8 @@ from deepmf.datasets import generate
 from deepmf.errors import OffScale, UnreadableFile
 from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import verify_store
 from deepmf.matrix.scale import Scale
-
-SHARD = "00001.safetensors"
+from deepmf.matrix.stored import verify_store
 
 MATRIX = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
 
@@ -37,9 +35,9 @@ def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
 
 def test_checksums_tell_other_content(store: Path) -> None:
     verify_store(store)
-    content = bytearray((store / SHARD).read_bytes())
+    content = bytearray(store.read_bytes())
     content[content.index(np.float32([5, 3, 1]).tobytes()) + 2] = 0x40  # 5 becomes 3
-    (store / SHARD).write_bytes(bytes(content))
+    store.write_bytes(bytes(content))
     read_matrix(store)  # it could be the values of a store
     with pytest.raises(UnreadableFile, match="checksum"):
         verify_store(store)

@@ -58,7 +58,7 @@ def unpacked(content: Any, tensors: dict[str, npt.NDArray[Any]]) -> AxisFeatures
 
 def test_the_same_features_come_back(tmp_path: Path) -> None:
     write_file(tmp_path / "file", kind="model", content=CONTENT, tensors=PACKED.tensors)
-    file = read_file(tmp_path / "file")
+    file = read_file(tmp_path / "file", kind="model")
     found, given = unpacked(file.content["row_features"], file.tensors), STORE.row_features
     assert given is not None and len(given.extra) == 2
     assert found.encoding == given.encoding

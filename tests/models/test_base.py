@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
 import warnings
@@ -30,8 +31,8 @@ from deepmf.models.loading import load, verify
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.registry import MODELS, model_class
-from deepmf.storage.model_file import write_file
-from deepmf.storage.model_folder import read_folder, write_folder
+from deepmf.storage import model_file
+from deepmf.storage.model_file import map_file, write_file
 from deepmf.testing import additive
 
 
@@ -196,31 +197,32 @@ def test_labels_of_other_kinds_train_save_and_load(labels: list[Any], tmp_path: 
     again = load(tmp_path / "model")
     assert [(type(label), label) for label in again.row_labels_] == [(type(label), label) for label in labels]
     np.testing.assert_array_equal(again.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
-    model.save(tmp_path / "folder.model")
-    for opened in (load(tmp_path / "folder.model"), verify(tmp_path / "folder.model")):
+    model.save(tmp_path / "mapped.model")
+    for opened in (load(tmp_path / "mapped.model"), verify(tmp_path / "mapped.model")):
         assert [(type(label), label) for label in opened.row_labels_] == [(type(label), label) for label in labels]
         np.testing.assert_array_equal(opened.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
 
 
-def test_a_large_model_is_a_folder_by_itself(tmp_path: Path) -> None:
-    model = Means().fit(additive())
-    model.save(tmp_path / "model.safetensors")
-    file = (tmp_path / "model.safetensors").read_bytes()
-    model.save(tmp_path / "model.safetensors", largest_file=1000)
-    assert (tmp_path / "model.safetensors" / "model.json").is_file()
-    model.save(tmp_path / "model.safetensors")  # stays a folder
-    again = load(tmp_path / "model.safetensors")
-    again.save(tmp_path / "again.safetensors")
-    assert (tmp_path / "again.safetensors").read_bytes() == file
-    with pytest.raises(BadModelFile, match="model.json"):
+def test_a_name_or_a_size_makes_a_model_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, paths = Means().fit(additive()), [tmp_path / "m.safetensors", tmp_path / "m.model"]
+    for path in paths:
+        model.save(path)
+    assert [isinstance(load(path).entries_.train.values.base, mmap.mmap) for path in paths] == [False, True]
+    load(paths[1]).save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == paths[0].read_bytes()
+    monkeypatch.setattr(model_file, "LARGEST_READ", 1000)
+    model.save(paths[0])
+    assert isinstance(load(paths[0]).entries_.train.values.base, mmap.mmap)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    with pytest.raises(BadModelFile, match="directory"):
         load(tmp_path)
 
 
 @pytest.mark.slow
-def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
+def test_mapping_a_model_reads_positions_but_no_values(tmp_path: Path) -> None:
     path = tmp_path / "means.model"
     Means().fit(additive()).save(path)
-    stored = read_folder(path, kind="model")
+    stored = map_file(path, kind="model")
     # Compiled code would read outside of arrays by wrong positions.
     false = [
         ("latents.rows.base", np.nan, ""),
@@ -230,7 +232,7 @@ def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
     for name, value, refused_for in false:
         tensor = stored.tensors[name].copy()
         tensor[...] = value
-        write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor})
+        write_file(path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor})
         if refused_for:
             with pytest.raises(BadModelFile, match=refused_for):
                 load(path)
@@ -240,13 +242,13 @@ def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
             verify(path)
     for name, tensor in stored.tensors.items():
         changed = tensor[:-1] if tensor.size else np.zeros((1, *tensor.shape[1:]), dtype=tensor.dtype)
-        write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: changed})
+        write_file(path, kind="model", content=stored.content, tensors=stored.tensors | {name: changed})
         with pytest.raises(BadModelFile, match="means.model"):
             load(path)
 
 
 @pytest.mark.slow
-def test_answers_of_a_folder_decode_the_labels_they_need(tmp_path: Path) -> None:
+def test_answers_of_a_mapped_model_decode_the_labels_they_need(tmp_path: Path) -> None:
     drawn = generate(1500, 2000, n_entries=12_000, seed=0).matrix
     matrix = ObservedMatrix.from_entries(*drawn.entries(), drawn.scale)  # whose labels are sorted
     Means().fit(matrix).save(tmp_path / "means.model")

@@ -35,7 +35,7 @@ from deepmf.serve.errors import ApiError
 from deepmf.serve.queries import check_history
 from deepmf.serve.schemas import HistoryEntry
 from deepmf.serve.service import Service, ServiceLimits
-from deepmf.storage.model_folder import compute_model_digest
+from deepmf.storage.model_file import compute_digest
 
 # Ids that have broken something somewhere.
 HOSTILE = [
@@ -297,7 +297,7 @@ def test_a_new_model_takes_over_with_all_entries(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_digest(path)})
     films = ratings.column_labels[:3].tolist()
     client.put(
         "/v1/rows/Wilma/entries",
@@ -316,12 +316,12 @@ def test_a_new_model_takes_over_with_all_entries(
     assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
 
 
-def test_a_model_folder_is_served_and_replaced(
+def test_a_memory_mapped_model_is_served_and_replaced(
     start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
     path = tmp_path / "ratings.model"
     als.save(path)
-    client = start_client(load(path), service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(load(path), service={"source": path, "digest": compute_digest(path)})
     assert client.post("/v1/model").json()["version"]["model"] == 1
     films = ratings.column_labels[:3].tolist()
     entries = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
@@ -333,8 +333,7 @@ def test_a_model_folder_is_served_and_replaced(
     assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
     found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()["best"]
     assert [one["column"] for one in found] == other.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
-    (path / "00001.safetensors").unlink()
-    client.post("/v1/model")  # the same manifest: the same version, nothing is read
+    client.post("/v1/model")  # the same header: the same version, nothing is read
     assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
 
 
@@ -345,7 +344,7 @@ def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
 
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = export_data(als, str(tmp_path / "entries.sqlite")).entries
@@ -362,7 +361,7 @@ def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_digest(path)})
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = (part.tolist() for part in ratings.entries())
@@ -370,10 +369,10 @@ def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
     trained = ALS(latent_size=2, seed=0).fit(matrix)
     trained.save(path)
     client.post("/v1/model")
-    other = start_client(trained, service={"source": path, "digest": compute_model_digest(path)})
+    other = start_client(trained, service={"source": path, "digest": compute_digest(path)})
     assert client.delete("/v1/rows/Wilma/entries").json()["n_forgotten"] == 1
     assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0  # sees all writes
-    restarted = start_client(trained, service={"source": path, "digest": compute_model_digest(path)})
+    restarted = start_client(trained, service={"source": path, "digest": compute_digest(path)})
     for each in (client, other, restarted):
         assert each.get("/v1/rows/Wilma/entries").json()["entries"] == []
 
@@ -398,7 +397,7 @@ def test_a_database_that_is_away_is_no_fault_to_operators(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_digest(path)})
     ALS(latent_size=2, seed=1).fit(ratings).save(path)
     for file in tmp_path.glob("entries.sqlite*"):
         file.unlink()

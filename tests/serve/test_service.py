@@ -29,7 +29,7 @@ from deepmf.serve.database import EntryDatabase, open_database
 from deepmf.serve.schemas import GivenEntry
 from deepmf.serve.service import Service, ServiceLimits, load_with_digest
 from deepmf.serve.writer import EntryWrite
-from deepmf.storage.model_folder import compute_model_digest
+from deepmf.storage.model_file import compute_digest
 
 
 def body(film: str, value: float = 5) -> dict[str, Any]:
@@ -127,15 +127,11 @@ def test_two_model_files_on_one_database_are_not_read_again_and_again(
     start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    monkeypatch.setattr(
-        service_module, "compute_model_digest", lambda path: read.append(path) or compute_model_digest(path)
-    )
+    monkeypatch.setattr(service_module, "compute_digest", lambda path: read.append(path) or compute_digest(path))
     paths = [tmp_path / name for name in ("one.safetensors", "two.safetensors")]
     als.save(paths[0])
     ALS(latent_size=2, seed=1).fit(ratings).save(paths[1])
-    one, two = (
-        start_client(load(path), service={"source": path, "digest": compute_model_digest(path)}) for path in paths
-    )
+    one, two = (start_client(load(path), service={"source": path, "digest": compute_digest(path)}) for path in paths)
     time.sleep(0.8)
     assert read.count(paths[0]) <= 1
     assert [client.get("/v1/model").json()["version"]["model"] for client in (one, two)] == [1, 2]
@@ -240,7 +236,7 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
 
     monkeypatch.setattr(service_module, "load", load_slowly)
     found, digest = load_with_digest(path)
-    assert digest == compute_model_digest(path)
+    assert digest == compute_digest(path)
     assert found.settings == other.settings
 
 
@@ -249,7 +245,7 @@ def test_stored_entries_that_a_model_cannot_use_are_one_error(
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_digest(path)})
     assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
     RankK(epochs=2, seed=0).fit(ratings).save(path)  # predicts for no new row
     refused = client.post("/v1/model")
@@ -269,7 +265,7 @@ def test_a_model_of_other_data_is_refused(
 ) -> None:
     path, (rows, columns, values) = tmp_path / "model.safetensors", ratings.entries()
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    client = start_client(service={"source": path, "digest": compute_digest(path)})
     client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
     others = {
         "interactions": ObservedMatrix.from_interactions(rows, columns),
@@ -283,7 +279,7 @@ def test_a_model_of_other_data_is_refused(
         reasons = [record.fields["reason"] for record in caplog.records if "reason" in getattr(record, "fields", {})]
         assert word in refused.json()["error"]["message"] and word in reasons[-1]
         with pytest.raises(BadSetting, match=word):
-            start_client(load(path), service={"digest": compute_model_digest(path)})
+            start_client(load(path), service={"digest": compute_digest(path)})
     assert client.get("/v1/model").json()["version"]["model"] == 1
     path.write_bytes(b"no model")
     refused = client.post("/v1/model").json()["error"]["message"]

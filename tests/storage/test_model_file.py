@@ -17,7 +17,18 @@ from safetensors.numpy import load_file, save, save_file
 
 from deepmf.errors import BadModelFile, FileAbsent, UnreadableFile
 from deepmf.storage import model_file
-from deepmf.storage.model_file import FORMAT, StoredFile, map_file, read_file, read_version, verify_file, write_file
+from deepmf.storage.model_file import (
+    FORMAT,
+    StoredFile,
+    TensorFacts,
+    compute_digest,
+    encode_beginning,
+    is_own_file,
+    map_file,
+    read_file,
+    verify_file,
+    write_file,
+)
 
 TYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 
@@ -79,7 +90,6 @@ def test_everything_comes_back(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round-trip"
     write_file(path, kind=kind, content=content, tensors=tensors)
-    assert_same(read_file(path), kind, content, tensors)
     assert_same(read_file(str(path), kind=kind), kind, content, tensors)
 
 
@@ -88,7 +98,7 @@ def test_everything_comes_back(
 def test_every_type_and_shape(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     tensors: dict[str, npt.NDArray[Any]] = {"a": np.ones(shape, dtype=dtype)}
     write_file(tmp_path / "file", kind="model", content={}, tensors=tensors)
-    assert_same(read_file(tmp_path / "file"), "model", {}, tensors)
+    assert_same(read_file(tmp_path / "file", kind="model"), "model", {}, tensors)
 
 
 def test_memory_in_any_order_is_stored_in_order(tmp_path: Path) -> None:
@@ -96,7 +106,7 @@ def test_memory_in_any_order_is_stored_in_order(tmp_path: Path) -> None:
     square.flags.writeable = False
     views = {"turned": square.T, "stepped": square[::2, ::-1], "big": square.astype(">f8"), "one": square[1:2, 3]}
     write_file(tmp_path / "file", kind="model", content={}, tensors=views)
-    for name, array in read_file(tmp_path / "file").tensors.items():
+    for name, array in read_file(tmp_path / "file", kind="model").tensors.items():
         np.testing.assert_array_equal(array, views[name])
         assert array.dtype == np.float64
 
@@ -110,7 +120,10 @@ def test_same_arguments_same_bytes(path: Path) -> None:
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
     content = {"loss": [float("nan"), 1.0, (float("inf"), -float("inf"))], "best": {"epoch": np.float64("nan")}}
     write_file(tmp_path / "file", kind="checkpoint", content=content, tensors={})
-    assert read_file(tmp_path / "file").content == {"loss": [None, 1.0, [None, None]], "best": {"epoch": None}}
+    assert read_file(tmp_path / "file", kind="checkpoint").content == {
+        "loss": [None, 1.0, [None, None]],
+        "best": {"epoch": None},
+    }
 
 
 @pytest.mark.parametrize("content", [{1: "a"}, {"a": [{None: 1}]}, {"a": {1, 2}}, {"a": np.zeros(2)}])
@@ -127,7 +140,8 @@ def test_files_are_those_of_safetensors_with_every_number_aligned(path: Path) ->
     for name, array in TENSORS.items():
         np.testing.assert_array_equal(found[name], array)
     mapped = map_file(path)
-    assert (mapped.kind, mapped.checksum) == ("model", json.loads(header_of(path))["sha256"])
+    assert (mapped.kind, mapped.values) == ("model", json.loads(header_of(path))["values"])
+    assert mapped.version == version("deepmf")
     for name, array in TENSORS.items():
         assert (mapped.tensors[name].dtype, mapped.tensors[name].shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(mapped.tensors[name], array)
@@ -142,8 +156,9 @@ def test_a_file_larger_than_memory_is_mapped(path: Path) -> None:
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
     n_numbers = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4  # twice the memory, in 8 bytes each
-    table = {"dtype": "F64", "shape": [n_numbers], "data_offsets": [0, 8 * n_numbers]}
-    start = raw(json.dumps({"__metadata__": header["__metadata__"], "large": table}).encode())
+    whole = json.loads(header["__metadata__"]["deepmf"])
+    del whole["sha256"]
+    start = encode_beginning(whole, {"large": TensorFacts("float64", [n_numbers])})
     with path.open("wb") as file:
         file.write(start)
         file.truncate(len(start) + 8 * n_numbers)  # a hole takes no room on the disk
@@ -151,46 +166,44 @@ def test_a_file_larger_than_memory_is_mapped(path: Path) -> None:
 
 
 def test_verify_reads_everything(path: Path) -> None:
-    verify_file(path)
-    content = bytearray(path.read_bytes())
+    assert verify_file(path, kind="model").content == CONTENT
+    content, digest = bytearray(path.read_bytes()), compute_digest(path)
     content[-1] ^= 1
     path.write_bytes(bytes(content))
     map_file(path)  # whose values are not read
+    assert compute_digest(path) == digest
     with pytest.raises(BadModelFile, match="checksum"):
-        verify_file(path)
+        verify_file(path, kind="model")
     path.write_bytes(bytes(content[:-1]))
     for read in (map_file, verify_file):
         with pytest.raises(BadModelFile, match="truncated"):
-            read(path)  # type: ignore[operator]
+            read(path, kind="model")  # type: ignore[operator]
+    write_file(path, kind="model", content={}, tensors=TENSORS)
+    assert compute_digest(path) != digest
 
 
-def test_version(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_file(path, kind="model", content=CONTENT, tensors=TENSORS)
-    assert read_version(path) == version("deepmf")
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BadModelFile, match="truncated"):
-        read_version(path)
-    save_file({"x": np.zeros(2)}, path)
-    with pytest.raises(BadModelFile, match="deepmf"):
-        read_version(path)
+def test_own_files_are_told_from_others(path: Path, tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "foreign")
+    os.mkfifo(tmp_path / "pipe")
+    others = [tmp_path / "foreign", tmp_path / "pipe", tmp_path / "none", tmp_path, "null\0character"]
+    assert is_own_file(path) and not any(map(is_own_file, others))
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileAbsent, match="none$"):
-        read_file(tmp_path / "none")
+        read_file(tmp_path / "none", kind="model")
     with pytest.raises(BadModelFile, match="directory"):
-        read_file(tmp_path)
+        read_file(tmp_path, kind="model")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadModelFile, match="ordinary"):
-        read_file(tmp_path / "pipe")
+        read_file(tmp_path / "pipe", kind="model")
     (tmp_path / "file").touch()
     with pytest.raises(BadModelFile, match="empty"):
-        read_file(tmp_path / "file")
+        read_file(tmp_path / "file", kind="model")
     with pytest.raises(BadModelFile, match="directory"):
-        read_file(tmp_path / "file" / "inside")
+        read_file(tmp_path / "file" / "inside", kind="model")
     with pytest.raises(BadModelFile, match="null"):
-        read_file("null\0character")
+        read_file("null\0character", kind="model")
     assert issubclass(BadModelFile, UnreadableFile)
 
 
@@ -200,7 +213,7 @@ def test_file_without_permission(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(model_file, "safe_open", denied)  # root may read anything
     with pytest.raises(BadModelFile, match="Permission"):
-        read_file(path)
+        read_file(path, kind="model")
 
 
 A_TENSOR = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
@@ -226,10 +239,10 @@ A_TENSOR = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 def test_garbage(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(BadModelFile, match="truncated"):
-        read_file(tmp_path / "file")
+        read_file(tmp_path / "file", kind="model")
 
 
-HEADER = {"format": FORMAT, "version": "0", "kind": "model", "content": {}, "sha256": "0" * 64}
+HEADER = {"format": FORMAT, "version": "0", "kind": "model", "content": {}, "values": "", "sha256": "0" * 64}
 
 
 @pytest.mark.parametrize(
@@ -245,14 +258,14 @@ def test_tensors_that_numpy_cannot_hold(tmp_path: Path, entry: dict[str, Any], d
     header = {"__metadata__": {"deepmf": json.dumps(HEADER)}, "a": entry | {"data_offsets": [0, data]}}
     (tmp_path / "file").write_bytes(raw(json.dumps(header).encode(), bytes(data)))
     with pytest.raises(BadModelFile, match="damaged"):
-        read_file(tmp_path / "file")
+        read_file(tmp_path / "file", kind="model")
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {}])
 def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     save_file(TENSORS, tmp_path / "file", metadata)
     with pytest.raises(BadModelFile, match="deepmf"):
-        read_file(tmp_path / "file")
+        read_file(tmp_path / "file", kind="model")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +281,8 @@ def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | Non
         (json.dumps(HEADER | {"kind": None}), "'kind'"),
         (json.dumps(HEADER | {"content": []}), "'content'"),
         (json.dumps(HEADER | {"sha256": 12}), "'sha256'"),
-        (json.dumps({"format": FORMAT, "kind": "model", "content": {}}), "'sha256'"),
+        (json.dumps(HEADER | {"values": None}), "'values'"),
+        (json.dumps({"format": FORMAT, "version": "0", "kind": "model", "content": {}, "values": ""}), "'sha256'"),
         (json.dumps(HEADER), "checksum"),
         (json.dumps(HEADER | {"content": {"a": float("nan")}}), "checksum"),
         (json.dumps(HEADER).replace("{}", '{"a":1e999}'), "checksum"),
@@ -278,14 +292,14 @@ def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | Non
 def test_crafted_header(tmp_path: Path, header: str, message: str) -> None:
     craft(tmp_path / "file", header, weights=np.zeros(3))
     with pytest.raises(BadModelFile, match=message):
-        read_file(tmp_path / "file")
+        read_file(tmp_path / "file", kind="model")
 
 
 def test_nesting_at_the_very_limit_is_refused(tmp_path: Path) -> None:
     for depth in range(900, 1010):
         craft(tmp_path / "file", json.dumps(HEADER).replace("{}", '{"a":' + "[" * depth + "]" * depth + "}"))
         with pytest.raises(BadModelFile):
-            read_file(tmp_path / "file")
+            read_file(tmp_path / "file", kind="model")
 
 
 def test_wrong_kind(path: Path) -> None:
@@ -305,7 +319,7 @@ def test_wrong_kind(path: Path) -> None:
 def test_changed_tensors_are_noticed(path: Path, change: dict[str, npt.NDArray[Any]]) -> None:
     craft(path, header_of(path), **(load_file(path) | change))
     with pytest.raises(BadModelFile, match="checksum"):
-        read_file(path)
+        read_file(path, kind="model")
 
 
 def header_of(path: Path) -> str:
@@ -318,13 +332,13 @@ def header_of(path: Path) -> str:
 def test_renamed_and_lost_tensors_are_noticed(path: Path) -> None:
     tensors, header = load_file(path), header_of(path)
     craft(path, header, **tensors)
-    assert_same(read_file(path), "model", CONTENT, TENSORS)
+    assert_same(read_file(path, kind="model"), "model", CONTENT, TENSORS)
     craft(path, header, **{"masks" if name == "mask" else name: array for name, array in tensors.items()})
     with pytest.raises(BadModelFile, match="checksum"):
-        read_file(path)
+        read_file(path, kind="model")
     craft(path, header, **{name: array for name, array in tensors.items() if name != "empty"})
     with pytest.raises(BadModelFile, match="checksum"):
-        read_file(path)
+        read_file(path, kind="model")
 
 
 @pytest.mark.parametrize(
@@ -336,17 +350,17 @@ def test_changed_header_is_noticed(path: Path, old: str, new: str) -> None:
     assert old in header
     craft(path, header.replace(old, new), **load_file(path))
     with pytest.raises(BadModelFile, match="checksum"):
-        read_file(path)
+        read_file(path, kind="model")
 
 
 def test_repeated_keys_cannot_smuggle_anything_in(path: Path) -> None:
     tensors, header = load_file(path), header_of(path)
     craft(path, header[:-1] + ',"content":{"fitted":false}}', **tensors)
     with pytest.raises(BadModelFile, match="checksum"):
-        read_file(path)
+        read_file(path, kind="model")
     craft(path, '{"content":{"fitted":false},' + header[1:], **tensors)
     with pytest.raises(BadModelFile, match="checksum"):  # the order of the keys has changed too
-        read_file(path)
+        read_file(path, kind="model")
 
 
 @pytest.mark.slow
@@ -355,7 +369,7 @@ def test_every_single_flipped_byte_is_noticed_or_harmless(path: Path) -> None:
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x01]) + whole[at + 1 :])
         try:
-            found = read_file(path)
+            found = read_file(path, kind="model")
         except BadModelFile:
             continue
         assert_same(found, "model", CONTENT, TENSORS)

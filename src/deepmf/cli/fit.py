@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ from deepmf.cli.feature_files import LabelFiles, list_kinds
 from deepmf.cli.inputs import InputOptions
 from deepmf.cli.inspect import describe_history, format_kinds
 from deepmf.cli.options import option
-from deepmf.cli.output import TrialEnded, check_distinct, check_writable, end_trial, say, show_json
+from deepmf.cli.output import check_writable, say, show_json
 from deepmf.cli.process import is_first
 from deepmf.cli.settings import TrainingOptions, format_value, parse_scale
 from deepmf.errors import BadFeatures, TrainingDiverged
@@ -30,7 +29,9 @@ _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first 
 @options.with_option_groups()
 def fit(
     ratings: options.Ratings,
-    output: Annotated[Path, option("--output -o FILE", "Model file to write; a folder if the name ends in .model.")],
+    output: Annotated[
+        Path, option("--output -o FILE", "Model file to write; memory-mapped if the name ends in .model.")
+    ],
     scale: options.ScaleText = None,
     asked: Annotated[
         Path | None,
@@ -60,7 +61,7 @@ def fit(
     checkpoint = output.with_name(f"{output.name}.checkpoint") if resume else None
     if is_first():
         inputs = [ratings, training.validation, asked, training.config, *files.paths]
-        _check_target(output, inputs)
+        check_writable(output, inputs=inputs)
         if checkpoint is not None and not checkpoint.is_dir():
             check_writable(checkpoint, inputs=[*inputs, output])
 
@@ -97,19 +98,6 @@ def fit(
     show_json(summary) if as_json else _show_summary(summary)
     if model.history_.stopped == "interrupted":
         raise typer.Exit(130)
-
-
-def _check_target(output: Path, inputs: list[Path | None]) -> None:
-    """Refuse before training a file or folder that the model could not be saved in."""
-    from deepmf.files import write_folder_atomically
-    from deepmf.storage.model_folder import goes_to_folder, is_replaceable
-
-    if not goes_to_folder(output, n_bytes=0):
-        check_writable(output, inputs=inputs)
-        return
-    check_distinct(output, inputs)
-    with suppress(TrialEnded):
-        write_folder_atomically(output, end_trial, replaces=is_replaceable)
 
 
 def _add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:

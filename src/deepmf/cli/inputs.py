@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from deepmf.cli.options import READING, option
@@ -230,10 +230,8 @@ def open_input(path: Path) -> Iterator[Path]:
     if str(path) != STANDARD and not is_pipe:
         yield path
         return
-    from deepmf.files import temporary_folder
-
-    with temporary_folder(Path(gettempdir())) as folder:
-        file = folder / (path.name if is_pipe else name_file(path))
+    with TemporaryDirectory() as folder:
+        file = Path(folder, path.name if is_pipe else name_file(path))
         if is_pipe:
             with path.open("rb") as pipe, file.open("wb") as opened:
                 shutil.copyfileobj(pipe, opened)

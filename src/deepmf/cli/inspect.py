@@ -13,7 +13,6 @@ from deepmf.cli.inputs import open_input
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import say, show_json
 from deepmf.cli.settings import format_value
-from deepmf.errors import UnreadableFile
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
@@ -21,25 +20,28 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    file: Annotated[Path, argument("FILE", "Model file or folder, or store; - for a model on standard input.")],
+    file: Annotated[Path, argument("FILE", "Model file or store; - for a model on standard input.")],
     verified: Annotated[
         bool,
-        option("--verify", "Compare a model folder or store with its checksums; for model files this is always done."),
+        option("--verify", "Compare a memory-mapped file with its checksum; for other files this is always done."),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show what a model or a store holds.
 
-    Of a model: its settings, the matrix, the training, and what was added since. Of a store: the matrix and the files.
+    Of a model: its settings, the matrix, the training, and what was added since. Of a store: the matrix.
 
     Example: deepmf inspect model.safetensors
 
     Or: deepmf inspect ratings.store --verify
     """
-    from deepmf.storage.model_folder import is_folder_of
+    from deepmf.storage.model_file import FORMAT, map_file
 
-    of_store = is_folder_of("matrix", file)
-    facts = _read_store_facts(file, verified=verified) if of_store else _read_model_facts(file, verified=verified)
+    with open_input(file) as opened:
+        stored = map_file(opened)
+        of_store = stored.kind == "matrix"
+        facts = {"file": str(file), "bytes": opened.stat().st_size, "format": FORMAT, "version": stored.version}
+        facts |= (_read_store_facts if of_store else _read_model_facts)(opened, verified=verified)
     if as_json:
         show_json(facts)
         return
@@ -49,17 +51,10 @@ def inspect(
 
 def _read_model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
     from deepmf.models.loading import load, verify
-    from deepmf.storage.model_file import FORMAT
-    from deepmf.storage.model_folder import count_model_bytes, is_model_folder, read_model_version
+    from deepmf.storage.model_file import is_mapped
 
-    if path.is_dir() and not is_model_folder(path):
-        raise UnreadableFile(
-            f"{path} is a folder without model.json or matrix.json; a model file, a model folder or a store is needed"
-        )
-    with open_input(path) as file:
-        found, version = verify(file) if verified else load(file), read_model_version(file)
-        facts = {"file": str(path), "bytes": count_model_bytes(file), "format": FORMAT, "version": version}
-        return facts | {"verified": verified or file.is_file()} | _describe_model(found)
+    model = verify(path) if verified else load(path)
+    return {"verified": verified or not is_mapped(path, path.stat().st_size)} | _describe_model(model)
 
 
 def _describe_model(model: Model) -> dict[str, Any]:
@@ -130,7 +125,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     dropped = "{dropped:,} of the {entries:,} training entries were replaced or forgotten, and are still in the file"
     lines = [
         ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts)),
-        ("", "" if facts["verified"] else "only lengths and shapes are checked; --verify compares checksums"),
+        ("", "" if facts["verified"] else "only types and shapes are checked; --verify compares checksums"),
         ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
         ("settings", _format_settings(given)),
         ("chosen", _format_settings(chosen, digits=4)),
@@ -184,23 +179,14 @@ def _format_training(training: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
+def _read_store_facts(path: Path, *, verified: bool) -> dict[str, Any]:
     """Return the facts about a store as JSON content; an incomplete or damaged store is an error."""
     from deepmf.matrix.description import scale_to_json
     from deepmf.matrix.labels import find_stored_kind
-    from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.matrix.packed import open_store, verify_store
-    from deepmf.storage.model_file import FORMAT
+    from deepmf.matrix.stored import open_store, verify_store
 
-    matrix = ObservedMatrix.from_parts(open_store(folder))
-    if verified:
-        verify_store(folder)
-    files = {file.name: file.stat().st_size for file in folder.iterdir()}
-    kinds = {f"{axis.axis}s": find_stored_kind(axis) for axis in matrix.parts[:2]}
+    matrix = (verify_store if verified else open_store)(path)
     return {
-        "file": str(folder),
-        "bytes": sum(files.values()),
-        "format": FORMAT,
         "verified": verified,
         "rows": len(matrix.rows),
         "columns": len(matrix.columns),
@@ -208,20 +194,18 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
         "scale": scale_to_json(matrix.scale),
         "mean": None if math.isnan(matrix.mean) else matrix.mean,
         "values": matrix.values.dtype.name,
-        "labels": kinds,
-        "files": files,
+        "labels": {f"{axis.axis}s": find_stored_kind(axis) for axis in (matrix.rows, matrix.columns)},
     }
 
 
 def _format_store(facts: dict[str, Any]) -> list[tuple[str, str]]:
     mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
-    checked = "the checksums match" if facts["verified"] else "only lengths are checked; --verify compares checksums"
+    checked = "the checksums match" if facts["verified"] else "values are not checked; --verify compares checksums"
     return [
-        ("store", "{file}, {bytes:,} bytes, format {format}".format(**facts)),
+        ("store", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts)),
         ("", checked),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         ("scale", _format_scale(facts["scale"])),
         ("values", f"{facts['values']}{mean}"),
         ("labels", "of rows {rows}, of columns {columns}".format(**facts["labels"])),
-        ("files", ", ".join(f"{name} ({n_bytes:,} bytes)" for name, n_bytes in sorted(facts["files"].items()))),
     ]

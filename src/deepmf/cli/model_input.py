@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ModelInput:
     """The options of a command about the model that it reads."""
 
-    model: Annotated[Path, argument("MODEL", "Model file or folder; - for standard input.")]
+    model: Annotated[Path, argument("MODEL", "Model file; - for standard input.")]
     extend: Annotated[
         list[Path] | None,
         option("--extend FILE", "Entries of new rows and columns to add without training; repeatable."),

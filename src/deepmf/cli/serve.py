@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from deepmf.cli import options
@@ -24,7 +24,7 @@ Database = Annotated[
 
 
 def serve(
-    model: Annotated[Path | None, argument("MODEL", "Model file or folder.")] = None,
+    model: Annotated[Path | None, argument("MODEL", "Model file.")] = None,
     host: Annotated[str, option("--host ADDRESS", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option("--port N", "Port to listen on; 0 for any free one.")] = 8000,
     database: Database = None,
@@ -61,9 +61,7 @@ def serve(
 
     with ExitStack() as stack:
         if model is None:
-            from deepmf.files import temporary_folder
-
-            model = stack.enter_context(temporary_folder(Path(gettempdir()))) / "films.safetensors"
+            model = Path(stack.enter_context(TemporaryDirectory()), "films.safetensors")
             write_demo_model(model, seed=seed or 0)
         run_server(
             ServeOptions(

@@ -13,7 +13,7 @@ from deepmf.cli.options import argument, list_words, option
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting
-from deepmf.files import check_parts, write_parts
+from deepmf.files import check_parts, write_folder_atomically
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
@@ -120,7 +120,7 @@ def split(
         for name, part in parts.items():
             part.write(folder / files[name].name)
 
-    write_parts(output, write, is_part=_is_part)
+    write_folder_atomically(output, write, is_part=_is_part)
     facts: dict[str, dict[str, str | int]] = {}
     for name, part in parts.items():
         n_rows, n_columns = (int((counts > 0).sum()) for counts in (part.row_counts, part.column_counts))
@@ -166,7 +166,9 @@ def _adapt_options(reading: InputOptions, matrix: ObservedMatrix) -> InputOption
 
 def _choose_format(ratings: Path, file_format: str | None) -> str:
     if file_format is None:
-        own = "store" if ratings.is_dir() else ratings.suffix.lower().removeprefix(".")
+        from deepmf.storage.model_file import is_own_file
+
+        own = "store" if is_own_file(ratings) else ratings.suffix.lower().removeprefix(".")
         return own if own in _FORMATS else "csv"
     if file_format not in _FORMATS:
         raise BadSetting(f"--format must be {', '.join(_FORMATS)}; got {file_format!r}")
@@ -189,7 +191,7 @@ def pack(
             "also .gz; - for csv on standard input.",
         ),
     ],
-    output: Annotated[Path, option("--output -o STORE", "Store to write: a new folder.")],
+    output: Annotated[Path, option("--output -o STORE", "Store to write: a new file.")],
     scale: options.ScaleText = None,
     *,
     reading: InputOptions,
@@ -197,7 +199,7 @@ def pack(
 ) -> None:
     """Pack files of entries into a store on disk.
 
-    A store is a folder that every command reads memory-mapped. Packing needs about 50 bytes of memory for each entry.
+    A store is a file that every command reads memory-mapped. Packing needs about 50 bytes of memory for each entry.
 
     Example: deepmf pack ratings.csv -o ratings.store
     """
@@ -205,7 +207,7 @@ def pack(
     from deepmf.data.read import read_matrix
 
     if str(output) == STANDARD:
-        raise BadSetting("a store is a folder and cannot go to standard output; give -o STORE")
+        raise BadSetting("a store cannot go to standard output; give -o STORE")
     with ExitStack() as stack:
         files = [stack.enter_context(open_input(file)) for file in ratings]
         progress = stack.enter_context(show_share("packing"))
@@ -214,7 +216,7 @@ def pack(
         report_reading(file, notes, wide=reading.wide)
     matrix = read_matrix(output)
     n_rows, n_columns = matrix.shape
-    n_bytes = sum(part.stat().st_size for part in output.iterdir())
+    n_bytes = output.stat().st_size
     if as_json:
         shown = {"store": str(output), "entries": matrix.n_entries, "rows": n_rows, "columns": n_columns}
         show_json(shown | {"bytes": n_bytes, "dropped": sum(notes.n_dropped for notes in packed)})

@@ -17,14 +17,14 @@ from deepmf.matrix.sorting import check_duplicates
 
 
 def pack(sources: str | Path | Sequence[str | Path], path: str | Path, **options: Any) -> ObservedMatrix:
-    """Pack the entries of one or several files into a new store, a folder at `path`, and open it.
+    """Pack the entries of one or several files into a new store at `path`, and open it.
 
     Files are read one after another. The store appears at `path` whole or not at all.
 
     Parameters
     ----------
     sources : files of entries, wide tables, `.npz` files or stores.
-    path : the new folder.
+    path : the new store.
     options : those of `read_matrix`, but `exclude`.
 
     Examples

@@ -31,7 +31,6 @@ from deepmf.data.source import (
     check_encoding,
     check_expansion,
     check_path,
-    is_folder,
     locate_errors,
     summarise,
     translate_polars_errors,
@@ -44,10 +43,12 @@ from deepmf.matrix.extras import Extras, check_weights
 from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_times
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_CONTENT, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import STORE, open_store, unpack_parts
+from deepmf.matrix.packed import STORE
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates, MatrixParts, check_duplicates, check_on_scale, compact, to_numbers
+from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale, compact, to_numbers
+from deepmf.matrix.stored import open_store, unpack_matrix
 from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
+from deepmf.storage.model_file import is_own_file
 
 if TYPE_CHECKING:
     import polars as pl
@@ -300,7 +301,7 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
 
 def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
     """Read a store, an array, a wide table or lists; return None for a file with a line for each entry."""
-    if is_folder(path):
+    if is_own_file(path):
         options.refuse_extras(path)
         return EntryFile(_read_store(path, options))
     path = check_path(path)
@@ -467,21 +468,21 @@ def _read_lists(path: Path, options: ReadOptions) -> EntryFile:
     return EntryFile(matrix, ReadNotes(None if options.form else LISTS))
 
 
-def _read_store(folder: Path, options: ReadOptions) -> ObservedMatrix:
+def _read_store(path: Path, options: ReadOptions) -> ObservedMatrix:
     """Open a store whose entries lie inside it; a scale that is asked for must hold its values."""
-    parts, scale = open_store(folder), options.scale
-    if options.kind is not EITHER and (options.kind is INTERACTIONS) != parts.scale.is_interactions:
-        found, wanted = ("interactions", "values") if parts.scale.is_interactions else ("values", "interactions")
-        raise UnreadableFile(f"{folder} is a store of {found}, and {wanted} are needed; pack the files again")
-    matrix = ObservedMatrix.from_parts(parts._replace(scale=scale or parts.scale))
+    matrix = open_store(path)
+    if options.kind is not EITHER and (options.kind is INTERACTIONS) == matrix.has_values:
+        found, wanted = ("values", "interactions") if matrix.has_values else ("interactions", "values")
+        raise UnreadableFile(f"{path} is a store of {found}, and {wanted} are needed; pack the files again")
     if matrix.n_entries == 0:
-        raise UnreadableFile(f"{folder} holds no entries")
-    if scale is not None:
+        raise UnreadableFile(f"{path} holds no entries")
+    if options.scale is not None:
+        matrix = matrix.with_scale(options.scale)
         rows, columns = Labelled(matrix.rows, matrix.entry_rows), Labelled(matrix.columns, matrix.by_row.columns)
         try:
-            check_on_scale(rows, columns, matrix.values, scale)
+            check_on_scale(rows, columns, matrix.values, matrix.scale)
         except OffScale as error:
-            raise error.locate(str(folder)) from error
+            raise error.locate(str(path)) from error
     return matrix
 
 
@@ -577,7 +578,7 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     matrix = read_npz(path)
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
-    own = _read_own_parts(path, matrix)
+    own = _read_own_matrix(path, matrix)
     labels = {} if own is None else {"row_labels": own.rows, "column_labels": own.columns}
     are_interactions = options.kind is INTERACTIONS or (own is not None and own.scale.is_interactions)
     if are_interactions:
@@ -591,7 +592,7 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     return EntryFile(read)
 
 
-def _read_own_parts(path: Path, matrix: Any) -> MatrixParts | None:
+def _read_own_matrix(path: Path, matrix: Any) -> ObservedMatrix | None:
     """Return the matrix with all that `ObservedMatrix.write` adds to the arrays of scipy; None without any."""
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -602,7 +603,7 @@ def _read_own_parts(path: Path, matrix: Any) -> MatrixParts | None:
         sparse = matrix.tocsr()
         for name, array in (("values", sparse.data), ("starts", sparse.indptr), ("columns", sparse.indices)):
             tensors[f"{STORE}.entries.{name}"] = array
-        return unpack_parts(STORE, content, tensors)
+        return unpack_matrix(STORE, content, tensors)
     except Exception as error:  # as in `read_npz`
         raise UnreadableFile(f"{path} has labels that cannot be read ({summarise(error)})") from error
 

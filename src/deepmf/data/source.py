@@ -50,14 +50,6 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
-def is_folder(path: str | Path) -> bool:
-    """Whether a path is a folder, as a store is."""
-    try:
-        return Path(path).is_dir()
-    except (OSError, ValueError):  # a null character; `check_path` explains it
-        return False
-
-
 def check_encoding(encoding: str | None) -> None:
     """Refuse the name of an encoding that Python does not know."""
     try:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepmf.errors import BadSetting, Hint, MissingDependency, warn
-from deepmf.files import check_parts, write_parts
+from deepmf.files import check_parts, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
@@ -375,7 +375,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         for name, table in latents.items():
             np.save(whole / f"{name}.npy", read_latents(model, table), allow_pickle=False)
 
-    write_parts(place, write, is_part=_is_part)
+    write_folder_atomically(place, write, is_part=_is_part)
     return [place / name for name in FILES]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,6 @@ from deepmf.matrix.sorting import (
     ByColumn,
     ByRow,
     Duplicates,
-    MatrixParts,
     Merging,
     SortedEntries,
     check_duplicates,
@@ -389,22 +387,36 @@ class ObservedMatrix:
         values, extras = compact(entries.values), entries.extras.simplify()
         if extras.weights is not None:
             extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
-        return cls.from_parts(MatrixParts(rows, columns, entries.scale, form, by_row, by_column, values, extras))
+        return cls.from_parts(rows, columns, entries.scale, form, by_row, by_column, values, extras)
 
     @classmethod
-    def from_parts(cls, parts: MatrixParts) -> ObservedMatrix:
+    def from_parts(
+        cls,
+        rows: Labels,
+        columns: Labels,
+        scale: Scale,
+        form: TableForm,
+        by_row: ByRow,
+        by_column: ByColumn,
+        values: ValueArray,
+        extras: Extras,
+    ) -> ObservedMatrix:
         """Build a matrix from parts that are known to be consistent, without sorting, checking or copying."""
         matrix = cls.__new__(cls)
-        vars(matrix).update(parts._asdict())
-        for array in (*parts.by_row, *parts.by_column, parts.values, *parts.extras):
-            if array is not None:
-                array.flags.writeable = False
+        vars(matrix).update(rows=rows, columns=columns, scale=scale, form=form)
+        vars(matrix).update(by_row=by_row, by_column=by_column, values=values, extras=extras)
+        for array in matrix._arrays:
+            array.flags.writeable = False
         return matrix
 
+    def _replace(self, **changed: Any) -> ObservedMatrix:
+        parts = {name: getattr(self, name) for name in ObservedMatrix.__annotations__}
+        return ObservedMatrix.from_parts(**parts | changed)
+
     @property
-    def parts(self) -> MatrixParts:
-        """Labels, scale, form and arrays."""
-        return MatrixParts(*(getattr(self, name) for name in MatrixParts._fields))
+    def _arrays(self) -> list[npt.NDArray[Any]]:
+        arrays = (*self.by_row, *self.by_column, self.values, *self.extras)
+        return [array for array in arrays if array is not None]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -475,8 +487,7 @@ class ObservedMatrix:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays except the labels."""
-        arrays = (*self.by_row, *self.by_column, self.values, *self.extras)
-        return sum(int(array.nbytes) for array in arrays if array is not None)
+        return sum(int(array.nbytes) for array in self._arrays)
 
     def entries(self) -> Entries:
         """Return (rows, columns, values) in row order: arrays of labels and of floats."""
@@ -526,15 +537,15 @@ class ObservedMatrix:
 
     def with_form(self, form: TableForm) -> ObservedMatrix:
         """Return the same matrix with other column names or another layout for writing."""
-        return ObservedMatrix.from_parts(self.parts._replace(form=form))
+        return self._replace(form=form)
 
     def with_scale(self, scale: Scale) -> ObservedMatrix:
         """Return the same entries on another scale, which must hold all of them."""
-        return ObservedMatrix.from_parts(self.parts._replace(scale=scale))
+        return self._replace(scale=scale)
 
     def with_extras(self, extras: Extras) -> ObservedMatrix:
         """Return the same entries with other times and weights, which must be positive and in row order."""
-        return ObservedMatrix.from_parts(self.parts._replace(extras=extras.simplify()))
+        return self._replace(extras=extras.simplify())
 
     def to_frame(self) -> Any:
         """Return the entries as a long polars frame in row order, with the column names of their source.
@@ -555,7 +566,7 @@ class ObservedMatrix:
         return build_wide_frame(self)
 
     def write(self, path: str | Path) -> None:
-        """Write the matrix to a .csv, .tsv, .parquet or .npz file, or to a new .store folder, for `read_matrix`.
+        """Write the matrix to a .csv, .tsv, .parquet or .npz file, or to a new .store, for `read_matrix`.
 
         Writing is atomic. A matrix that came from a wide table is written as a wide table.
         """
@@ -565,10 +576,10 @@ class ObservedMatrix:
         if ending not in ENDINGS:
             raise BadSetting(f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}")
         if ending == ".store":
-            write_store(self.parts, path)
+            write_store(self, path)
         elif ending == ".npz":
-            arrays = _pack_beside_entries(self.parts)
-            write_atomically(path, lambda temporary: _write_npz(self.to_sparse(), arrays, temporary))
+            arrays = _pack_arrays(self)
+            write_atomically(path, lambda temporary: _write_npz(arrays, temporary))
         else:
             frame = self.to_table() if self.form.wide else self.to_frame()
             write_atomically(path, lambda temporary: _write_frame(frame, temporary, ending))
@@ -650,23 +661,19 @@ def _write_frame(frame: Any, path: Path, ending: str) -> None:
         _FRAME_WRITERS[ending](frame, file)
 
 
-def _write_npz(sparse: scipy.sparse.csr_array, arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
-    """Write a file for `scipy.sparse.load_npz` with our own arrays; the same matrix gives the same bytes."""
-    own = {"indices": sparse.indices, "indptr": sparse.indptr, "data": sparse.data}
-    own |= {"format": np.array(b"csr"), "shape": np.array(sparse.shape), "_is_array": np.array(True)}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in (own | arrays).items():
-            member = zipfile.ZipInfo(f"{name}.npy")  # has a fixed date
-            member.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(member, "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+def _write_npz(arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
+    """Write arrays compressed; the same arrays give the same bytes, as members of the archive have no date."""
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def _pack_beside_entries(parts: MatrixParts) -> dict[str, npt.NDArray[Any]]:
-    """Return everything that scipy's arrays lack: labels, scale, form, times and weights."""
+def _pack_arrays(matrix: ObservedMatrix) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays that `scipy.sparse.load_npz` reads, and labels, scale, form, times and weights beside them."""
     from deepmf.matrix.packed import STORE, pack_matrix
 
-    content, tensors = pack_matrix(parts, STORE)
-    of_scipy = {f"{STORE}.entries.{name}" for name in ("values", "starts", "columns")}
-    others = {name: array for name, array in tensors.items() if name not in of_scipy}
-    return others | {NPZ_CONTENT: np.frombuffer(encode_json(content).encode(), dtype=np.uint8)}
+    sparse, (content, tensors) = matrix.to_sparse(), pack_matrix(matrix, STORE)
+    of_scipy = {"indices": sparse.indices, "indptr": sparse.indptr, "data": sparse.data}
+    of_scipy |= {"format": np.array(b"csr"), "shape": np.array(sparse.shape), "_is_array": np.array(True)}
+    stored_twice = {f"{STORE}.entries.{name}" for name in ("values", "starts", "columns")}
+    others = {name: array for name, array in tensors.items() if name not in stored_twice}
+    return of_scipy | others | {NPZ_CONTENT: np.frombuffer(encode_json(content).encode(), dtype=np.uint8)}

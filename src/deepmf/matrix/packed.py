@@ -1,6 +1,6 @@
-"""Matrices on disk: the declared form of a matrix in model files, model folders and stores.
+"""Matrices on disk: the declared form of a matrix in model files and stores.
 
-A store is a folder with one matrix, memory-mapped, in row order and in column order.
+A store is a file with one matrix, memory-mapped, in row order and in column order.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, TIME_TYPES, Extras, are_weights
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import ByColumn, ByRow, MatrixParts, compact, turn_to_columns
+from deepmf.matrix.sorting import ByColumn, ByRow, compact, turn_to_columns
 from deepmf.matrix.table_form import PLAIN, TableForm
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
+from deepmf.matrix.text_labels import TextLabels, is_increasing
+from deepmf.storage.model_file import (
+    Packed,
+    Tensors,
+    has_values_to_check,
+    refuse_stored,
+    write_file,
+)
 from deepmf.storage.parts import (
     Check,
     Form,
@@ -30,7 +37,7 @@ from deepmf.storage.parts import (
     positions_of,
 )
 
-STORE = "matrix"  # kind of the folder, and prefix of its tensors
+STORE = "matrix"  # kind of the file, and prefix of its tensors
 
 
 # Labels
@@ -60,8 +67,6 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
     >>> unpack_labels("movies", *packed, axis="column")
     Labels(2 columns: 'Alien', 'Big')
     """
-    from deepmf.matrix.text_labels import TextLabels
-
     kind = find_stored_kind(labels)
     if kind in AS_TEXT:
         return _LABELS[kind].pack(TextLabels.of(labels, kind), prefix=prefix)
@@ -70,8 +75,6 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
 
 def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
     """Return the packed labels; texts of a memory-mapped file are decoded one by one."""
-    from deepmf.matrix.text_labels import TextLabels, is_increasing
-
     kind = Form(_KIND, prefix=prefix).read(content)["kind"]
     found = _LABELS[kind].read(content, tensors, prefix=prefix)
     with refuse_stored(f"{axis} labels"):
@@ -145,7 +148,7 @@ _BY_COLUMN = Form(
 
 
 def pack_matrix(matrix: Any, prefix: str) -> Packed:
-    """Return a matrix, or its parts, for a file: the start of each row, and the column and value of each entry."""
+    """Return a matrix for a file: the start of each row, and the column and value of each entry."""
     of_rows, of_columns = (
         pack_labels(labels, f"{prefix}.{name}") for name, labels in (("rows", matrix.rows), ("columns", matrix.columns))
     )
@@ -157,13 +160,13 @@ def pack_matrix(matrix: Any, prefix: str) -> Packed:
 
 
 def pack_mapped_matrix(matrix: Any, prefix: str) -> Packed:
-    """Return a matrix, or its parts, for a folder: its entries by row and by column."""
+    """Return a matrix for a file that is memory-mapped: its entries by row and by column."""
     packed, by_column = pack_matrix(matrix, prefix), _BY_COLUMN.pack(matrix.by_column, prefix=f"{prefix}.by_column")
     return Packed(packed.content, packed.tensors | by_column.tensors)
 
 
-def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> MatrixParts:
-    """Return a matrix that was packed for a file or a folder; raise `BadModelFile` for impossible content."""
+def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> dict[str, Any]:
+    """Return the parts of a matrix that was packed for a file; raise `BadModelFile` for impossible content."""
     described = _MATRIX.read(content, prefix=prefix)
     rows = unpack_labels(f"{prefix}.rows", described["rows"], tensors, axis="row")
     columns = unpack_labels(f"{prefix}.columns", described["columns"], tensors, axis="column")
@@ -183,7 +186,8 @@ def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> MatrixParts:
         values = compact(values.astype(np.float64))
         _check_order(prefix, by_row, by_column if is_mapped else None, shape)
     extras = Extras(found["times"], found["weights"], found["places"])
-    return MatrixParts(rows, columns, scale, form, by_row, by_column, values, extras)
+    parts = {"rows": rows, "columns": columns, "scale": scale, "form": form, "extras": extras}
+    return parts | {"by_row": by_row, "by_column": by_column, "values": values}
 
 
 def _check_order(prefix: str, by_row: ByRow, by_column: ByColumn | None, shape: tuple[int, int]) -> None:
@@ -196,31 +200,7 @@ def _check_order(prefix: str, by_row: ByRow, by_column: ByColumn | None, shape: 
         raise BadModelFile(f"the stored matrix {prefix!r} is not in order, or not the same by row and by column")
 
 
-# Stores
-
-
 def write_store(matrix: Any, path: str | Path) -> None:
-    """Write a matrix, or its parts, as a new store, atomically."""
-    from deepmf.storage.model_folder import write_folder
-
+    """Write a matrix as a new store, atomically."""
     check_absent(path)
-    write_folder(path, kind=STORE, **pack_mapped_matrix(matrix, STORE)._asdict())
-
-
-def open_store(folder: Path) -> MatrixParts:
-    """Open a store after a check of its manifest, its positions and its values."""
-    from deepmf.storage.model_folder import read_folder
-
-    stored = read_folder(folder, kind=STORE)
-    try:
-        return unpack_parts(STORE, stored.content, stored.tensors)
-    except BadModelFile as error:
-        raise error.locate(f"{folder} is not a whole store") from error
-
-
-def verify_store(folder: Path) -> None:
-    """Compare every part of a store with its checksum, and check all entries."""
-    from deepmf.storage.model_folder import verify_folder
-
-    verify_folder(folder, kind=STORE)
-    open_store(folder)
+    write_file(path, kind=STORE, **pack_mapped_matrix(matrix, STORE)._asdict())

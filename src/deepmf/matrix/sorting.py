@@ -13,9 +13,8 @@ from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansO
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, TimeArray
-from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
-from deepmf.matrix.table_form import TableForm
 
 Duplicates = Literal["error", "first", "last", "latest", "mean"]
 Merging = Duplicates | Literal["sum"]  # interactions are counted
@@ -39,19 +38,6 @@ class ByColumn(NamedTuple):
     starts: IndexArray  # (columns + 1,)
     rows: IndexArray  # (entries,)
     entries: IndexArray  # (entries,) place of each entry in row order
-
-
-class MatrixParts(NamedTuple):
-    """Everything that an `ObservedMatrix` holds."""
-
-    rows: Labels
-    columns: Labels
-    scale: Scale
-    form: TableForm
-    by_row: ByRow
-    by_column: ByColumn
-    values: ValueArray  # (entries,) in row order
-    extras: Extras = PLAIN_EXTRAS  # (entries,) each, in row order
 
 
 class SortedEntries(NamedTuple):

@@ -1,8 +1,9 @@
-"""Matrices, names and encoded features in model files and model folders, as tensors and JSON."""
+"""Matrices, names and encoded features as they come back from model files and stores."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,22 +23,44 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
-from deepmf.matrix.packed import TEXTS, pack_labels, unpack_labels, unpack_parts
+from deepmf.matrix.packed import STORE, TEXTS, pack_labels, unpack_labels, unpack_parts
 from deepmf.matrix.text_labels import TextLabels
 from deepmf.matrix.words import Words
-from deepmf.storage.model_file import Packed, Tensors, refuse_stored
+from deepmf.storage.model_file import Packed, StoredFile, Tensors, map_file, refuse_stored, verify_file
 from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, positions_of, positive, rising
+
+# Matrices
+
+
+def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
+    """Return a matrix that was packed for a file; raise `BadModelFile` for impossible content."""
+    return ObservedMatrix.from_parts(**unpack_parts(prefix, content, tensors))
+
+
+def open_store(path: Path) -> ObservedMatrix:
+    """Open a store after a check of its header, its positions and its values."""
+    return _unpack_store(path, map_file(path, kind=STORE))
+
+
+def verify_store(path: Path) -> ObservedMatrix:
+    """Open a store after comparing all its values with their checksum."""
+    return _unpack_store(path, verify_file(path, kind=STORE))
+
+
+def _unpack_store(path: Path, stored: StoredFile) -> ObservedMatrix:
+    try:
+        return unpack_matrix(STORE, stored.content, stored.tensors)
+    except BadModelFile as error:
+        raise error.locate(f"{path} is not a whole store") from error
+
+
+# Labels and names
 
 
 def check_storable(labels: Labels) -> None:
     """Refuse labels that cannot be stored, before training."""
     if (kind := find_stored_kind(labels)) in AS_TEXT:
         TextLabels.of(labels, kind)
-
-
-def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
-    """Return a matrix that was packed for a file or a folder; raise `BadModelFile` for impossible content."""
-    return ObservedMatrix.from_parts(unpack_parts(prefix, content, tensors))
 
 
 def pack_names(names: Names, prefix: str) -> Packed:
@@ -62,6 +85,8 @@ def unpack_names(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> N
         raise BadModelFile(f"the stored {axis} names must not be empty")
     return Names(dict(zip(labels.array.tolist(), texts, strict=True)), axis=axis)
 
+
+# Features
 
 _NAME = Part("name", "text")
 

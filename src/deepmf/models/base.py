@@ -25,7 +25,7 @@ from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, warn_of_nothing
 from deepmf.scoring.pairs import Unknown, check_has_values, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, Axis, PairPredictor, Predictor, check_levels, unpack_arrived
-from deepmf.storage.model_file import LARGEST_FILE, encode_json, make_header, refuse_stored, write_file
+from deepmf.storage.model_file import encode_json, is_mapped, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
 
@@ -465,25 +465,15 @@ class Model(Estimator):
 
         return complete_to(self.entries_, self.predictor_at(at), path)
 
-    def save(self, path: str | Path, *, largest_file: int = LARGEST_FILE) -> None:
-        """Write the model to one file or to a folder, completely or not at all; a model that would not open is refused.
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, completely or not at all; a model that would not open is refused.
 
-        The model becomes a folder of memory-mapped shards if the name ends in ".model", if a model folder is there
-        already, or if its arrays take more than `largest_file` bytes. It replaces a file or another model folder; any
-        other folder is refused. The same entries, settings and seed give the same bytes: the duration of training and
-        the number of threads are not stored.
-
-        Parameters
-        ----------
-        path : the file or the folder.
-        largest_file : the size in bytes above which the model becomes a folder.
+        `load` maps the file into memory if its name ends in ".model" or it takes more than 2 GiB. The same entries,
+        settings and seed give the same bytes: the duration of training and the number of threads are not stored.
         """
-        from deepmf.storage.model_folder import goes_to_folder, write_folder
-
         entries, packed = self.entries_, self._require_fitted().pack_learned()
         n_bytes = sum(tensor.nbytes for part in packed.values() for tensor in part.tensors.values())
-        in_folder = goes_to_folder(path, entries.train.nbytes + n_bytes, largest_file=largest_file)
-        parts = pack_entries(entries, in_folder=in_folder) | packed
+        parts = pack_entries(entries, is_mapped=is_mapped(path, entries.train.nbytes + n_bytes)) | packed
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
@@ -495,7 +485,7 @@ class Model(Estimator):
             self.from_stored(json.loads(encode_json(make_header("model", content)))["content"], tensors)
         except BadModelFile as error:
             raise BadModelFile(f"this {type(self).__name__} cannot be saved, as it would not open: {error}") from error
-        (write_folder if in_folder else write_file)(path, kind="model", content=content, tensors=tensors)
+        write_file(path, kind="model", content=content, tensors=tensors)
 
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:

@@ -112,12 +112,12 @@ class ExtendedState(NamedTuple):
     columns: IndexArray
 
 
-def pack_entries(entries: EntryStore, *, in_folder: bool) -> dict[str, Packed]:
-    """Return the entries and the features as parts of a model file or folder, by name."""
+def pack_entries(entries: EntryStore, *, is_mapped: bool) -> dict[str, Packed]:
+    """Return the entries and the features as parts of a model file, by name."""
     from deepmf.matrix.packed import pack_mapped_matrix, pack_matrix
     from deepmf.matrix.stored import pack_features, pack_names
 
-    pack = pack_mapped_matrix if in_folder else pack_matrix
+    pack = pack_mapped_matrix if is_mapped else pack_matrix
     parts = {"train": pack(entries.train, "train")}
     if entries.extension is not None:
         parts["extension"] = pack(entries.extension, "extension")

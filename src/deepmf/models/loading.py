@@ -1,4 +1,4 @@
-"""Load a model of any class from the file or the folder that `save` wrote."""
+"""Load a model of any class from the file that `save` wrote."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from deepmf.errors import BadModelFile
 from deepmf.models.base import Model
 from deepmf.models.registry import MODELS, find_class
-from deepmf.storage.model_file import StoredFile, read_file
-from deepmf.storage.model_folder import read_folder, verify_folder
+from deepmf.storage.model_file import StoredFile, is_mapped, map_file, read_file, verify_file
 
 
 def load(path: str | Path) -> Model:
-    """Return the model that `save` wrote to a file or a folder; a class of your own must be imported before.
+    """Return the model that `save` wrote to a file; a class of your own must be imported before.
 
-    A file is read and checked as a whole. A folder is memory-mapped: its arrays are read when they are needed, and only
-    their lengths, types and shapes are checked; `verify` checks everything.
+    A file is read and checked as a whole. One whose name ends in ".model", or that takes more than 2 GiB, is
+    memory-mapped: its arrays are read when they are needed, and only their types and shapes are checked; `verify`
+    checks everything.
 
     >>> import pathlib, tempfile
     >>> from deepmf import Means
@@ -26,16 +26,14 @@ def load(path: str | Path) -> Model:
     >>> type(load(path)).__name__
     'Means'
     """
-    is_folder = Path(path).is_dir()
-    return _build_model(path, read_folder(path, kind="model") if is_folder else read_file(path, kind="model"))
+    file = Path(path)
+    is_large = file.exists() and is_mapped(file, file.stat().st_size)
+    return _build_model(path, (map_file if is_large else read_file)(path, kind="model"))
 
 
 def verify(path: str | Path) -> Model:
-    """Return the model of a file or a folder after checking all checksums and all values."""
-    if not Path(path).is_dir():
-        return load(path)
-    verify_folder(path, kind="model")
-    stored = read_folder(path, kind="model")
+    """Return the model of a file, memory-mapped, after checking all checksums and all values."""
+    stored = verify_file(path, kind="model")
     return _build_model(path, stored._replace(tensors=dict(stored.tensors)))
 
 

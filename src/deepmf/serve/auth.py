@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,8 +15,8 @@ from typing import Annotated, Literal, NamedTuple, get_args
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
-from deepmf.files import lock_folder, read_text_file, write_atomically
+from deepmf.errors import BadSetting, CannotSave, FileAbsent, UnreadableFile
+from deepmf.files import read_text_file
 from deepmf.serve.errors import ApiError
 
 KeyRole = Literal["read", "write", "rows", "admin"]
@@ -82,23 +83,20 @@ def add_key(path: Path, *, name: str, role: str) -> str:
     if not name or not name.isprintable() or name.startswith("#") or any(c.isspace() for c in name):
         raise BadSetting(f"the name of a key must be one printable word; got {name!r}")
     text = secrets.token_urlsafe(32)
-    with lock_folder(path.resolve().parent):  # another process may add a key at the same time
-        known = read_keys(path).keys if path.exists() else []
-        if any(key.name == name for key in known):
-            raise BadSetting(f"{path} already has a key named {name!r}; choose another name, or remove its line")
-        _write_keys(path, [*known, ApiKey(name, role, hash_key(text))])
+    is_new = not path.exists()
+    if any(key.name == name for key in ([] if is_new else read_keys(path).keys)):
+        raise BadSetting(f"{path} already has a key named {name!r}; choose another name, or remove its line")
+    line = f"{name} {role} {hash_key(text)}\n"
+    if is_new:
+        line = f"# name, role and SHA-256 of each API key\n{line}"
+    elif not path.read_bytes().endswith(b"\n"):
+        line = f"\n{line}"
+    try:  # a single write: another process may add a key at the same time
+        with open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(line.encode())
+    except OSError as error:
+        raise CannotSave(f"{path} could not be written ({error.strerror})") from error
     return text
-
-
-def _write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
-    content = "".join(f"{' '.join(key)}\n" for key in keys)
-
-    def write(temporary: Path) -> None:
-        temporary.touch()
-        temporary.chmod(0o600)
-        temporary.write_text(f"# name, role and SHA-256 of each API key\n{content}", encoding="utf-8")
-
-    write_atomically(path, write)
 
 
 def _parse_line(line: str, path: Path, number: int) -> ApiKey:

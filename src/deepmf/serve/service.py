@@ -29,7 +29,7 @@ from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
 from deepmf.serve.schemas import HistoryEntry, NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
-from deepmf.storage.model_folder import compute_model_digest
+from deepmf.storage.model_file import compute_digest
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -68,7 +68,7 @@ def load_with_digest(path: Path) -> tuple[Model, str]:
     """Load a model; return it with the digest of the same file or folder, even if that is replaced meanwhile."""
     while True:
         before = _identify_file(path) if path.exists() else None  # `load` reports a missing file
-        loaded = load(path), compute_model_digest(path)
+        loaded = load(path), compute_digest(path)
         if _identify_file(path) == before:
             return loaded
 
@@ -172,7 +172,7 @@ class Service:
         if self.source is None:
             raise ApiError(409, "no_file", "this service was not started from a model file")
         with self._load_lock:
-            if compute_model_digest(self.source) != self._digest:
+            if compute_digest(self.source) != self._digest:
                 model, digest = load_with_digest(self.source)
                 snapshot = self._replay(Snapshot.from_model(model), digest, is_running=True)
                 with self._write_lock:

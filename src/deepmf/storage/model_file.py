@@ -11,7 +11,7 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +26,9 @@ from deepmf.files import write_atomically
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
-LARGEST_FILE = 2 << 30  # bytes; larger models are folders
+ENDING = ".model"  # of the names of models that are memory-mapped, whatever their size
+
+LARGEST_READ = 2 << 30  # bytes; larger models are memory-mapped, too
 
 
 class MappedTensors(dict[str, npt.NDArray[Any]]):
@@ -66,10 +68,10 @@ def refuse_stored(what: str) -> Iterator[None]:
         raise BadModelFile(f"the stored {what} cannot be used: {error}") from error
 
 
-FORMAT = 3
-
+FORMAT = 4
 
 _KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
+_BEGINNING = f'{{"__metadata__":{{"{_KEY}":'.encode()  # of the JSON of a file, after its length of 8 bytes
 
 # numpy types by their names in safetensors.
 _TYPES = {"BOOL": "bool"} | {
@@ -86,112 +88,83 @@ _CODES = {name: code for code, name in _TYPES.items()}
 
 _ALIGNMENT = 8  # bytes, of the tensors in a file
 
-# Errors of safetensors for unreadable bytes; the last three for tensors that numpy cannot hold.
-_UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError)
+_LARGEST_HEADER = 100_000_000  # bytes, of safetensors
+
+# Errors for unreadable bytes; the last ones for tensors that numpy cannot hold, and a file that changes meanwhile.
+_UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError, KeyError)
 
 
 class TensorFacts(NamedTuple):
-    """The numpy type, the shape and the sha256 of a tensor."""
+    """The numpy type and the shape of a tensor."""
 
     type: str
     shape: list[int]
-    sha256: str = ""
 
 
 class StoredFile(NamedTuple):
-    """The content of a file: its kind ("model", "checkpoint"), its JSON content and its tensors by name."""
+    """The content of a file.
+
+    kind: "model", "checkpoint" or "matrix". content: JSON content. tensors: tensors by name. version: of the deepmf
+    that wrote it. values: the sha256 of all tensors that the file states.
+    """
 
     kind: str
     content: dict[str, Any]
     tensors: dict[str, npt.NDArray[Any]]
+    version: str
+    values: str
+
+
+def is_mapped(path: str | os.PathLike[str], n_bytes: int) -> bool:
+    """Whether a model of this name and size is memory-mapped."""
+    return Path(path).suffix == ENDING or n_bytes > LARGEST_READ
 
 
 def write_file(path: str | os.PathLike[str], *, kind: str, content: dict[str, Any], tensors: Tensors) -> None:
-    """Write one file, whole or not at all; the same arguments give the same bytes.
+    """Write one file, whole or not at all; the same arguments give the same bytes, and no tensor is copied.
 
     `content` is plain JSON content; NaN and infinities become None.
     """
-    write_atomically(path, lambda temporary: write_in_place(temporary, kind=kind, content=content, tensors=tensors))
-
-
-def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: Tensors) -> str:
-    """Write a file without a temporary one and return its checksum; no tensor is copied."""
     # Arrays are written as they are in memory, so they must be contiguous and little-endian.
     ordered = {
         name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False) for name, array in tensors.items()
     }
-    facts = {
-        name: TensorFacts(array.dtype.name, list(array.shape), _hash(view_bytes(array)))
-        for name, array in ordered.items()
-    }
-    beginning, checksum = encode_beginning(make_header(kind, content), facts)
-    with path.open("wb") as file:
-        file.write(beginning)
-        for name in _order_tensors(facts):
-            file.write(view_bytes(ordered[name]))
-    return checksum
+    facts = {name: TensorFacts(array.dtype.name, list(array.shape)) for name, array in ordered.items()}
+    beginning = encode_beginning(make_header(kind, content) | {"values": _hash_values(ordered)}, facts)
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            file.write(beginning)
+            for name in _order_tensors(facts):
+                file.write(view_bytes(ordered[name]))
+
+    write_atomically(path, write)
 
 
 def make_header(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the header of a file, without its checksum."""
+    """Return the header of a file, without its checksums."""
     return {"format": FORMAT, "version": find_version(), "kind": kind, "content": _make_plain(content)}
 
 
-def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
-    """Read one file, of a kind if given; raise `BadModelFile` for any defect.
+def read_file(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
+    """Read one file of a kind into memory; raise `BadModelFile` for any defect.
 
-    The checksum detects damage and edits, but does not prove who wrote the file. Nothing is unpickled.
+    The checksums detect damage and edits, but do not prove who wrote the file. Nothing is unpickled.
     """
-    file = _check_path(path)
-    tensors: dict[str, npt.NDArray[Any]] = {}
-
-    def read(opened: Any, name: str) -> npt.NDArray[Any]:
-        tensors[name] = opened.get_tensor(name)
-        return tensors[name]
-
-    header = _verify(file, read)
-    if kind is not None and header["kind"] != kind:
-        raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
-    return StoredFile(header["kind"], header["content"], tensors)
+    stored = verify_file(path, kind=kind)
+    return stored._replace(tensors={name: np.array(array) for name, array in stored.tensors.items()})
 
 
-def verify_file(path: str | os.PathLike[str]) -> None:
-    """Compare a file with its checksum, in the memory of its largest tensor."""
-    _verify(_check_path(path), lambda opened, name: opened.get_tensor(name))
+def verify_file(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
+    """Open one file as `map_file` does, after comparing all values with their checksum."""
+    stored = map_file(path, kind=kind)
+    if _hash_values(stored.tensors) != stored.values:
+        raise BadModelFile(f"{path} is damaged: its values do not match their checksum")
+    return stored
 
 
-def _verify(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[str, Any]:
-    """Read the tensors of a file one by one, compare them with its checksum and return its header."""
-    with _open(file) as (header, opened):
-        wanted = header.pop("sha256")
-        found = {
-            name: facts._replace(sha256=_hash(view_bytes(read(opened, name))))
-            for name, facts in _describe_tensors(opened).items()
-        }
-    check_sum(file, wanted, header, found)
-    return header
-
-
-def check_sum(file: Path, wanted: str, header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> None:
-    """Refuse a file that does not have the checksum that it states."""
-    try:
-        is_whole = compute_checksum(header, facts) == wanted
-    except (ValueError, RecursionError):  # JSON that can be read but not written (NaN) was not written by us
-        is_whole = False
-    if not is_whole:
-        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
-
-
-class MappedFile(NamedTuple):
-    """A file with memory-mapped tensors: its kind, its stated checksum and its tensors."""
-
-    kind: str
-    checksum: str
-    tensors: dict[str, npt.NDArray[Any]]
-
-
-def map_file(path: str | os.PathLike[str]) -> MappedFile:
-    """Open one file with memory-mapped tensors; only types, shapes and the length are checked.
+def map_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
+    """Open one file, of a kind if given, with memory-mapped tensors; types and shapes are checked, values are not.
 
     Writing to a tensor does not change the file.
     """
@@ -202,13 +175,27 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
             whole = _map(content.fileno())
         length = int.from_bytes(whole[:8], "little")
         table = json.loads(whole[8 : 8 + length])
-        tensors = {
-            name: np.ndarray(shape, kind, buffer=whole, offset=8 + length + table[name]["data_offsets"][0])
+        tensors = MappedTensors(
+            (name, np.ndarray(shape, dtype, buffer=whole, offset=8 + length + table[name]["data_offsets"][0]))
             if math.prod(shape)
-            else np.empty(shape, kind)
-            for name, (kind, shape, _) in facts.items()
-        }
-    return MappedFile(header["kind"], header["sha256"], tensors)
+            else (name, np.empty(shape, dtype))
+            for name, (dtype, shape) in facts.items()
+        )
+    _check_sum(file, header, facts)
+    if kind not in (None, header["kind"]):
+        raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
+    return StoredFile(header["kind"], header["content"], tensors, header["version"], header["values"])
+
+
+def _check_sum(file: Path, header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> None:
+    """Refuse a file whose header does not have the checksum that it states."""
+    wanted = header.pop("sha256")
+    try:
+        is_whole = compute_checksum(header, facts) == wanted
+    except (ValueError, RecursionError):  # JSON that can be read but not written (NaN) was not written by us
+        is_whole = False
+    if not is_whole:
+        raise BadModelFile(f"{file} is damaged: its header does not match its checksum")
 
 
 def _map(handle: int) -> mmap.mmap:
@@ -219,10 +206,22 @@ def _map(handle: int) -> mmap.mmap:
     return mmap.mmap(handle, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-def read_version(path: str | os.PathLike[str]) -> str:
-    """Read the version of deepmf that wrote a file, without checking the rest."""
-    with _open(_check_path(path)) as (header, _):
-        return str(header.get("version", "unknown"))
+def is_own_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is an ordinary file that begins like one of deepmf."""
+    try:
+        if not Path(path).is_file():
+            return False
+        with Path(path).open("rb") as file:
+            return file.read(8 + len(_BEGINNING)).endswith(_BEGINNING)
+    except (OSError, ValueError):  # ValueError: a null character; readers explain both
+        return False
+
+
+def compute_digest(path: str | os.PathLike[str]) -> str:
+    """Return a sha256 that identifies a model file: of its header, which holds the checksum of its tensors."""
+    with Path(path).open("rb") as file:
+        length = file.read(8)
+        return _hash(length + file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER)))
 
 
 @contextmanager
@@ -230,7 +229,10 @@ def _open(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
     """Yield the header and the open safetensors file; raise `BadModelFile` for defects of either."""
     try:
         with safe_open(file, framework="np") as opened:
-            yield _find_header(file, opened.metadata()), opened
+            texts = opened.metadata()
+            if texts is None or _KEY not in texts:
+                raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
+            yield _parse_header(file, texts[_KEY]), opened
     except BadModelFile:
         raise
     except OSError as error:
@@ -256,13 +258,7 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def _find_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
-    if texts is None or _KEY not in texts:
-        raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
-    return parse_header(file, texts[_KEY])
-
-
-def parse_header(file: Path, text: str) -> dict[str, Any]:
+def _parse_header(file: Path, text: str) -> dict[str, Any]:
     """Return the header after checking its format and the types of its fields."""
     try:
         header = json.loads(text)
@@ -273,7 +269,8 @@ def parse_header(file: Path, text: str) -> dict[str, Any]:
     number = header.get("format")
     if type(number) is int and number > FORMAT:
         raise BadModelFile(f"{file} was written by a newer deepmf (format {number}; this version reads up to {FORMAT})")
-    for name, wanted in {"format": int, "kind": str, "content": dict, "sha256": str}.items():
+    types = {"format": int, "version": str, "kind": str, "content": dict, "values": str, "sha256": str}
+    for name, wanted in types.items():
         if type(header.get(name)) is not wanted:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")
     if number != FORMAT:
@@ -281,17 +278,18 @@ def parse_header(file: Path, text: str) -> dict[str, Any]:
     return header
 
 
-def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> tuple[bytes, str]:
-    """Return the bytes before the tensors of a file, and its checksum."""
-    checksum, end = compute_checksum(header, facts), 0
-    table: dict[str, Any] = {"__metadata__": {_KEY: encode_json(header | {"sha256": checksum})}}
+def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> bytes:
+    """Return the bytes before the tensors of a file."""
+    signed = encode_json(header | {"sha256": compute_checksum(header, facts)})
+    table: dict[str, Any] = {"__metadata__": {_KEY: signed}}
+    end = 0
     for name in _order_tensors(facts):
-        kind, shape, _ = facts[name]
+        kind, shape = facts[name]
         start, end = end, end + math.prod(shape) * np.dtype(kind).itemsize
         table[name] = {"dtype": _CODES[kind], "shape": shape, "data_offsets": [start, end]}
     text = encode_json(table).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text, checksum
+    return len(text).to_bytes(8, "little") + text
 
 
 def _order_tensors(facts: Mapping[str, TensorFacts]) -> list[str]:
@@ -300,7 +298,7 @@ def _order_tensors(facts: Mapping[str, TensorFacts]) -> list[str]:
 
 
 def compute_checksum(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> str:
-    """Return the sha256 of the header and of every tensor's name, type, shape and own sha256."""
+    """Return the sha256 of the header and of every tensor's name, type and shape."""
     return _hash(encode_json([header, [[name, *facts[name]] for name in sorted(facts)]]).encode())
 
 
@@ -311,6 +309,11 @@ def _describe_tensors(opened: Any) -> dict[str, TensorFacts]:
         if lazy.get_dtype() not in _TYPES:
             raise TypeError(f"numpy has no {lazy.get_dtype()}")
     return {name: TensorFacts(_TYPES[lazy.get_dtype()], lazy.get_shape()) for name, lazy in found.items()}
+
+
+def _hash_values(tensors: Tensors) -> str:
+    """Return the sha256 of every tensor's name and own sha256."""
+    return _hash(encode_json([[name, _hash(view_bytes(tensors[name]))] for name in sorted(tensors)]).encode())
 
 
 def _hash(content: Any) -> str:
