@@ -30,7 +30,7 @@ _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first 
 def fit(
     ratings: options.Ratings,
     output: Annotated[
-        Path, option("--output -o FILE", "Model file to write; memory-mapped if the name ends in .model.")
+        Path, option("--output -o FILE", "Model file to write; a name ending in .model is memory-mapped.")
     ],
     scale: options.ScaleText = None,
     asked: Annotated[
