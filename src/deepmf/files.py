@@ -192,7 +192,30 @@ def _build_error(path: str | os.PathLike[str], reason: str) -> CannotSave:
     return CannotSave(f"{os.fspath(path)} could not be written ({reason}); nothing was changed")
 
 
-# Small files that people write
+# Files to read
+
+
+def check_path(path: str | os.PathLike[str], *, error: type[UnreadableFile] = UnreadableFile) -> Path:
+    """Return the path of an ordinary file that is not empty; refuse any other path."""
+    file = Path(path)
+    try:
+        mode, is_empty = file.stat().st_mode, False
+        if stat.S_ISREG(mode):  # opening a pipe would block
+            with file.open("rb") as opened:
+                is_empty = not opened.read(1)
+    except FileNotFoundError as absent:
+        raise FileAbsent(f"there is no file {file}") from absent
+    except OSError as reason:
+        raise error(f"{file} cannot be read: {_find_reason(reason)}") from reason
+    except ValueError as reason:  # a null character
+        raise error(f"{str(file)!r} cannot be the name of a file ({reason})") from reason
+    if stat.S_ISDIR(mode):
+        raise error(f"{file} is a directory; a file is needed")
+    if not stat.S_ISREG(mode):
+        raise error(f"{file} is not an ordinary file; a file is needed (a command takes - for a pipe)")
+    if is_empty:
+        raise error(f"{file} is empty")
+    return file
 
 
 def read_text_file(path: Path) -> str:

@@ -66,12 +66,12 @@ def test_fit_reads_what_the_library_reads(
     rows, columns = expected.row_labels_, expected.column_labels_[:1].repeat(len(expected.row_labels_))
     np.testing.assert_allclose(fitted.predict(rows, columns), expected.predict(rows, columns))
     arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "als", "--set", "epochs=2"]
-    arguments += ["--row-features", files / "people.csv", "--feature-kinds", "age=category,job=text"]
+    arguments += ["--row-features", files / "people.csv", "--feature-kinds", "age=category,job=list"]
     code, out, err = run(*arguments)
     assert (code, err) == (0, "")
-    assert "features of rows: age (category), job (text)" in out
+    assert "features of rows: age (category), job (list)" in out
     shown = json.loads(run(*arguments, "--json").out)
-    assert shown["features"] == {"rows": {"age": "category", "job": "text"}}
+    assert shown["features"] == {"rows": {"age": "category", "job": "list"}}
 
 
 def test_a_guessed_id_is_told(run: Any, files: Path, folder: Path, tmp_path: Path) -> None:

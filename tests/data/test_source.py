@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from deepmf.data import pack, read_features, read_matrix, source
-from deepmf.data.source import check_path, prepare_text
+from deepmf.data.source import prepare_text
 from deepmf.errors import BadSetting, DeepMFWarning, FileAbsent, UnreadableFile
+from deepmf.files import check_path
 
 TEXT = b"user,item,rating\n" + b"".join(b"%d,%d,%d\n" % (k, k * 7 % 13, k % 5) for k in range(2000))
 

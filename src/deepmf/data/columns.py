@@ -24,14 +24,13 @@ from deepmf.data.layout import (
 )
 from deepmf.data.source import (
     check_expansion,
-    check_path,
     locate_errors,
     prepare_path,
     prepare_text,
     translate_polars_errors,
 )
 from deepmf.errors import BadEntries, UnreadableFile
-from deepmf.files import import_polars
+from deepmf.files import check_path, import_polars
 from deepmf.matrix.column_roles import (
     Content,
     assign_roles,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepmf.data.source import check_path, prepare_text, translate_polars_errors
+from deepmf.data.source import prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
-from deepmf.files import import_polars
+from deepmf.files import check_path, import_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from deepmf.data.columns import is_typed_file, read_typed_file
 from deepmf.data.delimited import MISSING_WORDS, check_decimal, drop_blank_end, parse_ids
 from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition, recognise_layout
-from deepmf.data.source import check_path, translate_polars_errors
+from deepmf.data.source import translate_polars_errors
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
-from deepmf.files import import_polars
+from deepmf.files import check_path, import_polars
 from deepmf.matrix.column_roles import choose_label
 from deepmf.matrix.features import Features
 

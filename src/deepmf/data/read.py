@@ -30,13 +30,12 @@ from deepmf.data.lists import LISTS, are_lists, read_lists
 from deepmf.data.source import (
     check_encoding,
     check_expansion,
-    check_path,
     locate_errors,
     summarise,
     translate_polars_errors,
 )
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, suggest_name, warn
-from deepmf.files import import_polars
+from deepmf.files import check_path, import_polars
 from deepmf.matrix.arrays import FloatArray, ValueArray
 from deepmf.matrix.column_roles import assign_roles, check_roles
 from deepmf.matrix.extras import Extras, check_weights

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from deepmf.errors import BadEntries, BadSetting, FileAbsent, Hint, UnreadableFile, warn
+from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
 from deepmf.files import import_polars
 
 # A file of a few kB can expand to more than any memory holds. A file beyond both bounds is refused.
@@ -26,28 +25,6 @@ _ZLIB = (b"x\x01", b"x\x9c", b"x\xda")
 _PIECE = 1 << 20  # bytes decompressed at a time
 
 ENCODING_HINT = Hint("set encoding=, such as encoding='cp1250'", "set --encoding, such as --encoding cp1250")
-
-
-def check_path(path: str | Path) -> Path:
-    """Return the path of an ordinary file that is not empty; refuse any other path."""
-    path = Path(path)
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise UnreadableFile(f"{path} is a directory; a file is needed")
-        if not stat.S_ISREG(mode):
-            raise UnreadableFile(f"{path} is not an ordinary file; a file is needed (a command takes - for a pipe)")
-        with path.open("rb") as file:
-            is_empty = not file.read(1)
-    except FileNotFoundError as error:
-        raise FileAbsent(f"there is no file {path}") from error
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # a null character
-        raise UnreadableFile(f"{str(path)!r} cannot be the name of a file ({error})") from error
-    if is_empty:
-        raise UnreadableFile(f"{path} is empty")
-    return path
 
 
 def check_encoding(encoding: str | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ import scipy.sparse
 from deepmf.errors import BadFeatures, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_values import LISTS, NUMBERS, are_missing, convert_each, convert_values, to_text
-
-if TYPE_CHECKING:
-    from deepmf.matrix.words import Words
 
 
 @dataclass(frozen=True)
@@ -405,40 +402,6 @@ class VectorEncoding(ColumnEncoding):
         raise BadSetting(f"{self.name} is a vector, and vectors have no conditions; use another feature")
 
 
-@dataclass(frozen=True)
-class TextEncoding(ColumnEncoding):
-    """A text: the leading directions of its words by their importance, as a vector."""
-
-    kind: ClassVar[str] = "text"
-    name: str
-    words: Words
-    vector: VectorEncoding
-
-    @classmethod
-    def learn(cls, name: str, values: npt.NDArray[Any]) -> TextEncoding:
-        """Learn the encoding from texts, some of which may be missing."""
-        try:
-            from deepmf.matrix.words import Words
-
-            words = Words.learn([text for text in values.tolist() if text is not None])
-        except ValueError as error:
-            raise BadFeatures(f"the texts of the feature {name!r} say nothing: {error}; leave it out") from error
-        return cls(name, words, VectorEncoding.learn(name, words.embed(values)))
-
-    @property
-    def n_inputs(self) -> int:
-        return self.vector.n_inputs
-
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
-        return self.vector.parts(self.words.embed(values))
-
-    def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
-        return [item._replace(text="its words") for item in self.vector.items(found)]
-
-    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
-        raise BadSetting(f"{self.name} is a text, and texts have no conditions; use another feature")
-
-
 def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> FloatArray:
     wrong = next((each for each in vectors if len(each) != size), None)
     if wrong is not None:
@@ -469,7 +432,7 @@ def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {
     encoding.kind: encoding
-    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding, TextEncoding)
+    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding)
 }
 
 

@@ -27,14 +27,14 @@ from deepmf.matrix.labels import Labels, build_label_array
 
 
 class Features:
-    """Numbers, categories, lists of categories, dates, vectors and texts of rows or columns; values may be missing.
+    """Numbers, categories, lists of categories, dates and vectors of rows or columns; values may be missing.
 
     Parameters
     ----------
     labels : distinct row or column labels.
     columns : values of each feature by name, one for each label; None, NaN and "" are missing.
-    kinds : "number", "category", "list", "date", "vector" (an embedding, of one length for all labels) or "text" (a
-        title, a plot: read word by word) by name (default: inferred from the values).
+    kinds : "number", "category", "list", "date" or "vector" (an embedding, of one length for all labels) by name
+        (default: inferred from the values).
 
     >>> films = Features.from_columns(["Alien", "Big"], {"year": [1979, 1988], "genres": ["Horror|Sci-Fi", "Comedy"]})
     >>> films
@@ -61,27 +61,20 @@ class Features:
 
     @classmethod
     def from_columns(
-        cls,
-        labels: Iterable[Any],
-        columns: Mapping[str, Iterable[Any]],
-        *,
-        kinds: Mapping[str, str] | None = None,
-        text: Iterable[str] = (),
+        cls, labels: Iterable[Any], columns: Mapping[str, Iterable[Any]], *, kinds: Mapping[str, str] | None = None
     ) -> Features:
-        """Build features from labels and a dict of columns; `text` names those of kind "text"."""
-        return cls(labels, columns, kinds=dict(kinds or {}) | dict.fromkeys(text, "text"))
+        """Build features from labels and a dict of columns."""
+        return cls(labels, columns, kinds=kinds)
 
     @classmethod
-    def from_frame(
-        cls, frame: Any, label: str, *, kinds: Mapping[str, str] | None = None, text: Iterable[str] = ()
-    ) -> Features:
+    def from_frame(cls, frame: Any, label: str, *, kinds: Mapping[str, str] | None = None) -> Features:
         """Build features from the columns of a frame (pandas, polars, arrow, ...).
 
-        `label` names the column of labels, or the index of a pandas frame. `text` names features of kind "text".
+        `label` names the column of labels, or the index of a pandas frame.
         """
         from deepmf.matrix.frames import read_feature_columns
 
-        return cls.from_columns(*read_feature_columns(frame, label), kinds=kinds, text=text)
+        return cls(*read_feature_columns(frame, label), kinds=kinds)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,9 +114,7 @@ class Features:
 
         Kinds that were not given are inferred from the values at these positions.
         """
-        if positions is None or positions.size == len(self):
-            return self._encoding
-        return self.take(positions)._encoding
+        return (self if positions is None or positions.size == len(self) else self.take(positions))._encoding
 
     @cached_property
     def _encoding(self) -> FeatureEncoding:

@@ -19,7 +19,7 @@ _USUAL_FIELDS = ("title", "name", "label", "text", "description")
 GivenNames = Any  # a dict of names by id, a frame, features, or the name of a feature
 
 
-class Names(Mapping[Any, str]):
+class Names(dict[Any, str]):
     """Names by label; labels may be left out.
 
     >>> Names({7: "Alien", 9: ""}, axis="column").find([7, 8, 9])
@@ -29,12 +29,12 @@ class Names(Mapping[Any, str]):
     def __init__(self, by_label: Mapping[Any, Any], *, axis: str) -> None:
         labels = build_label_array(by_label, axis=axis).tolist()
         texts = map(_read_name, by_label.values())
-        self._by_label = {label: text for label, text in zip(labels, texts, strict=True) if text}
+        super().__init__((label, text) for label, text in zip(labels, texts, strict=True) if text)
         self.axis = axis
 
     def find(self, labels: Iterable[Any]) -> list[str | None]:
         """Return the name of each label, None if it has none."""
-        return [self._by_label.get(label) for label in labels]
+        return [self.get(label) for label in labels]
 
     def find_array(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
         """Return the names of an array of labels as an array of the same shape."""
@@ -44,20 +44,11 @@ class Names(Mapping[Any, str]):
     def without(self, labels: Iterable[Any]) -> Names | None:
         """Return the names without those of some labels; None if no name is left."""
         gone = set(labels)
-        kept = {label: text for label, text in self._by_label.items() if label not in gone}
+        kept = {label: text for label, text in self.items() if label not in gone}
         return Names(kept, axis=self.axis) if kept else None
 
-    def __getitem__(self, label: Any) -> str:
-        return self._by_label[label]
-
-    def __iter__(self) -> Any:
-        return iter(self._by_label)
-
-    def __len__(self) -> int:
-        return len(self._by_label)
-
     def __repr__(self) -> str:
-        return f"Names({reprlib.repr(self._by_label)}, axis={self.axis!r})"
+        return f"Names({reprlib.repr(dict(self))}, axis={self.axis!r})"
 
 
 def join_names(known: Names | None, given: GivenNames | None, labels: Labels) -> Names | None:

@@ -16,8 +16,6 @@ from deepmf.matrix.feature_encoding import (
     ColumnEncoding,
     FeatureEncoding,
     FeatureVectors,
-    TextEncoding,
-    VectorEncoding,
 )
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
@@ -25,7 +23,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
 from deepmf.matrix.packed import STORE, TEXTS, pack_labels, unpack_labels, unpack_parts
 from deepmf.matrix.text_labels import TextLabels
-from deepmf.matrix.words import Words
 from deepmf.storage.model_file import Packed, StoredFile, Tensors, map_file, refuse_stored, verify_file
 from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, positions_of, positive, rising
 
@@ -101,20 +98,12 @@ _CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
 
 _VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
 
-_TEXT = Form(
-    Part("vocabulary", "text", ("words",), distinct),
-    Part("importance", "float32", ("words",), positive),
-    Part("directions", "float32", ("words", "numbers")),
-    *_VECTOR.parts,
-)
-
 _ENCODINGS = {
     "number": _NUMBER,
     "category": _CATEGORIES,
     "list": _CATEGORIES,
     "date": _NUMBER,
     "vector": _VECTOR,
-    "text": _TEXT,
 }
 
 _COLUMN = Form(Part("kind", "text", (), one_of(*_ENCODINGS)), prefix="features")
@@ -134,8 +123,7 @@ def pack_features(features: AxisFeatures, prefix: str) -> Packed:
         tensors |= _VECTORS.pack(vectors, prefix=f"{prefix}.{name}").tensors
     columns = []
     for number, each in enumerate(features.encoding.columns):
-        parts = vars(each.words) | vars(each.vector) if isinstance(each, TextEncoding) else each
-        packed = _ENCODINGS[each.kind].pack(parts, prefix=f"{prefix}.{number}")
+        packed = _ENCODINGS[each.kind].pack(each, prefix=f"{prefix}.{number}")
         columns.append({"kind": each.kind} | packed.content)
         tensors |= packed.tensors
     return Packed({"columns": columns}, tensors)
@@ -173,14 +161,7 @@ def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, co
 def _unpack_column(content: Any, tensors: Tensors, prefix: str) -> ColumnEncoding:
     kind = _COLUMN.read(content)["kind"]
     found = _ENCODINGS[kind].read(content, tensors, prefix=prefix)
-    fields: dict[str, Any] = {
-        name: tuple(each.tolist()) if isinstance(each, np.ndarray) else each for name, each in found.items()
-    }
-    if kind != "text":
-        fields = {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
-        encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind](**fields)
-        return encoding
-    vector = VectorEncoding(fields["name"], fields["means"], fields["spread"])
-    return TextEncoding(
-        vector.name, Words(tuple(found["vocabulary"]), found["importance"], found["directions"]), vector
-    )
+    fields = {name: tuple(each) if isinstance(each, list) else each for name, each in found.items()}
+    lists = {name: tuple(each.tolist()) for name, each in fields.items() if isinstance(each, np.ndarray)}
+    encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind](**fields | lists)
+    return encoding

@@ -9,7 +9,6 @@ import json
 import math
 import mmap
 import os
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from deepmf.errors import BadModelFile, FileAbsent, UserError
-from deepmf.files import write_atomically
+from deepmf.errors import BadModelFile, UserError
+from deepmf.files import check_path, write_atomically
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
@@ -168,7 +167,7 @@ def map_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Stored
 
     Writing to a tensor does not change the file.
     """
-    file = _check_path(path)
+    file = check_path(path, error=BadModelFile)
     with _open(file) as (header, opened):
         facts = _describe_tensors(opened)
         with file.open("rb") as content:
@@ -239,23 +238,6 @@ def _open(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
         raise BadModelFile(f"{file} cannot be read: {error}") from error
     except _UNREADABLE as error:
         raise BadModelFile(f"{file} is truncated, damaged or not a model file ({error})") from error
-
-
-def _check_path(path: str | os.PathLike[str]) -> Path:
-    file = Path(path)
-    try:
-        found = file.stat()
-    except FileNotFoundError as error:
-        raise FileAbsent(f"there is no file {file}") from error
-    except (OSError, ValueError) as error:  # ValueError: a null character
-        raise BadModelFile(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if stat.S_ISDIR(found.st_mode):
-        raise BadModelFile(f"{file} is a directory; a model file is needed")
-    if not stat.S_ISREG(found.st_mode):  # opening a pipe would block
-        raise BadModelFile(f"{file} is not an ordinary file; a model file is needed")
-    if found.st_size == 0:
-        raise BadModelFile(f"{file} is empty")
-    return file
 
 
 def _parse_header(file: Path, text: str) -> dict[str, Any]:
