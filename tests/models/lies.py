@@ -65,7 +65,7 @@ def described(train: ObservedMatrix) -> dict[str, Features]:
 def stored(name: str, folder: Path) -> StoredFile:
     """What the file of such a model holds."""
     fitted(name).save(folder / name)
-    return read_file(folder / name)
+    return read_file(folder / name, kind="model")
 
 
 def interrupted(name: str, folder: Path, **settings: Any) -> tuple[StoredFile, Callable[[Path], Model]]:
@@ -83,7 +83,7 @@ def interrupted(name: str, folder: Path, **settings: Any) -> tuple[StoredFile, C
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fit(folder / "run.checkpoint", interrupt)
-    return read_file(folder / "run.checkpoint"), fit
+    return read_file(folder / "run.checkpoint", kind="checkpoint"), fit
 
 
 JUNK: tuple[Any, ...] = (
