@@ -250,3 +250,26 @@ def test_a_pipe_is_no_text_file(tmp_path: Path, read: Callable[[Path], object]) 
         read(tmp_path / "pipe")
     with pytest.raises(FileAbsent, match="absent"):
         read(tmp_path / "absent")
+
+
+def test_windows_opens_no_folder_and_renames_nothing_over_an_open_file(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file, replace = os.open, os.replace
+
+    def refuse_folders(path: Path, *arguments: int, **others: int | None) -> int:
+        if Path(path).is_dir():
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_file(path, *arguments, **others)  # type: ignore[arg-type]
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Access is denied")
+
+    monkeypatch.setattr(os, "open", refuse_folders)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(CannotSave, match="Access is denied"):
+        write_atomically(old, write_new)
+    assert_untouched(old)
+    monkeypatch.setattr(os, "replace", replace)
+    write_atomically(old, write_new)
+    assert old.read_bytes() == b"new"
