@@ -74,7 +74,10 @@ def test_chosen_settings_are_told_apart_from_given_ones(split: Split) -> None:
         warnings.simplefilter("ignore", NotBetterThanMeans)
         model.fit(split.train, split.validation)
     *_, settings = repr(model).splitlines()
-    assert settings == f"  settings: epochs=1, device='cpu', effort='quick'; {len(model.chosen_)} chosen (see chosen_)"
+    assert "parts" in model.chosen_  # no setting
+    assert (
+        settings == f"  settings: epochs=1, device='cpu', effort='quick'; {len(model.chosen_) - 1} chosen (see chosen_)"
+    )
     assert "landmarks" not in repr(OrdinalDMF(**model.own_settings))
 
 

@@ -130,6 +130,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("settings", _format_settings(given)),
         ("chosen", _format_settings(chosen, digits=4)),
         ("on entries", _format_settings(facts["chosen_on_entries"], digits=4)),
+        *chosen.get("parts", {}).items(),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         *(
             (axis, "{known:,} with features, {inputs:,} inputs: ".format(**own) + format_kinds(own["kinds"]))
@@ -161,6 +162,7 @@ def _format_scale(content: dict[str, Any]) -> str:
 
 def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
     shown = {name: float(f"{v:.{digits}g}") if isinstance(v, float) else v for name, v in settings.items()}
+    shown.pop("parts", None)
     return " ".join(f"{name}={format_value(value)}" for name, value in shown.items())
 
 

@@ -345,11 +345,18 @@ def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 3])
-def test_best_is_no_worse_than_normal_on_held_out_entries(seed: int) -> None:
+def test_best_is_no_worse_than_normal_on_held_out_entries_and_parts_say_why(seed: int) -> None:
     matrix = generate(80, 60, n_entries=1500, rank=3, noise=1.0, named=False, seed=seed).matrix
     settings: dict[str, Any] = {"seed": seed, "presence": None, "linear_iterations": 20, "device": "cpu"}
-    normal, best = (OrdinalDMF(effort=each, **settings).fit(matrix) for each in ("normal", "best"))
+    quick, normal, best = (OrdinalDMF(effort=each, **settings).fit(matrix) for each in ("quick", "normal", "best"))
     assert (best.history_.best_error or 9.0) <= (normal.history_.best_error or 0.0)
+    for model in (quick, normal, best):
+        parts, stages = model.chosen_["parts"], model.history_.stages
+        assert list(parts) == ["sampler", "network", "refinement"]
+        assert parts["network"].startswith("not fitted") == (model is quick)
+        assert f"{stages['linear part alone']:.4f}" in parts["sampler"]
+        is_out = model.chosen_on_entries_["linear_share"] == 0.99 and model is not quick
+        assert parts["network"].startswith("left out") == is_out
 
 
 @pytest.mark.slow

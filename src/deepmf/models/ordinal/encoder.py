@@ -483,3 +483,30 @@ def _measure_coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: H
     if encoder.scale.levels is not None:
         return choose_targets(nominal, held_out.values)
     return nominal.measure_coverages(held_out.values, seed=seed)
+
+
+def explain_parts(encoder: OrdinalEncoder, stages: dict[str, float], settings: OrdinalDMFSettings) -> dict[str, str]:
+    """Say for each part whether it was fitted and takes part, and what it does to the error of held-out entries."""
+    errors = {name: f"{error:.4f}" for name, error in stages.items()}
+    blend = None if encoder.linear is None else encoder.linear.blend
+    alone, together = errors.get("linear part alone"), errors.get("with the linear part")
+    if not stages:
+        return dict.fromkeys(("network", "refinement"), "fitted; no entries were held out") | {
+            "sampler": "not fitted: no entries were held out"
+        }
+    if alone is None:
+        sampler = "not fitted" + (": linear_size is 0" if settings.linear_size == 0 else ": its chain has no posterior")
+    elif blend is None:
+        sampler = f"left out: the network alone has a held-out error of {errors['refined']}, the sampler {alone}"
+    else:
+        sampler = f"fitted: held-out error {alone}"
+    if not settings.networks:
+        network, refinement = "not fitted: it takes longer than this effort allows", "not fitted: no network to refine"
+    else:
+        network = f"fitted: held-out error {errors['refined']}" + (f", together {together}" if blend else "")
+        if blend is not None and blend.leaves_network_out:
+            network = f"left out: beside the sampler's {alone}, its {errors['refined']} lowers no error beyond doubt"
+        refinement = f"fitted: lowers the network's held-out error from {errors['branches']} to {errors['refined']}"
+        if not math.isfinite(min(encoder.penalties)):
+            refinement = "left out: it does not lower the network's held-out error"
+    return {"sampler": sampler, "network": network, "refinement": refinement}

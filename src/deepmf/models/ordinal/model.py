@@ -25,6 +25,7 @@ from deepmf.models.ordinal.encoder import (
     REFINEMENT,
     OrdinalEncoder,
     build_encoder,
+    explain_parts,
     load_choices,
 )
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
@@ -101,6 +102,14 @@ class OrdinalDMF(Recommends, NetworkModel):
     holds_out: ClassVar[bool] = True
     _chain: Chain | None = None  # that the sampler of this fit goes on from, or has run
     _keeps_chain = False
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """The settings that `fit` chose; "parts" says which parts were fitted, and why."""
+        encoder = None if self._fitted is None else self._fitted.predictor.encoder
+        if not isinstance(encoder, OrdinalEncoder):
+            return super().chosen_
+        return super().chosen_ | {"parts": explain_parts(encoder, self.history_.stages, self.settings)}
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
