@@ -147,7 +147,7 @@ def test_the_page_needs_nothing_but_itself(page: Outline) -> None:
 @pytest.mark.slow
 def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(page: Outline) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
-    assert len(pictures) == 9
+    assert len(pictures) == 10
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(set(ids)) == len(ids)
     assert all(picture["role"] == "img" and len(picture["aria-label"] or "") > 20 for picture in pictures)

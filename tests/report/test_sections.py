@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tests.report.conftest import html_of, lines_of
 
-from deepmf.data import AreaSplit
+from deepmf.data import AreaSplit, split_entries
+from deepmf.datasets import generate
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.formatting import format_amount, format_difference
@@ -285,3 +286,15 @@ def test_where_there_is_nothing_to_rank_the_reason_is_given(split: AreaSplit) ->
     seen = make_ranking_section(find(ALS(latent_size=2, epochs=1).fit(split.train), split.train))
     assert isinstance(seen, LeftOut)
     assert "has seen all" in seen.reason
+
+
+@pytest.mark.slow
+def test_accuracy_is_drawn_against_popularity_where_lists_can_be_steered() -> None:
+    split = split_entries(generate(120, 30, density=0.4, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0)
+    found = find(ALS(seed=0, rank_by="relevance").fit(split.train), split.test)
+    assert list(found.steered) == [0.0, 0.5, 1.0, 1.5]
+    listed = [each.mean_popularity for each in found.steered.values()]
+    assert listed == sorted(listed) and listed[0] < listed[-1]
+    assert "Accuracy against popularity" in html_of(make_ranking_section(found))
+    by_value = find(ALS(seed=0, rank_by="value").fit(split.train), split.test)
+    assert not by_value.steered and "Accuracy against" not in html_of(make_ranking_section(by_value))

@@ -33,6 +33,7 @@ from deepmf.plots import (
     plot_cold_start,
     plot_confusion,
     plot_history,
+    plot_lines,
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import Findings
@@ -427,11 +428,25 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         title=title,
         how="Higher is better. For each row, the columns without an entry are ranked; the scores tell how many of its "
         f"relevant test entries are among the first {ranked.n}. {_BARS.replace('test entries', 'rows')}",
-        figures=[shown],
+        figures=[shown, *_plot_steered(found)],
         meanings=_SCORES,
         sentences=[_describe_ranking(ranked)],
         tables=[Table(f"Scores at {ranked.n}", ["", *scores], lines)],
     )
+
+
+def _plot_steered(found: Findings) -> list[Figure]:
+    """Plot accuracy against popularity; nothing where lists cannot be steered."""
+    points = [(setting, each.mean_popularity or 0.0, each.ndcg) for setting, each in found.steered.items()]
+    if not points:
+        return []
+    _, popularity, ndcg = zip(*points, strict=True)
+    axes = plot_lines({"lists": (popularity, ndcg)}, x_label="mean popularity of listed columns", y_label="NDCG")
+    for setting, x, y in points:
+        axes.annotate(f"{setting:g}", (x, y), (4, 5), textcoords="offset points")
+    listed = "; ".join(f"popularity={setting:g}: {y:.3f} at {x:.3f}" for setting, x, y in points)
+    title = "Accuracy against popularity, by the option popularity (0 removes it, 1 as learned)"
+    return [Figure(title, axes, f"NDCG and mean popularity of the lists: {listed}")]
 
 
 _SCORES = [
