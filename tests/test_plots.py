@@ -124,7 +124,7 @@ def test_confusion_is_deeper_where_shares_are_larger() -> None:
     shares = np.array([[0.999, 0.001], [0.0, 0.5]])
     ax = plots.plot_confusion(shares, ["1", "2"])
     cells = {patch.get_facecolor()[3]: patch.get_path().vertices for patch in ax.patches}
-    assert sorted(cells) == pytest.approx([0.05, 0.55, 1.0])
+    assert sorted(cells) == pytest.approx([0.025, 0.275, 0.5])
     assert np.array(cells[max(cells)]).mean(axis=0).round() == pytest.approx([0, 0])  # the lower left
     assert {(text.get_position(), text.get_text()) for text in ax.texts} == {
         ((0, 0), "100"),
@@ -149,7 +149,7 @@ def test_every_number_can_be_read_in_its_cell(scheme: int) -> None:
 
     ax = plots.plot_confusion(np.arange(1, 21).reshape(4, 5) / 20, list("12345"))
     light = {colours[0]: name for name, colours in plots.COLOURS.items()}
-    for text, opacity in zip(ax.texts, np.arange(1, 21) / 20, strict=True):
+    for text, opacity in zip(ax.texts, np.arange(1, 21) / 40, strict=True):
         pairs = zip(parts("one"), parts("paper"), strict=True)
         cell = luminance([opacity * own + (1 - opacity) * paper for own, paper in pairs])
         low, high = sorted((cell, luminance(parts(light[str(text.get_color())]))))

@@ -58,9 +58,6 @@ COLOURS = {
     "rule": ("#dfe4e9", "#2c353f"),
     "one": ("#0067a8", "#64b5f0"),
     "other": ("#b8500a", "#f2a65a"),
-    "on-pale": ("#1b2129", "#ffffff"),  # numbers in pale, middling and deep cells of a heat map
-    "on-middling": ("#010101", "#010101"),
-    "on-deep": ("#fefefe", "#000000"),
     "c1": ("#0072b2", "#3f97dc"),
     "c2": ("#d55e00", "#f0813f"),
     "c3": ("#009e73", "#2bc496"),
@@ -123,9 +120,7 @@ _BELOW = "\x1f"  # between the lines of a tick label; names of columns may hold 
 MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
 _SHADES = 20  # of a heat map
 _MOST_BARS = 12  # of numbers with more different values, the density is drawn
-# Up to the first shade, text in a cell is dark on light paper and light on dark paper; up to the second, dark on both.
-# Its contrast with the cell is at least 4.5.
-_PALE, _MIDDLING = 12, 17
+_DEEPEST = 0.5  # opacity of a cell, with which the contrast of its text is at least 4.5 on light and dark paper
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Series = Mapping[str, Sequence[float]]
@@ -462,18 +457,17 @@ def plot_calibration(
 
 @_apply_style
 def plot_confusion(shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None) -> Axes:
-    """Draw shares (true level, predicted level) as a heat map; the largest share has full colour."""
+    """Draw shares (true level, predicted level) as a heat map; the largest share has the deepest colour."""
     own = ax or make_axes(height=340.0)[0]
     n_levels = len(levels)
     full = float(shares.max()) or 1.0
     shades = np.minimum(np.ceil(shares / full * _SHADES), _SHADES).astype(int)
     for shade in np.unique(shades[shades > 0]).tolist():
-        _fill_cells(own, shades == shade, (_ONE, shade / _SHADES))
+        _fill_cells(own, shades == shade, (_ONE, _DEEPEST * shade / _SHADES))
     if n_levels <= MOST_WRITTEN:
         for i, j in np.argwhere(shares > 0).tolist():
-            ink = "on-pale" if shades[i, j] <= _PALE else "on-middling" if shades[i, j] <= _MIDDLING else "on-deep"
             text = "<1" if shares[i, j] < 0.01 else f"{100 * shares[i, j]:.0f}"
-            own.text(j, i, text, ha="center", va="center_baseline", color=_LIGHT[ink], weight="bold")
+            own.text(j, i, text, ha="center", va="center_baseline", color=_INK, weight="bold")
     own.set(xlim=(-0.5, n_levels - 0.5), ylim=(-0.5, n_levels - 0.5))
     own.grid(visible=False)
     own.spines[:].set_visible(True)
