@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
 from deepmf.matrix.sorting import check_on_scale
-from deepmf.metrics import mae_error, rmse_error
+from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.scoring.pairs import Unknown, check_known, check_unknown
 
@@ -36,6 +37,10 @@ STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # Entries predicted at a time: their positions and scores take about 50 MB.
 BATCH_SIZE = 1 << 20
+
+# One for each test entry, or the popularity of its column; the least one as a share of their mean.
+Propensities = Literal["popularity"] | npt.ArrayLike | None
+_LEAST_PROPENSITY = 0.05
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,11 @@ class Evaluation(list[AreaErrors]):
     """The errors of a model: a list with one `AreaErrors` for each area, and one for all.
 
     residuals: prediction minus value of each test entry, (entries,); NaN where nothing was predicted.
+    clipped: the share of the test entries whose propensity was raised to the least one; None without propensities.
     """
 
     residuals: FloatArray
+    clipped: float | None = None
 
     def to_frame(self) -> Any:
         """Return a polars frame with a line for each area; errors that the model does not have are left out."""
@@ -86,6 +93,7 @@ def evaluate(
     test: ObservedMatrix,
     *,
     unknown: Unknown = "error",
+    propensities: Propensities = None,
     batch_size: int = BATCH_SIZE,
 ) -> Evaluation:
     """Measure a model on test entries: one `AreaErrors` for each area that has entries, and one for all.
@@ -98,6 +106,10 @@ def evaluate(
     test : the entries to predict; a model with drift predicts them for their own times.
     unknown : how to treat entries whose row or column the model does not know: raise `UnknownLabel` ("error"), leave
         them out ("nan"), or predict them by means ("fallback"), which adds an `AreaErrors` named "unknown".
+    propensities : how likely each test entry was to be chosen, so that errors stand for all cells and not for popular
+        ones: an array (entries,), or "popularity", the share of the rows that have an entry in its column. Errors are
+        then weighted by 1 / propensity and divided by the sum of weights (self-normalised). Propensities below a
+        twentieth of their mean are raised to it; `clipped` of the result is the share of such entries.
     batch_size : number of entries that are predicted at a time.
 
     >>> from deepmf import Means
@@ -117,17 +129,48 @@ def evaluate(
     if unknown == "error":
         check_test_known(model, test)
     predictions = _predict_entries(model, entries, unknown, test.times if model.has_drift else None, batch_size)
+    found = weigh_by_propensity(model, test, propensities)
+    weights = None if found is None else found.weights
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
         inside = predictions.areas == area
         if np.any(inside):
-            errors.append(_measure(area, predictions, entries.values, inside))
+            errors.append(_measure(area, predictions, entries.values, inside, weights))
     if not errors:
         raise BadEntries("no test entry has a row and a column that the model knows, so there is nothing to evaluate")
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
-    result = Evaluation([*errors, _measure("all", predictions, entries.values, included)])
-    result.residuals = predictions.values - entries.values
+    result = Evaluation([*errors, _measure("all", predictions, entries.values, included, weights)])
+    result.residuals, result.clipped = predictions.values - entries.values, None if found is None else found.clipped
     return result
+
+
+class InverseWeights(NamedTuple):
+    """The weights of test entries, 1 on average, and the share of entries whose propensity was raised."""
+
+    weights: FloatArray
+    clipped: float
+
+
+def weigh_by_propensity(model: Model, test: ObservedMatrix, propensities: Propensities) -> InverseWeights | None:
+    """Return the inverse propensities of test entries, clipped as `evaluate` states; None without propensities."""
+    if propensities is None:
+        return None
+    if isinstance(propensities, str):
+        if propensities != "popularity":
+            raise BadSetting(f"propensities must be 'popularity' or an array (entries,); got {propensities!r}")
+        seen = model.entries_
+        at = seen.columns.find(test.column_labels)[test.by_row.columns]
+        chances = (np.append(seen.column_counts, 0)[at] + 0.5) / (len(seen.rows) + 1.0)
+    else:
+        chances = np.asarray(propensities, dtype=np.float64)
+        if chances.shape != (test.n_entries,) or not np.all((chances > 0) & (chances <= 1)):
+            raise BadSetting(
+                f"propensities must be {test.n_entries} numbers above 0 and up to 1, one for each test entry; got "
+                f"{reprlib.repr(propensities)}"
+            )
+    least = _LEAST_PROPENSITY * float(chances.mean())
+    weights = 1.0 / np.maximum(chances, least)
+    return InverseWeights(weights / weights.mean(), float(np.mean(chances < least)))
 
 
 def rmse_margin(rmse: float, n_entries: int) -> float:
@@ -193,20 +236,28 @@ def _measure(
     predictions: _Predictions,
     values: FloatArray,
     inside: npt.NDArray[np.bool_],
+    weights: FloatArray | None,
 ) -> AreaErrors:
-    predicted, actual = predictions.values[inside], values[inside]
+    actual, own = values[inside], None if weights is None else weights[inside]
+
+    def rmse(predicted: FloatArray) -> float:
+        return math.sqrt(np.average(np.square(predicted - actual), weights=own))
+
+    def mae(predicted: FloatArray) -> float:
+        return float(np.average(np.abs(predicted - actual), weights=own))
+
     rounded, median = (
         predictions.levels[metric][inside] if metric in predictions.levels else None for metric in ("rmse", "mae")
     )
     return AreaErrors(
         area=area,
         n_entries=actual.size,
-        rmse=rmse_error(predicted, actual),
-        mae=mae_error(predicted, actual),
-        level_rmse=None if rounded is None else rmse_error(rounded, actual),
-        level_mae=None if rounded is None else mae_error(rounded, actual),
-        median_rmse=None if median is None else rmse_error(median, actual),
-        median_mae=None if median is None else mae_error(median, actual),
+        rmse=rmse(predictions.values[inside]),
+        mae=mae(predictions.values[inside]),
+        level_rmse=None if rounded is None else rmse(rounded),
+        level_mae=None if rounded is None else mae(rounded),
+        median_rmse=None if median is None else rmse(median),
+        median_mae=None if median is None else mae(median),
     )
 
 

@@ -17,9 +17,11 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint
 from deepmf.evaluation.areas import (
+    Propensities,
     check_test_known,
     ignore_empty_lines,
     select_known_entries,
+    weigh_by_propensity,
 )
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
@@ -28,12 +30,14 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import number_within
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
 from deepmf.recommend.column_choice import ColumnChoice, choose_marked
 from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.ranking import batches, find_best
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
+from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence, read_categories
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_unknown
 from deepmf.scoring.predictor import Positions, Predictor
@@ -54,6 +58,7 @@ TITLES = {
     "tail_share": "share of tail",
     "mean_popularity": "mean popularity",
     "list_similarity": "list similarity",
+    "miscalibration": "miscalibration",
 }
 
 MakeRanker = Callable[[IndexArray], Ranker]  # of a block of rows
@@ -78,6 +83,8 @@ class RankingScores:
         1: one has all), the share of the tail (the least popular columns, with a fifth of the entries), and the mean
         share of the rows that have an entry in the column.
     list_similarity : mean cosine of two columns of a list, by latents; None if the model has none.
+    miscalibration : mean divergence of the shares of a feature in the lists from those in the liked entries (Steck
+        2018); None unless a `feature` is asked for.
     """
 
     name: str
@@ -95,6 +102,7 @@ class RankingScores:
     tail_share: float | None = None
     mean_popularity: float | None = None
     list_similarity: float | None = None
+    miscalibration: float | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,8 @@ class RankingEvaluation:
     rank_by : the order of the model's columns: "relevance" or "value".
     n_given : number of given entries of rows that the model has never seen; None if the model knows the rows.
     areas : the scores by area: among trained columns in areas I and II, among new columns in areas III and IV.
+    groups : the scores of each group of rows, if they are asked for.
+    clipped : share of relevant test entries whose propensity was raised; None without propensities.
     by_row : the scores of the model in each row evaluated, in the order of rows.
     """
 
@@ -140,6 +150,8 @@ class RankingEvaluation:
     rank_by: RankBy = "value"
     n_given: int | None = None
     areas: dict[str, AreaRanking] = field(default_factory=dict)
+    groups: dict[str, AreaRanking] = field(default_factory=dict)
+    clipped: float | None = None
     by_row: ListScores | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -156,7 +168,7 @@ class RankingEvaluation:
         lines = [
             {"area": found.area, "n_rows": found.n_rows, "ranked_by": scores.name}
             | {metric: getattr(scores, metric) for metric in TITLES}
-            for found in (*self.areas.values(), self.overall)
+            for found in (*self.areas.values(), *self.groups.values(), self.overall)
             for scores in (found.model, found.popularity)
         ]
         return import_polars().DataFrame(lines, infer_schema_length=None)
@@ -171,6 +183,9 @@ def evaluate_ranking(
     min_entries: int = 0,
     unknown: Unknown = "error",
     most_rows: int | None = None,
+    feature: str | None = None,
+    by: str | None = None,
+    propensities: Propensities = None,
     seed: int = 0,
     **order: Unpack[OrderOptions],
 ) -> RankingEvaluation:
@@ -193,6 +208,10 @@ def evaluate_ranking(
     min_entries : columns with fewer entries are not ranked; their relevant test entries count as missed.
     unknown : entries whose row or column the model does not know raise `UnknownLabel` ("error") or are left out.
     most_rows : evaluate at most this many rows, drawn at random.
+    feature : also measure how far the shares of this feature of columns in the lists are from those in liked entries.
+    by : also measure groups of rows by this feature of rows, such as "sex".
+    propensities : as in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity, relative to all of
+        the row.
     seed : seed of the rows that are drawn.
     order : the order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`. `relevant` is also
         the smallest value of relevant test entries; default: the lowest level above the mean of the training entries.
@@ -214,7 +233,10 @@ def evaluate_ranking(
     if unknown == "error":
         check_test_known(ranked, test)
     seen, known = ranked.entries_, select_known_entries(ranked, test)
-    pairs = _find_pairs(seen, known, request.relevant, ranker)
+    inverse = weigh_by_propensity(model, test, propensities)
+    if inverse is not None and known.n_entries < test.n_entries:
+        raise BadSetting("propensities need a test of known rows and columns")
+    pairs = _find_pairs(seen, known, request.relevant, None if inverse is None else inverse.weights, ranker)
     drawn = pairs.draw(most_rows, seed=seed)
     popularity = model.entries_.column_counts
     of_model = _make_rankers(ranked, ranker, test, request)
@@ -228,6 +250,7 @@ def evaluate_ranking(
         request=request,
         include_observed=ranker.allows_repeats,
         predictor=ranked.predictor_,
+        feature=feature,
     )
     choice = evaluator.choose(np.ones(len(seen.columns), dtype=bool))
     lists = evaluator.rank(drawn, choice)
@@ -244,6 +267,8 @@ def evaluate_ranking(
         rank_by=ranker.rank_by,
         n_given=None if given is None else given.n_entries,
         areas=_score_areas(evaluator, drawn, overall),
+        groups={} if by is None else _score_groups(evaluator, lists, choice, drawn, by),
+        clipped=None if inverse is None else inverse.clipped,
         by_row=lists["model"].by_row,
     )
 
@@ -332,12 +357,13 @@ def _extend_by_given(model: Model, given: ObservedMatrix, unknown: Unknown) -> M
 class _Pairs:
     """Relevant pairs in increasing order of rows, then columns: (pairs,) positions.
 
-    keys: row * n_columns + column. n_without: the number of test rows without a relevant pair.
+    keys: row * n_columns + column. n_without: the number of test rows without a relevant pair. weights: of the gains.
     """
 
     keys: IndexArray
     n_columns: int
     n_without: int
+    weights: FloatArray | None = None
 
     @cached_property
     def row_of(self) -> IndexArray:
@@ -352,7 +378,8 @@ class _Pairs:
         return np.unique(self.row_of)
 
     def take(self, which: npt.NDArray[np.bool_]) -> _Pairs:
-        return replace(self, keys=self.keys[which])
+        weights = None if self.weights is None else self.weights[which]
+        return replace(self, keys=self.keys[which], weights=weights)
 
     def draw(self, most_rows: int | None, *, seed: int) -> _Pairs:
         """Return the pairs of at most `most_rows` rows, drawn at random."""
@@ -362,13 +389,27 @@ class _Pairs:
         return self.take(np.isin(self.row_of, np.random.default_rng(seed).choice(rows, size=most_rows, replace=False)))
 
     def score(self, columns: IndexArray, n: int) -> ListScores:
-        """Return the scores of lists of columns (rows, n), -1 where there is none."""
-        _, hits = locate(self.keys, (self.rows[:, None] * self.n_columns + columns).ravel())
+        """Return the scores of lists of columns (rows, n), -1 where there is none.
+
+        Where pairs have weights, these are the gains of NDCG and recall.
+        """
+        at, hits = locate(self.keys, (self.rows[:, None] * self.n_columns + columns).ravel())
         hits = hits.reshape(columns.shape) & (columns >= 0)
-        return score_lists(hits, np.bincount(np.searchsorted(self.rows, self.row_of)), n=n)
+        line = np.searchsorted(self.rows, self.row_of)
+        scores = score_lists(hits, np.bincount(line), n=n)
+        if self.weights is None:
+            return scores
+        gains = np.where(hits, self.weights[at].reshape(columns.shape), 0.0)
+        order = np.lexsort((-self.weights, line))
+        rank = number_within(line)
+        ideal = np.bincount(line, np.where(rank < n, self.weights[order] / np.log2(rank + 2.0), 0.0))
+        own = gains @ (1.0 / np.log2(np.arange(2, columns.shape[1] + 2)))
+        return scores._replace(ndcg=own / ideal, recall=gains.sum(axis=1) / np.bincount(line, self.weights))
 
 
-def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None, ranker: Ranker) -> _Pairs:
+def _find_pairs(
+    seen: EntryStore, test: ObservedMatrix, level: float | None, weights: FloatArray | None, ranker: Ranker
+) -> _Pairs:
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
     is_relevant = np.ones(row_of.size, dtype=bool) if level is None else test.values >= level
@@ -377,8 +418,10 @@ def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None, ran
         why = "the model has seen all test entries" if np.any(is_relevant) else "no test entry has a value"
         raise BadEntries(f"no row can be ranked: {why}{'' if level is None else f' of at least {level:g}'}")
     keys = row_of * len(seen.columns) + column_of
+    order = np.argsort(keys[is_good], kind="stable")
     n_without = np.unique(row_of).size - np.unique(row_of[is_good]).size
-    return _Pairs(np.sort(keys[is_good]), len(seen.columns), int(n_without))
+    own = None if weights is None else weights[is_good][order]
+    return _Pairs(keys[is_good][order], len(seen.columns), int(n_without), own)
 
 
 def _score_areas(evaluator: _Evaluator, pairs: _Pairs, overall: dict[str, RankingScores]) -> dict[str, AreaRanking]:
@@ -395,11 +438,31 @@ def _score_areas(evaluator: _Evaluator, pairs: _Pairs, overall: dict[str, Rankin
     return areas
 
 
+def _score_groups(
+    evaluator: _Evaluator, lists: dict[str, _Lists], choice: ColumnChoice, pairs: _Pairs, by: str
+) -> dict[str, AreaRanking]:
+    """Return the scores of each group of rows, by a feature of rows with categories."""
+    own, encoding = read_categories(evaluator.seen.row_features, by, pairs.rows, "row")
+    names = ("other", "missing", *encoding.categories)
+    group_of = np.where(own.any(axis=1), own.argmax(axis=1), 1)
+    counts, groups = np.bincount(np.searchsorted(pairs.rows, pairs.row_of)), {}
+    for group in np.unique(group_of).tolist():
+        inside, name = group_of == group, f"{by} {names[group]}"
+        scores = evaluator.summarise({each: found.take(inside) for each, found in lists.items()}, choice)
+        groups[name] = AreaRanking(name, int(inside.sum()), int(counts[inside].sum()), **scores)
+    return groups
+
+
 class _Lists(NamedTuple):
     """The first n columns of some rows (rows, n), -1 where a row has fewer, and their scores by row."""
 
+    rows: IndexArray
     columns: IndexArray
     by_row: ListScores
+
+    def take(self, which: npt.NDArray[np.bool_]) -> _Lists:
+        """Return the lists of some rows."""
+        return _Lists(self.rows[which], self.columns[which], ListScores(*(each[which] for each in self.by_row)))
 
 
 @dataclass(frozen=True)
@@ -419,6 +482,7 @@ class _Evaluator:
     request: Request
     include_observed: bool
     predictor: Predictor
+    feature: str | None
 
     def choose(self, is_inside: npt.NDArray[np.bool_]) -> ColumnChoice:
         """Return the columns to rank among some."""
@@ -436,7 +500,7 @@ class _Evaluator:
                 parts.append(np.full(best.places.shape, -1))
                 parts[-1][best.keys > -np.inf] = choice.columns(best.places[best.keys > -np.inf])
             columns = np.concatenate(parts)
-            found[name] = _Lists(columns, pairs.score(columns, n))
+            found[name] = _Lists(pairs.rows, columns, pairs.score(columns, n))
         return found
 
     def summarise(self, lists: dict[str, _Lists], choice: ColumnChoice) -> dict[str, RankingScores]:
@@ -446,14 +510,12 @@ class _Evaluator:
             by_row = own.by_row._asdict()
             means: dict[str, Any] = {metric: float(values.mean()) for metric, values in by_row.items()}
             margins = {metric: _compute_margin(values) for metric, values in by_row.items()}
-            found[name] = RankingScores(
-                self.names[name], **means, margins=margins, **self._measure(own.columns, choice)
-            )
+            found[name] = RankingScores(self.names[name], **means, margins=margins, **self._measure(own, choice))
         return found
 
-    def _measure(self, columns: IndexArray, choice: ColumnChoice) -> dict[str, Any]:
+    def _measure(self, lists: _Lists, choice: ColumnChoice) -> dict[str, Any]:
         """Return the metrics of the columns in all lists by name."""
-        listed, positions = columns[columns >= 0], choice.positions
+        listed, positions = lists.columns[lists.columns >= 0], choice.positions
         if listed.size == 0:
             return {}
         counts = np.bincount(listed, minlength=self.popularity.size)[positions]
@@ -465,7 +527,8 @@ class _Evaluator:
             "gini": compute_gini(counts),
             "tail_share": float(counts @ find_tail(popularity) / listed.size),
             "mean_popularity": float(counts @ popularity / listed.size / self.n_rows),
-            "list_similarity": self._compare_columns(columns),
+            "list_similarity": self._compare_columns(lists.columns),
+            "miscalibration": self._compare_shares(lists),
         }
 
     def _compare_columns(self, columns: IndexArray) -> float | None:
@@ -480,6 +543,17 @@ class _Evaluator:
         own, several = np.square(directions).sum(axis=1)[which].sum(axis=1), filled > 1
         pairs = filled[several] * (filled[several] - 1)
         return float(np.mean((np.square(sums).sum(axis=1) - own)[several] / pairs)) if several.any() else None
+
+    def _compare_shares(self, lists: _Lists) -> float | None:
+        """Return how far the shares of the feature in the lists are from those in the liked entries of the rows."""
+        if self.feature is None:
+            return None
+        distinct, which = np.unique(np.maximum(lists.columns, 0), return_inverse=True)
+        shares = find_shares(self.seen, distinct, self.feature)[which.reshape(lists.columns.shape)]
+        listed = (shares * (lists.columns >= 0)[..., None]).sum(axis=1)
+        liked = find_liked_shares(self.seen, self.seen.seen_columns(lists.rows), self.feature, self.request.relevant)
+        counted = liked.any(axis=1)
+        return float(measure_divergence(liked[counted], listed[counted]).mean()) if counted.any() else None
 
 
 def find_tail(popularity: IndexArray) -> npt.NDArray[np.bool_]:
