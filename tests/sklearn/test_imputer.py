@@ -279,6 +279,7 @@ def test_settings_reach_the_model(table: Array) -> None:
         ({"model": "auto"}, BadSetting, "epochs"),
         ({"scale": "column"}, BadSetting, "^scale"),
         ({"answers": "stars"}, BadSetting, "^answers"),
+        ({"effort": "much"}, BadSetting, "^effort"),
     ):
         with pytest.raises(error, match=message):
             small(**parameters).fit(table)
@@ -705,3 +706,52 @@ def test_draws_count_weights(table: Array) -> None:
         for weights in (heavy, None)
     ]
     assert drawn[0] > drawn[1]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "array"])
+def test_imputed_values_keep_their_constraints(kind: str) -> None:
+    random = np.random.default_rng(0)
+    size = random.normal(size=(150, 1))
+    weight, height, children = (
+        70 + 12 * size[:, 0],
+        1.7 + 0.1 * size[:, 0],
+        np.rint(np.abs(2 * random.normal(size=150))),
+    )
+    frame = pd.DataFrame({"weight": weight, "height": height, "ratio": weight / height**2, "children": children})
+    gaps = frame.mask(random.random(frame.shape) < 0.3)
+    names = dict(zip(frame.columns, range(4), strict=True)) if kind == "array" else {name: name for name in frame}
+    ratio = names["ratio"], names["weight"], names["height"]
+    given: Any = {"pandas": gaps, "polars": pl.from_pandas(gaps), "array": gaps.to_numpy()}[kind]
+
+    def take(table: Any, name: Any) -> Array:
+        return np.asarray(table[:, name] if kind == "array" else table[name], dtype=np.float64)
+
+    constraints = {
+        ratio[0]: lambda table: take(table, ratio[1]) / take(table, ratio[2]) ** 2,
+        names["children"]: [(0, 3), "whole"],
+    }
+    imputer = DMFImputer("gaussian", constraints=constraints, random_state=0).fit(given)
+    for completed in (imputer.transform(given), next(imputer.impute_many(given, 1))):
+        missing = gaps.isna().to_numpy()
+        found = take(completed, names["children"])
+        assert set(found[missing[:, 3]]) <= {0.0, 1.0, 2.0, 3.0}
+        expected = take(completed, names["weight"]) / take(completed, names["height"]) ** 2
+        np.testing.assert_allclose(take(completed, ratio[0])[missing[:, 2]], expected[missing[:, 2]])
+        np.testing.assert_array_equal(
+            take(completed, ratio[0])[~missing[:, 2]], gaps["ratio"].to_numpy()[~missing[:, 2]]
+        )
+    for wrong in ({"bmi": (0, 1)}, {names["weight"]: (2, 1)}, {names["weight"]: "even"}):
+        with pytest.raises(BadSetting, match="constraint"):
+            DMFImputer("gaussian", constraints=wrong).fit(given)
+
+
+def test_the_best_effort_grows_larger_forests() -> None:
+    random = np.random.default_rng(0)
+    table = np.column_stack([random.normal(size=(60, 2)), random.normal(size=60)])
+    table[:, 2] = np.sign(table[:, 0]) * table[:, 1]
+    table[random.random(table.shape) < 0.2] = np.nan
+    forests = [
+        DMFImputer("trees", effort=effort, random_state=0).fit(table).model_.forests[0].forest
+        for effort in ("normal", "best")
+    ]
+    assert len(forests[1]._trees) == 5 * len(forests[0]._trees)

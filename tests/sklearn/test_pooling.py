@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import BayesianRidge, LinearRegression
 
 from deepmf.errors import BadSetting
-from deepmf.sklearn import DMFImputer, pool
+from deepmf.sklearn import DMFImputer, pool, with_imputed
 
 # SAS/STAT 13.1 User's Guide, Example 62.10, "Variance Information": five imputations, 28 degrees of freedom. Estimates
 # with exactly these variances between and within imputations.
@@ -119,17 +119,21 @@ class Fit:
         self.bse = pd.Series(np.sqrt(noise * np.diag(inverse)), index=["const", "x"])
 
 
-def test_fitted_results_are_pooled() -> None:
+def test_fitted_results_are_pooled_in_one_call() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=200)
     table = pd.DataFrame({"x": x, "y": 2 * x + random.normal(size=200)}).mask(random.random((200, 2)) < 0.2)
     imputer = DMFImputer("gaussian", random_state=0).fit(table)
     fits = [Fit(each) for each in imputer.impute_many(table, 5, seed=3)]
     expected = pool([fit.params for fit in fits], [fit.bse**2 for fit in fits], complete_df=198)
-    pooled = pool(fits)
-    assert pooled.names == ("const", "x")
-    np.testing.assert_allclose(pooled.degrees_of_freedom, expected.degrees_of_freedom)
-    np.testing.assert_allclose(pooled.interval(0.95), expected.interval(0.95))
+    for pooled in (pool(fits), with_imputed(table, Fit, m=5, imputer=imputer, seed=3)):
+        assert pooled.names == ("const", "x")
+        np.testing.assert_allclose(pooled.degrees_of_freedom, expected.degrees_of_freedom)
+        np.testing.assert_allclose(pooled.interval(0.95), expected.interval(0.95))
     assert "const" in str(pooled) and f"{pooled.estimate[1]:.3f}" in str(pooled)
+    ridges = [BayesianRidge().fit(each[["x"]], each["y"]) for each in imputer.impute_many(table, 3)]
+    by_ridge = pool(ridges)
+    assert by_ridge.names == ("x",)
+    assert by_ridge.within == pytest.approx(np.mean([each.sigma_[0, 0] for each in ridges]))
     with pytest.raises(BadSetting, match="LinearRegression"):
         pool([LinearRegression().fit(each[["x"]], each["y"]) for each in imputer.impute_many(table, 2)])

@@ -41,7 +41,7 @@ _MOST_ROWS = 5_000  # that cells are left out of
 
 _LEFT_OUT = 0.05  # of the cells, where columns are too many to leave out each in turn
 
-_FIRST_TREES, _TREES = 6, 20  # of a forest: to see whether it helps, and all
+EFFORTS = {"normal": (6, 20), "best": (100, 100)}  # trees to see whether a forest helps, and trees of a forest
 
 _LEAST_GAIN = 0.005  # of the error, by the first trees of a forest
 
@@ -156,7 +156,7 @@ def fit_gaussian(table: FloatArray, *, weights: FloatArray, seed: int, shrinkage
 
 
 def fit_whole_rows(
-    name: str, entries: TableEntries, sources: IndexArray, *, seed: int, metric: str = "both"
+    name: str, entries: TableEntries, sources: IndexArray, *, seed: int, metric: str = "both", effort: str = "normal"
 ) -> WholeRows:
     """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell together."""
     table, weights, medians = entries.to_array(), entries.counted, np.mean(METRICS[metric])
@@ -170,7 +170,7 @@ def fit_whole_rows(
         completed = gaussian.complete(_leave_out(table, columns))
         started = start_forest(table, completed, columns, weights=weights, seed=seed)
         if started is not None:
-            started[0].forest.grow(_TREES).drop_inputs()
+            started[0].forest.grow(EFFORTS[effort][1]).drop_inputs()
             forests.append(started[0])
     return Trees(gaussian, tuple(forests), np.full(sources.size, medians))
 
@@ -182,6 +182,7 @@ def fit_blend(
     *,
     seed: int,
     metric: str = "both",
+    effort: str = "normal",
     show: Show = lambda name, done, total: None,
 ) -> Choice:
     """Fit all of `WHOLE_ROWS` to standardised entries, and weigh them for each column by cells that are left out.
@@ -198,6 +199,8 @@ def fit_blend(
         Their ranges clip predictions.
     metric
         The error that weights make least: "rmse"; "mae", by medians; or "both", the mean of what these two predict.
+    effort
+        "normal", or "best" for larger forests.
     """
     table, ways, cells = entries.to_array(), METRICS[metric], _list_cells(sources)
     rows = sample_rows(table, seed=seed, most_rows=_MOST_ROWS)
@@ -207,7 +210,7 @@ def fit_blend(
     medians, nothing = _find_medians(table, sources), np.full(some.shape, np.nan)
     predictions = {way: np.stack([found, nothing, np.tile(medians * way, (len(some), 1))]) for way in ways}
     left_out = _LeftOut(some, counted, cells, predictions)
-    forests = _grow_forests(gaussian, left_out, seed=seed, show=show)
+    forests = _grow_forests(gaussian, left_out, seed=seed, effort=effort, show=show)
     # Both ways count the same; columns of two values, whose medians are either, are predicted by means.
     halves = np.full(some.shape[1], np.mean(ways))
     if len(ways) > 1:
@@ -225,11 +228,12 @@ def fit_blend(
     )
 
 
-def _grow_forests(gaussian: Gaussian, left_out: _LeftOut, *, seed: int, show: Show) -> list[CellForest]:
+def _grow_forests(gaussian: Gaussian, left_out: _LeftOut, *, seed: int, effort: str, show: Show) -> list[CellForest]:
     """Return the forests that lower the errors of left-out cells, and write down their predictions of these."""
     table, cells, every = left_out.table, left_out.cells, left_out.predictions.items()
-    n_trees = round(_TREES * np.clip(_ROWS_OF_A_FOREST / max(len(table), 1), 0.5, 1.0))  # of many rows, fewer do
-    sizes = (_FIRST_TREES, n_trees) if len(table) > _FEW_ROWS else (n_trees,)
+    first_trees, n_trees = EFFORTS[effort]
+    n_trees = round(n_trees * np.clip(_ROWS_OF_A_FOREST / max(len(table), 1), 0.5, 1.0))  # of many rows, fewer do
+    sizes = (min(first_trees, n_trees), n_trees) if len(table) > _FEW_ROWS else (n_trees,)
     forests = []
     for place, columns in enumerate(cells if table.shape[1] <= MOST_COLUMNS_OF_TREES else []):
         show("trees", place, len(cells))

@@ -24,6 +24,7 @@ from deepmf.models.base import Model
 from deepmf.recommend.ranking import batches
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.sklearn.blend import (
+    EFFORTS,
     METRICS,
     MOST_COLUMNS,
     WHOLE_ROWS,
@@ -34,6 +35,7 @@ from deepmf.sklearn.blend import (
 )
 from deepmf.sklearn.candidates import AUTO, check_model, choose, list_candidates, make_model
 from deepmf.sklearn.completers import ByMeans, ByModel, Completer
+from deepmf.sklearn.constraints import keep_constraints, read_constraints
 from deepmf.sklearn.draws import JointDraws
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
@@ -78,10 +80,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     metric
         The error of "auto" and "trees" that should be small: "rmse"; "mae", which predicts medians; or "both", which
         predicts the mean of the two.
+    effort
+        "normal", or "best" for larger forests in about five times the time.
     hidden_sizes, latent_size, dropout, epochs, learning_rate
         Settings of a model that is named; None chooses them for a table.
     settings
         Further settings of the model, by name.
+    constraints
+        Of imputed values, by the name of a column (its position in an array): `(low, high)` with None for no end,
+        "whole" for whole numbers, a function of the completed table for a column that follows from others, such as a
+        ratio, or a list of these.
     missing_values
         Mark of missing values beside NaN and None, such as -1 or "?".
     add_indicator
@@ -140,12 +148,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model: str = AUTO,
         *,
         metric: str = "both",
+        effort: str = "normal",
         hidden_sizes: Sequence[int] | None = None,
         latent_size: int | None = None,
         dropout: float | None = None,
         epochs: int | None = None,
         learning_rate: float | None = None,
         settings: Mapping[str, Any] | None = None,
+        constraints: Mapping[Any, Any] | None = None,
         missing_values: Any = np.nan,
         add_indicator: bool = False,
         scale: str | Scale = "columns",
@@ -156,12 +166,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.model = model
         self.metric = metric
+        self.effort = effort
         self.hidden_sizes = hidden_sizes
         self.latent_size = latent_size
         self.dropout = dropout
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.settings = settings
+        self.constraints = constraints
         self.missing_values = missing_values
         self.add_indicator = add_indicator
         self.scale = scale
@@ -188,6 +200,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._known = np.unique(entries.columns)
         self.known_columns_ = np.unique(self._codes.sources[self._known]).astype(np.intp)
         self._indicated = np.flatnonzero(table.missing.any(axis=0)) if self.add_indicator else np.empty(0, np.intp)
+        has_names = hasattr(self, "feature_names_in_")
+        numbers = [at for at in self._kept.tolist() if at not in {*self._codes.categories, *self._codes.dates}]
+        places = {self._codes.names[at] if has_names else at: at for at in numbers}
+        self._constraints = read_constraints(self.constraints or {}, places)
         self._warn_of_columns()
         entries = entries.take_columns(self._known)
         self._warn_of_codes(entries)
@@ -282,7 +298,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         kept, missing = self._kept, table.missing
         columns = self._codes.decode(numbers, table)
         indicators = {f"missingindicator_{self._codes.names[at]}": missing[:, at] for at in self._indicated}
-        completed = build_table(X, {at: columns.get(at) for at in kept.tolist()}, indicators)
+
+        def build() -> Any:
+            return build_table(X, {at: columns.get(at) for at in kept.tolist()}, indicators)
+
+        keep_constraints(columns, missing, self._constraints, build)
+        completed = build()
         if ends is None:
             return completed
         sources = self._codes.sources
@@ -393,7 +414,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         check_model(self.model, self._gather_settings(), own_units=self.scale == "columns")
-        for name, known in (("metric", METRICS), ("answers", ("values", "levels"))):
+        for name, known in (("metric", METRICS), ("effort", EFFORTS), ("answers", ("values", "levels"))):
             if getattr(self, name) not in known:
                 raise BadSetting(f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}")
         if not isinstance(self.scale, Scale) and self.scale not in ("columns", "shared"):
@@ -419,13 +440,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self.units_ = ColumnUnits.from_shared_scale(entries, self.scale if isinstance(self.scale, Scale) else None)
         self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
         self._seen = seen = self.units_.standardise(entries)
-        fit = partial(self._fit_candidate, sources)
+        fit, ways = partial(self._fit_candidate, sources), {"metric": self.metric, "effort": self.effort}
         is_enough = min(np.unique(seen.rows).size, self._known.size) > 1
         with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
             if not is_enough:
                 choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0})
             elif candidates == (AUTO,):
-                choice = fit_blend(seen, sources, self.units_, seed=self._seed, metric=self.metric, show=show)
+                choice = fit_blend(seen, sources, self.units_, seed=self._seed, **ways, show=show)
             elif len(candidates) == 1:
                 choice = Choice(fit(candidates[0], seen), {candidates[0]: 1.0})
             else:
@@ -450,7 +471,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:
         if name in WHOLE_ROWS:
-            return fit_whole_rows(name, seen, sources, seed=self._seed, metric=self.metric)
+            return fit_whole_rows(name, seen, sources, seed=self._seed, metric=self.metric, effort=self.effort)
         matrix = seen.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
         model = make_model(name, self._gather_settings(), seed=self._seed)

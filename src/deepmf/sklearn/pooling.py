@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,7 +82,8 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
     ----------
     estimates
         One estimate, or an array of estimates, for each completed table: (tables, ...). Without variances, a fitted
-        result of statsmodels for each (`params`, `bse`, `df_resid`).
+        result for each: of statsmodels (`params`, `bse`, `df_resid`), or of an estimator like scikit-learn's that knows
+        how uncertain its coefficients are (`coef_` and `sigma_`, such as BayesianRidge).
     variances
         Squared standard errors of the estimates, of the same shape.
     complete_df
@@ -135,6 +137,49 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
     return PooledEstimates(mean, within, between, total, freedom, lost, names)
 
 
+def with_imputed(
+    table: Any, function: Callable[[Any], Any], *, m: int = 20, imputer: Any = None, seed: int = 0
+) -> PooledEstimates:
+    """Draw completed tables, analyse each by a function, and pool the results.
+
+    Parameters
+    ----------
+    table
+        A table with missing values that holds every variable of the analysis.
+    function
+        Takes a completed table; returns a fitted result that `pool` reads, or estimates and variances.
+    m
+        Number of completed tables.
+    imputer
+        A `DMFImputer`, which is fitted here unless it is; None is `DMFImputer(random_state=seed)`.
+    seed
+        The same seed gives the same tables.
+
+    >>> random = np.random.default_rng(0)
+    >>> table = np.array([[1.0], [1.0]]) @ random.normal(size=(1, 200))
+    >>> table = table.T + 0.5 * random.normal(size=(200, 2))
+    >>> table[random.random(200) < 0.3, 1] = np.nan
+    >>> pooled = with_imputed(table, lambda each: (each[:, 1].mean(), each[:, 1].var() / 200), m=5)
+    >>> bool(pooled.interval(0.95).lower < 0.0 < pooled.interval(0.95).upper)
+    True
+    """
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    from deepmf.sklearn.imputer import DMFImputer
+
+    imputer = DMFImputer(random_state=seed) if imputer is None else imputer
+    try:
+        check_is_fitted(imputer)
+    except NotFittedError:
+        imputer = imputer.fit(table)
+    results = [function(each) for each in imputer.impute_many(table, m, seed=seed)]
+    if all(isinstance(each, tuple) and len(each) == 2 for each in results):
+        estimates, variances = zip(*results, strict=True)
+        return pool(estimates, variances)
+    return pool(results)
+
+
 class _Fit(NamedTuple):
     """The estimates of a fitted result with their variances, names, and degrees of freedom."""
 
@@ -145,18 +190,24 @@ class _Fit(NamedTuple):
 
 
 def _read_fit(result: Any) -> _Fit:
-    """Read a fitted result of statsmodels."""
-    if not (hasattr(result, "params") and hasattr(result, "bse")):
+    """Read a fitted result of statsmodels, or of an estimator with `coef_` and `sigma_`."""
+    if hasattr(result, "params") and hasattr(result, "bse"):
+        estimates, variances = result.params, np.square(np.asarray(result.bse, dtype=np.float64))
+        names = getattr(estimates, "index", None)
+        if names is None:
+            names = getattr(getattr(result, "model", None), "exog_names", None)
+    elif hasattr(result, "coef_") and hasattr(result, "sigma_"):
+        estimates, variances = np.ravel(result.coef_), np.diag(np.atleast_2d(result.sigma_))
+        names = getattr(result, "feature_names_in_", None)
+    else:
         raise BadSetting(
-            f"pool reads fitted results with params and bse; {type(result).__name__} has no standard errors: pass "
-            "estimates and variances"
+            f"pool reads fitted results with params and bse, or with coef_ and sigma_; {type(result).__name__} has no "
+            "standard errors: pass estimates and variances"
         )
-    params, freedom = result.params, getattr(result, "df_resid", None)
-    names: Any = getattr(params, "index", None)
-    if names is None:
-        names = getattr(getattr(result, "model", None), "exog_names", None) or range(len(params))
-    values, errors = np.asarray(params, dtype=np.float64), np.asarray(result.bse, dtype=np.float64)
-    return _Fit(values, np.square(errors), tuple(map(str, names)), None if not freedom else float(freedom))
+    names = range(len(estimates)) if names is None else names
+    freedom = getattr(result, "df_resid", None)
+    values = np.asarray(estimates, dtype=np.float64)
+    return _Fit(values, variances, tuple(map(str, names)), float(freedom) if freedom else None)
 
 
 def _read_estimates(given: Any, name: str) -> npt.NDArray[np.float64]:
