@@ -58,22 +58,19 @@ class ProgressLine:
         """Show a text at once."""
         self._last = text
         self._next = time.monotonic() + self._every
-        self._show()
+        if self._rewritten:
+            width = shutil.get_terminal_size().columns - 1
+            _put(self._stream, "\r" + text[:width].ljust(min(len(self._written), width)))
+        else:
+            _put(self._stream, f"{text}\n")
+        self._written = text
 
     def close(self) -> None:
         """Show the last text and end the line."""
         if self._last != self._written:
-            self._show()
+            self.put(self._last)
         if self._written and self._rewritten:
             _put(self._stream, "\n")
-
-    def _show(self) -> None:
-        if self._rewritten:
-            width = shutil.get_terminal_size().columns - 1
-            _put(self._stream, "\r" + self._last[:width].ljust(min(len(self._written), width)))
-        else:
-            _put(self._stream, f"{self._last}\n")
-        self._written = self._last
 
 
 class EpochDisplay(ProgressLine):
