@@ -208,5 +208,5 @@ def test_scaled_is_the_papers_footnote() -> None:
     # (value - mu) / ((beta - alpha) / 2) with mu the middle of the scale.
     scale, values = Scale(low=-40, high=60), [-40.0, -15.0, 10.0, 22.5, 60.0]
     expected = [(value - 10.0) / 50.0 for value in values]
-    assert ENCODINGS["scaled"].encode(scale, values).tolist() == expected == [-1.0, -0.5, 0.0, 0.25, 1.0]
-    assert ENCODINGS["scaled"].encode(STARS, [1, 2, 3, 4, 5]).tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]
+    assert ENCODINGS["scaled"](scale, values).tolist() == expected == [-1.0, -0.5, 0.0, 0.25, 1.0]
+    assert ENCODINGS["scaled"](STARS, [1, 2, 3, 4, 5]).tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]

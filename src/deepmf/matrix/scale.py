@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -340,24 +339,12 @@ def _check_interval(low: float | None, high: float | None) -> tuple[float, float
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """A rule that turns values into inputs of a branch; missing entries are 0 under every rule.
-
-    >>> stars = Scale(levels=[1, 2, 3, 4, 5])
-    >>> ENCODINGS["scaled"].encode(stars, [1, 3, 5])
-    array([-1.,  0.,  1.])
-    >>> ENCODINGS["raw"].encode(stars, [1, 3, 5])
-    array([1., 3., 5.])
-    """
-
-    name: str
-    encode: Callable[[Scale, npt.ArrayLike], npt.NDArray[np.float64]]
-
+# A rule that turns values into inputs of a branch; missing entries are 0 under every rule.
+Encoding = Callable[[Scale, npt.ArrayLike], FloatArray]
 
 # "scaled" is the paper's footnote 1: a missing entry looks like the middle of the scale, which favours new rows. "raw"
 # is what the authors' code does: the branch can see which entries exist, which favours known rows.
-ENCODINGS = {
-    "scaled": Encoding("scaled", Scale.to_unit),
-    "raw": Encoding("raw", lambda _, values: np.asarray(values, dtype=np.float64)),
+ENCODINGS: dict[str, Encoding] = {
+    "scaled": Scale.to_unit,
+    "raw": lambda _, values: np.asarray(values, dtype=np.float64),
 }

@@ -231,7 +231,7 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         return latents + moves
 
     def _read_vectors(self, entries: AxisEntries) -> SparseVectors:
-        return sparse_vectors(entries, self._encoding.encode(self._scale, entries.values))
+        return sparse_vectors(entries, self._encoding(self._scale, entries.values))
 
 
 def encode(branch: Branch, vectors: Vectors) -> LatentArray:

@@ -367,7 +367,7 @@ class MatrixBlocks(BlockSource):
     def _place_dense(self, device: torch.device, dtype: torch.dtype) -> None:
         matrix = self.matrix
         self._target_table = make_dense_table(matrix, matrix.scale.to_unit(matrix.values), device, missing=float("nan"))
-        inputs = self._encoding.encode(matrix.scale, matrix.values)
+        inputs = self._encoding(matrix.scale, matrix.values)
         table = make_dense_table(matrix, inputs, device, missing=self._missing).to(dtype)
         if matrix.weights is not None:
             self._weights = make_dense_table(matrix, matrix.weights, device, missing=0.0)
@@ -398,7 +398,7 @@ class MatrixBlocks(BlockSource):
         self, entries: AxisEntries, counts: IndexArray, features: FeatureBatch | None, device: torch.device
     ) -> SparseVectors:
         """Return entries as a branch reads them; `counts` also counts the entries of other ranks."""
-        inputs = self._encoding.encode(self.matrix.scale, entries.values).astype(np.float32)
+        inputs = self._encoding(self.matrix.scale, entries.values).astype(np.float32)
         starts, indices, weights = (copy_to(device, array) for array in (entries.starts, entries.others, inputs))
         in_all = None if self._ranks is None else copy_to(device, counts)
         return SparseVectors(starts, indices, weights, features=features, all_counts=in_all)

@@ -22,7 +22,7 @@ from torch import Tensor
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.scale import ENCODINGS, Scale
+from deepmf.matrix.scale import Scale
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
@@ -181,7 +181,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
 
     def read_vectors(self, entries: AxisEntries) -> SparseVectors:
         """Return entries as the inputs of a branch."""
-        return sparse_vectors(entries, ENCODINGS["scaled"].encode(self.scale, entries.values))
+        return sparse_vectors(entries, self.scale.to_unit(entries.values))
 
     def add_linear_part(
         self,
