@@ -264,16 +264,13 @@ def _is_header_of_either(first: Fields, rest: Sequence[Fields], is_known: IsKnow
     return rule(first, rest, is_known)
 
 
-def _is_header_of_pairs(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
-    """Whether the names are usual, or neither numbers nor missing nor known ids."""
-    if has_usual_names(first, ["row", "column"]):
+def _is_header_of_lines(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Whether the first name is usual, or a heading or other text in a line without numbers, gaps and known ids."""
+    if any(has_usual_names(first[:1], [role]) for role in ("row", "column")):
         return True
-    return not any(map(is_missing, first[:2])) and not any(is_whole(field) or is_known(field) for field in first)
-
-
-def _is_header_of_history(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
-    """Whether the column has a usual name, or no field is a number or missing."""
-    return has_usual_names(first, ["column"]) or not any(is_number(field) or is_missing(field) for field in first)
+    if any(map(is_known, first)):
+        return False
+    return _is_heading(first[0]) or not any(is_number(field) or is_missing(field) for field in first)
 
 
 def _is_header_of_ids(first: Fields, is_known: IsKnown, *, role: str) -> bool:
@@ -290,13 +287,6 @@ def _is_header_of_table(first: Fields, rest: Sequence[Fields], is_known: IsKnown
         return True
     counts_up = all(map(is_whole, others)) and all(int(a) < int(b) for a, b in pairwise(others))
     return _is_heading(first[0]) or has_usual_names(first[:1], ["row"]) or (counts_up and not is_number(first[0]))
-
-
-def _is_header_of_features(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
-    """Whether the first name is usual or a heading, or no field is a number or missing."""
-    if has_usual_names(first[:1], ["row"]) or has_usual_names(first[:1], ["column"]):
-        return True
-    return _is_heading(first[0]) or not any(is_number(field) or is_missing(field) for field in first)
 
 
 def _is_heading(text: str) -> bool:
@@ -356,9 +346,9 @@ INTERACTIONS = LineKind(("row", "column"), "interactions", _is_header_of_interac
 # Entries with values, or interactions in a file without a column of values.
 EITHER = LineKind(("row", "column", "value"), "entries", _is_header_of_either, defines_ids=True, n_optional=1)
 TABLE = LineKind(("row", "column"), "entries", _is_header_of_table, defines_ids=True)  # wide: a line per row
-FEATURES = LineKind(("label", "feature"), "lines with a label and features", _is_header_of_features, defines_ids=True)
-PAIRS = LineKind(("row", "column"), "lines with a row and a column", _is_header_of_pairs)
-HISTORY = LineKind(("column", "value"), "lines with a column and a value", _is_header_of_history)
+FEATURES = LineKind(("label", "feature"), "lines with a label and features", _is_header_of_lines, defines_ids=True)
+PAIRS = LineKind(("row", "column"), "lines with a row and a column", _is_header_of_lines)
+HISTORY = LineKind(("column", "value"), "lines with a column and a value", _is_header_of_lines)
 ROWS = LineKind(("row",), "lines with a row", lambda first, _, is_known: _is_header_of_ids(first, is_known, role="row"))
 COLUMNS = LineKind(
     ("column",), "lines with a column", lambda first, _, is_known: _is_header_of_ids(first, is_known, role="column")
