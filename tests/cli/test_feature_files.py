@@ -163,7 +163,7 @@ def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "text, options, said",
     [
-        ("user,age\nann,1\nann,2\n", [], "the label 'ann' occurs twice"),
+        ("user,age\nann,1\nann,2\n", [], "are repeats, such as 'ann'"),
         ("user,age\nnobody,1\nno one,2\n", [], "no label of the row features"),
         ("user,age\n{0},\n{1},\n", [], "the feature 'age' has no values"),
         ("user,age\n{0},1\n{1},inf\n", [], "'age' has infinite"),

@@ -118,7 +118,7 @@ def test_the_column_of_the_labels(
 @pytest.mark.parametrize(
     "text, asked, message",
     [
-        ("user,age\na,1\na,2\n", {}, "twice"),
+        ("user,age\na,1\na,2\n", {}, "repeats"),
         ("user,age\na,1\n,2\nb,3\n", {}, "line 3"),
         ("user,age\na,1\n\nb,3\n", {}, "line 3"),
         ("user,age\na,1\n", {"label": "id"}, "'id'"),

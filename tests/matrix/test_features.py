@@ -118,7 +118,7 @@ def refused(said: str, labels: Any, columns: Any, **kinds: Any) -> None:
 def test_mistakes_are_one_sentence_each() -> None:
     one = {"x": [1, 2]}
     refused("'a'", ["a", "b", "a"], {"x": [1, 2, 3]})
-    refused("twice", [3, 1, 3], {"x": [1, 2, 3]})
+    refused("repeats, such as 3", [3, 1, 3], {"x": [1, 2, 3]})
     refused("missing", ["a", None], one)
     refused("kind", ["a", 1], one)
     refused("list", "ab", one)

@@ -18,6 +18,8 @@ from deepmf.errors import BadFeatures, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_values import LISTS, NUMBERS, are_missing, convert_each, convert_values, to_text
 
+Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # vector, input and weight of each non-zero
+
 
 @dataclass(frozen=True)
 class FeatureVectors:
@@ -31,10 +33,8 @@ class FeatureVectors:
     n_inputs: int
 
     @classmethod
-    def of_parts(
-        cls, count: int, n_inputs: int, parts: Sequence[tuple[IndexArray, IndexArray, npt.NDArray[Any]]]
-    ) -> FeatureVectors:
-        """Build vectors from parts, each a tuple (vector, input, weight) of arrays."""
+    def of_parts(cls, count: int, n_inputs: int, parts: Sequence[Part]) -> FeatureVectors:
+        """Build vectors from parts."""
         nothing = np.empty(0, dtype=np.int64)
         which, inputs, weights = map(np.concatenate, zip((nothing, nothing, nothing), *parts, strict=True))
         kept = np.flatnonzero(weights)
@@ -111,9 +111,6 @@ class FeatureVectors:
         """Whether each vector has any features."""
         known: npt.NDArray[np.bool_] = (self.weights != 0).any(axis=1)
         return known
-
-
-Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # vector, input and weight of each non-zero
 
 
 # A feature has at most this many categories of its own; the others share one input.

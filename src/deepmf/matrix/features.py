@@ -23,7 +23,7 @@ from deepmf.matrix.feature_encoding import (
     FeatureVectors,
 )
 from deepmf.matrix.feature_values import KINDS, are_missing, convert_values, infer_kind, read_values
-from deepmf.matrix.labels import Labels, build_label_array
+from deepmf.matrix.labels import Labels
 
 
 class Features:
@@ -44,7 +44,10 @@ class Features:
     def __init__(
         self, labels: Iterable[Any], columns: Mapping[str, Iterable[Any]], *, kinds: Mapping[str, str] | None = None
     ) -> None:
-        self.labels = _check_distinct(labels)
+        try:
+            self.labels = Labels(labels, axis="feature").array
+        except BadEntries as error:
+            raise BadFeatures(f"the labels of the features are wrong: {error}") from error
         if not isinstance(columns, Mapping):
             raise BadFeatures(f"features must be a dict of lists by name; got {type(columns).__name__}")
         if not columns:
@@ -57,7 +60,13 @@ class Features:
                 raise BadFeatures(f"the feature {name!r} has {values.size} values for {self.labels.size} labels")
         self._given = dict(kinds or {})
         self._converted: dict[str, npt.NDArray[Any]] = {}
-        self._check_kinds()
+        for name, kind in self._given.items():
+            if name not in self._values:
+                raise BadFeatures(
+                    f"there is no feature {name!r} for the kind {kind!r}; there are {', '.join(self.names)}"
+                )
+            if kind not in KINDS:
+                raise BadFeatures(f"the kind of {name!r} must be one of {', '.join(KINDS)}; got {kind!r}")
 
     @classmethod
     def from_columns(
@@ -171,15 +180,6 @@ class Features:
                 f"{theirs} ({type(labels.array[:1].tolist()[0]).__name__})"
             )
 
-    def _check_kinds(self) -> None:
-        for name, kind in self._given.items():
-            if name not in self._values:
-                raise BadFeatures(
-                    f"there is no feature {name!r} for the kind {kind!r}; there are {', '.join(self.names)}"
-                )
-            if kind not in KINDS:
-                raise BadFeatures(f"the kind of {name!r} must be one of {', '.join(KINDS)}; got {kind!r}")
-
     def _learn_column_encoding(self, name: str, kind: str) -> ColumnEncoding:
         values = self.values(name)
         missing = are_missing(kind, values)
@@ -193,20 +193,6 @@ class Features:
         if doubt is not None:
             warn(doubt)
         return encoding
-
-
-def _check_distinct(labels: Iterable[Any]) -> npt.NDArray[Any]:
-    """Return labels as an array; a repeated label raises an error."""
-    try:
-        array = build_label_array(labels, axis="feature")
-    except BadEntries as error:
-        raise BadFeatures(f"the labels of the features are wrong: {error}") from error
-    items = array.tolist()
-    if len(set(items)) < len(items):
-        seen: set[Any] = set()
-        twice = next(label for label in items if label in seen or seen.add(label))  # type: ignore[func-returns-value]
-        raise BadFeatures(f"the label {twice!r} occurs twice in the features; give each label once")
-    return array
 
 
 def _read_column(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:

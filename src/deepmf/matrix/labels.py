@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timezone
@@ -50,7 +51,10 @@ class Labels(Sequence[Any]):
         self._set(array.copy() if array is labels else array, axis)
         n_distinct = np.unique(array).size if array.dtype.kind == "i" else len(self._index)
         if n_distinct < array.size:
-            raise BadEntries(f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats")
+            twice = Counter(array.tolist()).most_common(1)[0][0]
+            raise BadEntries(
+                f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats, such as {twice!r}"
+            )
 
     def _set(self, array: npt.NDArray[Any], axis: str) -> None:
         array.flags.writeable = False
@@ -231,7 +235,12 @@ def build_label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
         raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
     if not isinstance(items, Iterable):
         raise BadEntries(f"{axis}s must be a list of labels; got {items!r}")
-    array = items if isinstance(items, np.ndarray) else _from_iterable(items)
+    if isinstance(items, range):
+        return np.arange(items.start, items.stop, items.step, dtype=np.int64)
+    if not isinstance(items, np.ndarray):
+        sequence = items if isinstance(items, Sequence) else list(items)
+        items = np.fromiter(sequence, dtype=object, count=len(sequence))
+    array = items
     if array.ndim != 1:
         raise BadEntries(f"{axis} labels must be one-dimensional; got shape {array.shape}")
     if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
@@ -245,13 +254,6 @@ def build_label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
     if array.dtype.kind != "O":
         array = array.astype(object)  # str, float, datetime of Python
     return _check_objects(array, axis=axis)
-
-
-def _from_iterable(items: Iterable[Any]) -> npt.NDArray[Any]:
-    if isinstance(items, range):
-        return np.arange(items.start, items.stop, items.step, dtype=np.int64)
-    sequence = items if isinstance(items, Sequence) else list(items)
-    return np.fromiter(sequence, dtype=object, count=len(sequence))
 
 
 def _check_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
