@@ -42,7 +42,7 @@ from deepmf.matrix.column_roles import (
     is_uncertain,
     pin_column,
 )
-from deepmf.matrix.table_form import COUNT, DETECT
+from deepmf.matrix.table_form import DETECT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,23 +87,9 @@ class ColumnRoles:
         return self.first_line is not None
 
     @property
-    def are_interactions(self) -> bool:
-        """Whether no column holds values."""
-        return "value" not in self.roles
-
-    @property
-    def value_name(self) -> str:
-        """The name of the values or of the counts."""
-        return self.names[2] if self.n_needed > 2 else COUNT
-
-    @property
     def n_needed(self) -> int:
         """The number of fields that no line may lack: the row, the column, and the value or count if there is one."""
         return sum(role not in ("time", "weight") for role in self.roles)
-
-    def find(self, role: str) -> int | None:
-        """Return the place of a role among those that are read; None where the file lacks it."""
-        return self.roles.index(role) if role in self.roles else None
 
     def locate(self, at: int) -> str:
         """Return in words where a line of the frame stands in the file."""

@@ -71,7 +71,12 @@ def write_frame_file(
         write_atomically(path, lambda temporary: _write_parquet(frames, schema, temporary))
     else:
         pieces = encode_frames(frames, schema, ending, decimal_comma=decimal_comma)
-        write_atomically(path, lambda temporary: _write_text(pieces, temporary))
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                file.writelines(pieces)
+
+        write_atomically(path, write)
 
 
 def encode_frames(
@@ -91,12 +96,6 @@ def encode_frames(
 def find_label_type(labels: npt.NDArray[Any]) -> Any:
     """Return the polars type of labels, independent of the labels in a single frame."""
     return import_polars().Series(labels[:1].tolist()).dtype
-
-
-def _write_text(pieces: Iterable[bytes], path: Path) -> None:
-    with path.open("wb") as file:
-        for piece in pieces:
-            file.write(piece)
 
 
 def _write_parquet(frames: Iterable[Any], schema: Mapping[str, Any], path: Path) -> None:

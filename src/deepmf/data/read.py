@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.data.columns import ColumnRoles, is_typed_file, read_columns, read_typed_file
+from deepmf.data.columns import is_typed_file, read_columns, read_typed_file
 from deepmf.data.delimited import check_decimal, drop_blank_end, parse_ids, parse_numbers
 from deepmf.data.layout import (
     EITHER,
@@ -36,17 +36,17 @@ from deepmf.data.source import (
 )
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, suggest_name, warn
 from deepmf.files import check_path, import_polars
-from deepmf.matrix.arrays import FloatArray, ValueArray
+from deepmf.matrix.arrays import ValueArray
 from deepmf.matrix.column_roles import assign_roles, check_roles
-from deepmf.matrix.extras import Extras, check_weights
-from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_times
+from deepmf.matrix.extras import Extras
+from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_extras, read_numbers
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_CONTENT, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import STORE
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale, compact, to_numbers
 from deepmf.matrix.stored import open_store, unpack_matrix
-from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
+from deepmf.matrix.table_form import COUNT, DETECT, TableForm, ValueColumn
 from deepmf.storage.model_file import is_own_file
 
 if TYPE_CHECKING:
@@ -326,7 +326,8 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
         n_dropped = n_lines - frame.height
         if frame.height == 0:
             raise UnreadableFile(f"{path} holds no entries; lines without a value: {n_dropped:,}")
-        extras, time_type = _read_extras(frame, choice)
+        by_role = dict(zip(choice.roles, frame.get_columns(), strict=True))
+        extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
         if extras.weights is not None and not extras.weights.all():  # an entry of weight 0 is left out
             kept = np.flatnonzero(extras.weights)
             frame, lines, extras = frame[kept], np.asarray(lines)[kept], extras.take(kept)
@@ -335,17 +336,17 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
         return FileEntries(
             _gather_ids(rows, "row", is_text="row" not in choice.typed),
             _gather_ids(columns, "column", is_text="column" not in choice.typed),
-            compact(_to_floats(numbers[0])) if numbers else np.ones(frame.height, dtype=np.float32),
+            compact(to_numbers(read_numbers(numbers[0]))) if numbers else np.ones(frame.height, dtype=np.float32),
             extras,
             TableForm(
                 names["row"],
                 names["column"],
-                choice.value_name,
+                names.get("value", names.get("count", COUNT)),
                 time=names.get("time"),
                 time_type=time_type,
                 weight=names.get("weight"),
             ),
-            choice.are_interactions,
+            "value" not in choice.roles,
             locate,
             ReadNotes(choice.remark, n_dropped, choice.is_uncertain, choice.time_remark),
         )
@@ -398,25 +399,6 @@ def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
     places = np.split(gathered.positions, np.cumsum([array.size for array in arrays])[:-1])
     positions = [place[part.positions] for place, part in zip(places, parts, strict=True)]
     return Labelled(gathered.labels, np.concatenate(positions))
-
-
-def _to_floats(values: pl.Series) -> FloatArray:
-    if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
-        raise BadEntries(f"column {values.name!r} holds values of type {values.dtype}; numbers are needed")
-    return to_numbers(values.cast(import_polars().Float64).to_numpy())
-
-
-def _read_extras(frame: pl.DataFrame, choice: ColumnRoles) -> tuple[Extras, str | None]:
-    """Return the times and weights of lines, and the type of the times."""
-    times = weights = time_type = None
-    if (at := choice.find("time")) is not None:
-        times, time_type = read_times(frame.to_series(at))
-    if (at := choice.find("weight")) is not None:
-        numbers = frame.to_series(at)
-        if numbers.null_count():
-            raise BadEntries("the weight is missing", position=int(numbers.is_null().arg_true()[0]))
-        weights = check_weights(_to_floats(numbers), numbers.len())
-    return Extras(times, weights), time_type
 
 
 def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:

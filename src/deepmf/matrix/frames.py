@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,7 +112,8 @@ def read_long_frame(
         table = table.filter(~absent) if absent.any() else table
     extras, time_type = PLAIN_EXTRAS, None
     if named:
-        extras, time_type = _read_extras(table, named)
+        by_role = {role: table.get_column(name) for role, name in named.items()}
+        extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
         if extras.weights is not None and not extras.weights.all():
             kept = np.flatnonzero(extras.weights)
             table, extras = table[kept.tolist()], extras.take(kept)
@@ -121,7 +122,7 @@ def read_long_frame(
     return LongEntries(
         rows,
         columns,
-        np.ones(len(table)) if number is None else _read_values(table, number),
+        np.ones(len(table)) if number is None else read_numbers(table.get_column(number)),
         TableForm(
             str(chosen["row"]),
             str(chosen["column"]),
@@ -138,20 +139,16 @@ def read_long_frame(
     )
 
 
-def _read_extras(table: nw.DataFrame[Any], named: Mapping[str, str]) -> tuple[Extras, str | None]:
-    """Read the columns of times and weights; return the type of the times, too."""
-    times = read_times(table.get_column(named["time"])) if "time" in named else None
-    weights = None
-    if "weight" in named:
-        series = table.get_column(named["weight"])
-        if not series.dtype.is_numeric():
-            raise BadEntries(f"column {named['weight']!r} holds weights of type {series.dtype}; numbers are needed")
-        _check_no_null(series, "the weight")
-        weights = check_weights(_to_numpy(series), len(table))
-    return Extras(None if times is None else times.seconds, weights), None if times is None else times.type
+def read_extras(times: Any, weights: Any) -> tuple[Extras, str | None]:
+    """Read columns of times and weights, each None where there is none; return the type of the times, too."""
+    numbers = None if weights is None else check_weights(read_numbers(weights, "the weight"), len(weights))
+    if times is None:
+        return Extras(weights=numbers), None
+    seconds, time_type = _read_times(times)
+    return Extras(seconds, numbers), time_type
 
 
-def read_times(native: Any) -> ParsedTimes:
+def _read_times(native: Any) -> ParsedTimes:
     """Return the times of a column of any library as Unix seconds; nulls are entries without a date."""
     import narwhals as nw
 
@@ -166,12 +163,15 @@ def read_times(native: Any) -> ParsedTimes:
     return ParsedTimes(seconds, kind)
 
 
-def _read_values(table: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
-    values = table.get_column(name)
-    if not _are_numbers(values):
-        raise BadEntries(f"column {name!r} holds values of type {values.dtype}; numbers are needed")
-    _check_no_null(values, "the value", MISSING_HINT)
-    return _to_numpy(values)
+def read_numbers(native: Any, what: str = "the value") -> npt.NDArray[Any]:
+    """Return the numbers of a column of any library, of which none may be missing."""
+    import narwhals as nw
+
+    series = nw.from_native(native, series_only=True)
+    if not _are_numbers(series):
+        raise BadEntries(f"column {series.name!r} holds {what[4:]}s of type {series.dtype}; numbers are needed")
+    _check_no_null(series, what, MISSING_HINT if what == "the value" else None)
+    return _to_numpy(series)
 
 
 def _look_at(table: nw.DataFrame[Any]) -> Content:
@@ -456,8 +456,9 @@ def gather_ids(native: Any, *, axis: str) -> Labelled:
 
     series = nw.from_native(native, series_only=True)
     _check_no_null(series, f"the {axis} id")
-    if series.implementation.is_polars() and str(series.dtype) == "String":
-        return _gather_texts(series, axis=axis)
+    if series.implementation.is_polars() and str(series.dtype) == "String":  # no Python string for each entry
+        distinct, positions = encode_texts(series.to_native())
+        return Labelled(Labels(distinct.to_list(), axis=axis), positions)
     if series.dtype.is_integer() and not _is_beyond_numpy(series):
         return Labels.gather(series.to_numpy(), axis=axis)
     return Labels.gather(series.to_list(), axis=axis)
@@ -472,12 +473,6 @@ def _to_numpy(series: nw.Series[Any]) -> npt.NDArray[Any]:
 def _is_beyond_numpy(series: nw.Series[Any]) -> bool:
     """Whether a column holds 128-bit integers, which numpy lacks."""
     return str(series.dtype) in ("Int128", "UInt128")
-
-
-def _gather_texts(series: nw.Series[Any], *, axis: str) -> Labelled:
-    """Gather polars strings without a Python string for each entry."""
-    distinct, positions = encode_texts(series.to_native())
-    return Labelled(Labels(distinct.to_list(), axis=axis), positions)
 
 
 def encode_texts(texts: pl.Series) -> tuple[pl.Series, IndexArray]:

@@ -47,12 +47,13 @@ Missing = Literal["error", "drop"]  # what to do with lines without a value
 
 NPZ_CONTENT = "deepmf"  # member of an .npz file beside those of scipy, which ignores it: JSON as bytes
 
-_FRAME_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
+_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".csv": write_csv,
     ".tsv": write_tsv,
     ".parquet": lambda frame, file: frame.write_parquet(file),
+    ".npz": lambda arrays, file: np.savez_compressed(file, allow_pickle=False, **arrays),  # without dates
 }
-ENDINGS = (*_FRAME_WRITERS, ".npz", ".store")
+ENDINGS = (*_WRITERS, ".store")
 
 NAME_COLUMNS = "set row=, column= and value= (or count=) to choose"
 
@@ -577,12 +578,17 @@ class ObservedMatrix:
             raise BadSetting(f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}")
         if ending == ".store":
             write_store(self, path)
-        elif ending == ".npz":
-            arrays = _pack_arrays(self)
-            write_atomically(path, lambda temporary: _write_npz(arrays, temporary))
+            return
+        if ending == ".npz":
+            content: Any = _pack_arrays(self)
         else:
-            frame = self.to_table() if self.form.wide else self.to_frame()
-            write_atomically(path, lambda temporary: _write_frame(frame, temporary, ending))
+            content = self.to_table() if self.form.wide else self.to_frame()
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                _WRITERS[ending](content, file)
+
+        write_atomically(path, write)
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, including zeros."""
@@ -654,17 +660,6 @@ def _build_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
     if len(given) != count:
         raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")
     return given
-
-
-def _write_frame(frame: Any, path: Path, ending: str) -> None:
-    with path.open("wb") as file:
-        _FRAME_WRITERS[ending](frame, file)
-
-
-def _write_npz(arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
-    """Write arrays compressed; the same arrays give the same bytes, as members of the archive have no date."""
-    with path.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def _pack_arrays(matrix: ObservedMatrix) -> dict[str, npt.NDArray[Any]]:
