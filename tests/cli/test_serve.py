@@ -1,5 +1,6 @@
 """`deepmf serve` and `api-key`: what they refuse, and what they write."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ def test_what_cannot_be_served_is_told_in_a_line(run: Run, folder: Path, options
     assert (outcome.code, outcome.out) == (2, "")
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_service_that_ended_leaves_no_log_behind(run: Run, folder: Path) -> None:
+    assert run("serve", folder / "means.safetensors", "--database", "mysql://x/y", "--port", 0).code == 2
+    assert not [name for name in ("deepmf.serve", "uvicorn") if logging.getLogger(name).handlers]
 
 
 def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:

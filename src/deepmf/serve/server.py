@@ -37,6 +37,7 @@ logger = logging.getLogger("deepmf.serve")
 
 LOG_LEVELS = ("info", "warning", "error")
 
+_LOGGERS = ("deepmf.serve", "uvicorn")
 _OPTIONS = "DEEPMF_SERVE_OPTIONS"  # the variable by which worker processes receive their options
 _HEAD_BYTES = 32 << 10  # of the path and all headers of a request
 _MAX_CONNECTIONS = 2_000  # of a worker; with more, requests are refused
@@ -95,8 +96,9 @@ def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: Non
     announce : called with the address once the service answers.
     """
     options.check()
-    configure_log(options.log_level)
     with ExitStack() as stack:
+        configure_log(options.log_level)
+        stack.callback(_release_log)
         listener = stack.enter_context(_listen(options))
         host = f"[{options.host}]" if ":" in options.host else options.host
         address = f"http://{host}:{listener.getsockname()[1]}"
@@ -321,8 +323,17 @@ def configure_log(level: str) -> None:
     """Log the service and uvicorn to standard error, from a level on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in ("deepmf.serve", "uvicorn"):
+    for name in _LOGGERS:
         named_logger = logging.getLogger(name)
         named_logger.handlers[:] = [handler]
         named_logger.propagate = False
         named_logger.setLevel(level.upper())
+
+
+def _release_log() -> None:
+    """Undo `configure_log`: a later service in this process may have another standard error."""
+    for name in _LOGGERS:
+        named_logger = logging.getLogger(name)
+        named_logger.handlers.clear()
+        named_logger.propagate = True
+        named_logger.setLevel(logging.NOTSET)
