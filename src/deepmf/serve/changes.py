@@ -117,6 +117,11 @@ def compute_etag(entries: Mapping[Any, Any]) -> str:
     return f'"{digest.hexdigest()[:32]}"'
 
 
+def get_labels(model: Model, axis: Axis) -> Labels:
+    """Return the labels of an axis."""
+    return model.entries_.rows if axis == "row" else model.entries_.columns
+
+
 def get_axis_features(model: Model, axis: Axis) -> AxisFeatures | None:
     """Return the features that a model has of an axis."""
     return model.entries_.row_features if axis == "row" else model.entries_.column_features
@@ -124,15 +129,13 @@ def get_axis_features(model: Model, axis: Axis) -> AxisFeatures | None:
 
 def read_features(model: Model, axis: Axis, label: Any) -> dict[str, EncodedFeature]:
     """Return the features of a row or column as the model encodes them; none if the label is unknown."""
-    known, store = get_axis_features(model, axis), model.entries_
-    at = (store.rows if axis == "row" else store.columns).find([label])
+    known, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
     return {} if known is None or at[0] < 0 else known.encoding.decode(known.take(at))
 
 
 def has_features(model: Model, axis: Axis, label: Any) -> bool:
     """Whether a model has features of a row or column, even if its encoding ignores all of them."""
-    known, store = get_axis_features(model, axis), model.entries_
-    at = (store.rows if axis == "row" else store.columns).find([label])
+    known, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
     return known is not None and bool(at[0] >= 0) and bool(known.take(at).are_known[0])
 
 

@@ -25,7 +25,7 @@ from deepmf.recommend.request import Request, list_options
 from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve import schemas as s
-from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
+from deepmf.serve.changes import FeatureValues, check_features, compute_etag, get_labels, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
 from deepmf.serve.snapshot import Snapshot, check_value
@@ -256,8 +256,7 @@ def list_entries(
 
 def list_features(axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None) -> s.FeaturesResponse:
     """List the features of a row or column as the model encodes them."""
-    store = snapshot.model.entries_
-    label = find_label(given, store.rows if axis == "row" else store.columns)
+    label = find_label(given, get_labels(snapshot.model, axis))
     features = read_features(snapshot.model, axis, label)
     etag = compute_etag(features)
     return s.FeaturesResponse(axis=axis, id=label, features=features, etag=etag, version=snapshot.version)

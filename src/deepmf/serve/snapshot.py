@@ -28,6 +28,7 @@ from deepmf.serve.changes import (
     apply_changes,
     collect_features,
     get_axis_features,
+    get_labels,
     has_features,
     keep_readable,
     list_changed,
@@ -149,8 +150,7 @@ def check_replacement(model: Model, digest: str, transaction: Transaction, *, is
     shares = []
     for axis, stored in zip(_AXES, zip(*pairs, strict=True), strict=False):
         _check_ids(model, axis, stored)
-        labels = model.entries_.rows if axis == "row" else model.entries_.columns
-        shares.append(float(np.mean(labels.find(list(set(stored))) >= 0)))
+        shares.append(float(np.mean(get_labels(model, axis).find(list(set(stored))) >= 0)))
     if shares and max(shares) < _FEWEST_KNOWN:
         raise BadSetting(
             f"the model knows {shares[0]:.0%} of the rows and {shares[1]:.0%} of the columns of stored entries; serve "
@@ -201,7 +201,7 @@ def check_entries_fit(model: Model, entries: EntryChanges) -> None:
 
 
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
-    number = are_numbers(model.entries_.rows if axis == "row" else model.entries_.columns)
+    number = are_numbers(get_labels(model, axis))
     if any(isinstance(label, int) != number for label in ids):
         kinds = ("integers", "text") if number else ("text", "integers")
         raise BadSetting(

@@ -21,6 +21,7 @@ from deepmf.serve.changes import (
     apply_changes,
     check_features,
     compute_etag,
+    get_labels,
     has_features,
     read_entries,
     read_features,
@@ -82,11 +83,6 @@ class PendingChanges:
     touched: set[tuple[Topic, Any]] = field(default_factory=set)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing changes."""
-        return not (self.entries or self.contents)
-
-    @property
     def features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
         """The features among the contents."""
         return {(topic, label): one for (topic, label), one in self.contents.items() if topic in ("row", "column")}
@@ -98,8 +94,7 @@ class PendingChanges:
 
     def find_label(self, axis: Axis, given: Id) -> Any:
         """Return the label that an id stands for, known or new."""
-        store = self.snapshot.model.entries_
-        return convert_id(given, store.rows if axis == "row" else store.columns)
+        return convert_id(given, get_labels(self.snapshot.model, axis))
 
     def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
         """Return the entries of a row or column, pending changes included."""
@@ -140,10 +135,9 @@ class PendingChanges:
 
     def is_known(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column exists, pending changes included."""
-        store = self.snapshot.model.entries_
-        labels, place = (store.rows, 0) if axis == "row" else (store.columns, 1)
+        place = 0 if axis == "row" else 1
         return (
-            label in labels
+            label in get_labels(self.snapshot.model, axis)
             or self.contents.get((axis, label)) is not None
             or any(pair[place] == label and entry is not None for pair, entry in self.entries.items())
         )
@@ -233,11 +227,11 @@ class EntryWrite(_Write):
             changes |= dict.fromkeys(current.keys() - given.keys())
         for other, entry in changes.items():
             pending.entries[(label, other) if self.axis == "row" else (other, label)] = entry
-        forgets_features = self.method == "delete" and pending.has_features(self.axis, label)
-        if forgets_features:
-            pending.put(self.axis, label, None)
-        if self.method == "delete" and dismissed:
-            pending.put("skips", label, None)
+        if self.method == "delete":
+            if pending.has_features(self.axis, label):
+                pending.put(self.axis, label, None)
+            if dismissed:
+                pending.put("skips", label, None)
         if changes:
             pending.touched.add((self.axis, label))
         left = {other: entry for other, entry in {**current, **changes}.items() if entry is not None}
@@ -383,9 +377,8 @@ class BulkWrite:
         )
         n_forgotten = sum(entry is None for entry in changes.values())
         n_lines = len(self.entries) + sum(map(len, self.refused.values()))
-        n_changed = len(changes) - n_forgotten
         refused = [(*key, lines) for key, lines in refusals.items() if lines]
-        return WriteReceipt("", n_lines, n_changed, n_forgotten, refused=refused)
+        return WriteReceipt("", n_lines, len(changes) - n_forgotten, n_forgotten, refused=refused)
 
     def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, EntryLine]:
         """Return the last entry of each pair, without the lines that are refused."""
@@ -463,7 +456,7 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
         pending = PendingChanges(catch_up(current, transaction))
         receipts = _stage_writes(pending, writes, transaction)
         before, after = pending.snapshot, pending.snapshot
-        if not pending.is_empty:
+        if pending.entries or pending.contents:
             model = apply_changes(before.model, pending.entries, pending.features)
             # If another worker serves a newer file, that file may contain any of these entries.
             is_newest = state.model_version == before.model_version
