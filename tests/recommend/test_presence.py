@@ -181,7 +181,7 @@ def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
     new = ObservedMatrix.from_entries([0, 2, 4, 6], [99] * 4, [4] * 4, matrix.scale)
     model = Means(presence=kind).fit(matrix).extend(new)
     presence = model.make_ranker(Request(rank_by="relevance")).relevance
-    assert presence is not None and presence.presence.kind == kind
+    assert presence is not None and presence.presence.model.kind == kind
     entries = model.entries_.row_entries(np.array([5]))
     ease = presence.presence.model
     scores = ease.score(entries)[0, [3, 12]]

@@ -94,7 +94,7 @@ class Recommends(Estimator):
             if found is not None and folds_in:
                 found, recency, following = fit_order(*known, found, validation, seed=seed, device=device)
         if "presence" not in self._given:
-            chosen = None if found is None else found.kind
+            chosen = None if found is None else found.model.kind
             self.settings, self._chosen = replace(settings, presence=chosen), self._chosen | {"presence": chosen}
         if self.settings.rank_by == "next" and following is None:
             raise BadSetting(

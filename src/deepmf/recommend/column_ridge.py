@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 CPU = torch.device("cpu")
 
 # The largest number of columns that are regressed on all others: the weights take 150 MB, and an inverse seconds.
-_MOST_FULL = 6000
+MOST_FULL = 6000
 
 # The most nearest columns on a CPU and on a GPU, the fewest, and how many cells of Gram matrices a CPU gathers for all
 # columns together: gathering a million takes some 30 ms, and more time than solving.
@@ -363,12 +363,14 @@ class Gram(NamedTuple):
         lines = Sparse(weighted.T)
         return cls(*_prune(weighted, lines, sizes, counts), count_weight, lines, ranks)
 
-    def narrow(self, columns: IndexArray) -> Gram:
-        """Return the Gram matrix of some columns alone, where it is dense; rows keep their weights."""
-        assert isinstance(self.cells, Tensor) and not isinstance(self.sums, Near)
+    def fit_some(self, ridges: Sequence[Ridge], columns: IndexArray) -> list[ColumnRidge]:
+        """Return models that score some columns: regressed on these alone, or on their nearest columns."""
+        if isinstance(self.sums, Near):
+            return self.fit(ridges, columns)
+        assert isinstance(self.cells, Tensor)
         at = torch.from_numpy(columns).to(self.cells.device)
         sums = None if self.sums is None else self.sums[at[:, None], at]
-        return Gram(self.cells[at[:, None], at], self.sizes[columns], sums, self.count_weight)
+        return Gram(self.cells[at[:, None], at], self.sizes[columns], sums, self.count_weight).fit(ridges)
 
     def fit(self, ridges: Sequence[Ridge], targets: IndexArray | None = None) -> list[ColumnRidge]:
         """Return the model of each ridge; of nearest columns, with the weights of some targets alone."""
@@ -454,11 +456,6 @@ class Gram(NamedTuple):
         which = which[inside]
         cells[target[which], first[which], second[inside]] = self.cells.data[cells_at[inside]]
         return torch.from_numpy(np.maximum(cells, cells.transpose(0, 2, 1)))  # either may be pruned
-
-
-def choose_kind(n_columns: int) -> str:
-    """Return the kind of the column ridge for a number of columns."""
-    return "full" if n_columns <= _MOST_FULL else "nearest"
 
 
 def count_affordable(n_columns: int, *, on_gpu: bool = False) -> int:

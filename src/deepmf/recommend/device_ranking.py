@@ -69,7 +69,7 @@ class DeviceColumns:
             self._directed = self._following.send(self._device)
             self._undirected = model.send(np.arange(ranker.relevance.popularity.shape[-1]), self._device)
             self._every_popularity = self._send(ranker.relevance.popularity)
-            self._log_recent = self._send(ranker.relevance.log_recent)
+            self._log_recent = self._send(np.log(ranker.relevance.find_recent()))
 
     @property
     def n_rows_at_a_time(self) -> int | None:

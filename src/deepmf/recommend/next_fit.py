@@ -24,7 +24,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import CPU, ColumnRidge, Gram, Near
+from deepmf.recommend.column_ridge import CPU, ColumnRidge, Gram
 from deepmf.recommend.next_ridge import (
     RIDGES,
     Decay,
@@ -132,7 +132,7 @@ def _fit_again(found: NextRidge, train: ObservedMatrix, presence: Presence, devi
     rows, n_columns = Sequences.of(train), presence.model.n_trained
 
     def fit(part: NextPart) -> NextPart:
-        (model,) = count_next(rows, part.decay, n_columns, presence.kind, device).fit([part.model.ridge])
+        (model,) = count_next(rows, part.decay, n_columns, presence.model.kind, device).fit([part.model.ridge])
         return part._replace(model=model)
 
     return replace(found, parts=tuple(run_batches(fit, found.parts, device)))
@@ -240,7 +240,7 @@ class _Choice:
 
     def fit(self) -> NextRidge:
         """Return the directed ridge of the visible entries with the best decays, ridges and weights."""
-        rows, kind = Sequences.of(self._held_out.train), self._presence.kind
+        rows, kind = Sequences.of(self._held_out.train), self._presence.model.kind
         n_columns = self._popularity.size
 
         def fit(decay: Decay) -> NextPart:
@@ -264,12 +264,10 @@ class _Choice:
         at, inside = locate(columns, self._targets)
         targets, visible = at[inside], visible.take(np.flatnonzero(inside))
         known = narrow_entries(visible, columns)
-        if isinstance(gram.sums, Near):
-            scores = [each.send(columns, CPU).score(visible).numpy() for each in gram.fit(RIDGES, columns)]
-        else:
-            scores = [each.score(known) for each in gram.narrow(columns).fit(RIDGES)]
         lines, found = np.arange(targets.size), []
-        for keys in scores:
+        for model in gram.fit_some(RIDGES, columns):
+            are_near = model.kind == "nearest"
+            keys = model.send(columns, CPU).score(visible).numpy() if are_near else model.score(known)
             own = keys[lines, targets]
             keys[known.group_of, known.others] = keys[lines, targets] = -np.inf
             found.append(-_score_ranks(np.count_nonzero(keys >= own[:, None], axis=1)))

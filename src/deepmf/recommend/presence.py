@@ -56,11 +56,6 @@ class Presence:
     ndcg: float = 0.0
     popularity_ndcg: float = 0.0
 
-    @property
-    def kind(self) -> str:
-        """The kind of the column ridge: "full" or "nearest"."""
-        return self.model.kind
-
     def extend(self, entries: EntryStore, columns: IndexArray) -> Presence:
         """Return a presence that also scores new columns."""
         model = self.model.extend(entries, columns)

@@ -20,7 +20,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import RIDGES, ColumnRidge, Gram, Near, Ridge, choose_kind
+from deepmf.recommend.column_ridge import MOST_FULL, RIDGES, ColumnRidge, Gram
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.scoring.latents import Latents
@@ -80,7 +80,8 @@ def fit_presence(
     n_rows, n_columns = train.shape
     if train.n_entries == n_rows * n_columns:
         return None
-    kind = choose_kind(n_columns) if kind == "auto" else kind
+    if kind == "auto":
+        kind = "full" if n_columns <= MOST_FULL else "nearest"
     held_out = (
         HiddenRows.from_validation(entries, predictor, validation, seed)
         if validation is not None and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
@@ -229,17 +230,13 @@ class _Choice:
         """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
         train = self._held_out.train
         gram = Gram.of(train, kind, device=self._device)
-        models = self._fit_some(gram, RIDGES[kind])
+        models = gram.fit_some(RIDGES[kind], self._candidates)
         ridge = models[self._pick(models)].ridge
         if not train.has_values and np.max(train.values) > 1:
             grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
-            gram = grams[self._pick([self._fit_some(each, [ridge])[0] for each in grams])]
-        return self._combine(self._fit_some(gram, [ridge])[0] if kind == "nearest" else gram.fit([ridge])[0])
-
-    def _fit_some(self, gram: Gram, ridges: Sequence[Ridge]) -> list[ColumnRidge]:
-        """Return models of the candidates: regressed on these alone, or on their nearest columns."""
-        near = isinstance(gram.sums, Near)
-        return gram.fit(ridges, targets=self._candidates) if near else gram.narrow(self._candidates).fit(ridges)
+            gram = grams[self._pick([each.fit_some([ridge], self._candidates)[0] for each in grams])]
+        fitted = gram.fit_some([ridge], self._candidates) if kind == "nearest" else gram.fit([ridge])
+        return self._combine(fitted[0])
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)

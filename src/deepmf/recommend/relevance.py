@@ -70,11 +70,6 @@ class Relevance:
         recent = self.find_recent()
         return self.presence.add_popularity(recent, recent, self.presence.raise_popularity(recent))
 
-    @property
-    def log_recent(self) -> LatentArray:
-        """The logarithms of the recent popularity of columns."""
-        return np.log(self.find_recent())
-
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         encoded = self.encode_rows(rows)
@@ -94,7 +89,7 @@ class Relevance:
         assert following is not None
         if encoded.log_next is None:
             keys = following.sharpness * following.score(encoded.entries, encoded.presence, self.popularity)
-            keys[encoded.are_empty] = np.broadcast_to(self.log_recent, keys.shape)[encoded.are_empty]
+            keys[encoded.are_empty] = np.broadcast_to(np.log(self.find_recent()), keys.shape)[encoded.are_empty]
             encoded.log_next = keys - logsumexp(keys, axis=1, keepdims=True)
         return encoded.log_next
 
