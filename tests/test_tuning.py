@@ -13,14 +13,7 @@ from tests.models import described
 
 from deepmf.data import Split, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import (
-    BadFeatures,
-    BadSetting,
-    CannotSave,
-    MissingDependency,
-    TrainingDiverged,
-    UnreadableFile,
-)
+from deepmf.errors import BadFeatures, BadSetting, CannotSave, MissingDependency, TrainingDiverged, UnreadableFile
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -30,15 +23,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.registry import MODELS, model_class
 from deepmf.training.history import EpochRecord, History
-from deepmf.tuning import (
-    Choice,
-    LogRange,
-    Range,
-    Space,
-    Study,
-    Trial,
-    search_space,
-)
+from deepmf.tuning import Choice, LogRange, Range, Space, Study, Trial, search_space
 
 
 @pytest.fixture(scope="module")

@@ -43,14 +43,7 @@ def test_json_has_everything(run: Any, tmp_path: Path) -> None:
 def test_words(run: Any, tmp_path: Path) -> None:
     code, out, err = run("demo", "--report", tmp_path / "report.html")
     assert (code, err) == (0, "")
-    for part in (
-        "made-up people",
-        "The four areas",
-        "RMSE",
-        "A new row",
-        "ordered by",
-        "deepmf fit ratings.csv",
-    ):
+    for part in ("made-up people", "The four areas", "RMSE", "A new row", "ordered by", "deepmf fit ratings.csv"):
         assert part in out
 
 

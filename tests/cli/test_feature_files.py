@@ -174,11 +174,7 @@ def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> No
         ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "age=years"], "number, category, list, date"),
         ("user,age\n{0},x\n{1},y\n", ["--feature-kinds", "age=number"], "'age' cannot be read as numbers"),
         ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "age"], "--feature-kinds takes name=value,name=value"),
-        (
-            "user,age\n{0},1\n{1},2\n",
-            ["--model", "u-autorec"],
-            "UAutoRec reads entries alone",
-        ),
+        ("user,age\n{0},1\n{1},2\n", ["--model", "u-autorec"], "UAutoRec reads entries alone"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(
@@ -209,10 +205,7 @@ def test_mistakes_with_a_model(run: Any, files: Path, folder: Path, model: Path,
     (tmp_path / "more.csv").write_text("user,height\nZed,3\n")
     target = ["--all", "-o", tmp_path / "x.csv"]
     for arguments, said in (
-        (
-            ["recommend", plain, *target, "--row-features", new],
-            "fit it with --row-features",
-        ),
+        (["recommend", plain, *target, "--row-features", new], "fit it with --row-features"),
         (["recommend", plain, "--features", "age=3"], "without row features"),
         (["recommend", model, "--features", "height=3"], "'height'; it knows age, job"),
         (["recommend", model, "--features", "age=old"], "'age' cannot be read as numbers"),

@@ -173,10 +173,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, numbered: Model) -> Non
 
 @pytest.mark.parametrize(
     ("content", "error", "message"),
-    [
-        (b"user,item\n1,10\none,20\n", UnknownLabel, "'one'"),
-        (b"user,item\n1,10\n,20\n", BadEntries, "pair 1"),
-    ],
+    [(b"user,item\n1,10\none,20\n", UnknownLabel, "'one'"), (b"user,item\n1,10\n,20\n", BadEntries, "pair 1")],
 )
 def test_bad_ids(tmp_path: Path, numbered: Model, content: bytes, error: type[Exception], message: str) -> None:
     path = tmp_path / "pairs.csv"

@@ -9,15 +9,7 @@ from pathlib import Path
 import polars
 import pytest
 
-from deepmf.cli.output import (
-    check_writable,
-    escape_controls,
-    say,
-    show_json,
-    show_share,
-    show_table,
-    write_frames,
-)
+from deepmf.cli.output import check_writable, escape_controls, say, show_json, show_share, show_table, write_frames
 from deepmf.errors import CannotSave
 
 
@@ -97,10 +89,7 @@ SECOND = polars.DataFrame({"row": ['"d"'], "prediction": [0.1]}, schema=SCHEMA)
     ("as_json", "text"),
     [
         (False, 'row,prediction\né,1.5\n"b,c",2.0\n"""d""",0.1\n'),
-        (
-            True,
-            '{"row":"é","prediction":1.5}\n{"row":"b,c","prediction":2.0}\n{"row":"\\"d\\"","prediction":0.1}\n',
-        ),
+        (True, '{"row":"é","prediction":1.5}\n{"row":"b,c","prediction":2.0}\n{"row":"\\"d\\"","prediction":0.1}\n'),
     ],
 )
 def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], as_json: bool, text: str) -> None:

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.cli.settings import (
-    TrainingOptions,
-    format_value,
-    parse_assignment,
-    parse_scale,
-    parse_value,
-    read_config,
-)
+from deepmf.cli.settings import TrainingOptions, format_value, parse_assignment, parse_scale, parse_value, read_config
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.settings import Facts, choose_settings

@@ -31,8 +31,7 @@ def compare(
         str, option("--models NAME,NAME", "Models to compare; deepmf settings lists all.")
     ] = "means,als,dmf-o",
     by: Annotated[
-        str,
-        option("--by entries|time|last", "Test entries at random, the latest 20 %, or the latest of each row."),
+        str, option("--by entries|time|last", "Test entries at random, the latest 20 %, or the latest of each row.")
     ] = "entries",
     folds: Annotated[int, option("--folds N", "Number of folds; with --areas, number of random splits.")] = 5,
     areas: options.Areas = False,

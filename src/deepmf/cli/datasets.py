@@ -55,10 +55,7 @@ def list_all(as_json: options.Json = False) -> None:
 
 @datasets.command()
 def fetch(
-    name: Annotated[
-        str,
-        argument("NAME", "Data set, as deepmf datasets list names it."),
-    ],
+    name: Annotated[str, argument("NAME", "Data set, as deepmf datasets list names it.")],
     as_json: options.Json = False,
 ) -> None:
     """Download a data set, verify it, and unpack its entries.
@@ -86,8 +83,7 @@ def fetch(
 @options.with_option_groups()
 def describe(
     ratings: Annotated[
-        Path,
-        argument("RATINGS", "File of entries, read as by fit, or name of a data set; - for standard input."),
+        Path, argument("RATINGS", "File of entries, read as by fit, or name of a data set; - for standard input.")
     ],
     scale: options.ScaleText = None,
     *,

@@ -29,8 +29,7 @@ def evaluate(
     report: Annotated[Path | None, option("--report FILE", "Write an HTML report with plots and explanations.")] = None,
     title: Annotated[str | None, option("--title TEXT", "Title of the report.")] = None,
     ranking: Annotated[
-        bool,
-        option("--ranking", "Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more."),
+        bool, option("--ranking", "Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more.")
     ] = False,
     n: options.ListLength = None,
     min_entries: Annotated[

@@ -31,8 +31,7 @@ _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 @options.with_option_groups(reading=("separator", "decimal", "encoding"))
 def impute(
     table: Annotated[
-        Path,
-        argument("TABLE", "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz; - for standard input."),
+        Path, argument("TABLE", "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz; - for standard input.")
     ],
     output: options.FrameFile = STANDARD,
     exclude_columns: Annotated[

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def inspect(
     file: Annotated[Path, argument("FILE", "Model file or store; - for a model on standard input.")],
     verified: Annotated[
-        bool,
-        option("--verify", "Compare a memory-mapped file with its checksum; for other files this is always done."),
+        bool, option("--verify", "Compare a memory-mapped file with its checksum; for other files this is always done.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:

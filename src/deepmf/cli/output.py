@@ -69,6 +69,12 @@ def _clear_infinite(item: Any) -> Any:
     return [_clear_infinite(value) for value in item] if isinstance(item, list | tuple) else item
 
 
+def show_written(facts: dict[str, Any], text: str, target: str, *, as_json: bool) -> None:
+    """Print what a file of frames holds, as text or as JSON; nothing if it is standard output."""
+    if target != STANDARD:
+        show_json(facts | {"file": target}) if as_json else say(f"{text} in {target}")
+
+
 def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
     """Print a table: text on the left, numbers on the right with four decimals, None as an empty cell."""
     from rich.console import Console

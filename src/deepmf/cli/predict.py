@@ -12,7 +12,7 @@ from deepmf.cli.feature_files import FEATURES
 from deepmf.cli.inputs import hint_at_extension, locate_errors, parse_moment, read_pairs, warn_unknown
 from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import argument, option
-from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
+from deepmf.cli.output import STANDARD, check_frame_target, show_share, show_written, write_frames
 from deepmf.errors import BadSetting, UnknownLabel, warn
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def predict(
     source: ModelInput,
     pairs: Annotated[
-        Path,
-        argument("PAIRS", "Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input."),
+        Path, argument("PAIRS", "Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input.")
     ],
     output: options.FrameFile = STANDARD,
     levels: options.Levels = False,
@@ -41,8 +40,7 @@ def predict(
         ),
     ] = None,
     distribution: Annotated[
-        bool,
-        option("--distribution", "Add the probability of each level, p_LEVEL; for models with a distribution."),
+        bool, option("--distribution", "Add the probability of each level, p_LEVEL; for models with a distribution.")
     ] = False,
     unknown: options.UnknownIds = "fallback",
     at: options.At = None,
@@ -205,14 +203,10 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
 
 def _show_summary(counts: Mapping[str, int], target: str, *, as_json: bool, n_unknown: int = 0) -> None:
     """Print the number of predictions in a file by area; nothing for standard output."""
-    if target == STANDARD:
-        return
-    n_predictions = sum(counts.values()) + n_unknown
-    if as_json:
-        found = {"predictions": n_predictions, "areas": dict(counts)} | ({"unknown": n_unknown} if n_unknown else {})
-        show_json(found | {"file": target})
-    else:
-        shown = [f"{count:,} in area {area}" for area, count in counts.items()]
-        shown += [f"{n_unknown:,} unknown"] if n_unknown else []
-        text = f"{n_predictions:,} predictions ({', '.join(shown)})" if shown else "no predictions"
-        say(f"{text} in {target}")
+    facts: dict[str, Any] = {"predictions": sum(counts.values()) + n_unknown, "areas": dict(counts)}
+    shown = [f"{count:,} in area {area}" for area, count in counts.items()]
+    if n_unknown:
+        facts["unknown"] = n_unknown
+        shown.append(f"{n_unknown:,} unknown")
+    text = f"{facts['predictions']:,} predictions ({', '.join(shown)})" if shown else "no predictions"
+    show_written(facts, text, target, as_json=as_json)

@@ -13,14 +13,13 @@ from deepmf.cli.inputs import InputOptions, RowOptions, convert_label, hint_at_e
 from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import OUTPUT, option
 from deepmf.cli.output import (
-    STANDARD,
     check_frame_target,
     give_name,
     list_names,
-    say,
     show_json,
     show_named_table,
     show_share,
+    show_written,
     write_frames,
 )
 from deepmf.errors import BadSetting
@@ -225,9 +224,5 @@ def _write_recommendations(
 
     with show_share("recommending") as show:
         write_frames(count_lines(show), found.schema, output, as_json=as_json, digits=digits)
-    if output == STANDARD:
-        return
-    if as_json:
-        show_json({"rows": n_rows, "recommendations": n_lines, "file": output})
-    else:
-        say(f"{n_lines:,} recommendations for {format_quantity(n_rows, 'row')} in {output}")
+    text = f"{n_lines:,} recommendations for {format_quantity(n_rows, 'row')}"
+    show_written({"rows": n_rows, "recommendations": n_lines}, text, output, as_json=as_json)

@@ -32,11 +32,7 @@ _NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionErro
 def settings(
     model: Annotated[
         str | None,
-        argument(
-            "MODEL",
-            "Model, as --model takes it; all models are listed if not given.",
-            show_default=False,
-        ),
+        argument("MODEL", "Model, as --model takes it; all models are listed if not given.", show_default=False),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -185,10 +181,8 @@ class TrainingOptions:
             f"Share of the entries held out for validation; default: {VALIDATION_SHARE:g}; in fit, dmf-o chooses it.",
         ),
     ] = None
-    seed: Annotated[int | None, option("--seed N", "Random seed; default: 0.")] = None
-    device: Annotated[
-        str | None, option("--device auto|cpu|cuda", "Device to train on; auto uses a GPU if there is one.")
-    ] = None
+    seed: options.Seed = None
+    device: options.Device = None
 
     @property
     def model_name(self) -> str:

@@ -47,15 +47,13 @@ def split(
     ] = None,
     n: Annotated[int, option("-n N", "Test entries of each row, with --by last.")] = 1,
     given_share: Annotated[
-        float,
-        option("--given-share SHARE", "Share of the entries of a held-out row that is given, with --by rows."),
+        float, option("--given-share SHARE", "Share of the entries of a held-out row that is given, with --by rows.")
     ] = 0.8,
     areas: options.Areas = False,
     new_rows: options.NewRows = 0.2,
     new_columns: options.NewColumns = 0.2,
     file_format: Annotated[
-        str | None,
-        option(f"--format {'|'.join(_FORMATS)}", "Format of the files; default: as RATINGS, or csv."),
+        str | None, option(f"--format {'|'.join(_FORMATS)}", "Format of the files; default: as RATINGS, or csv.")
     ] = None,
     seed: options.Seed = None,
     *,
