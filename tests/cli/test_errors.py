@@ -61,7 +61,7 @@ MODEL_TAKERS = [
 ]
 NO_MODELS = {
     "absent": "there is no file",
-    "folder": "is a folder without model.json",
+    "folder": "is a directory",
     "words.csv": "not a model file",
     "cut.safetensors": "truncated, damaged",
 }
@@ -143,10 +143,7 @@ def test_what_is_no_file_of_entries(run: Any, folder: Path, wrong: Path, tmp_pat
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        "predict {files}/means.safetensors {file} -o {out}/p.csv",
-        "recommend {files}/means.safetensors --history {file}",
-    ],
+    ["predict {files}/means.safetensors {file} -o {out}/p.csv", "recommend {files}/means.safetensors --history {file}"],
 )
 def test_what_is_no_file_of_pairs(run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str) -> None:
     for name, message in (("absent.csv", "there is no file"), ("cut.csv.gz", "is damaged or cut off")):
