@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -142,7 +141,7 @@ main()
 
 
 @pytest.mark.slow
-def test_torchrun_starts_processes_as_these_tests_do_and_errors_are_said_once(folder: Path, tmp_path: Path) -> None:
+def test_torchrun_starts_processes_as_these_tests_do_and_each_reports_its_error(folder: Path, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -154,34 +153,30 @@ def test_torchrun_starts_processes_as_these_tests_do_and_errors_are_said_once(fo
         timeout=600,
     )
     assert ended.returncode != 0
-    (said,) = said_by_us(ended.stderr)
+    (said,) = set(said_by_us(ended.stderr))
     assert re.match("deepmf: ALS .*2 .*OrdinalDMF", said)
     assert list(tmp_path.iterdir()) == [job]
 
 
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torchrun tells the second of two processes; nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    for name, value in (TOLD | {"RANK": "1", "MASTER_PORT": str(port)}).items():
+    """What torchrun tells the second of two processes."""
+    for name, value in (TOLD | {"RANK": "1", "MASTER_PORT": "1"}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
 
 
 def test_a_process_alone_speaks() -> None:
-    assert process.is_first() and process.may_complain()
+    assert process.is_first()
     assert not process.is_one_of_several()
     process.check_command("predict")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("second")
 def test_the_second_of_two_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process.is_one_of_several() and not process.is_first()
-    assert not process.may_complain(seconds_to_connect=0.1)
     monkeypatch.setenv("RANK", "0")
-    assert process.is_first() and process.may_complain(seconds_to_connect=0.1)
+    assert process.is_first()
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert not process.is_one_of_several()
 

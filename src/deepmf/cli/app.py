@@ -27,14 +27,7 @@ from deepmf.cli.inspect import inspect
 from deepmf.cli.options import GroupedCommand
 from deepmf.cli.output import say
 from deepmf.cli.predict import complete, predict
-from deepmf.cli.process import (
-    check_command,
-    interrupt_on_signals,
-    is_first,
-    is_one_of_several,
-    join_processes,
-    may_complain,
-)
+from deepmf.cli.process import check_command, interrupt_on_signals, is_first, is_one_of_several, join_processes
 from deepmf.cli.recommend import recommend, similar
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, serve
@@ -117,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Exit codes: 0 success; 1 a bug; 2 wrong input, reported in one line; 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. If the
     reader closes the pipe, the command ends quietly with 0. If torchrun started several processes, signals end each at
-    once, and one of them reports the error.
+    once, and each reports its own error.
     """
     signals = nullcontext(list[int]()) if is_one_of_several() else interrupt_on_signals()
     with warnings.catch_warnings(), signals as arrived:
@@ -169,8 +162,6 @@ def _build_command() -> Any:
 
 
 def _complain(message: str, *, code: int) -> int:
-    if not may_complain():
-        return code
     try:
         say(f"deepmf: {' '.join(message.splitlines())}", err=True)
     except OSError:  # standard error is full: the exit status tells it

@@ -1,6 +1,6 @@
 """The process of a command: signals that end it, and torchrun, which starts a command several times.
 
-Processes that torchrun started join; only the first of them prints and writes.
+Processes that torchrun started join; only the first of them prints results and writes; each reports its errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
@@ -100,27 +99,10 @@ def join_processes() -> Iterator[None]:
         store, rank, size = next(rendezvous("env://"))
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
             # All attempts share torchrun's own store, and with it the addresses of processes that are gone.
-            store = dist.PrefixStore(f"deepmf/{_count_restarts()}", store)  # type: ignore[attr-defined]
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0
+            store = dist.PrefixStore(f"deepmf/{attempt}", store)  # type: ignore[attr-defined]
         # Objects and checkpoints are exchanged by CPUs, also where GPUs train.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     yield
     dist.destroy_process_group()
-
-
-def may_complain(*, seconds_to_connect: float = 10.0) -> bool:
-    """Whether this process prints the error: of several processes, the first that asks."""
-    if not is_one_of_several():
-        return True
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    try:
-        store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=seconds_to_connect))
-        return int(store.add(f"deepmf/complaints/{_count_restarts()}", 1)) == 1
-    except RuntimeError:  # nobody listens: the first process has gone, or has not come yet
-        return is_first()
-
-
-def _count_restarts() -> int:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
