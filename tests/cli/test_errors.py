@@ -126,7 +126,7 @@ ENTRY_TAKERS = [
 ]
 NO_ENTRIES = {
     "absent.csv": "there is no file",
-    "folder": "without matrix.json",
+    "folder": "is a directory",
     "words.csv": "value 'good'",
     "cut.csv.gz": "is damaged or cut off",
 }
