@@ -127,14 +127,14 @@ def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
     assert shown(twice.seen_columns(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 1}]
     assert shown(twice.seen_rows(np.arange(2))) == [{0: 1, 1: 1}, {1: 3, 0: 4}]
     assert (
-        twice.are_rows_as_trained(np.arange(2)).tolist()
-        == twice.are_columns_as_trained(np.arange(2)).tolist()
+        twice.are_as_trained("row", np.arange(2)).tolist()
+        == twice.are_as_trained("column", np.arange(2)).tolist()
         == [False] * 2
     )
     back, *_ = twice.extend(ObservedMatrix.from_entries(["a"], ["y"], [2], STARS), conflicts="replace")
     assert back.dropped.size == 0 and shown(back.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3, 0: 1}]
-    assert back.are_rows_as_trained(np.arange(2)).tolist() == [True, False]
-    assert back.are_columns_as_trained(np.arange(2)).tolist() == [False, True]
+    assert back.are_as_trained("row", np.arange(2)).tolist() == [True, False]
+    assert back.are_as_trained("column", np.arange(2)).tolist() == [False, True]
     assert seen.dropped.size == 0 and shown(seen.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3}]
 
 
@@ -185,7 +185,7 @@ def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
         found, wanted = (getattr(store, axis)(positions) for store in (one_by_one, together))
         for part in ("starts", "others", "values"):
             np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
-    assert together.are_columns_as_trained(np.arange(0)).size == 0
+    assert together.are_as_trained("column", np.arange(0)).size == 0
 
 
 NEW = ObservedMatrix.from_entries(["c", "c", "d", "d", "b"], ["x", "z", "y", "w", "w"], [5, 4, 3, 2, 1], STARS)

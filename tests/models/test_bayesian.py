@@ -197,7 +197,7 @@ def test_a_column_without_entries_is_the_average_column_of_all_entries(ratings: 
     assert isinstance(encoder, SampleEncoder)
     nothing = entries.column_entries(np.array([0]))._replace(starts=np.zeros(2, dtype=np.int64))
     nothing = nothing._replace(others=nothing.others[:0], values=nothing.values[:0], features=None)
-    found = encoder.columns(nothing, NOTHING_NEW)[0, :-N_BESIDE].reshape(-1, 3)
+    found = encoder.encode("column", nothing, NOTHING_NEW)[0, :-N_BESIDE].reshape(-1, 3)
     columns, shares = encoder.samples.columns, train.column_counts / train.n_entries
     if featured:
         table = entries.column_entries(np.arange(train.shape[1])).features.to_sparse().toarray()  # type: ignore[union-attr]
@@ -217,7 +217,7 @@ def test_a_fold_in_is_the_posterior_of_its_entries_in_each_sample(ratings: Any) 
     fitted = BayesianMF(epochs=30, latent_size=3, samples=4, device="cpu").fit(matrix)
     encoder, entries = fitted.predictor_.encoder, fitted.entries_.column_entries(np.array([7]))
     assert isinstance(encoder, SampleEncoder)
-    latent, (mean, deviation, _) = encoder.columns(entries, NOTHING_NEW)[0].astype(float), encoder.units
+    latent, (mean, deviation, _) = encoder.encode("column", entries, NOTHING_NEW)[0].astype(float), encoder.units
     own, others = (
         type(each)(*(array.astype(float) for array in each)) for each in (encoder.samples.columns, encoder.samples.rows)
     )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from deepmf.errors import BadSetting, CannotExtend, TrainingDiverged
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -45,15 +45,14 @@ class FieldReadout(Readout):
 class SumEncoder(Encoder):
     """A row is (sum of its values, first latent of its last column, 10); a column (number of its entries, 1, 0)."""
 
-    def rows(self, entries: AxisEntries, columns: Latents) -> Any:
+    def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> Any:
+        if axis == "column":
+            counts = np.diff(entries.starts)
+            return np.column_stack([counts, np.ones(counts.size), np.zeros(counts.size)]).astype(np.float32)
         groups = [slice(*pair) for pair in zip(entries.starts, entries.starts[1:], strict=False)]
         sums = [entries.values[group].sum() for group in groups]
-        last = [columns.take(entries.others[group][-1:])[:, 0].sum() for group in groups]
+        last = [others.take(entries.others[group][-1:])[:, 0].sum() for group in groups]
         return np.column_stack([sums, last, np.full(len(groups), 10)]).astype(np.float32)
-
-    def columns(self, entries: AxisEntries, rows: Latents) -> Any:
-        counts = np.diff(entries.starts)
-        return np.column_stack([counts, np.ones(counts.size), np.zeros(counts.size)]).astype(np.float32)
 
 
 ROWS: Table = np.array([[1, 2, 100], [3, -1, 200]], dtype=np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from deepmf.matrix.feature_encoding import FeatureVectors
 
 NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
 NOTHING.flags.writeable = False
+
+
+Axis = Literal["row", "column"]
 
 
 class AxisEntries(NamedTuple):

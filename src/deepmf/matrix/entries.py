@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,6 +16,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import (
     NO_ENTRIES,
     NOTHING,
+    Axis,
     AxisEntries,
     PlacedEntries,
     are_among,
@@ -295,19 +296,18 @@ class EntryStore:
         places[possible[found]] = entry[at[found]]
         return places
 
-    def are_rows_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
-        """Return whether each row has the same entries in trained columns, and features, as in training."""
+    def are_as_trained(self, axis: Axis, positions: IndexArray) -> npt.NDArray[np.bool_]:
+        """Return whether rows (or columns) have the entries in trained columns (or rows), and features, of training."""
         n_rows, n_columns = self.train.shape
-        changed = np.isin(positions, self.train.find_rows(self.dropped))
-        changed[self.added.of_rows(positions, below=n_columns).rows] = True
-        return (positions < n_rows) & ~changed & _have_old_features(self.row_features, positions)
-
-    def are_columns_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
-        """Return whether each column has the same entries in trained rows, and features, as in training."""
-        n_rows, n_columns = self.train.shape
-        changed = np.isin(positions, self.train.by_row.columns[self.dropped])
-        changed[self.added.of_columns(positions, below=n_rows).rows] = True
-        return (positions < n_columns) & ~changed & _have_old_features(self.column_features, positions)
+        if axis == "row":
+            n_trained, features, dropped = n_rows, self.row_features, self.train.find_rows(self.dropped)
+            added = self.added.of_rows(positions, below=n_columns)
+        else:
+            n_trained, features, dropped = n_columns, self.column_features, self.train.by_row.columns[self.dropped]
+            added = self.added.of_columns(positions, below=n_rows)
+        changed = np.isin(positions, dropped)
+        changed[added.rows] = True
+        return (positions < n_trained) & ~changed & (features is None or features.are_as_trained(positions))
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
@@ -331,12 +331,10 @@ class EntryStore:
         """Return the entries of some rows that were added since training."""
         return group(positions.size, self.added.of_rows(positions))
 
-    def all_row_entries(self, positions: IndexArray) -> AxisEntries:
-        """Return all entries of some rows, and their features."""
-        return _add_features(self.seen_columns(positions), self.row_features, positions)
-
-    def all_column_entries(self, positions: IndexArray) -> AxisEntries:
-        """Return all entries of some columns, and their features."""
+    def all_entries(self, axis: Axis, positions: IndexArray) -> AxisEntries:
+        """Return all entries of some rows (or columns), and their features."""
+        if axis == "row":
+            return _add_features(self.seen_columns(positions), self.row_features, positions)
         return _add_features(self.seen_rows(positions), self.column_features, positions)
 
     def _gather(self, axis: int, positions: IndexArray, *, below: int | None = None) -> AxisEntries:
@@ -426,10 +424,6 @@ def _set_features(
     return known.replace(positions, new.encode(known.encoding)), np.sort(positions)
 
 
-def _have_old_features(features: AxisFeatures | None, positions: IndexArray) -> npt.NDArray[np.bool_] | bool:
-    return features is None or features.are_as_trained(positions)
-
-
 def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
     return entries if features is None else entries._replace(features=features.take(positions))
 
@@ -490,8 +484,8 @@ def plan_forget(
     if all(each is None for each in (rows, columns, entries, row_features, column_features)):
         raise BadEntries("there is nothing to forget: give rows, columns, entries, row_features or column_features")
     return ForgetPlan(
-        _find_labels(store.rows, rows, store.all_row_entries, store.train.shape[0], missing),
-        _find_labels(store.columns, columns, store.all_column_entries, store.train.shape[1], missing),
+        _find_labels(store, "row", rows, missing),
+        _find_labels(store, "column", columns, missing),
         _find_pairs(store, entries, missing),
         (
             _find_described(store.rows, row_features, store.row_features, missing),
@@ -566,16 +560,11 @@ def _find_given(labels: Labels, given: Iterable[Any] | None, missing: str) -> In
     return positions[positions >= 0].astype(np.int64)
 
 
-def _find_labels(
-    labels: Labels,
-    given: Iterable[Any] | None,
-    find_entries: Callable[[IndexArray], AxisEntries],
-    n_trained: int,
-    missing: str,
-) -> IndexArray:
+def _find_labels(store: EntryStore, axis: Axis, given: Iterable[Any] | None, missing: str) -> IndexArray:
+    labels, n_trained = (store.rows, store.train.shape[0]) if axis == "row" else (store.columns, store.train.shape[1])
     positions = _find_given(labels, given, missing)
     trained = positions[positions < n_trained]
-    empty = trained[find_entries(trained).are_empty]
+    empty = trained[store.all_entries(axis, trained).are_empty]
     if empty.size and missing == "error":
         raise BadEntries(f"{labels.axis} {labels[empty[:1]].tolist()[0]!r} has no entries to forget")
     return positions

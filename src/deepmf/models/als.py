@@ -37,7 +37,7 @@ from deepmf.linalg.ridge import (
 )
 from deepmf.linalg.svd import compute_truncated_svd, make_sparse, multiply_sparse
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures
@@ -499,15 +499,12 @@ class RidgeEncoder(SolvingEncoder):
         self._train, self._settings, self.feature_weights = train, settings, feature_weights
         self._held: Held | None = None
 
-    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return (u, b, 1, m) of each row."""
-        needed, latents = _select_needed(entries, columns)
-        factors = np.delete(latents, (-3, -1), axis=1)
-        return make_row_latents(self._solve(needed, factors, self.feature_weights.rows), self._train.mean)
-
-    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return (v, 1, c, 1) of each column."""
-        needed, latents = _select_needed(entries, rows)
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        """Return (u, b, 1, m) of each row, or (v, 1, c, 1) of each column."""
+        needed, latents = _select_needed(entries, others)
+        if axis == "row":
+            factors = np.delete(latents, (-3, -1), axis=1)
+            return make_row_latents(self._solve(needed, factors, self.feature_weights.rows), self._train.mean)
         return make_column_latents(self._solve(needed, latents[:, :-2], self.feature_weights.columns))
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:

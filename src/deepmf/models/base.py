@@ -93,8 +93,9 @@ class Model(Estimator):
             conflicts=conflicts,
         )
         seen, predictor = extended.entries, extended.predictor
-        warn_of_nothing(seen.rows, rows, predictor.select_inputs("row", seen.all_row_entries(rows)))
-        warn_of_nothing(seen.columns, columns, predictor.select_inputs("column", seen.all_column_entries(columns)))
+        warn_of_nothing(seen.rows, rows, predictor.select_inputs("row", seen.all_entries("row", rows)))
+        column_inputs = predictor.select_inputs("column", seen.all_entries("column", columns))
+        warn_of_nothing(seen.columns, columns, column_inputs)
         return self._with_state(extended)
 
     def forget(
@@ -427,7 +428,7 @@ class Model(Estimator):
         self._areas.require(axis, f"explain by the entries of a {axis}")
         row_at, column_at = entries.rows.positions([row]), entries.columns.positions([column])
         own, targets = (row_at, column_at) if is_row else (column_at, row_at)
-        read = entries.all_row_entries(own) if is_row else entries.all_column_entries(own)
+        read = entries.all_entries(axis, own)
         return explain_predictions(fitted.rankers, fitted.predictor, axis, read, int(own[0]), targets, n)[0]
 
     def describe_choice(self) -> str | None:

@@ -366,7 +366,7 @@ class BayesianMF(Recommends, Model):
         entries, predictor = self.entries_, self.predictor_
         encoder = predictor.encoder
         assert isinstance(encoder, SampleEncoder)
-        known = (at < entries.train.shape[1]) & entries.are_columns_as_trained(at)
+        known = (at < entries.train.shape[1]) & entries.are_as_trained("column", at)
         drawn = torch.empty(len(which), at.size, encoder.samples.columns.means.shape[1], dtype=torch.float32)
         for number, sample in enumerate(which):
             drawn[number, known] = torch.from_numpy(encoder.samples.columns.draws[sample][at[known]].astype(np.float32))

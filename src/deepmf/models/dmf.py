@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from deepmf.errors import BadSetting
 from deepmf.linalg.ridge import lay_out, solve_residuals
 from deepmf.matrix.arrays import FloatArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
@@ -187,37 +187,28 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         self._scale, self._encoding = scale, ENCODINGS[inputs]
         self._mean_row, self._mean_column = (each.base.mean(axis=0) for each in (rows, columns))
 
-    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of rows, and whether anything is known of each."""
-        return self._encode_all(self.network.rows, entries, columns, self._mean_row, self._mean_column)
-
-    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents of columns, and whether anything is known of each."""
-        return self._encode_all(self.network.columns, entries, rows, self._mean_column, self._mean_row)
-
-    def count_factors(self, n_latents: int) -> int:
-        """Return the numbers of a latent, and one that says whether anything is known."""
-        return n_latents + 1
-
-    def finish_rows(self, factors: LatentArray) -> LatentArray:
-        return factors[:, :-1]
-
-    def finish_columns(self, factors: LatentArray) -> LatentArray:
-        return factors[:, :-1]
-
-    def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
-        return self._move(trained.latents, new, columns, self._mean_column)
-
     @torch.no_grad()
-    def _encode_all(
-        self, branch: Branch, entries: AxisEntries, others: Latents, mean: LatentArray, mean_other: LatentArray
-    ) -> LatentArray:
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        """Return the latents of rows (or columns), and whether anything is known of each."""
+        branch, mean, mean_other = self.network.rows, self._mean_row, self._mean_column
+        if axis == "column":
+            branch, mean, mean_other = self.network.columns, self._mean_column, self._mean_row
         is_trained = entries.others < len(others.base)
         known, new = entries.select(is_trained), entries.select(~is_trained)
         latents = encode(branch, self._read_vectors(known))
         latents[known.are_empty & (np.diff(new.starts) > 0)] = mean
         is_known = (~entries.are_empty).astype(np.float32)
         return np.column_stack([self._move(latents, new, others, mean_other), is_known])
+
+    def count_factors(self, n_latents: int) -> int:
+        """Return the numbers of a latent, and one that says whether anything is known."""
+        return n_latents + 1
+
+    def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
+        return factors[:, :-1]
+
+    def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
+        return self._move(trained.latents, new, columns, self._mean_column)
 
     def _move(self, latents: LatentArray, new: AxisEntries, others: Latents, mean_other: LatentArray) -> LatentArray:
         if new.values.size == 0:

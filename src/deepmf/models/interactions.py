@@ -54,10 +54,7 @@ class InteractionPredictor(Predictor):
 class _InteractionEncoder(Encoder):
     """The presence part reads entries itself."""
 
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        return np.zeros((entries.starts.size - 1, 1), dtype=np.float32)
-
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+    def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         return np.zeros((entries.starts.size - 1, 1), dtype=np.float32)
 
 

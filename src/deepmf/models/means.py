@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.base import Model
@@ -106,13 +106,11 @@ class EffectEncoder(SolvingEncoder):
     def __init__(self, mean: float, shrinkage: float, feature_weights: FeatureWeights = NO_WEIGHTS) -> None:
         self.mean, self._shrinkage, self.feature_weights = mean, shrinkage, feature_weights
 
-    def solve_rows(self, entries: AxisEntries, columns: Latents) -> Any:
-        """Return (mean + effect, 1) of each row."""
-        effects = self._estimate_effects(entries, self.row_deviations(entries, columns), self.feature_weights.rows)
-        return np.column_stack([self.mean + effects, np.ones(effects.size)])
-
-    def solve_columns(self, entries: AxisEntries, rows: Latents) -> Any:
-        """Return (1, effect) of each column, from its own entries alone."""
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> Any:
+        """Return (mean + effect, 1) of each row, or (1, effect) of each column, from its own entries alone."""
+        if axis == "row":
+            effects = self._estimate_effects(entries, self.row_deviations(entries, others), self.feature_weights.rows)
+            return np.column_stack([self.mean + effects, np.ones(effects.size)])
         effects = self._estimate_effects(entries, entries.values - self.mean, self.feature_weights.columns)
         return np.column_stack([np.ones(effects.size), effects])
 
@@ -179,10 +177,10 @@ class Means(Recommends, Model):
         by_column, by_row = entries.column_entries(np.arange(n_columns)), entries.row_entries(np.arange(n_rows))
         weights = self._learn_feature_weights(by_column, by_column.values - encoder.mean)
         encoder.feature_weights = FeatureWeights(columns=weights)
-        columns = Latents(encoder.columns(by_column, no_rows))
+        columns = Latents(encoder.encode("column", by_column, no_rows))
         weights = self._learn_feature_weights(by_row, encoder.row_deviations(by_row, columns))
         encoder.feature_weights = encoder.feature_weights._replace(rows=weights)
-        rows = Latents(encoder.rows(by_row, columns))
+        rows = Latents(encoder.encode("row", by_row, columns))
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 
     def _learn_feature_weights(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray | None:

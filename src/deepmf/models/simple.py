@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.solver import Arrays, FactorModel, Solver
@@ -101,13 +101,10 @@ class SimpleEncoder(SolvingEncoder):
     def __init__(self, model: SimpleModel, mean: float) -> None:
         self._model, self._mean = model, mean  # the model has only settings
 
-    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        factors = self._model.solve_rows(subtract_mean(entries, self._mean), columns.whole()[:, :-1].astype(np.float64))
-        return append(factors, self._mean).astype(np.float32)
-
-    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        factors = self._model.solve_columns(subtract_mean(entries, self._mean), rows.whole()[:, :-1].astype(np.float64))
-        return append(factors, 1.0).astype(np.float32)
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        solve = self._model.solve_rows if axis == "row" else self._model.solve_columns
+        factors = solve(subtract_mean(entries, self._mean), others.whole()[:, :-1].astype(np.float64))
+        return append(factors, self._mean if axis == "row" else 1.0).astype(np.float32)
 
 
 def subtract_mean(entries: AxisEntries, mean: float) -> AxisEntries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from scipy.special import log_ndtr
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.scale import Scale
@@ -174,8 +174,6 @@ def check_levels(scale: Scale, metric: str) -> None:
         raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
 
 
-Axis = Literal["row", "column"]
-
 OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
 
 Positions = slice | IndexArray  # a slice is a range of positions, from its start to its stop
@@ -190,16 +188,8 @@ class Encoder(ABC):
     """Maps the entries of some rows, or of some columns, to latents, without training."""
 
     @abstractmethod
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents (rows, latent) of rows with these entries over the trained columns."""
-
-    @abstractmethod
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents (columns, latent) of columns with these entries over the trained rows."""
-
     def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
-        """Return the latents of rows (or columns) with these entries."""
-        return self.rows(entries, others) if axis == "row" else self.columns(entries, others)
+        """Return the latents of rows (or columns) with these entries over the trained columns (or rows)."""
 
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
         """Return the standard deviations (pairs,) of products of latents by a posterior, if the model has one."""
@@ -227,12 +217,8 @@ class SolvingEncoder(Encoder):
     moves_rows: ClassVar[bool] = False
 
     @abstractmethod
-    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the factors of rows with these entries."""
-
-    @abstractmethod
-    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the factors of columns with these entries."""
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        """Return the factors of rows (or columns) with these entries."""
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of trained rows that also have some entries in new columns.
@@ -245,37 +231,19 @@ class SolvingEncoder(Encoder):
         """Return how many of the first numbers of factors are kept, from those of a latent."""
         return n_latents
 
-    def finish_rows(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of rows with these factors."""
+    def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
+        """Return the latents of rows (or columns) with these factors."""
         return factors
 
-    def finish_columns(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of columns with these factors."""
-        return factors
-
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        return self.finish_rows(self.solve_rows(entries, columns))
-
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        return self.finish_columns(self.solve_columns(entries, rows))
-
-    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> tuple[LatentArray, LatentArray]:
-        """Return the factors and the latents of rows (or columns) with these entries."""
-        if axis == "row":
-            factors = self.solve_rows(entries, others)
-            return factors, self.finish_rows(factors)
-        factors = self.solve_columns(entries, others)
-        return factors, self.finish_columns(factors)
+    def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        return self.finish(axis, self.solve(axis, entries, others))
 
 
 class NoEncoder(Encoder):
     """For factors that belong to the rows and columns they were learned with."""
 
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        raise CannotExtend("this model has one latent for each row it was trained on, and cannot compute others")
-
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        raise CannotExtend("this model has one latent for each column it was trained on, and cannot compute others")
+    def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        raise CannotExtend(f"this model has one latent for each {axis} it was trained on, and cannot compute others")
 
 
 class PairPredictor(ABC):
@@ -483,8 +451,7 @@ class Predictor(PairPredictor):
         return changed._settle(encoder, unsettled, entries, rows)
 
     def _encode_by_trained(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> Self:
-        are_old = entries.are_rows_as_trained if axis == "row" else entries.are_columns_as_trained
-        is_old = are_old(positions)
+        is_old = entries.are_as_trained(axis, positions)
         changed = self.without(axis, positions[is_old])
         positions = positions[~is_old]
         if positions.size == 0:
@@ -493,8 +460,8 @@ class Predictor(PairPredictor):
         others = self._get_latents(OTHER_AXIS[axis])
         if not isinstance(self.encoder, SolvingEncoder):
             return changed._replace_latents(axis, positions, self.encoder.encode(axis, own, others))
-        factors, latents = self.encoder.solve(axis, own, Latents(others.base))
-        return changed._put(axis, positions, factors)._replace_latents(axis, positions, latents)
+        factors = self.encoder.solve(axis, own, Latents(others.base))
+        return changed._put_solved(axis, positions, factors)
 
     def _get_latents(self, axis: Axis) -> Latents:
         return self.rows if axis == "row" else self.columns
@@ -516,8 +483,8 @@ class Predictor(PairPredictor):
         """
         settled, columns = self, unsettled.columns
         if columns.size:
-            factors, latents = encoder.solve("column", entries.all_column_entries(columns), self.solve_by("row"))
-            settled = self._put("column", columns, factors)._replace_latents("column", columns, latents)
+            factors = encoder.solve("column", entries.all_entries("column", columns), self.solve_by("row"))
+            settled = self._put_solved("column", columns, factors)
         others = settled.solve_by("column")
         settled = settled._encode_by_trained("row", entries, np.setdiff1d(unsettled.rows_left, encoded))
         if not unsettled.are_any:
@@ -528,12 +495,14 @@ class Predictor(PairPredictor):
         )
         return replace(settled, rows=rows)
 
-    def _put(self, axis: Axis, at: IndexArray, factors: LatentArray) -> Self:
-        """Keep the factors of new rows (or columns) at some positions."""
+    def _put_solved(self, axis: Axis, at: IndexArray, factors: LatentArray) -> Self:
+        """Take the latents of rows (or columns) at some positions from factors; keep the factors of new ones."""
         encoder, base = self.encoder, self._get_latents(axis).base
         assert isinstance(encoder, SolvingEncoder)
+        latents = encoder.finish(axis, factors)
         kept = factors[at >= len(base), : encoder.count_factors(base.shape[1])].astype(encoder.factor_type)
-        return replace(self, arrived=(self.arrived or Arrived()).put(axis, at[at >= len(base)] - len(base), kept))
+        arrived = (self.arrived or Arrived()).put(axis, at[at >= len(base)] - len(base), kept)
+        return replace(self, arrived=arrived)._replace_latents(axis, at, latents)
 
     def solve_by(self, axis: Axis) -> Latents:
         """Return what the encoder solves the other axis by: factors of trained rows (or columns), and of new ones."""
@@ -561,7 +530,7 @@ class Predictor(PairPredictor):
         is_row = axis == "row"
         if not isinstance(self.encoder, SolvingEncoder):
             return entries.row_entries(positions) if is_row else entries.column_entries(positions)
-        found = entries.all_row_entries(positions) if is_row else entries.all_column_entries(positions)
+        found = entries.all_entries(axis, positions)
         which, is_met = np.repeat(np.arange(positions.size), np.diff(found.starts)), find_met(entries)
         counts_all = np.isin(np.arange(positions.size), which[is_met[found.others]]) if is_row else is_met[positions]
         return found.select(counts_all[which] | (found.others < entries.train.shape[is_row]))
@@ -632,10 +601,10 @@ def _solve_again(
     encoder: SolvingEncoder, entries: EntryStore, rows: IndexArray, base: LatentArray, columns: Latents
 ) -> LatentArray:
     """Return the latents of rows with entries in new columns that new rows have entries in."""
-    moved = entries.are_rows_as_trained(rows) & encoder.moves_rows
+    moved = entries.are_as_trained("row", rows) & encoder.moves_rows
     latents = np.empty((rows.size, base.shape[1]), dtype=base.dtype)
     if not moved.all():
-        latents[~moved] = encoder.rows(entries.all_row_entries(rows[~moved]), columns)
+        latents[~moved] = encoder.encode("row", entries.all_entries("row", rows[~moved]), columns)
     if moved.any():
         train, at = entries.train, rows[moved]
         totals = train.row_counts[at] if train.weights is None else entries.row_entries(at).totals

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from deepmf.errors import BadFeatures, UserError
-from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
 from deepmf.matrix.features import AxisFeatures, Features
-from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError
@@ -218,20 +217,19 @@ def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
 
 def _forget_empty(model: Model, rows: list[Any], columns: list[Any]) -> Model:
     """Forget rows and columns that were added after training and have neither entries nor features left."""
-    entries, (n_rows, n_columns) = model.entries_, model.entries_.train.shape
-    empty_rows = _find_empty(entries.rows, entries.all_row_entries, n_rows, rows)
-    empty_columns = _find_empty(entries.columns, entries.all_column_entries, n_columns, columns)
+    entries = model.entries_
+    empty_rows = _find_empty(entries, "row", rows)
+    empty_columns = _find_empty(entries, "column", columns)
     if not empty_rows and not empty_columns:
         return model
     return model.forget(rows=empty_rows or None, columns=empty_columns or None)
 
 
-def _find_empty(
-    labels: Labels, read: Callable[[IndexArray], AxisEntries], n_trained: int, touched: list[Any]
-) -> list[Any]:
+def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any]:
+    labels, trained = (entries.rows, entries.train.rows) if axis == "row" else (entries.columns, entries.train.columns)
     at = np.unique(labels.find(touched)) if touched else np.empty(0, dtype=np.int64)
-    at = at[at >= n_trained]
-    empty: list[Any] = labels[at[read(at).are_empty]].tolist() if at.size else []
+    at = at[at >= len(trained)]
+    empty: list[Any] = labels[at[entries.all_entries(axis, at).are_empty]].tolist() if at.size else []
     return empty
 
 

@@ -442,7 +442,7 @@ def find_reasons(
         position, predictor, observed = 0, new_row.predictor, new_row.observed
     elif "II" in model.predicts:
         at = entries.rows.positions([row])
-        position, predictor, observed = int(at[0]), model.predictor_, entries.all_row_entries(at)
+        position, predictor, observed = int(at[0]), model.predictor_, entries.all_entries("row", at)
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     return explain_predictions(model.rankers_, predictor, "row", observed, position, targets, n)

@@ -72,9 +72,9 @@ def all_rows(model: OrdinalDMF) -> AxisEntries:
 
 def test_trained_rows_are_what_it_makes_of_their_entries(model: OrdinalDMF) -> None:
     encoder, predictor = encoder_of(model), model.predictor_
-    rows = encoder.rows(all_rows(model), predictor.columns)
+    rows = encoder.encode("row", all_rows(model), predictor.columns)
     np.testing.assert_allclose(rows, predictor.rows.base, atol=1e-5)
-    columns = encoder.columns(model.entries_.column_entries(np.arange(15)), predictor.rows)
+    columns = encoder.encode("column", model.entries_.column_entries(np.arange(15)), predictor.rows)
     np.testing.assert_allclose(columns, predictor.columns.base, atol=1e-5)
     assert rows.dtype == columns.dtype == np.float32
 
@@ -99,20 +99,25 @@ def test_rows_are_encoded_by_the_columns_of_the_refinement_and_columns_by_traine
     encoder, predictor = encoder_of(model), model.predictor_
     others = Latents(np.full_like(predictor.columns.base, 7.0))
     np.testing.assert_array_equal(
-        encoder.rows(all_rows(model), others), encoder.rows(all_rows(model), predictor.columns)
+        encoder.encode("row", all_rows(model), others), encoder.encode("row", all_rows(model), predictor.columns)
     )
     entries = model.entries_.column_entries(np.arange(15))
     changed = predictor.rows.replace(np.array([0]), np.full((1, predictor.rows.base.shape[1]), 7.0))
-    np.testing.assert_array_equal(encoder.columns(entries, changed), encoder.columns(entries, predictor.rows))
+    np.testing.assert_array_equal(
+        encoder.encode("column", entries, changed), encoder.encode("column", entries, predictor.rows)
+    )
 
 
 def test_each_row_is_encoded_alone(model: OrdinalDMF) -> None:
     encoder, predictor, entries = encoder_of(model), model.predictor_, all_rows(model)
-    together = encoder.rows(entries, predictor.columns)
+    together = encoder.encode("row", entries, predictor.columns)
     for row in (0, 7, 19):
-        alone = encoder.rows(entries.take(np.array([row])), predictor.columns)
+        alone = encoder.encode("row", entries.take(np.array([row])), predictor.columns)
         np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
-    assert encoder.rows(entries.take(np.array([], dtype=int)), predictor.columns).shape == (0, together.shape[1])
+    assert encoder.encode("row", entries.take(np.array([], dtype=int)), predictor.columns).shape == (
+        0,
+        together.shape[1],
+    )
 
 
 def test_columns_without_entries_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,8 +270,8 @@ def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: 
         with_linear.predictor_,
     )
     n_rows, n_columns = entries.train.shape
-    rows = encoder.rows(entries.row_entries(np.arange(n_rows)), predictor.columns)
-    columns = encoder.columns(entries.column_entries(np.arange(n_columns)), predictor.rows)
+    rows = encoder.encode("row", entries.row_entries(np.arange(n_rows)), predictor.columns)
+    columns = encoder.encode("column", entries.column_entries(np.arange(n_columns)), predictor.rows)
     np.testing.assert_allclose(rows, predictor.rows.base, atol=1e-5)
     np.testing.assert_allclose(columns, predictor.columns.base, atol=1e-5)
     fields = encoder.layout.linear
@@ -355,9 +360,9 @@ def test_a_column_with_few_entries_has_less_of_the_linear_part(with_linear: Ordi
     part, fields, rows = encoder.linear, encoder.layout.linear, predictor.rows
     assert part is not None
     entries = with_linear.entries_.column_entries(np.arange(6))
-    whole = encoder.columns(entries, rows)
+    whole = encoder.encode("column", entries, rows)
     encoder.linear = LinearPart(part.model, part.blend._replace(few_count=12.0))
-    found = encoder.columns(entries, rows)
+    found = encoder.encode("column", entries, rows)
     share, counts = part.blend.share, np.diff(entries.starts)[:, None]
     shares = share * (0.5 + 0.5 * counts**2 / (counts**2 + 12.0**2))
     assert shares.max() < share

@@ -227,7 +227,7 @@ def test_latents_of_rows_carry_the_weight_of_the_blend() -> None:
     assert rmse_error(expected, sampled.chain.held_out.linear) < 0.2 * np.std(expected)
     part = LinearPart(sampled.model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=60).astype(np.float32)
-    rows = part.apply_weights(part.model.encode_rows(seen.row_entries(np.arange(60))), log_slopes)
-    columns = part.model.encode_columns(seen.column_entries(np.arange(50)))
+    rows = part.apply_weights(part.model.encode("row", seen.row_entries(np.arange(60))), log_slopes)
+    columns = part.model.encode("column", seen.column_entries(np.arange(50)))
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
     np.testing.assert_allclose(found[held_out.rows, held_out.columns], expected, atol=0.01)

@@ -260,14 +260,14 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
         entries.column_entries(np.arange(25)),
     )
     assert fitted.predicts == (("I", "II") if axis == "row" else ("I", "III"))
-    if axis == "row":
-        latents, read = encoder.rows(rows, predictor.columns), predictor.rows
-    else:
-        latents, read = encoder.columns(columns, predictor.rows), predictor.columns
+    known, unknown = ("row", rows, predictor.columns), ("column", columns, predictor.rows)
+    if axis == "column":
+        known, unknown = unknown, known
+    latents, read = encoder.encode(*known), predictor.rows if axis == "row" else predictor.columns
     assert latents.shape[1] == 4 and np.all(latents[:, -1] == 1.0)
     np.testing.assert_allclose(latents, read.whole(), atol=1e-5)
     with pytest.raises(CannotExtend, match="output"):
-        encoder.columns(columns, predictor.rows) if axis == "row" else encoder.rows(rows, predictor.columns)
+        encoder.encode(*unknown)
 
 
 SHORT_FITS: dict[str, Any] = {

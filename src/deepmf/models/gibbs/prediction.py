@@ -94,13 +94,16 @@ class SampleEncoder(SolvingEncoder):
         """Return the number of factors of all samples."""
         return self.samples.rows.means.size
 
-    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the posterior means of rows in all samples, and their spreads."""
-        return self._solve(self._lay_out("row", entries, columns, self._device))
-
-    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the posterior means of columns in all samples, and their spreads."""
-        return self._solve(self._lay_out("column", entries, rows, self._device))
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        """Return the posterior means of rows (or columns) in all samples side by side, and r and s of the spreads."""
+        problem = self._lay_out(axis, entries, others, self._device)
+        alphas = [float(alpha) for alpha in self.samples.alphas]
+        found = [problem.solve(sample, alpha) for sample, alpha in enumerate(alphas)]
+        means = torch.stack([each.means for each in found])
+        variances = torch.stack([each.variances for each in found]).mean(0).clamp_min(0.0)
+        noises = torch.stack([problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)])
+        spreads = torch.stack([self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1)
+        return torch.cat([means.transpose(0, 1).flatten(1), spreads], dim=1).cpu().numpy()
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of trained rows with new entries, of which every sample explains the same residuals.
@@ -115,7 +118,7 @@ class SampleEncoder(SolvingEncoder):
             ]
         used, new = new.renumber_others()
         factors = columns.extra[used - samples.columns.draws.shape[1]].astype(np.float32)
-        latents = self.finish_columns(np.pad(factors, ((0, 0), (0, 2))))
+        latents = self.finish("column", np.pad(factors, ((0, 0), (0, 2))))
         expected = (multiply_each(moved, latents, new) - self.units.mean) / self.units.deviation
         residuals = self.units.standardise(new.values) - expected
         batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
@@ -130,20 +133,21 @@ class SampleEncoder(SolvingEncoder):
         moved[:, n_factors] += effects
         return moved
 
-    def finish_rows(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of rows: (u of all samples or their projection, b, 1, m, r, s, 0, 0)."""
-        factors, effects, spreads = self._split(factors)
-        ones = np.ones_like(effects)
-        beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(spreads)
-        factors = factors * np.float32(self.units.deviation / self.samples.n_samples)
-        return np.column_stack([factors if self.projection is None else factors @ self.projection.rows, *beside])
+    def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
+        """Return the latents of rows, (u, b, 1, m, r, s, 0, 0), or of columns, (v, 1, c, 1, 0, 0, r, s).
 
-    def finish_columns(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of columns: (v of all samples or their projection, 1, c, 1, 0, 0, r, s)."""
+        u and v are those of all samples, or their projection.
+        """
         factors, effects, spreads = self._split(factors)
         ones = np.ones_like(effects)
-        beside = ones, effects, ones, np.zeros_like(spreads), spreads
-        return np.column_stack([factors if self.projection is None else factors @ self.projection.columns, *beside])
+        if axis == "row":
+            beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(spreads)
+            factors = factors * np.float32(self.units.deviation / self.samples.n_samples)
+        else:
+            beside = ones, effects, ones, np.zeros_like(spreads), spreads
+        if self.projection is not None:
+            factors = factors @ (self.projection.rows if axis == "row" else self.projection.columns)
+        return np.column_stack([factors, *beside])
 
     def narrow(self, entries: EntryStore) -> SampleEncoder:
         """Return an encoder with a projection where this one has many factors."""
@@ -154,8 +158,8 @@ class SampleEncoder(SolvingEncoder):
             np.sort(numbers.choice(n, min(n, _MOST_PROJECTED), replace=False)) for n in entries.train.shape
         )
         latents = (
-            self.rows(entries.row_entries(row_at), NOTHING_NEW),
-            self.columns(entries.column_entries(column_at), NOTHING_NEW),
+            self.encode("row", entries.row_entries(row_at), NOTHING_NEW),
+            self.encode("column", entries.column_entries(column_at), NOTHING_NEW),
         )
         rows, columns = (torch.from_numpy(each[:, :-N_BESIDE]).to(self._device) for each in latents)
         return SampleEncoder(self.units, self.samples, self._device, find_projection(rows, columns))
@@ -190,16 +194,6 @@ class SampleEncoder(SolvingEncoder):
         means = factors[:, :-2].reshape(len(factors), *self.samples.rows.means.shape)
         effects = torch.from_numpy(means[..., -1].T.copy()).mean(0).numpy() * np.float32(self.units.deviation)
         return means[..., :-1].reshape(len(factors), -1), effects, factors[:, -2:]
-
-    def _solve(self, problem: _FoldIn) -> LatentArray:
-        """Return the posterior means of all samples side by side, and r and s of the spreads."""
-        alphas = [float(alpha) for alpha in self.samples.alphas]
-        found = [problem.solve(sample, alpha) for sample, alpha in enumerate(alphas)]
-        means = torch.stack([each.means for each in found])
-        variances = torch.stack([each.variances for each in found]).mean(0).clamp_min(0.0)
-        noises = torch.stack([problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)])
-        spreads = torch.stack([self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1)
-        return torch.cat([means.transpose(0, 1).flatten(1), spreads], dim=1).cpu().numpy()
 
 
 def _end_in_ones(factors: npt.NDArray[Any]) -> LatentArray:
@@ -400,8 +394,8 @@ def encode_all(
         raise np.linalg.LinAlgError("the precision of the noise is not above 0")
     n_rows, n_columns = entries.train.shape
     encoder = SampleEncoder(units, samples, device).narrow(entries)
-    rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows)), NOTHING_NEW))
-    columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns)), NOTHING_NEW))
+    rows = Latents(encoder.encode("row", entries.row_entries(np.arange(n_rows)), NOTHING_NEW))
+    columns = Latents(encoder.encode("column", entries.column_entries(np.arange(n_columns)), NOTHING_NEW))
     noise = units.deviation * float(np.sqrt(np.mean(1.0 / samples.alphas.astype(np.float64))))
     support = find_support(entries.train, n_bins=n_bins)
     unit_boundaries = np.array(support.boundaries, dtype=np.float32)

@@ -20,7 +20,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
@@ -122,24 +122,29 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return n_latents + (0 if self.linear is None else self.linear.model.n_kept)
 
     @torch.no_grad()
-    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of rows, and the factors of their linear part."""
-        refined = self.refine(self.row_refinement(columns), entries)
-        return self._add_linear_rows(refined, entries, columns)
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        """Return latents, and the factors of their linear part; of columns before they are balanced, and counts."""
+        is_row = axis == "row"
+        refinement = self.row_refinement(others) if is_row else self.column_refinement(others.base, others)
+        latents = self.refine(refinement, entries)
+        if self.linear is None:
+            return latents
+        model, fields = self.linear.model, self.layout.linear
+        base = self.refinement_columns if is_row else others.base
+        factors = model.encoder.solve(axis, entries, self._take_linear(base[:, fields], others))
+        linear, kept = model.take_fields(model.encoder.finish(axis, factors)), factors[:, : model.n_kept]
+        if is_row:
+            latents[:, fields] = self.linear.apply_weights(linear, latents[:, -1])
+            return np.hstack([latents, kept])
+        latents[:, fields] = linear
+        return np.hstack([latents, kept, np.diff(entries.starts)[:, None]]).astype(np.float32)
 
-    @torch.no_grad()
-    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents of columns before these are balanced, the factors of their linear part, and counts."""
-        refined = self.refine(self.column_refinement(rows.base, rows), entries)
-        return self._add_linear_columns(refined, entries, rows)
-
-    def finish_rows(self, factors: LatentArray) -> LatentArray:
-        return factors[:, : self.layout.width]
-
-    def finish_columns(self, factors: LatentArray) -> LatentArray:
-        """Return the latents of columns, in which the linear part has its share."""
+    def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
+        """Return the latents; in those of columns, the linear part has its share."""
         latents, layout = factors[:, : self.layout.width], self.layout
-        return latents if self.linear is None else self.linear.balance_columns(latents, layout.linear, factors[:, -1])
+        if axis == "row" or self.linear is None:
+            return latents
+        return self.linear.balance_columns(latents, layout.linear, factors[:, -1])
 
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
         """Return the standard deviations of products by the posterior of the linear part, if there is one."""
@@ -214,23 +219,6 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         """Return latents without the linear part; all vectors without entries and features share one."""
         kept, places = share_empty(entries.are_empty)
         return to_numpy(refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)))[places]
-
-    def _add_linear_rows(self, latents: LatentArray, entries: AxisEntries, columns: Latents) -> LatentArray:
-        if self.linear is None:
-            return latents
-        model, fields = self.linear.model, self.layout.linear
-        factors = model.encoder.solve_rows(entries, self._take_linear(self.refinement_columns[:, fields], columns))
-        linear = model.take_fields(model.encoder.finish_rows(factors))
-        latents[:, fields] = self.linear.apply_weights(linear, latents[:, -1])
-        return np.hstack([latents, factors[:, : model.n_kept]])
-
-    def _add_linear_columns(self, latents: LatentArray, entries: AxisEntries, rows: Latents) -> LatentArray:
-        if self.linear is None:
-            return latents
-        model, fields = self.linear.model, self.layout.linear
-        factors = model.encoder.solve_columns(entries, self._take_linear(rows.base[:, fields], rows))
-        latents[:, fields] = model.take_fields(model.encoder.finish_columns(factors))
-        return np.hstack([latents, factors[:, : model.n_kept], np.diff(entries.starts)[:, None]]).astype(np.float32)
 
     def _take_new(self, others: Latents | None) -> Tensor | None:
         """Return the latents of new rows, or columns; None where there are none."""
@@ -468,8 +456,8 @@ def _choose_few_count(
     columns = encoder.refine(encoder.column_refinement(rows), cut.entries)
     scores, cutpoints = _compute_scores(encoder, rows, columns, cut.rows, cut.places)
     used, row_at = np.unique(cut.rows, return_inverse=True)
-    linear_rows = fit.blind.encode_rows(seen.row_entries(used))
-    linear = LinearLatents(linear_rows, fit.blind.encode_columns(cut.entries)).predict(row_at, cut.places)
+    linear_rows = fit.blind.encode("row", seen.row_entries(used))
+    linear = LinearLatents(linear_rows, fit.blind.encode("column", cut.entries)).predict(row_at, cut.places)
     counts = np.diff(cut.entries.starts)[cut.places]
     support = encoder.network.head.support.cpu().numpy()
     return choose_few_count(blend, scores, cutpoints, linear, counts, cut.values, support)

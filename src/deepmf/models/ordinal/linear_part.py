@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.chain import (
@@ -163,13 +163,9 @@ class SampledModel:
         """How many numbers of the factors of a new row, or column, are kept."""
         return self.encoder.count_factors(self.width)
 
-    def encode_rows(self, entries: AxisEntries) -> LatentArray:
-        """Return the latents of rows, given trained columns alone."""
-        return self.take_fields(self.encoder.rows(entries, NOTHING_NEW))
-
-    def encode_columns(self, entries: AxisEntries) -> LatentArray:
-        """Return the latents of columns, given trained rows alone."""
-        return self.take_fields(self.encoder.columns(entries, NOTHING_NEW))
+    def encode(self, axis: Axis, entries: AxisEntries) -> LatentArray:
+        """Return the latents of rows (or columns), given trained columns (or rows) alone."""
+        return self.take_fields(self.encoder.encode(axis, entries, NOTHING_NEW))
 
     def take_fields(self, latents: LatentArray) -> LatentArray:
         """Return latents of the encoder without the fields that say how noisy rows and columns are."""
@@ -180,8 +176,8 @@ class SampledModel:
         train = entries.train
         row_parts, column_parts = map(split_by_entries, (train.row_counts, train.column_counts))
         return LinearLatents(
-            np.concatenate([self.encode_rows(entries.row_entries(part)) for part in row_parts]),
-            np.concatenate([self.encode_columns(entries.column_entries(part)) for part in column_parts]),
+            np.concatenate([self.encode("row", entries.row_entries(part)) for part in row_parts]),
+            np.concatenate([self.encode("column", entries.column_entries(part)) for part in column_parts]),
         )
 
 

@@ -225,14 +225,8 @@ class VectorEncoder(NetworkEncoder):
         super().__init__(network)
         self.axis, self._inputs = axis, inputs
 
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        return self._read("row", entries)
-
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        return self._read("column", entries)
-
     @torch.no_grad()
-    def _read(self, axis: AxisName, entries: AxisEntries) -> LatentArray:
+    def encode(self, axis: AxisName, entries: AxisEntries, others: Latents) -> LatentArray:
         if axis != self.axis:
             reason = (ReadsRows if self.axis == "row" else ReadsColumns).cannot
             raise CannotExtend(f"new {axis}s cannot be encoded: {reason}")
