@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tests.recommend.test_presence import choosy
 
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.explanation import explain_targets
 from deepmf.models.means import Means
-from deepmf.scoring.predictor import Axis
 
 
 def wide(n_columns: int) -> ObservedMatrix:

@@ -14,9 +14,9 @@ from deepmf.cli.output import give_name, list_names, say, show_json, show_named_
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
+    from deepmf.matrix.axis_entries import Axis
     from deepmf.models.base import Model
     from deepmf.models.explanation import Explanation
-    from deepmf.scoring.predictor import Axis
 
 
 @options.with_option_groups(files=FEATURES_AND_NAMES, reading=("encoding",))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING
+from deepmf.matrix.axis_entries import NOTHING, Axis
 from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
 from deepmf.matrix.extras import TimeArray, parse_time, parse_times
 from deepmf.matrix.features import Features
@@ -24,7 +24,7 @@ from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, warn_of_nothing
 from deepmf.scoring.pairs import Unknown, check_has_values, find_pairs
-from deepmf.scoring.predictor import NO_DISTRIBUTION, Axis, PairPredictor, Predictor, check_levels, unpack_arrived
+from deepmf.scoring.predictor import NO_DISTRIBUTION, PairPredictor, Predictor, check_levels, unpack_arrived
 from deepmf.storage.model_file import encode_json, is_mapped, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History

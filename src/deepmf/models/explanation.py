@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting, check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.recommend.ranker import Rankers
-from deepmf.scoring.predictor import Axis, Predictor
+from deepmf.scoring.predictor import Predictor
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256

@@ -11,7 +11,7 @@ import numpy as np
 from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale, warn
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras, parse_time, parse_times
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -27,7 +27,7 @@ from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import check_has_values
-from deepmf.scoring.predictor import OTHER_AXIS, Axis, Predictor
+from deepmf.scoring.predictor import OTHER_AXIS, Predictor
 
 # Labels, the values that a row (or column) has there, and optionally their times.
 History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]

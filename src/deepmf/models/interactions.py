@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import NO_VALUES
-from deepmf.scoring.predictor import Axis, Encoder, Positions, Predictor, Readout
+from deepmf.scoring.predictor import Encoder, Positions, Predictor, Readout
 from deepmf.storage.model_file import Packed
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ import scipy.sparse
 
 from deepmf.errors import BadSetting, Hint
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import CategoryEncoding
 from deepmf.matrix.features import AxisFeatures
 from deepmf.recommend.relevance import Observed, find_thresholds
 from deepmf.recommend.request import Request
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Axis, Predictor
+from deepmf.scoring.predictor import Predictor
 
 # The weights of similarity, and of divergence, against relevance.
 DIVERSITY = 0.4

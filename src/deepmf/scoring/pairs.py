@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labels, build_label_array, count_distinct
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.effects import SHRINKAGE, Effects, add_effects, compute_effects
-from deepmf.scoring.predictor import Axis, PairPredictor, Readout
+from deepmf.scoring.predictor import PairPredictor, Readout
 
 if TYPE_CHECKING:
     from deepmf.scoring.distribution import PredictiveDistribution

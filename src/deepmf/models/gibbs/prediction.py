@@ -25,7 +25,7 @@ from torch import Tensor
 from deepmf.errors import BadModelFile
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, Held, lay_out
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
@@ -39,7 +39,7 @@ from deepmf.scoring.distribution import (
     find_support,
 )
 from deepmf.scoring.latents import Latents, multiply_each
-from deepmf.scoring.predictor import Axis, Predictor, Readout, SolvingEncoder
+from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, between, not_falling, positive
 from deepmf.training.holdout import HeldOut, choose, draw_some
