@@ -130,14 +130,14 @@ def test_columns_without_entries_are_encoded_once(monkeypatch: pytest.MonkeyPatc
     )
     assert max(sizes) == 20 and 16 in sizes
     entries, predictor = model.entries_.column_entries(np.array([300])), model.predictor_
-    alone = encoder_of(model).columns(entries, predictor.rows)
+    alone = encoder_of(model).encode("column", entries, predictor.rows)
     np.testing.assert_allclose(predictor.columns.base[15:], alone.repeat(500, axis=0), atol=1e-6)
 
 
 def test_encoding_changes_and_draws_nothing(model: OrdinalDMF) -> None:
     before = torch.get_rng_state()
     weights = {name: tensor.clone() for name, tensor in model.network_.state_dict().items()}
-    encoder_of(model).rows(all_rows(model), model.predictor_.columns)
+    encoder_of(model).encode("row", all_rows(model), model.predictor_.columns)
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.network_.state_dict().items())
 
