@@ -15,6 +15,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
 from deepmf.matrix.features import AxisFeatures, Features
+from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError
