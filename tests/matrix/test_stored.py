@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix import TableForm
-from deepmf.matrix.labels import Labels
+from deepmf.matrix.labels import Labels, TextLabels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import (
     KINDS,
@@ -27,7 +27,6 @@ from deepmf.matrix.packed import (
 )
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.stored import check_storable, unpack_matrix
-from deepmf.matrix.text_labels import TextLabels
 from deepmf.storage.model_file import MappedTensors
 
 any_text = st.text(max_size=4)

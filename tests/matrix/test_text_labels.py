@@ -13,8 +13,7 @@ import pytest
 
 from deepmf.errors import UnknownLabel
 from deepmf.matrix.frames import encode_texts
-from deepmf.matrix.labels import Labels, find_stored_kind
-from deepmf.matrix.text_labels import TextLabels
+from deepmf.matrix.labels import Labels, TextLabels, find_stored_kind
 
 KINDS: list[list[Any]] = [
     ["Alien", "Big", "Zoë"],

@@ -23,8 +23,8 @@ from deepmf.data import Split, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, NotBetterThanMeans
 from deepmf.matrix.features import Features
+from deepmf.matrix.labels import TextLabels
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.text_labels import TextLabels
 from deepmf.models.als import ALS
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load, verify

@@ -14,11 +14,10 @@ from deepmf.errors import BadModelFile
 from deepmf.files import check_absent
 from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, TIME_TYPES, Extras, are_weights
-from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
+from deepmf.matrix.labels import AS_TEXT, Labels, TextLabels, find_stored_kind, is_increasing
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, compact, turn_to_columns
 from deepmf.matrix.table_form import PLAIN, TableForm
-from deepmf.matrix.text_labels import TextLabels, is_increasing
 from deepmf.storage.model_file import (
     Packed,
     Tensors,

@@ -18,11 +18,10 @@ from deepmf.matrix.feature_encoding import (
     FeatureVectors,
 )
 from deepmf.matrix.features import AxisFeatures
-from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
+from deepmf.matrix.labels import AS_TEXT, Labels, TextLabels, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
 from deepmf.matrix.packed import STORE, TEXTS, pack_labels, unpack_labels, unpack_parts
-from deepmf.matrix.text_labels import TextLabels
 from deepmf.storage.model_file import Packed, StoredFile, Tensors, map_file, refuse_stored, verify_file
 from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, positions_of, positive, rising
 
