@@ -273,7 +273,6 @@ def use_store(_: Any, target: Path) -> None:
 
 def make_npz(folder: Path) -> Any:
     matrix = some_matrix()
-    matrix.write(folder / "own.npz")
     import scipy.sparse
 
     for name in ("csr", "csc", "coo", "bsr", "dia"):

@@ -207,7 +207,6 @@ def no_room(n_bytes: int = 512) -> Iterator[None]:
         "fit {files}/train.csv -o {out}/m.model --model means",
         "split {files}/train.csv -o {out}/parts",
         "split {files}/train.csv -o {out}/parts --format store",
-        "split {files}/train.csv -o {out}/parts --format npz",
         "pack {files}/train.csv -o {out}/r.store",
         "predict {files}/means.safetensors {files}/train.csv -o {out}/p.csv",
         "predict {files}/means.safetensors {files}/train.csv -o {out}/p.parquet",

@@ -83,7 +83,6 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
         ("wide", ["--wide"], []),
         ("wide", ["--wide"], ["--areas"]),
         ("wide", ["--wide", "--format", "parquet"], []),
-        ("wide", ["--wide", "--format", "npz"], []),
         ("item,user,stars", ["--row", "item", "--column", "user", "--value", "stars"], ["--areas"]),
         ("user,item,stars", [], ["--validation-share", "0"]),
     ],

@@ -72,7 +72,7 @@ def test_text_in_any_dialect(frame: pl.DataFrame, data: Any) -> None:
         check(Path(folder, name), frame, **options)
 
 
-@pytest.mark.parametrize("name", ["r.parquet", "r*[1]?.jsonl", "r.csv", "r.tsv", "~.npz", "r.store"])
+@pytest.mark.parametrize("name", ["r.parquet", "r*[1]?.jsonl", "r.csv", "r.tsv", "~.store"])
 @settings(max_examples=2, phases=[Phase.generate])
 @given(frame=frames())
 def test_other_formats_and_names_that_look_like_patterns(name: str, frame: pl.DataFrame) -> None:

@@ -202,12 +202,12 @@ def test_counts_add_up_to_the_latest_time_and_the_mean_weight() -> None:
     assert list_entries(plays) == {(1, 1): (4.0, 2 * DAY, 1.5)}
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npz", "store"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "store"])
 @pytest.mark.parametrize("times", [TIMES, ["2024-05-01", "2024-05-03", None, "2024-05-02"]], ids=["numbers", "dates"])
 def test_files_give_times_and_weights_back(tmp_path: Path, ending: str, times: Any) -> None:
     matrix = build(times=times, weights=WEIGHTS)
     matrix.write(tmp_path / f"m.{ending}")
-    named = {} if ending in ("npz", "store") else {"time": "time", "weight": "weight"}
+    named = {} if ending == "store" else {"time": "time", "weight": "weight"}
     read = read_matrix(tmp_path / f"m.{ending}", scale=SCALE, **named)
     assert read == matrix
     assert read.form.time_type == matrix.form.time_type

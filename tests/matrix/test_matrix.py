@@ -311,17 +311,6 @@ def test_a_table_has_a_line_per_row(tmp_path: Path) -> None:
         clash.to_table()
 
 
-def test_scipy_reads_an_npz_too(tmp_path: Path) -> None:
-    RATINGS.write(tmp_path / "r.npz")
-    assert (scipy.sparse.load_npz(tmp_path / "r.npz") != RATINGS.to_sparse()).nnz == 0
-    numbered = ObservedMatrix.from_sparse(RATINGS.to_sparse())
-    numbered.write(tmp_path / "n.npz")
-    assert read_matrix(tmp_path / "n.npz") == numbered
-    days = ObservedMatrix.from_entries([datetime.date(2020, 1, 2)] * 2, ["x", "y"], [1, 2], Scale(low=0, high=9))
-    days.write(tmp_path / "d.npz")
-    assert read_matrix(tmp_path / "d.npz") == days
-
-
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="r.xlsx"):
         RATINGS.write("r.xlsx")
@@ -329,7 +318,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         RATINGS.write(tmp_path / "none" / "r.csv")
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npz", "store"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "store"])
 @pytest.mark.parametrize(
     "rows", [["a\tb", "c\nd", "e,f", "g\rh"], ['"x"', 'q"y', "back\\slash", "\\t"], ["007", "8", "9", "10"]]
 )
@@ -354,11 +343,3 @@ def test_texts_of_digits_stay_texts_in_csv(tmp_path: Path) -> None:
     assert (tmp_path / "n.csv").read_text().splitlines()[1] == "1,7,1"
     (tmp_path / "all.csv").write_text('"row","column","value"\n"1","7","1"\n"2","8","2"\n"2","7","3"\n')
     assert read_matrix(tmp_path / "all.csv") == read_matrix(tmp_path / "n.csv") == numbers
-
-
-def test_the_same_matrix_gives_the_same_npz_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    RATINGS.write(tmp_path / "one.npz")
-    monkeypatch.setattr("time.localtime", lambda *_: (2040, 5, 6, 7, 8, 9, 0, 0, 0))
-    RATINGS.write(tmp_path / "two.npz")
-    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
-    assert scipy.sparse.load_npz(tmp_path / "one.npz").shape == RATINGS.shape

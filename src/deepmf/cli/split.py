@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
 
 
-_FORMATS = ("csv", "tsv", "parquet", "npz", "store")
+_FORMATS = ("csv", "tsv", "parquet", "store")
 _WAYS = ("entries", "rows", "time", "last")
 _PARTS = ("train", "validation", "test", "extension", "given")  # of all ways to split
 
@@ -127,7 +127,7 @@ def split(
         show_json({"seed": seed or 0, "files": facts})
         return
     show_table(["file", "entries", "rows", "columns"], [[*own.values()] for own in facts.values()])
-    _show_next_steps(parts, files, [] if ending in ("npz", "store") else list_words(_adapt_options(reading, matrix)))
+    _show_next_steps(parts, files, [] if ending == "store" else list_words(_adapt_options(reading, matrix)))
 
 
 def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]) -> None:

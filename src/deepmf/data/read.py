@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -41,11 +40,10 @@ from deepmf.matrix.column_roles import assign_roles, check_roles
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_extras, read_numbers
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_CONTENT, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import STORE
+from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale, compact, to_numbers
-from deepmf.matrix.stored import open_store, unpack_matrix
+from deepmf.matrix.stored import open_store
 from deepmf.matrix.table_form import COUNT, DETECT, TableForm, ValueColumn
 from deepmf.storage.model_file import is_own_file
 
@@ -559,34 +557,10 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     matrix = read_npz(path)
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
-    own = _read_own_matrix(path, matrix)
-    labels = {} if own is None else {"row_labels": own.rows, "column_labels": own.columns}
-    are_interactions = options.kind is INTERACTIONS or (own is not None and own.scale.is_interactions)
-    if are_interactions:
+    if options.kind is INTERACTIONS:
         scale = choose_scale(options.scale, are_interactions=True)
-    else:
-        scale = options.scale or (None if own is None else own.scale)
-    duplicates = "sum" if are_interactions else options.duplicates
-    read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates, **labels)
-    if own is not None:
-        read = read.with_extras(own.extras).with_form(own.form)
-    return EntryFile(read)
-
-
-def _read_own_matrix(path: Path, matrix: Any) -> ObservedMatrix | None:
-    """Return the matrix with all that `ObservedMatrix.write` adds to the arrays of scipy; None without any."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if NPZ_CONTENT not in archive:
-                return None
-            content = json.loads(archive[NPZ_CONTENT].tobytes())
-            tensors = {name: archive[name] for name in archive if name.startswith(f"{STORE}.")}
-        sparse = matrix.tocsr()
-        for name, array in (("values", sparse.data), ("starts", sparse.indptr), ("columns", sparse.indices)):
-            tensors[f"{STORE}.entries.{name}"] = array
-        return unpack_matrix(STORE, content, tensors)
-    except Exception as error:  # as in `read_npz`
-        raise UnreadableFile(f"{path} has labels that cannot be read ({summarise(error)})") from error
+        return EntryFile(ObservedMatrix.from_sparse(matrix, scale=scale, duplicates="sum"))
+    return EntryFile(ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates))
 
 
 def read_npz(path: str | Path) -> scipy.sparse.sparray:

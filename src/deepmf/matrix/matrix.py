@@ -35,7 +35,6 @@ from deepmf.matrix.sorting import (
     turn_to_columns,
 )
 from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm
-from deepmf.storage.model_file import encode_json
 
 if TYPE_CHECKING:
     from deepmf.matrix.description import Description
@@ -45,13 +44,10 @@ AREAS = ("I", "II", "III", "IV")
 
 Missing = Literal["error", "drop"]  # what to do with lines without a value
 
-NPZ_CONTENT = "deepmf"  # member of an .npz file beside those of scipy, which ignores it: JSON as bytes
-
 _WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".csv": write_csv,
     ".tsv": write_tsv,
     ".parquet": lambda frame, file: frame.write_parquet(file),
-    ".npz": lambda arrays, file: np.savez_compressed(file, allow_pickle=False, **arrays),  # without dates
 }
 ENDINGS = (*_WRITERS, ".store")
 
@@ -567,7 +563,7 @@ class ObservedMatrix:
         return build_wide_frame(self)
 
     def write(self, path: str | Path) -> None:
-        """Write the matrix to a .csv, .tsv, .parquet or .npz file, or to a new .store, for `read_matrix`.
+        """Write the matrix to a .csv, .tsv or .parquet file, or to a new .store, for `read_matrix`.
 
         Writing is atomic. A matrix that came from a wide table is written as a wide table.
         """
@@ -579,14 +575,11 @@ class ObservedMatrix:
         if ending == ".store":
             write_store(self, path)
             return
-        if ending == ".npz":
-            content: Any = _pack_arrays(self)
-        else:
-            content = self.to_table() if self.form.wide else self.to_frame()
+        frame = self.to_table() if self.form.wide else self.to_frame()
 
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:
-                _WRITERS[ending](content, file)
+                _WRITERS[ending](frame, file)
 
         write_atomically(path, write)
 
@@ -660,15 +653,3 @@ def _build_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
     if len(given) != count:
         raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")
     return given
-
-
-def _pack_arrays(matrix: ObservedMatrix) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays that `scipy.sparse.load_npz` reads, and labels, scale, form, times and weights beside them."""
-    from deepmf.matrix.packed import STORE, pack_matrix
-
-    sparse, (content, tensors) = matrix.to_sparse(), pack_matrix(matrix, STORE)
-    of_scipy = {"indices": sparse.indices, "indptr": sparse.indptr, "data": sparse.data}
-    of_scipy |= {"format": np.array(b"csr"), "shape": np.array(sparse.shape), "_is_array": np.array(True)}
-    stored_twice = {f"{STORE}.entries.{name}" for name in ("values", "starts", "columns")}
-    others = {name: array for name, array in tensors.items() if name not in stored_twice}
-    return of_scipy | others | {NPZ_CONTENT: np.frombuffer(encode_json(content).encode(), dtype=np.uint8)}
