@@ -330,13 +330,6 @@ def with_dates(matrix: Any) -> Any:
     return ObservedMatrix.from_entries(*matrix.entries(), times=86_400 * (1 + np.arange(matrix.n_entries)))
 
 
-def make_arrays(folder: Path) -> Any:
-    array = some_matrix().to_array()
-    for name, each in (("f", array), ("i", np.nan_to_num(array).astype(np.int8)), ("t", np.asfortranarray(array))):
-        np.save(folder / f"{name}.npy", each)
-    return list(folder.iterdir())
-
-
 def write_excel(frame: Any, path: Path) -> None:
     """Write a frame as a sheet, and again as a table on a sheet with merged and linked cells."""
     from openpyxl import Workbook
@@ -491,7 +484,6 @@ KINDS = {
     "npz": Kind(make_npz, change_npz, use_npz),
     "text": Kind(make_texts, change_file, lambda _, target: learn(find_file(target))),
     "json lines": Kind(make_json_lines, change_file, lambda _, target: learn(find_file(target))),
-    "npy": Kind(make_arrays, change_file, lambda _, target: learn(find_file(target))),
     "excel": Kind(make_excel, change_file, lambda _, target: learn(find_file(target))),
     "features": Kind(make_features, change_file, use_features),
     "keys": Kind(make_keys, change_file, use_keys),

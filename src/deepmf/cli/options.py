@@ -155,7 +155,7 @@ Ratings = Annotated[
     Path,
     argument(
         "RATINGS",
-        "Entries: csv, tsv, parquet, jsonl (a JSON object in each line), xlsx, MovieLens .dat, .npz, .npy, "
+        "Entries: csv, tsv, parquet, jsonl (a JSON object in each line), xlsx, MovieLens .dat, .npz, "
         "also .gz; a store of pack; - for csv on standard input.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Reading a matrix: text with a line per entry or per row (plain, gz), Parquet, JSON lines, arrays, stores."""
+"""Reading a matrix: text with a line per entry or per row (plain, gz), Parquet, JSON lines, `.npz`, stores."""
 
 from __future__ import annotations
 
@@ -79,10 +79,9 @@ def read_matrix(
     """Read a matrix from a file with a line per entry, from lists, a wide table, a sparse `.npz` or a store.
 
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or `.gz`.
-    Parquet, JSON lines (`.jsonl`), the first sheet of an Excel file (`.xlsx`) and arrays (`.npy`, NaN is
-    missing) are read too. Ids of a text column become ints if all of them are whole numbers in canonical form (neither
-    007 nor +7) or such numbers with .0, otherwise they stay strings. A store is opened, not read: its entries are
-    memory-mapped.
+    Parquet, JSON lines (`.jsonl`) and the first sheet of an Excel file (`.xlsx`) are read too. Ids of a text column
+    become ints if all of them are whole numbers in canonical form (neither 007 nor +7) or such numbers with .0,
+    otherwise they stay strings. A store is opened, not read: its entries are memory-mapped.
 
     Parameters
     ----------
@@ -297,16 +296,16 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
 
 
 def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
-    """Read a store, an array, a wide table or lists; return None for a file with a line for each entry."""
+    """Read a store, a sparse `.npz`, a wide table or lists; return None for a file with a line for each entry."""
     if is_own_file(path):
         options.refuse_extras(path)
         return EntryFile(_read_store(path, options))
     path = check_path(path)
-    reader = {".npz": _read_npz, ".npy": _read_npy}.get(path.suffix.lower(), _read_wide if options.wide else None)
-    if reader is not None:
+    is_npz = path.suffix.lower() == ".npz"
+    if is_npz or options.wide:
         options.refuse_extras(path)
         with locate_errors(lambda at: f"{path}" if at is None else f"{path}, entry {at}"):
-            return reader(path, options)
+            return _read_npz(path, options) if is_npz else _read_wide(path, options)
     return _read_lists(path, options) if options.reads_lists(path) else None
 
 
@@ -536,21 +535,6 @@ def _choose_row(names: list[str], options: ReadOptions) -> str:
     """Return the name of the column with the row ids; refuse to leave out a column that the table does not have."""
     check_excluded(names, options.exclude)
     return assign_roles(names, {"row": 0 if options.row is None else options.row})["row"]
-
-
-def _read_npy(path: Path, options: ReadOptions) -> EntryFile:
-    """Read a two-dimensional array with NaN for missing entries; nothing is unpickled."""
-    if options.kind is INTERACTIONS:
-        raise BadSetting(f"{path} holds an array of values; interactions are read from a file with a line for each")
-    try:
-        array = np.load(path, allow_pickle=False)
-    except Exception as error:  # numpy raises anything over a broken file
-        raise UnreadableFile(f"{path} is not a whole .npy file of numbers ({summarise(error)})") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiub":
-        raise UnreadableFile(f"{path} needs a two-dimensional array of numbers; NaN is a missing entry")
-    if np.isnan(array).all():
-        raise UnreadableFile(f"{path} holds no entries")
-    return EntryFile(ObservedMatrix.from_array(array, scale=options.scale))
 
 
 def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
