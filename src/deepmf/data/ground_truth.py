@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
 from deepmf.data.random_numbers import RandomStream
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labels
@@ -117,7 +116,7 @@ def draw_truth(
     seed: int,
 ) -> Truth:
     """Draw the truth of some rows and columns; the settings are those of `generate`."""
-    rank = check_whole_number("rank", rank, low=1)
+    check_count("rank", rank)
     noise = check_number("noise", noise, low=0, high=100)
     row_effect = check_number("row_effect", row_effect, low=0, high=100)
     column_effect = check_number("column_effect", column_effect, low=0, high=100)
@@ -191,18 +190,6 @@ def _standardise(numbers: IndexArray) -> FloatArray:
     spread = float(numbers.std()) or 1.0
     standard: FloatArray = (numbers - numbers.mean()) / spread
     return standard
-
-
-def check_whole_number(name: str, given: SupportsIndex, *, low: int, high: int | None = None) -> int:
-    """Return a setting as an int; refuse any but a whole number from `low` to `high`."""
-    try:
-        value = operator.index(given)
-    except TypeError:
-        value = low - 1
-    if value < low or (high is not None and value > high):
-        right = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise BadSetting(f"{name} must be a whole number {right}; got {given!r}")
-    return value
 
 
 def check_number(name: str, given: float, *, low: float, high: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri
 
-from deepmf.errors import BadSetting
+from deepmf.errors import check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 
 # Normal numbers are multiples of 2^-20: coarse enough to hide the last bits, in which mathematical libraries differ.
@@ -25,7 +25,7 @@ class RandomStream:
     """
 
     def __init__(self, seed: int, *key: int) -> None:
-        check_seed(seed)
+        check_count("seed", seed, least=0)
         self._words = np.random.PCG64(np.random.SeedSequence(int(seed), spawn_key=key))
 
     def uniforms(self, count: int) -> FloatArray:
@@ -50,12 +50,6 @@ class RandomStream:
     def order(self, count: int) -> IndexArray:
         """Return 0 to count - 1 in a random order, (count,)."""
         return draw_order(count, self._words)
-
-
-def check_seed(seed: int) -> None:
-    """Refuse a seed that is not a whole number from 0 on."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise BadSetting(f"seed must be a whole number that is not negative; got {seed!r}")
 
 
 def draw_order(count: int, words: np.random.PCG64) -> IndexArray:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.data.random_numbers import check_seed, draw_order
-from deepmf.errors import BadSplit, Hint
+from deepmf.data.random_numbers import draw_order
+from deepmf.errors import BadSplit, Hint, check_count
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.extras import NO_TIME, TimeArray, format_time, parse_time
@@ -484,7 +484,7 @@ def _count_new(size: float, available: int, name: str, axis: str) -> int:
 
 def open_stream(seed: int, purpose: str) -> np.random.PCG64:
     """Return the random words of a seed for one purpose."""
-    check_seed(seed)
+    check_count("seed", seed, least=0)
     return np.random.PCG64(np.random.SeedSequence([int(seed), *purpose.encode()]))
 
 

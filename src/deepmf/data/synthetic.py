@@ -18,13 +18,12 @@ from scipy.special import boxcox, inv_boxcox
 from deepmf.data.ground_truth import (
     Truth,
     check_number,
-    check_whole_number,
     draw_column_features,
     draw_row_features,
     draw_truth,
 )
 from deepmf.data.random_numbers import RandomStream
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, check_count
 from deepmf.files import read_toml
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.features import Features
@@ -161,7 +160,7 @@ def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5
 
 
 def _name_axis(count: int, axis: str, *, named: bool) -> Labels:
-    count = check_whole_number(f"n_{axis}s", count, low=1)
+    check_count(f"n_{axis}s", count)
     if not named:
         return Labels.from_range(count, axis=axis)
     return Labels(invent_names(axis, count), axis=axis)
@@ -179,7 +178,9 @@ def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> in
 def _draw_entries(truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int) -> Entries:
     """Check the settings, decide how many entries each row gets, and draw them."""
     n_rows, n_columns = len(truth.rows), len(truth.columns)
-    n_entries = check_whole_number("n_entries", n_entries, low=1, high=n_rows * n_columns)
+    check_count("n_entries", n_entries)
+    if n_entries > n_rows * n_columns:
+        raise BadSetting(f"n_entries must be at most the {n_rows * n_columns} cells; got {n_entries!r}")
     popularity = check_number("popularity", popularity, low=0, high=2)
     selection = check_number("selection", selection, low=0, high=10)
     dice = RandomStream(seed, 2)

@@ -168,12 +168,13 @@ def map_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Stored
     Writing to a tensor does not change the file.
     """
     file = check_path(path, error=BadModelFile)
-    with _open(file) as (header, opened):
-        facts = _describe_tensors(opened)
+    with _open(file) as header:
         with file.open("rb") as content:
             whole = _map(content.fileno())
         length = int.from_bytes(whole[:8], "little")
         table = json.loads(whole[8 : 8 + length])
+        del table["__metadata__"]
+        facts = {name: TensorFacts(_TYPES[each["dtype"]], each["shape"]) for name, each in table.items()}
         tensors = MappedTensors(
             (name, np.ndarray(shape, dtype, buffer=whole, offset=8 + length + table[name]["data_offsets"][0]))
             if math.prod(shape)
@@ -224,14 +225,14 @@ def compute_digest(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def _open(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield the header and the open safetensors file; raise `BadModelFile` for defects of either."""
+def _open(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the header of a whole safetensors file; raise `BadModelFile` for defects of either."""
     try:
         with safe_open(file, framework="np") as opened:
             texts = opened.metadata()
             if texts is None or _KEY not in texts:
                 raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
-            yield _parse_header(file, texts[_KEY]), opened
+            yield _parse_header(file, texts[_KEY])
     except BadModelFile:
         raise
     except OSError as error:
@@ -282,15 +283,6 @@ def _order_tensors(facts: Mapping[str, TensorFacts]) -> list[str]:
 def compute_checksum(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> str:
     """Return the sha256 of the header and of every tensor's name, type and shape."""
     return _hash(encode_json([header, [[name, *facts[name]] for name in sorted(facts)]]).encode())
-
-
-def _describe_tensors(opened: Any) -> dict[str, TensorFacts]:
-    """Return the type and the shape of each tensor without reading it."""
-    found = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (it has no items)
-    for lazy in found.values():
-        if lazy.get_dtype() not in _TYPES:
-            raise TypeError(f"numpy has no {lazy.get_dtype()}")
-    return {name: TensorFacts(_TYPES[lazy.get_dtype()], lazy.get_shape()) for name, lazy in found.items()}
 
 
 def _hash_values(tensors: Tensors) -> str:
