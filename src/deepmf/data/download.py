@@ -7,6 +7,7 @@ import shutil
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -49,14 +50,13 @@ def download(
                 f"{address} could not be downloaded ({_explain(error)}); download it by other means and put it at "
                 f"{target}"
             ) from error
-        if (wrong := _compare_digest(part, checksum)) is not None:
+        if checksum is not None and (found := _compute_digest(part, checksum.algorithm)) != checksum.digest:
             raise DatasetUnavailable(
-                f"{address} gave other bytes than expected ({wrong}) and they were deleted; "
-                f"try again later, or put a copy that you trust at {target}"
+                f"{address} gave other bytes than expected ({checksum.algorithm} {found} instead of {checksum.digest}, "
+                f"{checksum.verified}) and they were deleted; try again later, or put a copy that you trust at {target}"
             )
 
-    _make_folder(target.parent)
-    write_atomically(target, receive)
+    _write(target, receive)
 
 
 def extract(archive: Path, member: str, target: Path) -> None:
@@ -64,26 +64,29 @@ def extract(archive: Path, member: str, target: Path) -> None:
 
     Names inside the archive never become paths on this machine.
     """
-    _make_folder(target.parent)
-    write_atomically(target, lambda part: _copy_member(archive, member, part))
+
+    def copy(part: Path) -> None:
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                if member not in opened.namelist():
+                    raise UnreadableFile(f"{archive} holds no {member}")
+                with opened.open(member) as source, part.open("wb") as file:
+                    shutil.copyfileobj(source, file, _PIECE)
+        except _NOT_AN_ARCHIVE as error:
+            raise UnreadableFile(f"{archive} is not a whole zip archive ({_explain(error)})") from error
+
+    _write(target, copy)
 
 
-def _make_folder(folder: Path) -> None:
+def _write(target: Path, write: Callable[[Path], None]) -> None:
+    """Make the folder of `target`, and write the file atomically."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DatasetUnavailable(f"the folder {folder} for data sets cannot be made ({_explain(error)})") from error
-
-
-def _copy_member(archive: Path, member: str, part: Path) -> None:
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            if member not in opened.namelist():
-                raise UnreadableFile(f"{archive} holds no {member}")
-            with opened.open(member) as source, part.open("wb") as file:
-                shutil.copyfileobj(source, file, _PIECE)
-    except _NOT_AN_ARCHIVE as error:
-        raise UnreadableFile(f"{archive} is not a whole zip archive ({_explain(error)})") from error
+        raise DatasetUnavailable(
+            f"the folder {target.parent} for data sets cannot be made ({_explain(error)})"
+        ) from error
+    write_atomically(target, write)
 
 
 def _receive(address: str, part: Path, *, progress: Progress | None, timeout: float) -> None:
@@ -100,16 +103,9 @@ def _receive(address: str, part: Path, *, progress: Progress | None, timeout: fl
         raise ConnectionError(f"it stopped after {done} of {total} bytes")
 
 
-def _compare_digest(path: Path, checksum: Checksum | None) -> str | None:
-    """Return in words how a file's digest differs from the checksum; None where it does not."""
-    if checksum is None:
-        return None
+def _compute_digest(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, lambda: hashlib.new(checksum.algorithm, usedforsecurity=False))
-    found = digest.hexdigest()
-    if found == checksum.digest:
-        return None
-    return f"{checksum.algorithm} {found} instead of {checksum.digest}, {checksum.verified}"
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
 def _explain(error: BaseException) -> str:

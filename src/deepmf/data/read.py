@@ -120,24 +120,7 @@ def read_matrix(
     >>> read_matrix(path, value=None)
     ObservedMatrix(2 rows x 2 columns, 2 entries (50 %), interactions)
     """
-    options = ReadOptions(
-        row=row,
-        column=column,
-        value=value,
-        count=count,
-        time=time,
-        weight=weight,
-        separator=separator,
-        header=header,
-        scale=scale,
-        duplicates=duplicates,
-        missing=missing,
-        decimal=decimal,
-        encoding=encoding,
-        form=form,
-        wide=wide,
-        exclude=tuple(exclude),
-    )
+    options = ReadOptions(**{name: given for name, given in locals().items() if name != "path"})
     matrix, notes = read_entry_file(path, options)
     if notes.is_uncertain:
         warn(f"{path}: {notes.guess}; {NAME_COLUMNS}", GuessedColumns)
@@ -168,7 +151,7 @@ class ReadOptions:
     encoding: str | None = None
     form: TextForm | None = None
     wide: bool = False
-    exclude: tuple[str, ...] = ()
+    exclude: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.exclude and not self.wide:

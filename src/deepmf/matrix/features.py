@@ -90,13 +90,9 @@ class Features:
         """Names of the features."""
         return tuple(self._values)
 
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Kind of each feature, given or inferred."""
-        return dict(self._kinds)
-
     @cached_property
-    def _kinds(self) -> dict[str, str]:
+    def kinds(self) -> Mapping[str, str]:
+        """Kind of each feature, given or inferred."""
         return {name: self._given.get(name) or infer_kind(values) for name, values in self._values.items()}
 
     def values(self, name: str) -> npt.NDArray[Any]:
@@ -108,7 +104,7 @@ class Features:
         if name not in self._values:
             raise BadFeatures(f"there is no feature {name!r}; there are {', '.join(self.names)}")
         if name not in self._converted:
-            self._converted[name] = convert_values(self._kinds[name], self._values[name], name)
+            self._converted[name] = convert_values(self.kinds[name], self._values[name], name)
         return self._converted[name]
 
     def __len__(self) -> int:
@@ -127,7 +123,7 @@ class Features:
 
     @cached_property
     def _encoding(self) -> FeatureEncoding:
-        return FeatureEncoding(tuple(self._learn_column_encoding(name, kind) for name, kind in self._kinds.items()))
+        return FeatureEncoding(tuple(self._learn_column_encoding(name, kind) for name, kind in self.kinds.items()))
 
     def encode(self, encoding: FeatureEncoding) -> FeatureVectors:
         """Encode the features; raise an error if the encoding lacks one or has it with another kind."""
@@ -137,7 +133,7 @@ class Features:
             if known[name] != kind:
                 raise BadFeatures(f"the model was fitted with the feature {name!r} as a {known[name]}, not as a {kind}")
         values = {
-            name: self.values(name) if self._kinds[name] == known[name] else convert_values(known[name], raw, name)
+            name: self.values(name) if self.kinds[name] == known[name] else convert_values(known[name], raw, name)
             for name, raw in self._values.items()
         }
         return encoding.encode(len(self), values)
