@@ -32,7 +32,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
-from deepmf.recommend.relevance import find_thresholds
+from deepmf.recommend.ranker import find_thresholds
 from deepmf.recommend.request import Request, Rerank
 
 RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512

@@ -19,7 +19,7 @@ from deepmf.models.base import Model
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.low_rank import RankK
-from deepmf.recommend.relevance import Relevance
+from deepmf.recommend.ranker import Relevance
 from deepmf.recommend.request import RANK_BY, RankBy
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "views": 1, "device": "cpu"}

@@ -266,7 +266,7 @@ def test_a_gpu_fits_the_same_models() -> None:
         ]
         scores = [model.score(entries) for model in models]
         np.testing.assert_allclose(*scores, atol=2e-3)
-        on_gpu = models[1].send(np.arange(200), torch.device("cuda")).score(entries).cpu().numpy()
+        on_gpu = models[1].send(np.arange(200), torch.device("cuda"))(entries).cpu().numpy()
         np.testing.assert_allclose(on_gpu, scores[1], atol=1e-4)
 
 

@@ -13,7 +13,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
-from deepmf.recommend.relevance import find_thresholds
+from deepmf.recommend.ranker import find_thresholds
 from deepmf.recommend.request import Request
 
 

@@ -14,7 +14,7 @@ from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
-from deepmf.recommend.relevance import Observed
+from deepmf.recommend.ranker import Observed
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
 
 # Above this share of all columns, all columns are scored and the others left out: scoring a column in its place costs

@@ -20,7 +20,7 @@ whose entries all have the weight 2 counts twice. The length of a row is then (s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -33,7 +33,7 @@ import torch
 from scipy.linalg.lapack import spotrf, spotri
 from torch import Tensor
 
-from deepmf.linalg.products import Product, make_product
+from deepmf.linalg.products import make_product
 from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries, find_spans, group
@@ -83,6 +83,7 @@ _LINES_AT_A_TIME, _CELLS_AT_A_TIME, _CELLS_ON_CPU, _CELLS_ON_GPU = 1024, 1 << 23
 _READ_AT_A_TIME, _PRODUCT_COST = 1 << 19, 4
 
 Sparse: TypeAlias = scipy.sparse.csr_array
+Score = Callable[[AxisEntries], Tensor]  # from the entries of rows in trained columns to scores (rows, columns)
 
 
 class Ridge(NamedTuple):
@@ -165,16 +166,27 @@ class ColumnRidge:
         parts = PlacedEntries(which[~is_new], known.others, known.values, Extras(weights=known.extras.weights)), said
         return group(entries.starts.size - 1, *parts)
 
-    def send(self, columns: IndexArray, device: torch.device) -> DeviceRidge:
-        """Return the weights of some columns on a device."""
-        taken = self.take_weights(columns)
-        if isinstance(taken, np.ndarray):
-            return DeviceRidge(torch.from_numpy(taken).to(device), self.n_trained, self.count_weight, device)
+    def send(self, columns: IndexArray, device: torch.device) -> Score:
+        """Return how a device scores some columns of rows."""
+        weights, n_trained, count_weight = self.take_weights(columns), self.n_trained, self.count_weight
+        if isinstance(weights, np.ndarray):
+            dense = torch.from_numpy(weights).to(device)
+
+            def score_by_all(entries: AxisEntries) -> Tensor:
+                own = _read_entries(entries, count_weight)
+                return make_product(entries.starts, entries.others, own, n_trained, device)(dense)
+
+            return score_by_all
         if device.type == "cpu":
-            return DeviceRidge(taken, self.n_trained, self.count_weight, device)
-        turned = scipy.sparse.csr_array(taken.T)
-        product = make_product(turned.indptr, turned.indices, turned.data, self.n_trained, device)
-        return DeviceRidge(product, self.n_trained, self.count_weight, device)
+            return lambda entries: torch.from_numpy((read_rows(entries, n_trained, count_weight) @ weights).toarray())
+        turned = scipy.sparse.csr_array(weights.T)
+        multiply = make_product(turned.indptr, turned.indices, turned.data, n_trained, device)
+
+        def score_by_nearest(entries: AxisEntries) -> Tensor:
+            rows = read_rows(entries, n_trained, count_weight).toarray()
+            return multiply(torch.from_numpy(rows.T.copy()).to(device)).mT
+
+        return score_by_nearest
 
     def take_weights(self, columns: IndexArray) -> LatentArray | Sparse:
         """Return the weights (trained columns, columns) of some columns, in increasing order."""
@@ -281,25 +293,6 @@ _SPARSE = Form(
     Part("starts", "int64", ("columns + 1",), ends_of("weights"), not_falling),
     Part("columns", "int32", ("weights",), positions_of("columns")),
 )
-
-
-class DeviceRidge(NamedTuple):
-    """The weights of some columns on a device: dense or sparse (trained columns, columns), or the product by them."""
-
-    weights: Tensor | Sparse | Product
-    n_trained: int
-    count_weight: float
-    device: torch.device
-
-    def score(self, entries: AxisEntries) -> Tensor:
-        """Return the scores (rows, columns) of rows with these entries over the trained columns."""
-        if isinstance(self.weights, Tensor):
-            own = _read_entries(entries, self.count_weight)
-            return make_product(entries.starts, entries.others, own, self.n_trained, self.device)(self.weights)
-        rows = read_rows(entries, self.n_trained, self.count_weight)
-        if scipy.sparse.issparse(self.weights):
-            return torch.from_numpy((rows @ self.weights).toarray())
-        return self.weights(torch.from_numpy(rows.toarray().T.copy()).to(self.device)).mT
 
 
 class Near(NamedTuple):

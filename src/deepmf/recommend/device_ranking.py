@@ -14,8 +14,7 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import NextRanker, Ranker, RelevanceRanker
-from deepmf.recommend.relevance import EncodedRows
+from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker, RelevanceRanker
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
 
@@ -109,7 +108,7 @@ class DeviceColumns:
 
     def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
-        scores = self._presence.score(encoded.said)
+        scores = self._presence(encoded.said)
         scores = presence.add_popularity(scores, self._popularity, self._factors)
         scores[self._send(encoded.are_empty)] = self._empty_scores
         return scores
@@ -117,8 +116,8 @@ class DeviceColumns:
     def _log_next(self, following: NextRidge, encoded: EncodedRows) -> Tensor:
         """Return the logarithms (rows, columns) of the probabilities that columns come next."""
         entries = encoded.entries
-        directed = (model.score(decay.weigh(entries)) for decay, model in self._directed)
-        scores = following.score(entries, self._undirected.score(encoded.said), self._every_popularity, directed)
+        directed = (score(decay.weigh(entries)) for decay, score in self._directed)
+        scores = following.score(entries, self._undirected(encoded.said), self._every_popularity, directed)
         keys: Tensor = following.sharpness * scores
         keys[self._send(encoded.are_empty)] = self._log_recent
         return (keys - keys.logsumexp(dim=1, keepdim=True))[:, self._columns]

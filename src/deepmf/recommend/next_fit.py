@@ -37,9 +37,8 @@ from deepmf.recommend.next_ridge import (
 )
 from deepmf.recommend.presence import Presence, Recency
 from deepmf.recommend.presence_fit import HiddenRows, fit_again, narrow_entries
-from deepmf.recommend.ranker import Rankers
+from deepmf.recommend.ranker import Rankers, find_thresholds
 from deepmf.recommend.ranking import batches, best_positions
-from deepmf.recommend.relevance import find_thresholds
 from deepmf.recommend.request import Order
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import choose, draw_some
@@ -254,8 +253,7 @@ class _Choice:
             part._replace(weight=float(weight)) for part, weight in zip(parts, weights, strict=False) if weight > 0
         )
         found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0, ndcg=float(lists.measure(weights).mean()))
-        found = self._choose_repeats(found)
-        found = replace(found, sharpness=self._calibrate(found))
+        found = self._calibrate(found)
         return replace(found, liking_weight=self._choose_liking(found))
 
     def _choose_ridge(self, gram: Gram, visible: AxisEntries) -> ColumnRidge:
@@ -267,7 +265,7 @@ class _Choice:
         lines, found = np.arange(targets.size), []
         for model in gram.fit_some(RIDGES, columns):
             are_near = model.kind == "nearest"
-            keys = model.send(columns, CPU).score(visible).numpy() if are_near else model.score(known)
+            keys = model.send(columns, CPU)(visible).numpy() if are_near else model.score(known)
             own = keys[lines, targets]
             keys[known.group_of, known.others] = keys[lines, targets] = -np.inf
             found.append(-_score_ranks(np.count_nonzero(keys >= own[:, None], axis=1)))
@@ -285,49 +283,45 @@ class _Choice:
             found.append(_Shortlists.of(scores, self._targets[lines], visible))
         return _Shortlists(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
-    def _choose_repeats(self, found: NextRidge) -> NextRidge:
-        """Return whether known columns may come next, and their weight, by which later entries are ranked best."""
-        visible, targets, scores = self._score_some(found)
-        repeated = np.zeros(scores.shape, dtype=bool)
-        repeated[visible.group_of, visible.others] = True
-        lines = np.arange(targets.size)
-        if not repeated[lines, targets].any():
-            return found
-        options = [found, *(replace(found, allows_repeats=True, repeats=each) for each in _REPEATS)]
+    def _calibrate(self, found: NextRidge) -> NextRidge:
+        """Return whether known columns may come next, by which later entries are ranked best, and the sharpness.
 
-        def measure(option: NextRidge) -> FloatArray:
-            keys = np.where(repeated, -np.inf, scores)
-            if option.allows_repeats:
-                keys = np.array(scores)
-                keys[visible.group_of, visible.others] += option.repeats * np.log1p(visible.values)
-            return -_score_ranks(np.count_nonzero(keys >= keys[lines, targets][:, None], axis=1) - 1)
-
-        return choose(options, measure, at_least=1.0).candidate
-
-    def _score_some(self, found: NextRidge) -> tuple[AxisEntries, IndexArray, npt.NDArray[Any]]:
-        """Return the visible entries of some rows, their first later entry, and the scores of all columns."""
+        The sharpness has the largest likelihood of the later entries that can be ranked.
+        """
         lines = draw_some(np.arange(self._targets.size), _CALIBRATION_ROWS, seed=0)
-        visible = self._held_out.visible.take(lines)
-        undirected = self._presence.model.score(visible)
-        return visible, self._targets[lines], found.score(visible, undirected, self._popularity)
+        visible, targets = self._held_out.visible.take(lines), self._targets[lines]
+        scores = found.score(visible, self._presence.model.score(visible), self._popularity)
+        known, own = (visible.group_of, visible.others), (np.arange(targets.size), targets)
 
-    def _calibrate(self, found: NextRidge) -> float:
-        """Return the sharpness with the largest likelihood of the later entries that can be ranked."""
-        visible, targets, scores = self._score_some(found)
-        if not found.allows_repeats:
-            scores[visible.group_of, visible.others] = -np.inf
-        inside = np.isfinite(scores[np.arange(targets.size), targets])
+        def find_keys(option: NextRidge) -> npt.NDArray[Any]:
+            keys = np.array(scores)
+            if not option.allows_repeats:
+                keys[known] = -np.inf
+            elif option.repeats:
+                keys[known] += option.find_repeats(visible)
+            return keys
+
+        def measure_rankings(option: NextRidge) -> FloatArray:
+            keys = find_keys(option)
+            return -_score_ranks(np.count_nonzero(keys >= keys[own][:, None], axis=1) - 1)
+
+        are_known = np.zeros(scores.shape, dtype=bool)
+        are_known[known] = True
+        if are_known[own].any():
+            options = [found, *(replace(found, allows_repeats=True, repeats=each) for each in _REPEATS)]
+            found = choose(options, measure_rankings, at_least=1.0).candidate
+        keys = find_keys(found)
+        inside = np.isfinite(keys[own])
         if not inside.any():
-            return found.sharpness
-        scores, targets = scores[inside], targets[inside]
-        own = scores[np.arange(targets.size), targets]
-        largest = scores.max(axis=1, keepdims=True)
+            return found
+        largest = keys.max(axis=1, keepdims=True)[inside]
+        keys, margins = keys[inside], keys[own][inside] - largest[:, 0]
 
-        def measure(sharpness: float) -> float:
-            logs = np.log(np.exp(sharpness * (scores - largest)).sum(axis=1))
-            return float(np.mean(logs - sharpness * (own - largest[:, 0])))
+        def measure_likelihood(sharpness: float) -> float:
+            logs = np.log(np.exp(sharpness * (keys - largest)).sum(axis=1))
+            return float(np.mean(logs - sharpness * margins))
 
-        return choose(_SHARPNESS, measure).candidate
+        return replace(found, sharpness=choose(_SHARPNESS, measure_likelihood).candidate)
 
     def _choose_liking(self, found: NextRidge) -> float:
         """Return the weight of liking that ranks liked later entries best."""
@@ -355,18 +349,13 @@ class _Shortlists(NamedTuple):
         """Return the best columns by each part; columns of the row and the target are none of them."""
         lines = np.arange(targets.size)
         of_target = np.stack([each[lines, targets] for each in parts], axis=-1)
-        best = []
-        for each in parts:
-            keys = np.array(each)
-            keys[visible.group_of, visible.others] = keys[lines, targets] = -np.inf
-            best.append(best_positions(keys, _SHORTLIST).places)
+        left_out = np.zeros(parts[0].shape, dtype=bool)
+        left_out[visible.group_of, visible.others] = left_out[lines, targets] = True
+        best = [best_positions(np.where(left_out, -np.inf, each), _SHORTLIST).places for each in parts]
         places = np.sort(np.concatenate(best, axis=1), axis=1)
         scores = np.stack([np.take_along_axis(each, places, axis=1) for each in parts], axis=-1)
-        left_out = np.pad(places[:, 1:] == places[:, :-1], ((0, 0), (1, 0))) | (places == targets[:, None])
-        known = np.zeros(parts[0].shape, dtype=bool)
-        known[visible.group_of, visible.others] = True
-        left_out |= np.take_along_axis(known, places, axis=1)
-        scores[left_out] = np.nan
+        scores[np.take_along_axis(left_out, places, axis=1)] = np.nan
+        scores[:, 1:][places[:, 1:] == places[:, :-1]] = np.nan  # the best by several parts count once
         return cls(scores.astype(np.float32), of_target.astype(np.float32))
 
     def measure(self, weights: FloatArray) -> FloatArray:

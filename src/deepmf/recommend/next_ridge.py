@@ -34,10 +34,10 @@ from deepmf.matrix.sorting import number_within
 from deepmf.recommend.column_ridge import (
     CPU,
     ColumnRidge,
-    DeviceRidge,
     Gram,
     Near,
     Ridge,
+    Score,
     Sparse,
     count_affordable,
     count_near,
@@ -159,12 +159,17 @@ class NextRidge:
         for part, own in zip(self.parts, directed, strict=True):
             scores[:, : own.shape[1]] += part.weight * scale_rows(own)
         if self.repeats:
-            counts = self.repeats * np.log1p(entries.values).astype(np.float32)
-            counts = counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
-            scores[entries.group_of, entries.others] += counts
+            counts = self.find_repeats(entries)
+            scores[entries.group_of, entries.others] += (
+                counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
+            )
         return scores
 
-    def send(self, device: torch.device) -> list[tuple[Decay, DeviceRidge]]:
+    def find_repeats(self, entries: AxisEntries) -> LatentArray:
+        """Return what the columns of entries are scored beside, because they are known."""
+        return self.repeats * np.log1p(entries.values).astype(np.float32)
+
+    def send(self, device: torch.device) -> list[tuple[Decay, Score]]:
         """Return the directed parts on a device."""
         return [(part.decay, part.model.send(np.arange(part.model.n_trained), device)) for part in self.parts]
 

@@ -1,6 +1,6 @@
 """Presence: the probability that an entry exists, learned from the positions of entries alone.
 
-It is the first factor of the relevance of a column for a row (`relevance.py`). The column ridge (`column_ridge.py`)
+It is the first factor of the relevance of a column for a row (`ranker.py`). The column ridge (`column_ridge.py`)
 scores the columns of a row; `Presence` turns the scores into probabilities. `Recency` is the popularity of columns at
 a time, when older entries count less.
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,12 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_ridge import MOST_FULL, RIDGES, ColumnRidge, Gram
 from deepmf.recommend.presence import Presence, make_positive
-from deepmf.recommend.relevance import find_thresholds
+from deepmf.recommend.ranker import find_thresholds
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import HeldOut, choose, draw_some
+
+T = TypeVar("T")
 
 # Rows on which the parts of relevance are chosen, cells of these, and columns that are candidates.
 _MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 11
@@ -230,23 +232,19 @@ class _Choice:
         """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
         train = self._held_out.train
         gram = Gram.of(train, kind, device=self._device)
-        models = gram.fit_some(RIDGES[kind], self._candidates)
-        ridge = models[self._pick(models)].ridge
+        ridge = _choose(gram.fit_some(RIDGES[kind], self._candidates), self._measure_model).ridge
         if not train.has_values and np.max(train.values) > 1:
             grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
-            gram = grams[self._pick([each.fit_some([ridge], self._candidates)[0] for each in grams])]
+            gram = _choose(grams, lambda each: self._measure_model(each.fit_some([ridge], self._candidates)[0]))
         fitted = gram.fit_some([ridge], self._candidates) if kind == "nearest" else gram.fit([ridge])
         return self._combine(fitted[0])
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
-    def _pick(self, models: Sequence[ColumnRidge]) -> int:
-        """Return the number of the model with the best rankings; the first one is the usual one."""
-        usual = (_USUAL_LIKING_WEIGHT,)
-        return _pick(
-            [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models], 0
-        )
+    def _measure_model(self, model: ColumnRidge) -> FloatArray:
+        lists = self._list(self._score(model), _SHORTLIST)
+        return self._measure(Presence(model, liking_weight=_USUAL_LIKING_WEIGHT), lists)
 
     def _combine(self, model: ColumnRidge) -> Presence:
         """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
@@ -255,38 +253,26 @@ class _Choice:
         lists = self._list(scores, _LONG_LIST)
         for name, values in (("popularity_share", _POPULARITY_SHARES), ("popularity_power", _POPULARITY_POWERS)):
             trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
-            ndcgs = [self._measure(trial, lists, (trial.liking_weight,))[0] for trial in trials]
-            best = trials[_pick(ndcgs, values.index(getattr(best, name)))]
+            best = _choose(trials, lambda each: self._measure(each, lists), values.index(getattr(best, name)))
         popular = replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0)
-        finished, finished_popular = self._finish(best, scores), self._finish(popular, scores)
-        plain = replace(finished_popular[0], liking_weight=0.0), self._measure_popularity()
-        options = [plain, finished_popular, finished]
-        chosen, ndcg = options[_pick([each for _, each in options], 0)]
+        plain, *_ = of_popular = self._weigh_liking(popular, scores)
+        usual = _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT)
+        finished = (_choose(each, _read_ndcg, usual) for each in (of_popular, self._weigh_liking(best, scores)))
+        chosen, ndcg = _choose([plain, *finished], _read_ndcg)
         return replace(chosen, ndcg=float(ndcg.mean()), popularity_ndcg=float(plain[1].mean()))
 
-    def _finish(self, presence: Presence, scores: Tensor) -> tuple[Presence, FloatArray]:
-        """Return a presence with calibrated probabilities and the best weight of liking, and its NDCG@10 (rows,)."""
+    def _weigh_liking(self, presence: Presence, scores: Tensor) -> list[tuple[Presence, FloatArray]]:
+        """Return a presence with calibrated probabilities and each weight of liking, and its NDCG@10 (rows,)."""
         blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
-        presence = self._calibrate(presence, blended)
-        weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
-        found = self._measure(presence, self._list(scores, _SHORTLIST, by=blended), weights)
-        at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
-        return replace(presence, liking_weight=weights[at]), found[at]
-
-    def _measure_popularity(self) -> FloatArray:
-        """Return the NDCG@10 (rows,) of rankings by popularity."""
-        counted = np.flatnonzero(self._n_liked)
-        if counted.size == 0:
-            return np.zeros(1)
-        at = self._send(counted)
-        best = _find_first(self._popularity.masked_fill(self._known[at], -math.inf), _LENGTH)
-        return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self._n_liked[counted], n=_LENGTH).ndcg
+        presence, lists = self._calibrate(presence, blended), self._list(scores, _SHORTLIST, by=blended)
+        trials = [replace(presence, liking_weight=presence.score_power * weight) for weight in _LIKING_WEIGHTS]
+        return [(each, self._measure(each, lists)) for each in trials]
 
     def _score(self, model: ColumnRidge) -> Tensor:
         visible, columns = self._visible, self._candidates
         if model.n_trained < self._held_out.train.shape[1]:  # of the candidates alone
             visible, columns = narrow_entries(visible, columns), np.arange(columns.size)
-        scores = model.send(columns, self._device).score(visible)
+        scores = model.send(columns, self._device)(visible)
         empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
         scores[self._send(empty)] = self._popularity
         return scores
@@ -301,20 +287,18 @@ class _Choice:
         scores, are_known, log_liked, are_liked = taken
         return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
 
-    def _measure(self, presence: Presence, lists: _Lists, weights: Sequence[float]) -> list[FloatArray]:
-        """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
+    def _measure(self, presence: Presence, lists: _Lists) -> FloatArray:
+        """Return the NDCG@10 (rows,) of rankings by relevance."""
         if len(lists.places) == 0:
-            return [np.zeros(1)] * len(weights)
+            return np.zeros(1)
         popularity = self._popularity
         raised = presence.raise_popularity(popularity)[lists.places] if presence.popularity_power else popularity
         scores = presence.add_popularity(lists.scores, popularity[lists.places], raised)
         log_presence = presence.log_probabilities(scores).masked_fill(lists.are_known, -math.inf)
-        found = []
-        for weight in weights:
-            first = _find_first(log_presence + weight * lists.log_liked, _LENGTH)
-            hits = lists.are_liked.gather(1, first).cpu().numpy()
-            found.append(score_lists(hits, lists.n_liked, n=_LENGTH).ndcg)
-        return found
+        keys = log_presence + presence.liking_weight * lists.log_liked
+        best = _find_largest(keys, _LENGTH)
+        first = best.gather(1, keys.gather(1, best).argsort(dim=1, descending=True, stable=True))
+        return score_lists(lists.are_liked.gather(1, first).cpu().numpy(), lists.n_liked, n=_LENGTH).ndcg
 
     def _calibrate(self, presence: Presence, scores: Tensor) -> Presence:
         """Calibrate the probabilities of a presence by logistic regression on the log of its scores.
@@ -362,15 +346,13 @@ def _find_largest(keys: Tensor, n: int) -> Tensor:
     return torch.from_numpy(np.sort(np.argpartition(-keys.numpy(), n - 1, axis=1)[:, :n], axis=1))
 
 
-def _find_first(keys: Tensor, n: int) -> Tensor:
-    """Return the places of the n largest keys of each row, largest first."""
-    best = _find_largest(keys, n)
-    return best.gather(1, keys.gather(1, best).argsort(dim=1, descending=True, stable=True))
+def _choose(candidates: Sequence[T], measure: Callable[[T], FloatArray], usual: int = 0) -> T:
+    """Return the candidate with the best scores (rows,), or the usual one unless it is better by a standard error."""
+    return choose(candidates, lambda each: -measure(each), usual=usual, at_least=1.0).candidate
 
 
-def _pick(found: Sequence[FloatArray], usual: int) -> int:
-    """Return the place of the best scores (rows,), or of the usual ones unless it is better by a standard error."""
-    return choose(range(len(found)), lambda at: -found[at], usual=usual, at_least=1.0).candidate
+def _read_ndcg(measured: tuple[Presence, FloatArray]) -> FloatArray:
+    return measured[1]
 
 
 def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[float, float]:

@@ -23,8 +23,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.recommend.column_choice import ColumnChoice, Omitted, choose_columns
 from deepmf.recommend.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
-from deepmf.recommend.ranker import Ranker
-from deepmf.recommend.relevance import Observed
+from deepmf.recommend.ranker import Observed, Ranker
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
 from deepmf.recommend.reranking import Reranker
 from deepmf.scoring.predictor import Predictor

@@ -27,7 +27,7 @@ from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import CategoryEncoding
 from deepmf.matrix.features import AxisFeatures
-from deepmf.recommend.relevance import Observed, find_thresholds
+from deepmf.recommend.ranker import Observed, find_thresholds
 from deepmf.recommend.request import Request
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
