@@ -263,7 +263,7 @@ def test_columns_that_rise_are_liked_more_later() -> None:
         ranker = model.make_ranker(Request(rank_by="relevance", relevant=1.0, at=10**9 + day * DAY))
         keys = ranker.rank_block(np.arange(3), slice(0, 50))
         columns = np.tile(np.arange(50), (3, 1))
-        chances = ranker.read_chances(np.arange(3), columns, keys)
+        chances = ranker.read(np.arange(3), columns, keys)
         assert chances.liked is not None
         assert chances.presence is not None
         orders.append(chances.liked)

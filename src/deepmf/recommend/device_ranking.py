@@ -14,7 +14,7 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker, RelevanceRanker
+from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
 
@@ -88,7 +88,7 @@ class DeviceColumns:
         if relevance is not None:
             encoded, presence = relevance.encode_rows(rows), relevance.presence
             scores = self._score(presence, encoded)
-            if isinstance(ranker, RelevanceRanker):
+            if ranker.rank_by != "value":
                 liking_weight = presence.liking_weight
                 if self._following is not None:
                     keys, liking_weight = self._log_next(self._following, encoded), self._following.liking_weight

@@ -36,7 +36,7 @@ from deepmf.recommend.next_ridge import (
     scale_rows,
 )
 from deepmf.recommend.presence import Presence, Recency
-from deepmf.recommend.presence_fit import HiddenRows, fit_again, narrow_entries
+from deepmf.recommend.presence_fit import HiddenRows, fit_again, score_columns
 from deepmf.recommend.ranker import Rankers, find_thresholds
 from deepmf.recommend.ranking import batches, best_positions
 from deepmf.recommend.request import Order
@@ -261,13 +261,13 @@ class _Choice:
         columns = np.sort(np.argsort(-self._popularity, kind="stable")[:_NARROW])
         at, inside = locate(columns, self._targets)
         targets, visible = at[inside], visible.take(np.flatnonzero(inside))
-        known = narrow_entries(visible, columns)
+        places, are_among = locate(columns, visible.others)
+        known = visible.group_of[are_among], places[are_among]
         lines, found = np.arange(targets.size), []
         for model in gram.fit_some(RIDGES, columns):
-            are_near = model.kind == "nearest"
-            keys = model.send(columns, CPU)(visible).numpy() if are_near else model.score(known)
+            keys = score_columns(model, visible, columns, CPU).numpy()
             own = keys[lines, targets]
-            keys[known.group_of, known.others] = keys[lines, targets] = -np.inf
+            keys[known] = keys[lines, targets] = -np.inf
             found.append(-_score_ranks(np.count_nonzero(keys >= own[:, None], axis=1)))
         best = choose(range(len(RIDGES)), lambda which: found[which], at_least=1.0).candidate if targets.size else 0
         return gram.fit([RIDGES[best]])[0]

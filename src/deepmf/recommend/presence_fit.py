@@ -187,10 +187,12 @@ class HiddenRows:
         return int(self.visible.starts.size) - 1
 
 
-def narrow_entries(entries: AxisEntries, columns: IndexArray) -> AxisEntries:
-    """Return the entries in some columns, as if there were no others."""
-    at, inside = locate(columns, entries.others)
-    return entries.select(inside)._replace(others=at[inside])
+def score_columns(model: ColumnRidge, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
+    """Return the scores (rows, columns) of some columns by a model of all columns, or of these alone."""
+    if model.n_trained == columns.size:
+        at, inside = locate(columns, entries.others)
+        entries, columns = entries.select(inside)._replace(others=at[inside]), np.arange(columns.size)
+    return model.send(columns, device)(entries)
 
 
 def _count_rows(train: ObservedMatrix) -> int:
@@ -269,10 +271,7 @@ class _Choice:
         return [(each, self._measure(each, lists)) for each in trials]
 
     def _score(self, model: ColumnRidge) -> Tensor:
-        visible, columns = self._visible, self._candidates
-        if model.n_trained < self._held_out.train.shape[1]:  # of the candidates alone
-            visible, columns = narrow_entries(visible, columns), np.arange(columns.size)
-        scores = model.send(columns, self._device)(visible)
+        scores = score_columns(model, self._visible, self._candidates, self._device)
         empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
         scores[self._send(empty)] = self._popularity
         return scores

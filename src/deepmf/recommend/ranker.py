@@ -173,17 +173,21 @@ class EncodedRows:
         return self.model.score(self.said)
 
 
-class Chances(NamedTuple):
-    """Probabilities of the columns (rows, n) of each row; None where a model does not have them.
+class RankedRows(NamedTuple):
+    """The best columns of some rows by position, (rows, n), and what the model tells of them; None where it cannot.
 
-    presence: that an entry exists.
+    values: as in `Ranking`; NaN where a row has fewer columns.
+    presence: the probabilities that an entry exists.
     liked: that its value is then at least the relevant one.
     distribution: of each level, (rows, n, levels).
     """
 
-    presence: FloatArray | None
-    liked: FloatArray | None
-    distribution: FloatArray | None
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+    presence: FloatArray | None = None
+    liked: FloatArray | None = None
+    distribution: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -230,43 +234,38 @@ class Ranker:
 
     @property
     def known_chances(self) -> dict[str, bool]:
-        """Whether the model has the probabilities of `Chances`, by name."""
+        """Whether the model has the probabilities of `RankedRows`, by name."""
         return {
             "presence": self.relevance is not None,
             "liked": self.relevance is not None and self.has_values,
             "distribution": self.has_values and self.predictor.readout.gives_distribution,
         }
 
-    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
-        """Return the predictions for the columns (rows, n) of each row, which have these keys."""
+    def read(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> RankedRows:
+        """Return predictions and probabilities of the columns (rows, n) of each row, which have these keys."""
         if not self.has_values:
-            return self._read_presence(rows, columns, keys, np.zeros(1))
-        return self.predictor.predict_lines(rows, columns, keys if self.rank_by == "value" else None)
-
-    def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
-        """Return the probabilities of the columns (rows, n) of each row, which have these keys."""
-        if not self.has_values:
-            return Chances(self.read_values(rows, columns, keys), None, None)
+            presence = self._read_presence(rows, columns, keys, np.zeros(1))
+            return RankedRows(rows, columns, presence, presence)
         relevance, shape, readout = self.relevance, columns.shape, self.predictor.readout
+        values = self.predictor.predict_lines(rows, columns, keys if self.rank_by == "value" else None)
         distribution = predicted = None
         pairs = np.repeat(rows, shape[1]), columns.ravel()
         if readout.gives_distribution:
             predicted = self.predictor.distribution(*pairs)
             distribution = predicted.probabilities.reshape(*shape, predicted.support.size)
         if relevance is None:
-            return Chances(None, None, distribution)
+            return RankedRows(rows, columns, values, distribution=distribution)
         lines = np.repeat(np.arange(rows.size), shape[1])
         log_liked = relevance.log_liked_pairs(rows, lines, columns.ravel()).reshape(shape).astype(np.float64)
-        presence = self._read_presence(rows, columns, keys, log_liked)
-        if self.predictor.drift is None:
-            return Chances(presence, np.exp(log_liked), distribution)
-        ends = readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
-        if predicted is None:
-            values = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
-            liked = ndtr((self.predictor.move(values, *pairs) - ends) / relevance.presence.spread)
-        else:
-            liked = predicted.exceed(ends)
-        return Chances(presence, liked.reshape(shape), distribution)
+        presence, liked = self._read_presence(rows, columns, keys, log_liked), np.exp(log_liked)
+        if self.predictor.drift is not None:
+            ends = readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
+            if predicted is None:
+                units = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
+                liked = ndtr((self.predictor.move(units, *pairs) - ends) / relevance.presence.spread)
+            else:
+                liked = predicted.exceed(ends)
+        return RankedRows(rows, columns, values, presence, liked.reshape(shape), distribution)
 
     def _read_presence(
         self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
@@ -331,8 +330,10 @@ class RelevanceRanker(Ranker):
         return keys
 
 
-class NextRanker(RelevanceRanker):
+class NextRanker(Ranker):
     """Ranks columns by the probability that they come next, and that they are liked."""
+
+    relevance: Relevance
 
     rank_by: ClassVar[RankBy] = "next"
 
@@ -353,10 +354,6 @@ class NextRanker(RelevanceRanker):
         if self.following.liking_weight:
             return keys + self.following.liking_weight * self.relevance.log_liked_block(rows, columns)
         return keys.copy() if isinstance(columns, slice) else keys
-
-    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> npt.NDArray[Any]:
-        """Return the keys of all columns, minus infinity for omitted ones."""
-        return Ranker.rank_best(self, rows, columns, n, omit)
 
     def _read_presence(
         self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.recommend.column_choice import ColumnChoice, Omitted, choose_columns
 from deepmf.recommend.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
-from deepmf.recommend.ranker import Observed, Ranker
+from deepmf.recommend.ranker import Observed, RankedRows, Ranker
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
 from deepmf.recommend.reranking import Reranker
 from deepmf.scoring.predictor import Predictor
@@ -152,20 +152,6 @@ def label_ranked(entries: EntryStore, best: RankedRows, labels: npt.NDArray[Any]
     return ranking.describe(entries.column_names, fields)
 
 
-class RankedRows(NamedTuple):
-    """The best columns of some rows by position, (rows, n); NaN values where a row has fewer columns.
-
-    presence, liked, distribution: as in `Ranking`.
-    """
-
-    rows: IndexArray
-    columns: IndexArray
-    values: FloatArray
-    presence: FloatArray | None
-    liked: FloatArray | None
-    distribution: FloatArray | None
-
-
 def join_ranked(parts: Iterable[RankedRows]) -> RankedRows:
     """Return all rows of some parts."""
     joined: list[Any] = [None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)]
@@ -221,12 +207,10 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
         columns, best = np.take_along_axis(columns, picked, axis=1), best.pick(picked)
     missing = best.keys == -np.inf
     best = best.fill(missing)
-    keys, reader = best.keys, ranker
+    reader = ranker
     if best.products is not None and type(ranker.predictor) is Predictor:  # others read pairs in their own way
         reader = ranker.with_known(best.products, best.scores)
-    found = RankedRows(
-        rows, columns, reader.read_values(rows, columns, keys), *reader.read_chances(rows, columns, keys)
-    )
+    found = reader.read(rows, columns, best.keys)
     if missing.any():
         for each in found[2:]:
             if each is not None:

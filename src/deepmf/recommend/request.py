@@ -94,10 +94,9 @@ class Order:
 
     def __post_init__(self) -> None:
         _check_choice("rank_by", self.rank_by, RankBy)
-        _check_number("relevant", self.relevant)
-        _check_number("popularity", self.popularity)
-        if self.popularity is None or not 0 <= self.popularity <= 5:
-            raise BadSetting(f"popularity must be from 0 (none) over 1 (as learned) to 5; got {self.popularity!r}")
+        if self.relevant is not None:
+            _check_number("relevant", self.relevant, -math.inf, math.inf)
+        _check_number("popularity", self.popularity, 0, 5)
         if self.popularity != 1 and self.rank_by == "value":
             raise BadSetting(
                 "popularity changes the order by relevance, and this order is by value",
@@ -178,9 +177,7 @@ class Request(Order):
         check_count("min_entries", self.min_entries, least=0)
         _check_choice("rerank", self.rerank, Rerank)
         check_count("explore_seed", self.explore_seed, least=0)
-        _check_number("explore", self.explore)
-        if self.explore is None or not 0 <= self.explore <= 1:
-            raise BadSetting(f"explore must be a share from 0 to 1; got {self.explore!r}")
+        _check_number("explore", self.explore, 0, 1)
         if self.balance is not None and self.rerank is not None:
             raise BadSetting("rerank and balance both pick the columns of a list; set one of them")
 
@@ -190,9 +187,10 @@ def _check_choice(name: str, given: object, choices: Any) -> None:
         raise BadSetting(f"{name} must be {' or '.join(map(repr, get_args(choices)))}, or None; got {given!r}")
 
 
-def _check_number(name: str, given: object) -> None:
-    if given is not None and (isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(given)):
-        raise BadSetting(f"{name} must be a number; got {given!r}")
+def _check_number(name: str, given: object, low: float, high: float) -> None:
+    if isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(given) or not low <= given <= high:
+        bounds = f" from {low} to {high}" if math.isfinite(high) else ""
+        raise BadSetting(f"{name} must be a number{bounds}; got {given!r}")
 
 
 DEFAULT_REQUEST = Request()

@@ -163,9 +163,7 @@ def measure_divergence(liked: FloatArray, listed: FloatArray) -> FloatArray:
 
     Sums of shares are normalised; a list without the feature is farthest.
     """
-    sums = listed.sum(axis=-1, keepdims=True)
-    own = np.divide(listed, sums, out=np.zeros(listed.shape), where=sums > 0)
-    smooth = (1 - _SMOOTHING) * own + _SMOOTHING * liked
+    smooth = (1 - _SMOOTHING) * _normalise(listed) + _SMOOTHING * liked
     ratios = np.divide(liked, smooth, out=np.ones(np.broadcast_shapes(liked.shape, smooth.shape)), where=smooth > 0)
     found: FloatArray = (liked * np.log(np.maximum(ratios, 1e-300))).sum(axis=-1)
     return found
@@ -190,10 +188,8 @@ def read_categories(
 
 def find_shares(entries: EntryStore, columns: IndexArray, name: str) -> FloatArray:
     """Return the shares (columns, categories) of the categories of a feature in each column; 0 where it has none."""
-    weights = np.delete(np.abs(read_categories(entries.column_features, name, columns, "column")[0]), 1, axis=1)
-    sums = weights.sum(axis=1, keepdims=True)  # input 1, which is left out, marks a missing value
-    shares: FloatArray = np.divide(weights, sums, out=np.zeros(weights.shape), where=sums > 0)
-    return shares
+    inputs, _ = read_categories(entries.column_features, name, columns, "column")
+    return _normalise(np.delete(np.abs(inputs), 1, axis=1))  # input 1 marks a missing value
 
 
 def find_liked_shares(entries: EntryStore, own: AxisEntries, name: str, relevant: float | None) -> FloatArray:
@@ -207,10 +203,14 @@ def find_liked_shares(entries: EntryStore, own: AxisEntries, name: str, relevant
     distinct, which = np.unique(own.others[is_liked], return_inverse=True)
     line, of_columns = line[is_liked], find_shares(entries, distinct, name)
     chosen = scipy.sparse.csr_array((np.ones(line.size), (line, which)), (n_rows, distinct.size))
-    sums = chosen @ of_columns
-    totals = sums.sum(axis=1, keepdims=True)
-    liked: FloatArray = np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 0)
-    return liked
+    return _normalise(chosen @ of_columns)
+
+
+def _normalise(amounts: FloatArray) -> FloatArray:
+    """Return amounts (..., categories) as shares of their sum; 0 where there are none."""
+    sums = amounts.sum(axis=-1, keepdims=True)
+    shares: FloatArray = np.divide(amounts, sums, out=np.zeros(amounts.shape), where=sums > 0)
+    return shares
 
 
 def _scale_keys(keys: npt.NDArray[Any]) -> FloatArray:
