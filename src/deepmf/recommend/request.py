@@ -188,7 +188,12 @@ def _check_choice(name: str, given: object, choices: Any) -> None:
 
 
 def _check_number(name: str, given: object, low: float, high: float) -> None:
-    if isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(given) or not low <= given <= high:
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, Real)
+        or not math.isfinite(given)
+        or not low <= float(given) <= high
+    ):
         bounds = f" from {low} to {high}" if math.isfinite(high) else ""
         raise BadSetting(f"{name} must be a number{bounds}; got {given!r}")
 
