@@ -10,6 +10,7 @@ import pytest
 
 from deepmf.data import read_features
 from deepmf.data.features import read_feature_file, read_mixed_table
+from deepmf.data.layout import ColumnOptions
 from deepmf.errors import BadFeatures, DeepMFWarning, FileAbsent, UnreadableFile, UserError
 
 FILMS = """film,year,genres,seen,length,code
@@ -93,23 +94,23 @@ def test_files_without_a_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "header, asked, chosen, guessed",
+    "header, label, known_as, chosen, guessed",
     [
-        ("age,user_id,x", {}, "user_id", True),
-        ("age,x,Item ID", {}, "Item ID", True),
-        ("age,id,x", {}, "id", True),
-        ("age,x,y", {}, "age", True),
-        ("age,user_id,x", {"label": "x"}, "x", False),
-        ("age,user_id,x", {"label": 2}, "x", False),
-        ("age,user_id,who", {"known_as": ["who"]}, "who", False),
-        ("age,user_id,x", {"known_as": ["who"]}, "user_id", True),
+        ("age,user_id,x", None, [], "user_id", True),
+        ("age,x,Item ID", None, [], "Item ID", True),
+        ("age,id,x", None, [], "id", True),
+        ("age,x,y", None, [], "age", True),
+        ("age,user_id,x", "x", [], "x", False),
+        ("age,user_id,x", 2, [], "x", False),
+        ("age,user_id,who", None, ["who"], "who", False),
+        ("age,user_id,x", None, ["who"], "user_id", True),
     ],
 )
 def test_the_column_of_the_labels(
-    tmp_path: Path, header: str, asked: dict[str, Any], chosen: str, guessed: bool
+    tmp_path: Path, header: str, label: str | int | None, known_as: list[str], chosen: str, guessed: bool
 ) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n4,5,6\n")
-    found = read_feature_file(tmp_path / "a.csv", **asked)
+    found = read_feature_file(tmp_path / "a.csv", ColumnOptions(asked={"label": label}), known_as=known_as)
     assert (found.label, found.is_guess) == (chosen, guessed)
     at = header.split(",").index(chosen)
     assert found.features.labels.tolist() == [[1, 4], [2, 5], [3, 6]][at]

@@ -180,7 +180,6 @@ BAD: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
     "off": ("user,item,rating\na,x,1\nb,x,7\n", {"scale": Scale(levels=[1, 2])}, OffScale, "line 3"),
     "twice": ("user,item,rating\na,x,1\na,x,2\n", {}, DuplicateEntries, "'x'"),
     "only gaps": ("user,item,rating\na,x,\n", {"missing": "drop"}, UnreadableFile, "entries"),
-    "option": ("user,item,rating\na,x,1\n", {"duplicate": "all"}, BadSetting, "'duplicates'"),
 }
 
 

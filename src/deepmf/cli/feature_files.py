@@ -150,9 +150,10 @@ class LabelFiles:
 def _read_file(path: Path, known: Labels, known_as: list[str], encoding: str | None) -> FeatureFile:
     """Read a file of features with labels of the known type."""
     from deepmf.data.features import read_feature_file
+    from deepmf.data.layout import ColumnOptions
 
     with open_input(path) as file:
-        read = read_feature_file(file, known_as=known_as, encoding=encoding)
+        read = read_feature_file(file, ColumnOptions(encoding=encoding), known_as=known_as)
     with locate_errors(path):
         return read._replace(features=read.features.relabel(convert_labels(read.features.labels, known)))
 

@@ -58,9 +58,8 @@ def read_features(
     >>> read_features(path)
     Features(2 labels: year (number), genres (list))
     """
-    return read_feature_file(
-        path, label=label, kinds=kinds, separator=separator, header=header, encoding=encoding
-    ).features
+    options = ColumnOptions(asked={"label": label}, separator=separator, header=header, encoding=encoding)
+    return read_feature_file(path, options, kinds=kinds).features
 
 
 def read_mixed_table(
@@ -118,20 +117,16 @@ class FeatureFile(NamedTuple):
 
 def read_feature_file(
     path: str | Path,
+    options: ColumnOptions,
     *,
-    label: NameOrPosition = None,
     known_as: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
-    separator: str | None = None,
-    header: bool | None = None,
-    encoding: str | None = None,
 ) -> FeatureFile:
     """Read features as `read_features` does, and note which column was taken for the labels.
 
     known_as: names of the label column in other files, which are looked for before the usual ones.
     """
-    path = check_path(path)
-    options = ColumnOptions(asked={"label": label}, separator=separator, header=header, encoding=encoding)
+    path, label = check_path(path), options.asked.get("label")
     frame, first_line = _read_table(path, options)
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {FEATURES.content}")

@@ -36,7 +36,7 @@ def pack(sources: str | Path | Sequence[str | Path], path: str | Path, **options
     ObservedMatrix(2 rows x 2 columns, 2 entries (50 %), scale one of 3, 5)
     """
     files = [Path(sources)] if isinstance(sources, str | Path) else list(map(Path, sources))
-    for file, notes in zip(files, pack_files(files, path, ReadOptions.of(options)), strict=True):
+    for file, notes in zip(files, pack_files(files, path, ReadOptions(**options)), strict=True):
         if notes.is_uncertain:
             warn(f"{file}: {notes.guess}; {NAME_COLUMNS}", GuessedColumns)
     return read_matrix(path)

@@ -33,7 +33,7 @@ from deepmf.data.source import (
     summarise,
     translate_polars_errors,
 )
-from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, suggest_name, warn
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, warn
 from deepmf.files import check_path, import_polars
 from deepmf.matrix.arrays import ValueArray
 from deepmf.matrix.column_roles import assign_roles, check_roles
@@ -175,15 +175,6 @@ class ReadOptions:
             check_duplicates(self.duplicates, scale)
         if self.wide and self.kind is INTERACTIONS:
             raise BadSetting("a wide table holds values; interactions are read from a file with a line for each")
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> ReadOptions:
-        """Return the options by name; refuse one that does not exist."""
-        known = [each.name for each in fields(cls)]
-        for name in options:
-            if name not in known:
-                raise BadSetting(f"there is no option {name!r}; {suggest_name(name, known)}")
-        return cls(**options)
 
     @property
     def kind(self) -> LineKind:

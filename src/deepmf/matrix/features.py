@@ -265,10 +265,6 @@ class AxisFeatures:
 
     def replace(self, positions: IndexArray, vectors: FeatureVectors) -> AxisFeatures:
         """Return features with other vectors at some positions."""
-        if not positions.size:
-            return self
-        order = np.argsort(positions)
-        positions, vectors = positions[order], vectors.take(order)
         kept = np.flatnonzero(~np.isin(self.positions, positions))
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together)
@@ -276,13 +272,11 @@ class AxisFeatures:
 
     def clear(self, positions: IndexArray) -> AxisFeatures:
         """Return features with nothing at some positions."""
-        if not positions.size:
-            return self
         kept = np.flatnonzero(~np.isin(self.positions, positions))
         left = replace(self, positions=self.positions[kept], extra=self.extra.take(kept))
         trained = positions[positions < len(self.base)]
         trained = trained[self.base.take(trained).are_known]
-        return left.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs)) if trained.size else left
+        return left.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs))
 
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return features without some positions; new positions are removed, so later ones move up."""
