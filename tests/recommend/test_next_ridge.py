@@ -4,6 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from tests.rank_processes import run_together
 
 from deepmf import ALS, ObservedMatrix, load, split_entries, split_last
 from deepmf.errors import BadSetting
@@ -13,6 +16,7 @@ from deepmf.recommend.column_ridge import Ridge
 from deepmf.recommend.next_ridge import Decay, Sequences, count_next
 
 N = 40
+DECAYS = Decay(1.7, 3, 2, 1.3), Decay(0.5, 5, 1, 1.0)
 
 
 def walk(rng: np.random.Generator, n_rows: int = 300) -> dict[str, list[str]]:
@@ -64,6 +68,26 @@ def test_weights_solve_the_regression_of_what_follows_on_every_beginning(kind: s
         expected[used, column] = np.linalg.solve(equations[np.ix_(used, used)], sums[used])
     found = model.weights if isinstance(model.weights, np.ndarray) else model.weights.toarray()
     np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def fit_directed(decay: Decay) -> torch.Tensor:
+    """Return the weights on nearest columns."""
+    rows = Sequences.of(ObservedMatrix.from_sequences(walk(np.random.default_rng(0))))
+    (model,) = count_next(rows, decay, N, "nearest").fit([Ridge(2.0, 0.5)])
+    return torch.from_numpy(model.weights.toarray())
+
+
+def fit_on_ranks(folder: Path) -> None:
+    """Leave the weights of another decay behind on each rank."""
+    torch.save(fit_directed(DECAYS[dist.get_rank()]), folder / f"weights-{dist.get_rank()}.pt")
+
+
+@pytest.mark.slow
+def test_ranks_fit_decays_in_any_order(tmp_path: Path) -> None:
+    """Threads of a rank fit several at a time, so no two ranks fit them in the same order."""
+    run_together(2, "tests.recommend.test_next_ridge:fit_on_ranks", tmp_path)
+    for rank, decay in enumerate(DECAYS):
+        assert torch.equal(torch.load(tmp_path / f"weights-{rank}.pt"), fit_directed(decay))
 
 
 def test_order_is_learned_and_becomes_the_default(model: Model) -> None:

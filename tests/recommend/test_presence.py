@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+import torch.distributed as dist
+from tests.rank_processes import run_together
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
@@ -87,6 +89,21 @@ def test_some_targets_have_the_weights_they_have_among_all() -> None:
     (whole,), (some,) = gram.fit([Ridge(9.0, 1.0)]), gram.fit([Ridge(9.0, 1.0)], targets)
     np.testing.assert_array_equal(some.weights[:, targets].toarray(), whole.weights[:, targets].toarray())
     assert some.weights.nnz < whole.weights.nnz / 10
+
+
+def fit_on_ranks(folder: Path) -> None:
+    """Leave the weights of each rank behind: of more columns than are multiplied at a time."""
+    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
+    torch.save([torch.from_numpy(model.weights.toarray()) for model in found], folder / f"weights-{dist.get_rank()}.pt")
+
+
+@pytest.mark.slow
+def test_ranks_divide_the_columns_and_have_the_same_weights(tmp_path: Path) -> None:
+    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
+    run_together(2, "tests.recommend.test_presence:fit_on_ranks", tmp_path)
+    for rank in range(2):
+        for model, weights in zip(found, torch.load(tmp_path / f"weights-{rank}.pt"), strict=True):
+            np.testing.assert_array_equal(model.weights.toarray(), weights.numpy())
 
 
 @pytest.mark.parametrize("kind", ["full", "nearest"])

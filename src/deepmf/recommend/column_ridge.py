@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,9 @@ from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, ends_of, not_falling, positions_of
+
+if TYPE_CHECKING:
+    from deepmf.nn.ranks import Ranks
 
 CPU = torch.device("cpu")
 
@@ -309,6 +312,7 @@ class Gram(NamedTuple):
     sums: the right sides (columns, columns); None: G itself, each column regressed on all others. Or the nearest
         columns.
     lines: X'D^(1/2) beside sparse cells: products of short lines take less time than finding cells.
+    ranks: those that divide the regressions; None: each solves all, as where several threads fit models at a time.
     """
 
     cells: Tensor | Sparse
@@ -316,6 +320,7 @@ class Gram(NamedTuple):
     sums: Tensor | Near | None = None
     count_weight: float = 0.0
     lines: Sparse | None = None
+    ranks: Ranks | None = None
 
     @classmethod
     def of(
@@ -344,11 +349,12 @@ class Gram(NamedTuple):
         counts = np.full(n_columns, most)
         if not on_gpu and train.n_entries < _FEW_ENTRIES * n_columns:
             counts = count_near(np.bincount(weighted.indices, minlength=n_columns), most)
+        ranks = None if on_gpu else _find_sharing()
         if is_dense:
             cells = _multiply(weighted, device)
-            return cls(cells, sizes, _find_near(cells, sizes, counts), count_weight)
+            return cls(cells, sizes, _find_near(cells, sizes, counts), count_weight, ranks=ranks)
         lines = Sparse(weighted.T)
-        return cls(*_prune(weighted, lines, sizes, counts), count_weight, lines)
+        return cls(*_prune(weighted, lines, sizes, counts), count_weight, lines, ranks)
 
     def fit_some(self, ridges: Sequence[Ridge], columns: IndexArray) -> list[ColumnRidge]:
         """Return models that score some columns: regressed on these alone, or on their nearest columns."""
@@ -400,7 +406,11 @@ class Gram(NamedTuple):
             for ridge, weights in zip(ridges, solved, strict=True):
                 weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
 
-        run_batches(solve, parts, device)
+        ranks = self.ranks
+        run_batches(solve, parts if ranks is None else parts[ranks.index :: ranks.size], device)
+        if ranks is not None:
+            for weights in solved:
+                ranks.sum_(torch.from_numpy(weights))
         return solved
 
     def _compare_costs(self, places: IndexArray) -> tuple[npt.NDArray[np.bool_], FloatArray]:
@@ -530,6 +540,14 @@ def _prune(
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
     ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
     return Sparse(scipy.sparse.vstack(run_batches(search, list(pairwise(ends)), CPU), format="csr")), sizes, near
+
+
+def _find_sharing() -> Ranks | None:
+    """Return the ranks that divide the regressions of columns, which are independent; on GPUs, each solves all."""
+    from deepmf.nn.ranks import find_ranks  # only several processes need it
+
+    ranks = find_ranks()
+    return ranks if ranks is not None and ranks.device.type == "cpu" else None
 
 
 def _cut(sizes: npt.NDArray[Any], most: float, most_items: int) -> list[int]:
