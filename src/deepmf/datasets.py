@@ -17,10 +17,6 @@ if TYPE_CHECKING:
         names as names,
     )
     from deepmf.data.ground_truth import Truth as Truth
-    from deepmf.data.synthetic import (
-        Generated as Generated,
-        checkerboard as checkerboard,
-        generate as generate,
-    )
+    from deepmf.data.synthetic import Generated as Generated, checkerboard as checkerboard, generate as generate
 
 __getattr__, __dir__, __all__ = export_names(__name__, __file__)

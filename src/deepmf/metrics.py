@@ -13,14 +13,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, OffScale, check_count
 
-__all__ = [
-    "ListScores",
-    "calibration_error",
-    "interval_coverage_score",
-    "mae_error",
-    "rmse_error",
-    "score_lists",
-]
+__all__ = ["ListScores", "calibration_error", "interval_coverage_score", "mae_error", "rmse_error", "score_lists"]
 
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.intp]
@@ -201,12 +194,7 @@ def _to_numbers(values: npt.ArrayLike, name: str) -> FloatArray:
 
 
 def _check_none(
-    bad: npt.NDArray[np.bool_],
-    array: FloatArray,
-    name: str,
-    rule: str,
-    *,
-    error: type[BadEntries] = BadEntries,
+    bad: npt.NDArray[np.bool_], array: FloatArray, name: str, rule: str, *, error: type[BadEntries] = BadEntries
 ) -> None:
     if np.any(bad):
         first = np.unravel_index(np.argmax(bad), array.shape)

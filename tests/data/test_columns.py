@@ -41,8 +41,7 @@ def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
-    [(ENTRIES, [("1", "007", 4.0)]), (PAIRS, [("1", "007")]), (HISTORY, [("007", "4")])],
+    ("kind", "expected"), [(ENTRIES, [("1", "007", 4.0)]), (PAIRS, [("1", "007")]), (HISTORY, [("007", "4")])]
 )
 @pytest.mark.parametrize("content", ["rating,item,user,when\n4,007,1,9\n", "user::item::rating\n1::007::4\n"])
 def test_one_file_for_every_kind_of_lines(

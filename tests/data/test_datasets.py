@@ -232,8 +232,7 @@ def test_the_catalogue_is_consistent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"),
-    [("ml1m", "ml-1m"), ("GOODBOOKS-10K", "goodbooks-10k"), ("goodbooks", "goodbooks-10k")],
+    ("wrong", "right"), [("ml1m", "ml-1m"), ("GOODBOOKS-10K", "goodbooks-10k"), ("goodbooks", "goodbooks-10k")]
 )
 def test_an_unknown_name_is_told_with_the_nearest(wrong: str, right: str) -> None:
     for ask in (datasets.info, datasets.find, datasets.fetch, datasets.load, datasets.load_split):
@@ -354,9 +353,7 @@ def _publish(monkeypatch: pytest.MonkeyPatch, archive: Path, name: str, *, check
     """Let the catalogue name a local archive, with its own checksum or the one given."""
     digest = checksum or hashlib.md5(archive.read_bytes()).hexdigest()
     published = replace(
-        datasets.info(name),
-        address=archive.as_uri(),
-        checksum=Checksum("md5", digest, "computed in this test"),
+        datasets.info(name), address=archive.as_uri(), checksum=Checksum("md5", digest, "computed in this test")
     )
     monkeypatch.setitem(DATASETS, name, published)
 

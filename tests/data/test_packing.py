@@ -18,15 +18,7 @@ import deepmf
 from deepmf.data import pack, packing, read_matrix
 from deepmf.data.read import ReadOptions
 from deepmf.datasets import generate
-from deepmf.errors import (
-    BadEntries,
-    BadSetting,
-    CannotSave,
-    DuplicateEntries,
-    MeansOffLevels,
-    OffScale,
-    UnreadableFile,
-)
+from deepmf.errors import BadEntries, BadSetting, CannotSave, DuplicateEntries, MeansOffLevels, OffScale, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 

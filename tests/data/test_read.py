@@ -17,15 +17,7 @@ import scipy.sparse
 
 from deepmf.data import read_matrix
 from deepmf.data.read import ReadOptions, read_entry_file
-from deepmf.errors import (
-    BadEntries,
-    BadSetting,
-    DeepMFWarning,
-    DuplicateEntries,
-    FileAbsent,
-    OffScale,
-    UnreadableFile,
-)
+from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, DuplicateEntries, FileAbsent, OffScale, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 

@@ -143,10 +143,7 @@ def test_bad_shares(sizes: dict[str, float], message: str) -> None:
         ({"new_rows": 5}, "new_rows=5"),
         ({"new_rows": 1.0}, "4 new"),
         ({"new_rows": -0.2}, "-0.2"),
-        (
-            {"new_columns": 2.5},
-            "2.5",
-        ),
+        ({"new_columns": 2.5}, "2.5"),
         ({"new_columns": -1}, "-1 new"),
     ],
 )
@@ -180,12 +177,7 @@ def test_folds_test_every_entry_once() -> None:
 
 @pytest.mark.parametrize(
     ("folds", "validation", "message"),
-    [
-        (1, 0.05, "folds"),
-        (31, 0.05, "31"),
-        (True, 0.05, "True"),
-        (2, 0.5, "validation"),
-    ],
+    [(1, 0.05, "folds"), (31, 0.05, "31"), (True, 0.05, "True"), (2, 0.5, "validation")],
 )
 def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> None:
     matrix = generate(10, 10, n_entries=30, seed=0).matrix

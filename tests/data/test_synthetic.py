@@ -99,14 +99,7 @@ class TestWhichEntries:
 
 
 class TestTruth:
-    LEVELS = (
-        (0, 1),
-        (-1, 0, 1),
-        (1, 2, 3, 4, 5),
-        (1, 2, 4, 8, 100),
-        tuple(np.arange(1, 11) / 2),
-        tuple(range(40)),
-    )
+    LEVELS = ((0, 1), (-1, 0, 1), (1, 2, 3, 4, 5), (1, 2, 4, 8, 100), tuple(np.arange(1, 11) / 2), tuple(range(40)))
 
     @pytest.mark.parametrize("levels", LEVELS)
     def test_every_level_is_used_and_high_ones_more(self, levels: tuple[float, ...]) -> None:

@@ -206,10 +206,7 @@ def test_features_are_for_the_models_that_read_them() -> None:
 
 def test_features_that_cannot_be_used_are_refused_before_anything_is_fitted() -> None:
     odd = Features(["nobody"], {"age": [3]})
-    for given, said in (
-        ({"row_features": odd}, "row"),
-        ({"column_features": [1, 2]}, "column_features"),
-    ):
+    for given, said in (({"row_features": odd}, "row"), ({"column_features": [1, 2]}, "column_features")):
         with pytest.raises(BadFeatures, match=said):
             compare(["means"], MATRIX, **given)  # type: ignore[arg-type]
 

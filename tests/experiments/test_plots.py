@@ -35,10 +35,7 @@ def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_path: Path) -> None:
     means = [record for record in records if record["recipe"] == "small/means"]
-    assert {path.stem for path in draw("small", means, tmp_path)} == {
-        "areas",
-        "cold-start",
-    }
+    assert {path.stem for path in draw("small", means, tmp_path)} == {"areas", "cold-start"}
     assert draw("small", [], tmp_path / "nothing") == []
 
 

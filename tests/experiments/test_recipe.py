@@ -10,15 +10,7 @@ from deepmf.data.datasets import DATASETS
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.evaluation.comparison import Problem
-from deepmf.experiments.recipe import (
-    GENERATED,
-    METRICS,
-    PROTOCOLS,
-    list_tables,
-    make_quick,
-    read_layout,
-    read_table,
-)
+from deepmf.experiments.recipe import GENERATED, METRICS, PROTOCOLS, list_tables, make_quick, read_layout, read_table
 from deepmf.experiments.run import list_trials, run_trial
 from deepmf.experiments.tables import list_lines, list_remarks
 from deepmf.matrix.matrix import AREAS, ObservedMatrix

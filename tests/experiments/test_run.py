@@ -18,15 +18,7 @@ from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFi
 from deepmf.evaluation.areas import evaluate
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.experiments.recipe import GENERATED, PROTOCOLS, Recipe, read_table
-from deepmf.experiments.run import (
-    Record,
-    Results,
-    Trial,
-    _name_differences,
-    list_trials,
-    run,
-    run_trial,
-)
+from deepmf.experiments.run import Record, Results, Trial, _name_differences, list_trials, run, run_trial
 from deepmf.experiments.source import digest
 from deepmf.models.als import ALS
 from deepmf.models.ordinal.model import OrdinalDMF

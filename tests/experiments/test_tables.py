@@ -154,11 +154,7 @@ def test_a_metric_that_only_some_records_have(recipes: Path) -> None:
     layout = 'title = "A small table"\nmetrics = ["rmse", "coverage"]\n'
     (recipes / "small" / "table.toml").write_text(layout)
     calibrated = [record("means", seed, "I", 0.9) | {"coverage": 0.88 + 0.02 * seed} for seed in (0, 1)]
-    records = [
-        *calibrated,
-        record("means", 2, "I", 0.9),
-        SPLITS[-1],
-    ]  # one split without it, and one method
+    records = [*calibrated, record("means", 2, "I", 0.9), SPLITS[-1]]  # one split without it, and one method
     names = [f"area {area} {name}" for area in ("I", "IV") for name in ("RMSE", "share inside the 90 % interval")]
     assert list_lines("small", records) == [
         ["method", "new", "validation entries", *names],

@@ -14,14 +14,7 @@ import pytest
 from deepmf import ObservedMatrix, Scale, pack, read_matrix
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.entries import EntryStore, forget, plan_forget
-from deepmf.matrix.extras import (
-    NO_TIME,
-    SMALLEST_WEIGHT,
-    Extras,
-    format_time,
-    parse_time,
-    parse_times,
-)
+from deepmf.matrix.extras import NO_TIME, SMALLEST_WEIGHT, Extras, format_time, parse_time, parse_times
 
 DAY = 86400
 ROWS, COLUMNS, VALUES = [1, 1, 2, 3], [10, 20, 10, 30], [5.0, 3.0, 4.0, 1.0]
@@ -38,9 +31,7 @@ def list_entries(matrix: ObservedMatrix) -> dict[tuple[Any, Any], tuple[float, i
     rows, columns, values = (part.tolist() for part in matrix.entries())
     times = [None] * len(rows) if matrix.times is None else [None if t == NO_TIME else t for t in matrix.times.tolist()]
     weights = [1.0] * len(rows) if matrix.weights is None else matrix.weights.tolist()
-    return dict(
-        zip(zip(rows, columns, strict=True), zip(values, times, weights, strict=True), strict=True),
-    )
+    return dict(zip(zip(rows, columns, strict=True), zip(values, times, weights, strict=True), strict=True))
 
 
 ALL = {
@@ -105,9 +96,7 @@ def test_times_that_are_refused(given: Any, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [*([1, 1, bad, 1] for bad in (-1, np.nan, np.inf, 9e-7, 1e-320, 1.1e6)), [1, 1], ["a"] * 4],
-    ids=range(8),
+    "given", [*([1, 1, bad, 1] for bad in (-1, np.nan, np.inf, 9e-7, 1e-320, 1.1e6)), [1, 1], ["a"] * 4], ids=range(8)
 )
 def test_weights_that_are_refused(given: Any) -> None:
     with pytest.raises(BadEntries, match="weight"):

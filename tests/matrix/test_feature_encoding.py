@@ -232,11 +232,7 @@ def test_dates() -> None:
 @pytest.mark.parametrize(
     "kind, values, said",
     [
-        (
-            "number",
-            ["1", "many"],
-            "'many'",
-        ),
+        ("number", ["1", "many"], "'many'"),
         ("number", [["a"]], "numbers"),
         ("number", [DAY], "numbers"),
         ("number", np.array(["2001-12-31"], dtype="datetime64[D]"), "dates"),
@@ -306,10 +302,7 @@ def test_followed_by() -> None:
     more = FeatureVectors.of_parts(1, 5, [(np.zeros(3, int), np.arange(3), np.ones(3))])
     for first, second in ((VECTORS, more), (more, VECTORS)):
         together = first.join(second)
-        np.testing.assert_array_equal(
-            to_table(together),
-            np.concatenate([to_table(first), to_table(second)]),
-        )
+        np.testing.assert_array_equal(to_table(together), np.concatenate([to_table(first), to_table(second)]))
 
 
 def test_product_and_sparse_are_those_of_the_dense_vectors() -> None:

@@ -112,13 +112,7 @@ def test_bad_labels(items: object, message: str) -> None:
 
 def test_sequence_manners() -> None:
     labels = Labels(["x", "y"], axis="column")
-    assert (len(labels), labels[1], list(labels), "y" in labels, "z" in labels) == (
-        2,
-        "y",
-        ["x", "y"],
-        True,
-        False,
-    )
+    assert (len(labels), labels[1], list(labels), "y" in labels, "z" in labels) == (2, "y", ["x", "y"], True, False)
     assert labels == Labels(["x", "y"], axis="column") != Labels(["y", "x"], axis="column")
     assert repr(Labels(range(5), axis="row")) == "Labels(5 rows: 0, 1, 2, ...)"
     with pytest.raises(ValueError, match="read-only"):

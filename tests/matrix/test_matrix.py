@@ -16,15 +16,7 @@ import scipy.sparse
 from hypothesis import given, strategies as st
 
 from deepmf.data import pack, read_matrix
-from deepmf.errors import (
-    BadEntries,
-    BadSetting,
-    CannotSave,
-    DuplicateEntries,
-    MeansOffLevels,
-    OffScale,
-    UnknownLabel,
-)
+from deepmf.errors import BadEntries, BadSetting, CannotSave, DuplicateEntries, MeansOffLevels, OffScale, UnknownLabel
 from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
 from deepmf.matrix.scale import Scale

@@ -17,14 +17,7 @@ from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix import TableForm
 from deepmf.matrix.labels import Labels, TextLabels
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import (
-    KINDS,
-    pack_labels,
-    pack_mapped_matrix,
-    pack_matrix,
-    unpack_labels,
-    unpack_scale,
-)
+from deepmf.matrix.packed import KINDS, pack_labels, pack_mapped_matrix, pack_matrix, unpack_labels, unpack_scale
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.stored import check_storable, unpack_matrix
 from deepmf.storage.model_file import MappedTensors

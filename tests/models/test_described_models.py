@@ -384,11 +384,7 @@ def test_what_is_refused_changes_nothing(name: str) -> None:
         (lambda: model.fold_in(["column 1"], [], features={"age": 1}), BadEntries, "1 and 0"),
         (lambda: model_class(name)().fit(matrix(), row_features={"a": 1}), BadFeatures, "row_features"),
         (lambda: model_class(name)().fit(matrix(), row_features=film), BadFeatures, "row"),
-        (
-            lambda: model.extend(row_features=Features.from_columns([7], {"age": [1]})),
-            BadEntries,
-            "ints",
-        ),
+        (lambda: model.extend(row_features=Features.from_columns([7], {"age": [1]})), BadEntries, "ints"),
         (
             lambda: model.extend(row_features=person, column_features=Features.from_columns(["n"], {"year": ["x"]})),
             BadFeatures,

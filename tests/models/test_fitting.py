@@ -17,11 +17,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings
-from deepmf.models.fitting import (
-    Fitting,
-    digest,
-    report_ending,
-)
+from deepmf.models.fitting import Fitting, digest, report_ending
 from deepmf.models.loading import load
 from deepmf.models.means import Means, MeansSettings
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -92,11 +88,7 @@ def ended(stopped: str, *, best: int | None = None, n_epochs: int = 3) -> Histor
         (LoopSettings(), None, ""),
         (TrainingSettings(), None, "; try a smaller learning_rate"),
         (LoopSettings(), 1, "; the model keeps what it had learned in epoch 1"),
-        (
-            TrainingSettings(),
-            1,
-            "; the model keeps what it had learned in epoch 1; try a smaller learning_rate",
-        ),
+        (TrainingSettings(), 1, "; the model keeps what it had learned in epoch 1; try a smaller learning_rate"),
     ],
 )
 def test_divergence_is_told(settings: Any, best: int | None, rest: str) -> None:

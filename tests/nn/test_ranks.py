@@ -66,10 +66,7 @@ def test_one_process_alone_has_no_ranks() -> None:
 
 
 def test_a_lost_rank_is_said_in_a_sentence() -> None:
-    with (
-        pytest.raises(RankLost, match="closed") as caught,
-        report_lost_ranks(),
-    ):
+    with pytest.raises(RankLost, match="closed") as caught, report_lost_ranks():
         raise RuntimeError("[/gloo/pair.cc:537] Connection closed. Look into logs.\nMore")
     assert isinstance(caught.value, UserError)
     with pytest.raises(BadSetting), report_lost_ranks():  # what the user can mend stays what it is

@@ -282,11 +282,7 @@ def test_larger_ones_in_single_precision() -> None:
     exact = hidden.detach().double() @ network.weight.detach().double().T + network.bias.detach()
     torch.testing.assert_close(outputs.detach().double(), exact[vectors, indices], rtol=0, atol=1e-5)
     found = torch.autograd.grad(outputs, (hidden, network.weight, network.bias), upstream)
-    expected = (
-        table @ network.weight.detach().double(),
-        table.T @ hidden.detach().double(),
-        table.sum(0),
-    )
+    expected = (table @ network.weight.detach().double(), table.T @ hidden.detach().double(), table.sum(0))
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-5)
 

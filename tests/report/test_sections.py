@@ -208,13 +208,7 @@ def test_confusion_in_words_and_numbers(entries: ObservedMatrix, discrete: Model
     assert f"exactly right for {percent('37.5')} of the test entries" in section
     assert f"at most one level off for {percent('75.0')}" in section
     lines = lines_of(section, "Predicted levels (across) for each true level (down)")
-    assert lines[1] == [
-        "1",
-        "4",
-        percent("25"),
-        percent("75"),
-        *[percent("0")] * 3,
-    ]
+    assert lines[1] == ["1", "4", percent("25"), percent("75"), *[percent("0")] * 3]
     assert lines[2] == ["2", "0", *[percent("0")] * 5]  # a level without test entries
 
 

@@ -18,14 +18,7 @@ from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.recommend.presence import Recency
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.request import Request
-from deepmf.scoring.drift import (
-    Component,
-    DatedResiduals,
-    Drift,
-    Kind,
-    fade_by_age,
-    find_shares,
-)
+from deepmf.scoring.drift import Component, DatedResiduals, Drift, Kind, fade_by_age, find_shares
 from deepmf.scoring.drift_fit import _find_later_shares, learn_drift
 
 DAY = 86400
@@ -305,10 +298,7 @@ def test_a_time_is_refused_by_a_model_without_times() -> None:
             model.predict([0], [0], at=wrong)
     assert np.array_equal(
         model.predict([0, 1], [0, 1], at=[10**9, 10**9 + DAY]),
-        [
-            model.predict([0], [0], at=10**9)[0],
-            model.predict([1], [1], at=10**9 + DAY)[0],
-        ],
+        [model.predict([0], [0], at=10**9)[0], model.predict([1], [1], at=10**9 + DAY)[0]],
     )
 
 

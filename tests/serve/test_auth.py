@@ -40,14 +40,7 @@ def test_a_role_may_do_what_those_before_it_may(
 @pytest.mark.parametrize("header", [{}, bearer("wrong"), {"Authorization": "Basic the admin key"}, bearer("")])
 def test_without_a_known_key_nothing_is_said(start_client: StartClient, header: dict[str, str]) -> None:
     client = start_client(keys=KEYS)
-    for path in (
-        "/v1/model",
-        "/v1/columns",
-        "/v1/rows/x/entries",
-        "/v1/rows/x/features",
-        "/v1/operator",
-        "/metrics",
-    ):
+    for path in ("/v1/model", "/v1/columns", "/v1/rows/x/entries", "/v1/rows/x/features", "/v1/operator", "/metrics"):
         answer = client.get(path, headers=header)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"

@@ -201,11 +201,7 @@ def test_nothing_of_them_stays_in_the_file(start_client: StartClient, featured: 
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
-        (
-            {"features": {"hair": "red"}},
-            "bad_features",
-            "'hair'; it knows group, age",
-        ),
+        ({"features": {"hair": "red"}}, "bad_features", "'hair'; it knows group, age"),
         ({"features": {"age": "old"}}, "bad_features", "'age' cannot be read as numbers"),
         ({"features": {"age": ["old"]}}, "bad_features", "'age' cannot be read as numbers"),
         ({"features": {"group": ["a", "b"]}}, "bad_features", "'group' cannot be read"),

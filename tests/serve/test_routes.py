@@ -143,9 +143,7 @@ def test_a_restart_brings_every_latent_back(start_client: StartClient, ratings: 
     before, after = (one.post("/v1/predict", json=asked).json() for one in (first, start_client(url=url)))
     assert before["version"] == after["version"]
     np.testing.assert_allclose(
-        [one["expected"] for one in before["predictions"]],
-        [one["expected"] for one in after["predictions"]],
-        rtol=1e-5,
+        [one["expected"] for one in before["predictions"]], [one["expected"] for one in after["predictions"]], rtol=1e-5
     )
 
 

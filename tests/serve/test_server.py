@@ -253,11 +253,7 @@ def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [
-        ({"host": "0.0.0.0"}, "--keys"),
-        ({"host": "192.168.0.7"}, "--keys"),
-        ({"workers": 0}, "--workers"),
-    ],
+    [({"host": "0.0.0.0"}, "--keys"), ({"host": "192.168.0.7"}, "--keys"), ({"workers": 0}, "--workers")],
 )
 def test_what_cannot_be_served_safely_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(BadSetting, match=said):

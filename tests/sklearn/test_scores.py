@@ -115,10 +115,7 @@ def test_what_cannot_be_scored() -> None:
     with pytest.raises(BadEntries, match="differ"):
         hidden_entries_score(SimpleImputer().fit(TABLE), np.ones((5, 4)))
     lost = np.column_stack([TABLE, np.full(60, np.nan)])
-    with (
-        pytest.warns(UserWarning, match="Skipping"),
-        pytest.raises(BadEntries, match="60 x 4"),
-    ):
+    with pytest.warns(UserWarning, match="Skipping"), pytest.raises(BadEntries, match="60 x 4"):
         hidden_entries_score(SimpleImputer().fit(lost), lost)
     kept = SimpleImputer(keep_empty_features=True)
     assert np.isfinite(imputation_scores(kept, lost)).all()

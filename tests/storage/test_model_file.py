@@ -83,10 +83,7 @@ def raw(header: bytes, data: bytes = b"", *, length: int | None = None) -> bytes
 @given(content=some_content, tensors=some_tensors, kind=st.sampled_from(["model", "checkpoint"]))
 @pytest.mark.slow
 def test_everything_comes_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    content: dict[str, Any],
-    tensors: dict[str, npt.NDArray[Any]],
-    kind: str,
+    tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]], kind: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round-trip"
     write_file(path, kind=kind, content=content, tensors=tensors)
@@ -341,10 +338,7 @@ def test_renamed_and_lost_tensors_are_noticed(path: Path) -> None:
         read_file(path, kind="model")
 
 
-@pytest.mark.parametrize(
-    "old, new",
-    [("200", "300"), ("null", "0"), ('"model"', '"models"')],
-)
+@pytest.mark.parametrize("old, new", [("200", "300"), ("null", "0"), ('"model"', '"models"')])
 def test_changed_header_is_noticed(path: Path, old: str, new: str) -> None:
     header = header_of(path)
     assert old in header

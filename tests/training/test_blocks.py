@@ -20,15 +20,7 @@ from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, Ve
 from deepmf.nn.ranks import Ranks, keep_sums
 from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
-from deepmf.training.blocks import (
-    AxisName,
-    Block,
-    BlockSource,
-    MatrixBlocks,
-    VectorBlock,
-    VectorBlocks,
-    prefer_dense,
-)
+from deepmf.training.blocks import AxisName, Block, BlockSource, MatrixBlocks, VectorBlock, VectorBlocks, prefer_dense
 
 Blocks = list[tuple[list[int], list[int]]]
 
@@ -157,8 +149,7 @@ def test_tables_take_a_third_of_what_a_gpu_has_free(monkeypatch: pytest.MonkeyPa
 DEVICES = [
     "cpu",
     pytest.param(
-        "cuda",
-        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+        "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
     ),
 ]
 

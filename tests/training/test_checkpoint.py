@@ -46,11 +46,7 @@ FINGERPRINT = {"model": "DMF", "settings": {"epochs": 9, "hidden_sizes": [16]}, 
 
 
 def fitted(
-    *,
-    checkpoint: Path | None = None,
-    callback: Callback | None = None,
-    validation: bool = True,
-    **settings: Any,
+    *, checkpoint: Path | None = None, callback: Callback | None = None, validation: bool = True, **settings: Any
 ) -> DMF:
     """A model fitted on the same data as all others here."""
     return DMF(**SETTINGS | settings).fit(

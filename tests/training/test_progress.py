@@ -17,12 +17,7 @@ from deepmf.nn import ranks
 from deepmf.testing import additive
 from deepmf.training import progress as progress_module
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.progress import (
-    EpochDisplay,
-    is_notebook,
-    is_terminal,
-    show_epochs,
-)
+from deepmf.training.progress import EpochDisplay, is_notebook, is_terminal, show_epochs
 
 
 def test_the_line_ends_where_a_fit_fails(capsys: pytest.CaptureFixture[str]) -> None:

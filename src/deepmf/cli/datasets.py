@@ -55,8 +55,7 @@ def list_all(as_json: options.Json = False) -> None:
 
 @datasets.command()
 def fetch(
-    name: Annotated[str, argument("NAME", "Data set, as deepmf datasets list names it.")],
-    as_json: options.Json = False,
+    name: Annotated[str, argument("NAME", "Data set, as deepmf datasets list names it.")], as_json: options.Json = False
 ) -> None:
     """Download a data set, verify it, and unpack its entries.
 

@@ -6,29 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from deepmf.data.delimited import (
-    SAMPLE_LINES,
-    drop_blank_end,
-    parse_numbers,
-    parse_time_texts,
-)
+from deepmf.data.delimited import SAMPLE_LINES, drop_blank_end, parse_numbers, parse_time_texts
 from deepmf.data.excel import read_excel
-from deepmf.data.layout import (
-    EITHER,
-    INTERACTIONS,
-    ColumnOptions,
-    LineKind,
-    look_at,
-    recognise_layout,
-    refuse_wide,
-)
-from deepmf.data.source import (
-    check_expansion,
-    locate_errors,
-    prepare_path,
-    prepare_text,
-    translate_polars_errors,
-)
+from deepmf.data.layout import EITHER, INTERACTIONS, ColumnOptions, LineKind, look_at, recognise_layout, refuse_wide
+from deepmf.data.source import check_expansion, locate_errors, prepare_path, prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.files import check_path, import_polars
 from deepmf.matrix.column_roles import (
@@ -238,12 +219,7 @@ def _may_be_wide(kind: LineKind, options: ColumnOptions) -> bool:
 
 
 def _choose(
-    kind: LineKind,
-    names: list[str],
-    options: ColumnOptions,
-    content: Content,
-    *,
-    first_line: int | None,
+    kind: LineKind, names: list[str], options: ColumnOptions, content: Content, *, first_line: int | None
 ) -> ColumnRoles:
     asked, time, usual_count = options.asked, options.time, options.usual_count
     named = find_extra_columns(names, time=time, weight=asked.get("weight"))

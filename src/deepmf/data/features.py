@@ -116,11 +116,7 @@ class FeatureFile(NamedTuple):
 
 
 def read_feature_file(
-    path: str | Path,
-    options: ColumnOptions,
-    *,
-    known_as: Sequence[str] = (),
-    kinds: Mapping[str, str] | None = None,
+    path: str | Path, options: ColumnOptions, *, known_as: Sequence[str] = (), kinds: Mapping[str, str] | None = None
 ) -> FeatureFile:
     """Read features as `read_features` does, and note which column was taken for the labels.
 

@@ -43,11 +43,7 @@ def pack(sources: str | Path | Sequence[str | Path], path: str | Path, **options
 
 
 def pack_files(
-    files: Sequence[Path],
-    path: str | Path,
-    options: ReadOptions,
-    *,
-    progress: Progress = lambda done, total: None,
+    files: Sequence[Path], path: str | Path, options: ReadOptions, *, progress: Progress = lambda done, total: None
 ) -> list[ReadNotes]:
     """Pack files as `pack` does, and note how each was read; progress is counted in entries."""
     if options.kind is EITHER:

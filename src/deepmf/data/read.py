@@ -26,13 +26,7 @@ from deepmf.data.layout import (
     recognise_layout,
 )
 from deepmf.data.lists import LISTS, are_lists, read_lists
-from deepmf.data.source import (
-    check_encoding,
-    check_expansion,
-    locate_errors,
-    summarise,
-    translate_polars_errors,
-)
+from deepmf.data.source import check_encoding, check_expansion, locate_errors, summarise, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, warn
 from deepmf.files import check_path, import_polars
 from deepmf.matrix.arrays import ValueArray

@@ -73,12 +73,7 @@ class RowSplit:
 
 
 def split_entries(
-    matrix: ObservedMatrix,
-    *,
-    train: float = 0.75,
-    validation: float = 0.05,
-    test: float = 0.20,
-    seed: int = 0,
+    matrix: ObservedMatrix, *, train: float = 0.75, validation: float = 0.05, test: float = 0.20, seed: int = 0
 ) -> Split:
     """Split the entries at random in exact proportions; every part keeps all rows and columns.
 
@@ -265,12 +260,7 @@ def _choose_latest(
 
 
 def split_rows(
-    matrix: ObservedMatrix,
-    *,
-    new_rows: float = 0.2,
-    given: float = 0.8,
-    validation: float = 0.05,
-    seed: int = 0,
+    matrix: ObservedMatrix, *, new_rows: float = 0.2, given: float = 0.8, validation: float = 0.05, seed: int = 0
 ) -> RowSplit:
     """Hold out whole rows, and split the entries of each into given and test entries (Liang et al. 2018).
 

@@ -15,13 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import boxcox, inv_boxcox
 
-from deepmf.data.ground_truth import (
-    Truth,
-    check_number,
-    draw_column_features,
-    draw_row_features,
-    draw_truth,
-)
+from deepmf.data.ground_truth import Truth, check_number, draw_column_features, draw_row_features, draw_truth
 from deepmf.data.random_numbers import RandomStream
 from deepmf.errors import BadSetting, check_count
 from deepmf.files import read_toml
@@ -323,11 +317,7 @@ class Sampler:
         return rows[position], column
 
     def _choose_by_draws(
-        self,
-        rows: IndexArray,
-        missing: IndexArray,
-        cells: IndexArray,
-        dice: RandomStream,
+        self, rows: IndexArray, missing: IndexArray, cells: IndexArray, dice: RandomStream
     ) -> IndexArray:
         per_entry = 2 * _OVERDRAW if self.selection else _OVERDRAW
         n_draws = np.where(missing > 0, (per_entry * missing).astype(np.int64) + 8, 0)
@@ -342,11 +332,7 @@ class Sampler:
         return _keep_first_new(position, position * self._n_columns + column, known, missing)
 
     def _choose_by_arrival(
-        self,
-        rows: IndexArray,
-        missing: IndexArray,
-        cells: IndexArray,
-        dice: RandomStream,
+        self, rows: IndexArray, missing: IndexArray, cells: IndexArray, dice: RandomStream
     ) -> Iterator[IndexArray]:
         """Yield the cells with the earliest of exponential arrival times, whose rates are the weights."""
         position, column = np.divmod(cells, self._n_columns)

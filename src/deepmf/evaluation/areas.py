@@ -232,11 +232,7 @@ def _predict_entries(
 
 
 def _measure(
-    area: str,
-    predictions: _Predictions,
-    values: FloatArray,
-    inside: npt.NDArray[np.bool_],
-    weights: FloatArray | None,
+    area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_], weights: FloatArray | None
 ) -> AreaErrors:
     actual, own = values[inside], None if weights is None else weights[inside]
 

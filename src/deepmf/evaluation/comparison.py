@@ -13,13 +13,7 @@ import numpy as np
 from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas, split_last, split_time
 from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, suggest_name
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
-from deepmf.evaluation.ranking import (
-    ROW_METRICS,
-    TITLES,
-    AreaRanking,
-    evaluate_ranking,
-    fix_order,
-)
+from deepmf.evaluation.ranking import ROW_METRICS, TITLES, AreaRanking, evaluate_ranking, fix_order
 from deepmf.files import Progress, import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.description import Description

@@ -322,13 +322,7 @@ _MAKERS: dict[type[Model], Callable[..., ExportModules]] = {
 
 FORMAT = 1
 
-FILES = (
-    "rows.onnx",
-    "head.onnx",
-    "row_latents.npy",
-    "column_latents.npy",
-    "model.json",
-)
+FILES = ("rows.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json")
 
 
 _OPSET = 18  # the version of ONNX's operators, known to every ONNX runtime since 2023

@@ -291,12 +291,7 @@ def lay_out(
 
 
 def _group_rows(
-    entries: AxisEntries,
-    values: FloatArray,
-    n_others: int,
-    device: torch.device,
-    ranks: Ranks | None,
-    limits: Limits,
+    entries: AxisEntries, values: FloatArray, n_others: int, device: torch.device, ranks: Ranks | None, limits: Limits
 ) -> Iterator[Group]:
     """Yield groups of rows with a bounded number of padded entries."""
     counts, weights = np.diff(entries.starts), entries.extras.weights
@@ -510,14 +505,7 @@ class Descent(NamedTuple):
 
 
 def descend(
-    inputs: Array,
-    residuals: Array,
-    *,
-    ridges: Array,
-    sizes: Array,
-    start: Array,
-    most_steps: int,
-    least_gain: float,
+    inputs: Array, residuals: Array, *, ridges: Array, sizes: Array, start: Array, most_steps: int, least_gain: float
 ) -> Descent:
     """Lower |targets - inputs x|^2 + x' diag(ridges) x of each row by a few steps of conjugate gradients.
 

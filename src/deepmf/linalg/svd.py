@@ -57,10 +57,7 @@ class LowRank(NamedTuple):
         """Return latents (rows, rank + 1) and (columns, rank + 1) whose inner products are this matrix + mean."""
         roots = np.sqrt(self.values)
         rows, columns = self.row_vectors * roots, self.column_vectors * roots
-        return (
-            np.hstack([rows, np.full((len(rows), 1), mean)]),
-            np.hstack([columns, np.ones((len(columns), 1))]),
-        )
+        return (np.hstack([rows, np.full((len(rows), 1), mean)]), np.hstack([columns, np.ones((len(columns), 1))]))
 
 
 class Products(NamedTuple):

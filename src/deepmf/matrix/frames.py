@@ -28,15 +28,7 @@ from deepmf.matrix.column_roles import (
     looks_like_ids,
     pin_column,
 )
-from deepmf.matrix.extras import (
-    NO_TIME,
-    PLAIN_EXTRAS,
-    Extras,
-    ParsedTimes,
-    TimeArray,
-    check_weights,
-    parse_times,
-)
+from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, ParsedTimes, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm, ValueColumn

@@ -488,11 +488,7 @@ class ObservedMatrix:
 
     def entries(self) -> Entries:
         """Return (rows, columns, values) in row order: arrays of labels and of floats."""
-        return Entries(
-            self.rows[self.entry_rows],
-            self.columns[self.by_row.columns],
-            self.values.astype(np.float64),
-        )
+        return Entries(self.rows[self.entry_rows], self.columns[self.by_row.columns], self.values.astype(np.float64))
 
     def take_entries(self, which: npt.NDArray[Any]) -> ObservedMatrix:
         """Return a matrix with the same rows, columns and scale, and some of the entries.

@@ -18,23 +18,8 @@ from deepmf.matrix.labels import AS_TEXT, Labels, TextLabels, find_stored_kind, 
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, compact, turn_to_columns
 from deepmf.matrix.table_form import PLAIN, TableForm
-from deepmf.storage.model_file import (
-    Packed,
-    Tensors,
-    has_values_to_check,
-    refuse_stored,
-    write_file,
-)
-from deepmf.storage.parts import (
-    Check,
-    Form,
-    Part,
-    ends_of,
-    not_falling,
-    not_negative,
-    one_of,
-    positions_of,
-)
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored, write_file
+from deepmf.storage.parts import Check, Form, Part, ends_of, not_falling, not_negative, one_of, positions_of
 
 STORE = "matrix"  # kind of the file, and prefix of its tensors
 
@@ -115,10 +100,7 @@ _FORM = Form(
 )
 
 _MATRIX = Form(
-    Part("rows", "object"),
-    Part("columns", "object"),
-    Part("scale", "object"),
-    Part("form", _FORM, optional=True),
+    Part("rows", "object"), Part("columns", "object"), Part("scale", "object"), Part("form", _FORM, optional=True)
 )
 
 _INDEX = "int32 int64"

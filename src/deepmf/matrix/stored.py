@@ -97,13 +97,7 @@ _CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
 
 _VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
 
-_ENCODINGS = {
-    "number": _NUMBER,
-    "category": _CATEGORIES,
-    "list": _CATEGORIES,
-    "date": _NUMBER,
-    "vector": _VECTOR,
-}
+_ENCODINGS = {"number": _NUMBER, "category": _CATEGORIES, "list": _CATEGORIES, "date": _NUMBER, "vector": _VECTOR}
 
 _COLUMN = Form(Part("kind", "text", (), one_of(*_ENCODINGS)), prefix="features")
 

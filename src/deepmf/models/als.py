@@ -139,12 +139,7 @@ class ALSSolver(Solver):
     """
 
     def __init__(
-        self,
-        entries: EntryStore,
-        settings: ALSSettings,
-        *,
-        limits: Limits = LIMITS,
-        least_gain: float = _LEAST_GAIN,
+        self, entries: EntryStore, settings: ALSSettings, *, limits: Limits = LIMITS, least_gain: float = _LEAST_GAIN
     ) -> None:
         train = entries.train
         n_rows, n_columns = train.shape

@@ -86,11 +86,7 @@ class Model(Estimator):
             check_weighted(type(self).__name__, new, able=self.takes_weights)
         self._areas.check_extends()
         extended, rows, columns = fitted.extend(
-            new,
-            self._areas,
-            row_features=row_features,
-            column_features=column_features,
-            conflicts=conflicts,
+            new, self._areas, row_features=row_features, column_features=column_features, conflicts=conflicts
         )
         seen, predictor = extended.entries, extended.predictor
         warn_of_nothing(seen.rows, rows, predictor.select_inputs("row", seen.all_entries("row", rows)))
@@ -295,12 +291,7 @@ class Model(Estimator):
         counts: npt.NDArray[np.int64] = np.diff(self.entries_.row_entries(distinct).starts)[which]
         return counts
 
-    def recommend(
-        self,
-        rows: Any,
-        n: int = 10,
-        **options: Unpack[RequestOptions],
-    ) -> Ranking:
+    def recommend(self, rows: Any, n: int = 10, **options: Unpack[RequestOptions]) -> Ranking:
         """Return the n best columns of one row, or of each row of a list, best first.
 
         Columns for which the row has an entry are left out. In a ranking of several rows, a line with fewer than n
@@ -349,11 +340,7 @@ class Model(Estimator):
         return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, request, moment)
 
     def recommend_to(
-        self,
-        path: str | Path,
-        rows: Iterable[Any] | None = None,
-        n: int = 10,
-        **options: Unpack[RequestOptions],
+        self, path: str | Path, rows: Iterable[Any] | None = None, n: int = 10, **options: Unpack[RequestOptions]
     ) -> int:
         """Write the n best columns of some rows, or of all rows (None), to a file in bounded memory.
 

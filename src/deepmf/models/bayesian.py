@@ -173,12 +173,7 @@ class GibbsTask:
         return rmse_error(self._seen.scale.clip(predicted), self._validation.values)
 
     def get_learned(self) -> dict[str, Tensor]:
-        return {
-            **self._ring.tensors,
-            "kept_at": self._kept_at,
-            "counts": self._counts,
-            "held_out": self._held_out,
-        }
+        return {**self._ring.tensors, "kept_at": self._kept_at, "counts": self._counts, "held_out": self._held_out}
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         for name, tensor in self.get_learned().items():

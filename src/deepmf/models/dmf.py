@@ -262,10 +262,7 @@ class DMF(Recommends, NetworkModel):
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train, settings = entries.train, self.settings
         source = MatrixBlocks(
-            train,
-            ENCODINGS[settings.inputs],
-            block_rows=settings.block_rows,
-            block_columns=settings.block_columns,
+            train, ENCODINGS[settings.inputs], block_rows=settings.block_rows, block_columns=settings.block_columns
         )
         return Trainer(self._new_network(entries), self._make_objective(train), source, settings, validation=validation)
 

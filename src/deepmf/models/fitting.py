@@ -165,12 +165,7 @@ def check_features(**given: Any) -> None:
 
 
 def gather_entries(
-    train: ObservedMatrix,
-    row_features: Features | None,
-    column_features: Features | None,
-    *,
-    method: str,
-    able: bool,
+    train: ObservedMatrix, row_features: Features | None, column_features: Features | None, *, method: str, able: bool
 ) -> EntryStore:
     """Return the entries of a matrix with the features of its rows and columns; refuse features it cannot use."""
     check_features(row_features=row_features, column_features=column_features)
@@ -350,10 +345,7 @@ def report_ending(history: History, settings: Settings) -> None:
 
 
 def identify_training(
-    method: str,
-    settings: Settings,
-    entries: EntryStore,
-    validation: HeldOut | None,
+    method: str, settings: Settings, entries: EntryStore, validation: HeldOut | None
 ) -> dict[str, Any]:
     """Return the fingerprint of a training, so that it is continued only from its own checkpoint."""
     found = {

@@ -61,8 +61,7 @@ MODELS = {
     "dmf": Registration("DMF", "two branches and a cosine; extends to new rows and columns"),
     "dmf-d": Registration("DMFD", "DMF with a learned quantizer; predicts levels"),
     "dmf-o": Registration(
-        "OrdinalDMF",
-        "two branches trained on masked entries; predicts a distribution over the levels",
+        "OrdinalDMF", "two branches trained on masked entries; predicts a distribution over the levels"
     ),
     "i-autorec": Registration("IAutoRec", "autoencoder on columns, one hidden layer"),
     "u-autorec": Registration("UAutoRec", "autoencoder on rows, one hidden layer"),
@@ -73,13 +72,9 @@ MODELS = {
     "rankk": Registration("RankK", "least absolute error at exact rank k"),
     "rdmc": Registration("RDMC", "least absolute error and nuclear norm over matrices of levels"),
     "odmc": Registration("ODMC", "low rank with learned boundaries between levels"),
-    "als": Registration(
-        "ALS",
-        "matrix factorisation with effects by alternating least squares; extends by one solve",
-    ),
+    "als": Registration("ALS", "matrix factorisation with effects by alternating least squares; extends by one solve"),
     "bayesian": Registration(
-        "BayesianMF",
-        "matrix factorisation by Gibbs sampling; predicts distributions and extends by one solve",
+        "BayesianMF", "matrix factorisation by Gibbs sampling; predicts distributions and extends by one solve"
     ),
     "means": Registration("Means", "shrunk row and column means, the control"),
 }

@@ -204,10 +204,7 @@ class Recency(NamedTuple):
         """
         total, next_of = np.zeros((moments.size, n_columns)), np.searchsorted(moments, times)
         fading = np.exp2(-np.diff(moments) / self.half_life)
-        for nearest, steps in (
-            (next_of, range(1, moments.size)),
-            (next_of - 1, range(moments.size - 2, -1, -1)),
-        ):
+        for nearest, steps in ((next_of, range(1, moments.size)), (next_of - 1, range(moments.size - 2, -1, -1))):
             own = np.flatnonzero((nearest >= 0) & (nearest < moments.size))
             by_age = weights[own] * np.exp2(-np.abs(moments[nearest[own]] - times[own]) / self.half_life)
             cells = nearest[own] * n_columns + columns[own]

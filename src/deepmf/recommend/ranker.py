@@ -382,13 +382,7 @@ class Rankers:
     recency: Recency | None = None
     following: NextRidge | None = None
 
-    def make(
-        self,
-        predictor: Predictor,
-        observed: Observed,
-        order: Order,
-        at: int | TimeArray | None = None,
-    ) -> Ranker:
+    def make(self, predictor: Predictor, observed: Observed, order: Order, at: int | TimeArray | None = None) -> Ranker:
         """Return the ranker of a predictor's rows, whose entries `observed` returns.
 
         at: the time of predictions, and of the popularity of columns; None: that of the latest entry. An array has a

@@ -165,8 +165,7 @@ class Request(Order):
         default=None, metadata={"help": "Feature of columns, whose shares in the list are those of liked entries."}
     )
     explore: float = field(
-        default=0.0,
-        metadata={"help": "Share of the places that a draw from the posterior decides.", "ge": 0, "le": 1},
+        default=0.0, metadata={"help": "Share of the places that a draw from the posterior decides.", "ge": 0, "le": 1}
     )
     explore_seed: int = field(default=0, metadata={"help": "Seed of the draw of --explore.", "ge": 0})
     device: str | None = None

@@ -51,10 +51,7 @@ class Readout:
     ranks_by_products: bool = False
 
     def __init__(
-        self,
-        scale: Scale,
-        support: FloatArray | None = None,
-        unit_boundaries: npt.NDArray[np.float32] | None = None,
+        self, scale: Scale, support: FloatArray | None = None, unit_boundaries: npt.NDArray[np.float32] | None = None
     ) -> None:
         self.scale = scale
         self._support, self._unit_boundaries = support, unit_boundaries

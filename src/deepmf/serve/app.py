@@ -68,11 +68,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None) -> FastAPI:
         # With keys, the description, which needs none, must not name columns.
         app.openapi = _describe_without_keys(app, service)  # type: ignore[method-assign]
     app.add_middleware(
-        Guard,
-        keys=keys,
-        metrics=service.metrics,
-        limits=service.limits,
-        hosts=LOOPBACK_HOSTS if keys is None else None,
+        Guard, keys=keys, metrics=service.metrics, limits=service.limits, hosts=LOOPBACK_HOSTS if keys is None else None
     )
     return app
 

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
         missing_patterns as missing_patterns,
     )
     from deepmf.sklearn.imputer import DMFImputer as DMFImputer
-    from deepmf.sklearn.pooling import (
-        PooledEstimates as PooledEstimates,
-        pool as pool,
-        with_imputed as with_imputed,
-    )
+    from deepmf.sklearn.pooling import PooledEstimates as PooledEstimates, pool as pool, with_imputed as with_imputed
     from deepmf.sklearn.scores import (
         HiddenScore as HiddenScore,
         MaskedTable as MaskedTable,

@@ -126,12 +126,7 @@ def _read_inputs(completed: FloatArray, table: FloatArray, others: IndexArray, g
 
 
 def start_forest(
-    table: FloatArray,
-    completed: FloatArray,
-    columns: IndexArray,
-    *,
-    weights: FloatArray,
-    seed: int,
+    table: FloatArray, completed: FloatArray, columns: IndexArray, *, weights: FloatArray, seed: int
 ) -> tuple[CellForest, IndexArray] | None:
     """Return a forest without trees for the cell of these columns, and the rows (rows,) that it learns from.
 

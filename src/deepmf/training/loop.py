@@ -62,12 +62,7 @@ class Loop:
     """Runs the epochs of a task, for all methods."""
 
     def __init__(
-        self,
-        task: Task,
-        settings: LoopSettings,
-        *,
-        callbacks: Sequence[Callback] = (),
-        threads: Threads | None = None,
+        self, task: Task, settings: LoopSettings, *, callbacks: Sequence[Callback] = (), threads: Threads | None = None
     ) -> None:
         self.task, self.settings = task, settings
         self.history = History(threads=torch.get_num_threads())

@@ -264,11 +264,7 @@ def with_linear(request: pytest.FixtureRequest) -> OrdinalDMF:
 
 
 def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: OrdinalDMF) -> None:
-    encoder, entries, predictor = (
-        encoder_of(with_linear),
-        with_linear.entries_,
-        with_linear.predictor_,
-    )
+    encoder, entries, predictor = (encoder_of(with_linear), with_linear.entries_, with_linear.predictor_)
     n_rows, n_columns = entries.train.shape
     rows = encoder.encode("row", entries.row_entries(np.arange(n_rows)), predictor.columns)
     columns = encoder.encode("column", entries.column_entries(np.arange(n_columns)), predictor.rows)

@@ -197,11 +197,7 @@ def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> N
     assert 0.001 < exceeded[1] - exceeded[2] < 0.02
 
 
-@given(
-    st.sampled_from(["five stars", "two levels", "a level nobody used"]),
-    st.floats(0, 20),
-    st.integers(0, 1000),
-)
+@given(st.sampled_from(["five stars", "two levels", "a level nobody used"]), st.floats(0, 20), st.integers(0, 1000))
 @settings(max_examples=40)
 def test_cutpoints_increase_whatever_the_branch_says(name: str, size: float, seed: int) -> None:
     head = moved(new_head(name))

@@ -376,9 +376,7 @@ N_INPUTS = 9
 VIEWS = draw_views(5, N_INPUTS, mask_rate=0.6, generator=torch.Generator().manual_seed(1))
 
 VECTORS = SparseVectors(
-    torch.tensor([0, 4, 4, 5, 11]),
-    torch.tensor([0, 3, 5, 8, 2, 0, 1, 3, 4, 6, 7]),
-    torch.linspace(-1, 1, 11),
+    torch.tensor([0, 4, 4, 5, 11]), torch.tensor([0, 3, 5, 8, 2, 0, 1, 3, 4, 6, 7]), torch.linspace(-1, 1, 11)
 )
 
 

@@ -17,14 +17,7 @@ from deepmf.errors import CannotExtend
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.paper.autorec import (
-    Autoencoder,
-    AutoRec,
-    DeepUAutoRec,
-    IAutoRec,
-    UAutoRec,
-    ValueEncoding,
-)
+from deepmf.models.paper.autorec import Autoencoder, AutoRec, DeepUAutoRec, IAutoRec, UAutoRec, ValueEncoding
 from deepmf.models.paper.cfnade import ICFNADE, UCFNADE
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
@@ -170,8 +163,7 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
     def new_loop() -> Loop:
         some = model(**settings)
         return Loop(
-            some._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation)),
-            some.settings,
+            some._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation)), some.settings
         )
 
     states: list[TrainingState] = []

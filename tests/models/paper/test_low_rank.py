@@ -70,10 +70,7 @@ def matrix(request: pytest.FixtureRequest) -> tuple[Products, FloatArray]:
     matrices: dict[str, tuple[Products, FloatArray]] = {
         "low rank": (part, dense_of(part)),
         "sparse": (multiply_sparse(scipy.sparse.csr_array(both)), both),
-        "low rank + sparse": (
-            multiply_sum(part, make_sparse(observed, observed.values.astype(np.float64))),
-            both,
-        ),
+        "low rank + sparse": (multiply_sum(part, make_sparse(observed, observed.values.astype(np.float64))), both),
         "blocks of rows": (multiply_row_blocks(both.shape, lambda some: both[some], cells_at_a_time=50), both),
     }
     return matrices[request.param]

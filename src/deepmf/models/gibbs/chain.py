@@ -123,11 +123,7 @@ class GibbsSampler:
         self.set_entries(entries)
         self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
         self.column_factors = 0.3 * torch.randn(
-            n_columns,
-            size,
-            generator=make_generator(seed, "start", device),
-            dtype=torch.float32,
-            device=device,
+            n_columns, size, generator=make_generator(seed, "start", device), dtype=torch.float32, device=device
         )
 
         def start_prior(inputs: Inputs) -> Prior:

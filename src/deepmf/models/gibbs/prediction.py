@@ -73,11 +73,7 @@ class SampleEncoder(SolvingEncoder):
     moves_rows = True
 
     def __init__(
-        self,
-        units: Units,
-        samples: Samples,
-        device: torch.device | None = None,
-        projection: Projection | None = None,
+        self, units: Units, samples: Samples, device: torch.device | None = None, projection: Projection | None = None
     ) -> None:
         self.units, self.samples, self.projection = units, samples, projection
         self._device = torch.device("cpu") if device is None else device

@@ -444,12 +444,7 @@ def _compute_scores(
 
 
 def _choose_few_count(
-    encoder: OrdinalEncoder,
-    blend: Blend,
-    fit: LinearFit,
-    rows: LatentArray,
-    seen: EntryStore,
-    held_out: HeldOut,
+    encoder: OrdinalEncoder, blend: Blend, fit: LinearFit, rows: LatentArray, seen: EntryStore, held_out: HeldOut
 ) -> float:
     """Return how many entries are few for a linear part of samples, by columns cut to a few of their entries."""
     cut = cut_columns(seen, held_out, seed=0)

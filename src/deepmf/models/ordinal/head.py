@@ -114,12 +114,7 @@ class OrdinalHead(nn.Module):
     support: Tensor
 
     def __init__(
-        self,
-        support: Sequence[float],
-        boundaries: Sequence[float],
-        exceedance: Sequence[float],
-        *,
-        groups: int = 1,
+        self, support: Sequence[float], boundaries: Sequence[float], exceedance: Sequence[float], *, groups: int = 1
     ) -> None:
         super().__init__()
         self.groups = groups

@@ -23,14 +23,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.gibbs.chain import (
-    RELIABILITY_COUNT,
-    GibbsSampler,
-    NoiseBound,
-    Samples,
-    Units,
-    run_chain,
-)
+from deepmf.models.gibbs.chain import RELIABILITY_COUNT, GibbsSampler, NoiseBound, Samples, Units, run_chain
 from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder, load_encoder
 from deepmf.models.ordinal.network import split_by_entries
 from deepmf.models.ordinal.settings import OrdinalDMFSettings

@@ -21,13 +21,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.encoder import (
-    REFINEMENT,
-    OrdinalEncoder,
-    build_encoder,
-    explain_parts,
-    load_choices,
-)
+from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, explain_parts, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
 from deepmf.models.ordinal.linear_part import FEW_ENTRIES, Chain, LinearFit, bound_linear_width, fit_beside, fit_linear
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
@@ -239,9 +233,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             make_branch(n_rows, head.n_column_outputs, entries.column_features),
             head,
             Masking(
-                settings.mask_rate,
-                cold_row_rate=settings.cold_row_rate,
-                cold_column_rate=settings.cold_column_rate,
+                settings.mask_rate, cold_row_rate=settings.cold_row_rate, cold_column_rate=settings.cold_column_rate
             ),
             row_views=draw(n_columns),
             column_views=draw(n_rows),
