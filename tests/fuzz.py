@@ -406,18 +406,6 @@ def use_keys(_: Any, target: Path) -> None:
     read_keys(find_file(target)).find("x")
 
 
-def make_kinds(folder: Path) -> Any:
-    content = 'view = {value = 2, weight = 0.1}\nlike = 4\n"a b" = 4.5\n[purchase]\nvalue = 5\nweight = 2.0\n'
-    (folder / "k.toml").write_text(content)
-    return [folder / "k.toml"]
-
-
-def use_kinds(_: Any, target: Path) -> None:
-    from deepmf.serve.kinds import read_kinds
-
-    read_kinds(find_file(target))
-
-
 def make_database(folder: Path) -> Any:
     from deepmf.models.als import ALS
     from deepmf.serve.changes import Entry
@@ -487,7 +475,6 @@ KINDS = {
     "excel": Kind(make_excel, change_file, lambda _, target: learn(find_file(target))),
     "features": Kind(make_features, change_file, use_features),
     "keys": Kind(make_keys, change_file, use_keys),
-    "kinds": Kind(make_kinds, change_file, use_kinds),
     "database": Kind(make_database, change_database, use_database),
 }
 

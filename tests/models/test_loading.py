@@ -131,7 +131,7 @@ def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> N
         if key.endswith(("entries.columns", "entries.values", ".text")) and not tensor.size:
             continue
         rest = {name: each for name, each in file.tensors.items() if name != key}
-        refused(StoredFile(file.kind, file.content, rest))
+        refused(file._replace(tensors=rest))
         other = np.float32 if tensor.dtype == np.float16 else np.float16
         wrongs: list[npt.NDArray[Any]] = [tensor[..., None], tensor.astype(np.complex64).real.astype(other)]
         wrongs += [np.concatenate([tensor, tensor[:1]])] if tensor.ndim and len(tensor) else []

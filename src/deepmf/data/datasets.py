@@ -229,7 +229,7 @@ def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path
 
 def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
     if path.suffix == ".npz":
-        entries = read_npz(path).tocoo()
+        entries = read_npz(path)
         # Ids count from 1; columns without an entry are not in the publisher's file, so not here either.
         rows, columns = entries.row + dataset.first_id, entries.col + dataset.first_id
         return ObservedMatrix.from_entries(rows, columns, entries.data, dataset.scale)
@@ -271,7 +271,7 @@ def _read_pairs(dataset: Dataset, path: Path) -> tuple[npt.NDArray[Any], npt.NDA
     if path.suffix != ".npz":
         entries = _read_entries(dataset, path).entries()
         return entries.rows, entries.columns
-    mask = read_npz(path).tocoo()
+    mask = read_npz(path)
     named = mask.data.astype(bool)
     return mask.row[named] + dataset.first_id, mask.col[named] + dataset.first_id
 

@@ -515,7 +515,7 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     return EntryFile(ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates))
 
 
-def read_npz(path: str | Path) -> scipy.sparse.sparray:
+def read_npz(path: str | Path) -> scipy.sparse.coo_array:
     """Read a scipy sparse matrix from `.npz`; nothing is unpickled, and inconsistent indices are refused."""
     path = check_path(path)
     if not zipfile.is_zipfile(path):
@@ -531,13 +531,13 @@ def read_npz(path: str | Path) -> scipy.sparse.sparray:
         if matrix.format in ("csr", "csc", "bsr"):
             _check_pointers(matrix)
         check_expansion(path, _INDEX_BYTES * sum(matrix.shape))  # of arrays with a place for every row and column
+        return matrix.tocoo()
     except UnreadableFile:
         raise
     except Exception as error:  # numpy, scipy and zipfile raise anything over a broken archive
         if "pickle" in str(error):
             raise UnreadableFile(f"{path} holds a pickle, which could run code; it is refused") from error
         raise UnreadableFile(f"{path} is not a whole scipy sparse .npz file ({summarise(error)})") from error
-    return matrix
 
 
 def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
