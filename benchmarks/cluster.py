@@ -5,7 +5,7 @@ python benchmarks/cluster.py --entries 1e8 --rows 20000 --folder /where/there/is
 
 Interactions are generated (by taste, popular columns first), packed into a store, and fitted by `deepmf fit` in one
 process and by `torchrun` in two, which divide the columns (gloo; on several machines: the same line on each). Some rows
-are then ranked by one process, by two actors of Ray Data and by two partitions of Spark, which map the same folder. The
+are then ranked by one process, by two actors of Ray Data and by two partitions of Spark, which map the same file. The
 files of all three must be the same. Prints seconds, seconds of all processors, and the peak memory of the largest
 process; seconds of all processors do not count the workers of engines, which are no children of the script. Ray and
 Spark are left out where they are not installed.

@@ -32,7 +32,7 @@ from deepmf.models.base import Model
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, choose_settings
 from deepmf.recommend.ranking import Recommendations, Search, rank_batches
-from deepmf.recommend.request import RANK_BY, Request
+from deepmf.recommend.request import Request
 
 ALL_ROWS, N_COLUMNS, ENTRIES_A_ROW, N = 480_000, 17_770, 208, 10
 
@@ -52,7 +52,7 @@ def main() -> None:
     model = make_model(options.model, on_gpu=options.device == "cuda").fit(matrix, progress=False)
     fitted = time.perf_counter() - start
     rows = np.resize(np.arange(options.rows), round(options.share * ALL_ROWS))
-    for rank_by in RANK_BY:
+    for rank_by in ("value", "relevance"):  # entries have no order
         found: dict[str, Any] = {"model": options.model, "rank_by": rank_by, "device": options.device}
         found |= {"width": model.predictor_.columns.base.shape[1], "fitted_rows": options.rows, "rows": rows.size}
         found |= {"has_distributions": model.gives_distribution, "seconds_to_fit": round(fitted)}

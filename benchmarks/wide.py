@@ -77,7 +77,7 @@ def main() -> None:
         "recall": found.recall,
         "ndcg": found.ndcg,
         "chosen": model.chosen_on_entries_,
-        "near": int(np.diff(model.rankers_.presence.model.weights.tocsc().indptr).max()),  # type: ignore[union-attr]
+        "near": int(np.diff(scipy.sparse.csc_array(model.rankers_.presence.model.weights).indptr).max()),  # type: ignore[union-attr]
         "ranking_s": time.perf_counter() - start,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
         "threads": torch.get_num_threads(),
