@@ -156,7 +156,7 @@ class ReadOptions:
         if self.missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {self.missing!r}")
         if self.form not in (None, *get_args(TextForm)):
-            raise BadSetting(f"form must be 'entries', 'lists', 'sequences' or 'inter'; got {self.form!r}")
+            raise BadSetting(f"form must be {', '.join(map(repr, get_args(TextForm)))}; got {self.form!r}")
         if self.form is not None and self.wide:
             raise BadSetting(f"a table is wide or has the form {self.form!r}, not both")
         if self.form in _LISTED and not self._may_be_lists:
