@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "urls"
 ]
-FILE_TREE, REFERENCE = (
+FILE_TREE, REFERENCE, NOTEBOOK = (
     runpy.run_path(str(ROOT / "tools" / name))
-    for name in ("file_tree.py", "api_page.py")
+    for name in ("file_tree.py", "api_page.py", "notebook.py")
 )
 
 project = "deepmf"
@@ -178,11 +178,17 @@ def write_reference(app: Sphinx) -> None:
 
 
 def add_lists(app: Sphinx, docname: str, source: list[str]) -> None:
-    """List every source file and every public name on its page."""
+    """List every source file and every public name on its page; show the pictures of notebooks in the gallery."""
     if docname == "files":
         source[0] += "".join(FILE_TREE["list_files"]())
     elif docname == "api":
         source[0] += REFERENCE["list_topics"]()
+    elif docname.startswith("gallery/"):
+        notebook = NOTEBOOK["notebook_of"](Path(docname))
+        app.env.note_dependency(str(notebook))
+        source[0] = NOTEBOOK["draw_pictures"](
+            source[0], notebook.read_text(encoding="utf-8")
+        )
 
 
 def inline_math(translator: HTML5Translator, node: nodes.math) -> None:

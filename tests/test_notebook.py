@@ -17,6 +17,14 @@ def test_it_is_the_page_and_shows_a_picture(page: Path) -> None:
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
+@pytest.mark.parametrize("page", notebook.PAGES, ids=lambda page: page.stem)
+def test_the_built_page_shows_its_pictures(page: Path) -> None:
+    text, stored = page.read_text(encoding="utf-8"), notebook.notebook_of(page).read_text(encoding="utf-8")
+    shown = notebook.draw_pictures(text, stored)
+    assert shown.count("](data:image/png;base64,") == stored.count('"image/png": ') > 0
+    assert shown.index("](data:image/png") > text.index("plt.subplots")
+
+
 def test_the_gallery_is_complete() -> None:
     assert [page.stem for page in notebook.PAGES] == ["films", "service", "shop", "survey"]
 

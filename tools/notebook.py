@@ -46,6 +46,18 @@ def _add_cell(cells: list[dict[str, Any]], kind: str, text: str) -> None:
         cells.append({"cell_type": kind, "id": f"cell-{len(cells)}", "metadata": {}, "source": source} | extra)
 
 
+def draw_pictures(page: str, notebook: str) -> str:
+    """Return a page with the pictures of its notebook, each below the code that draws it."""
+    code = iter([cell for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"])
+
+    def add(block: re.Match[str]) -> str:
+        outputs = next(code)["outputs"] if block[1] == "python" else []
+        drawn = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+        return block[0] + "".join(f"\n![What the code draws](data:image/png;base64,{each})\n" for each in drawn)
+
+    return _BLOCK.sub(add, page)
+
+
 def run_cells(cells: list[dict[str, Any]]) -> None:
     """Run the code cells in one namespace, and fill in their outputs."""
     names: dict[str, Any] = {"__name__": "__main__"}
