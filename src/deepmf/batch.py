@@ -60,7 +60,7 @@ class Scorer:
 
     Parameters
     ----------
-    model : the path of a model file or folder.
+    model : the path of a model file.
     task : what to compute.
     n : the number of columns to recommend.
     distribution : add a column `distribution`, a list with the probability of each level.

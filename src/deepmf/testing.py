@@ -277,7 +277,7 @@ class ModelContract:
         folded = fold(partners[mine], values[mine]).explain("column 4" if is_row else "row 3", n=3)
         np.testing.assert_allclose(folded.effects, found.effects[:3], atol=1e-4)
 
-    def test_files_and_folders_are_the_same_model_to_the_bit(
+    def test_files_mapped_or_not_are_the_same_model_to_the_bit(
         self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path
     ) -> None:
         for name in ("one.safetensors", "one.model"):

@@ -89,7 +89,7 @@ class Fitted:
         return replace(self, entries=entries, predictor=predictor, presence=presence)
 
     def pack_learned(self) -> dict[str, Packed]:
-        """Return everything but the entries as parts of a model file or folder, by name."""
+        """Return everything but the entries as parts of a model file, by name."""
         parts = {"learned": self.predictor.pack()}
         if self.presence is not None:
             parts["presence"] = self.presence.pack()

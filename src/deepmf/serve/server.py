@@ -56,7 +56,7 @@ class ServeOptions:
 
     Parameters
     ----------
-    model : the file or folder of the model.
+    model : the file of the model.
     database : a SQLite file, or a URL.
     keys : a file of API keys; None for a service that only this machine can reach.
     workers : number of processes.

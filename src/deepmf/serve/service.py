@@ -65,7 +65,7 @@ class ServiceLimits:
 
 
 def load_with_digest(path: Path) -> tuple[Model, str]:
-    """Load a model; return it with the digest of the same file or folder, even if that is replaced meanwhile."""
+    """Load a model; return it with the digest of the same file, even if that is replaced meanwhile."""
     while True:
         before = _identify_file(path) if path.exists() else None  # `load` reports a missing file
         loaded = load(path), compute_digest(path)

@@ -1,1 +1,1 @@
-"""Models and checkpoints as files and folders: written whole or not at all, checked when read."""
+"""Models and checkpoints as files: written whole or not at all, checked when read or mapped into memory."""
