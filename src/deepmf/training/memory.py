@@ -9,8 +9,6 @@ from torch import nn
 
 from deepmf.errors import NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.nn.parallel import count_divided_weights
-from deepmf.training.blocks import count_dense_bytes, prefer_dense
 from deepmf.training.runtime import Runtime, count_free_bytes
 from deepmf.training.settings import TrainingSettings
 
@@ -60,6 +58,10 @@ def estimate_fit_bytes(
     latent_width : width of the latents that are kept for all rows and columns.
     n_read : mean number of entries that a step reads from sparse vectors.
     """
+    # Here, because every model checks its memory, and only networks need these modules.
+    from deepmf.nn.parallel import count_divided_weights
+    from deepmf.training.blocks import count_dense_bytes, prefer_dense
+
     per_weight = _BYTES_PER_WEIGHT + 4 * bool(settings.averaging)
     weights = sum(each.numel() for each in network.parameters()) * per_weight
     if runtime.ranks is not None:
