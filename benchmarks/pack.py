@@ -113,7 +113,7 @@ def main() -> None:
             generated = time.perf_counter() - start
             codes = {"sort": SORT, "pack": PACK, "open": OPEN, "split": SPLIT}
             steps = {name: measured(code, folder, store) for name, code in codes.items()}
-            n_bytes = sum(part.stat().st_size for part in store.iterdir())
+            n_bytes = store.stat().st_size
         for name, step in steps.items():
             print(f"{n_entries:>14,} {name:<6}{step.seconds:>9.1f}{step.processor_seconds:>11.1f}{step.gib:>7.2f}")
         result = {
