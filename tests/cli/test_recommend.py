@@ -130,8 +130,8 @@ def test_a_history_from_standard_input(
             assert (code, out) == (2, "")
             said = {
                 "N": "knows none of the 1 columns: 'No'",
-                "6": "the value 6; the scale is 1 to 5",
-                "2": "occurs twice",
+                "6": "has value 6; the scale is 1 to 5",
+                "2": "given twice",
             }
             assert said["N" if content[0] == "N" else content[-2]] in err
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +24,6 @@ from deepmf.errors import (
     BadEntries,
     BadSetting,
     ConstantValues,
-    DuplicateEntries,
     Hint,
     OffScale,
     UnknownLabel,
@@ -226,33 +225,25 @@ def name_file(path: Path) -> str:
 @contextmanager
 def open_input(path: Path) -> Iterator[Path]:
     """Yield the file to read; for `-` or a pipe, such as <(command), a temporary copy of its content."""
-    is_pipe = str(path) != STANDARD and path.is_fifo()
-    if str(path) != STANDARD and not is_pipe:
+    is_standard = str(path) == STANDARD
+    if not is_standard and not path.is_fifo():
         yield path
         return
     with TemporaryDirectory() as folder:
-        file = Path(folder, path.name if is_pipe else name_file(path))
-        if is_pipe:
-            with path.open("rb") as pipe, file.open("wb") as opened:
+        file = Path(folder, name_file(path) if is_standard else path.name)
+        if is_standard and sys.stdin is None:
+            raise UnreadableFile("standard input is closed")
+        try:
+            with nullcontext(sys.stdin.buffer) if is_standard else path.open("rb") as pipe, file.open("wb") as opened:
                 shutil.copyfileobj(pipe, opened)
-        else:
-            _copy_standard_input(file)
+        except OSError as error:
+            raise UnreadableFile(f"{name_file(path)} cannot be copied to {folder} ({error.strerror})") from error
+        if is_standard and file.stat().st_size == 0:
+            raise UnreadableFile("standard input is empty (a command reads it only once)")
         try:
             yield file
         except UserError as error:  # readers name the copy by its path
             raise type(error)(error.message.replace(f"{folder}{os.sep}", ""), hint=error.hint) from error
-
-
-def _copy_standard_input(file: Path) -> None:
-    if sys.stdin is None:
-        raise UnreadableFile("standard input is closed")
-    try:
-        with file.open("wb") as opened:
-            shutil.copyfileobj(sys.stdin.buffer, opened)
-    except OSError as error:
-        raise UnreadableFile(f"standard input cannot be copied to {file.parent} ({error.strerror})") from error
-    if file.stat().st_size == 0:
-        raise UnreadableFile("standard input is empty (a command reads it only once)")
 
 
 @contextmanager
@@ -445,55 +436,45 @@ class RowOptions:
 
     def fold_in(self, model: Model, reading: InputOptions) -> FoldedRows:
         """Return the new row that a history, features or both describe."""
-        entries = {} if self.history is None else _read_history(self.history, model, reading)
         features = None if self.features is None else parse_named_values("--features", self.features)
-        return model.fold_in(list(entries), list(entries.values()), ordered=True, features=features)
+        if self.history is None:
+            return model.fold_in(features=features)
+        columns, values = _read_history(self.history, model, reading)
+        with locate_errors(self.history, BadEntries):
+            return model.fold_in(columns, values, ordered=True, features=features)
 
 
-def _read_history(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
+def _read_history(path: Path, model: Model, reading: InputOptions) -> tuple[list[Any], list[float]]:
     """Read a column and its value per line, or of interactions a column, which may occur several times.
 
     Columns that the model does not know are left out with a warning.
     """
     from deepmf.data.layout import COLUMNS, HISTORY
 
-    are_interactions = model.scale_.is_interactions
+    kind = COLUMNS if model.scale_.is_interactions else HISTORY
     known = {str(label): label for label in model.column_labels_.tolist()}
-    kind = COLUMNS if are_interactions else HISTORY
-    values: dict[Any, float] = {}
-    unknown: dict[str, None] = {}
-    frame = reading.read_columns(path, kind, is_known=known.__contains__).frame
+    lines = reading.read_columns(path, kind, is_known=known.__contains__).frame.rows()
     with locate_errors(path):
-        for line in frame.iter_rows():
+        for line in lines:
             if None in line:
                 raise BadEntries(f"each line needs {kind.requirement}; one is {', '.join(map(repr, line))}")
-            column = str(line[0])
-            value = 1.0 if are_interactions else _parse_value(line[1], column, model)
-            if column not in known:
-                unknown[column] = None
-            elif are_interactions:
-                values[known[column]] = values.pop(known[column], 0.0) + value  # a repeated column has its last place
-            elif known[column] in values:
-                raise DuplicateEntries(f"column {column!r} occurs twice")
-            else:
-                values[known[column]] = value
-        shown = ", ".join(map(repr, list(unknown)[:_NAMED_AT_MOST])) + ", ..." * (len(unknown) > _NAMED_AT_MOST)
-        if not values:
+        kept = [line for line in lines if str(line[0]) in known]
+        unknown = list(dict.fromkeys(str(line[0]) for line in lines if str(line[0]) not in known))
+        shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + ", ..." * (len(unknown) > _NAMED_AT_MOST)
+        if not kept:
             raise UnknownLabel(f"the model knows none of the {len(unknown)} columns: {shown}")
+        values = [_parse_value(value, column) for column, *rest in kept for value in rest]
     if unknown:
         warn(f"{name_file(path)}: the model does not know {len(unknown)} of the columns, which are left out: {shown}")
-    return values
+    return [known[str(line[0])] for line in kept], values
 
 
-def _parse_value(text: Any, column: str, model: Model) -> float:
+def _parse_value(given: Any, column: Any) -> float:
     from deepmf.data.delimited import is_number
 
-    if not (is_number(text) if isinstance(text, str) else isinstance(text, int | float | Decimal)):
-        raise BadEntries(f"column {column!r} has the value {text!r}, which is not a number")
-    value = float(text)
-    if not model.scale_.holds(value):
-        raise OffScale(f"column {column!r} has the value {value:g}; the scale is {model.scale_}")
-    return value
+    if not (is_number(given) if isinstance(given, str) else isinstance(given, int | float | Decimal)):
+        raise BadEntries(f"column {str(column)!r} has the value {given!r}, which is not a number")
+    return float(given)
 
 
 # Words of options
