@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,15 +24,6 @@ BEST = "OrdinalDMF"
 NEWCOMER = "You"
 NEWCOMER_STARS = (5, 1, 4, 5, 2, 1, 4, 5)
 N_BEST = 5
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One method: its RMSE by area, and its training time."""
-
-    name: str
-    errors: dict[str, float]
-    seconds: float
 
 
 def demo(
@@ -63,15 +53,15 @@ def demo(
         say(f"{generated.matrix.describe()}\n")
         say(_AREAS.format(**_count_entries(split)))
     with use_threads(1):  # a network this small gains little from a second, and waits for it if it is busy
-        best_model, contenders = _fit_models(split, generated, seed=seed, quiet=as_json)
+        best_model, methods = _fit_models(split, generated, seed=seed, quiet=as_json)
     entries = _rate_films(split.train)
     arrival = time.perf_counter()
     best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST, rank_by="relevance")
     arrival = time.perf_counter() - arrival
     write_report(best_model, join_tests(list(split.test.values())), report, title=f"{BEST} on generated ratings")
     if not as_json:
-        lines = [[each.name, *each.errors.values()] for each in contenders]
-        show_table(["", *(f"area {area}" for area in contenders[0].errors)], lines, title="RMSE on test entries")
+        lines = [[method["name"], *method["errors"].values()] for method in methods]
+        show_table(["", *(f"area {area}" for area in split.test)], lines, title="RMSE on test entries")
         say("\nThe error of the truth is the noise alone: no method can do better.\n")
         _show_newcomer(entries, best, milliseconds=1000 * arrival)
         say(f"\nThe report on {BEST} is in {report}: open it in a browser.")
@@ -85,7 +75,7 @@ def demo(
             "generator": RATINGS,
             "settings": {BEST: SETTINGS},
             "report": str(report),
-            "methods": [vars(contender) for contender in contenders],
+            "methods": methods,
             "newcomer": {
                 "entries": dict(zip(entries.column_labels.tolist(), entries.values.tolist(), strict=True)),
                 "best": dict(zip(best.labels.tolist(), best.values.tolist(), strict=True)),
@@ -96,14 +86,16 @@ def demo(
     )
 
 
-def _fit_models(split: AreaSplit, generated: Generated, *, seed: int, quiet: bool) -> tuple[Model, list[Contender]]:
-    """Fit and extend both models, and measure their errors in each area; return the better one, and all errors."""
+def _fit_models(
+    split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
+) -> tuple[Model, list[dict[str, Any]]]:
+    """Fit and extend both models; return the better one, and the RMSE by area and the seconds of each method."""
     from deepmf.evaluation.areas import evaluate
     from deepmf.metrics import rmse_error
     from deepmf.models.means import Means
     from deepmf.models.ordinal.model import OrdinalDMF
 
-    contenders = []
+    methods: list[dict[str, Any]] = []
     model: Model
     for name, model in (
         ("means", Means(presence=None)),  # only the best model recommends
@@ -114,7 +106,7 @@ def _fit_models(split: AreaSplit, generated: Generated, *, seed: int, quiet: boo
         seconds = time.perf_counter() - start
         extended = model.extend(split.extension)
         errors = {area: evaluate(extended, test)[0].rmse for area, test in split.test.items()}
-        contenders.append(Contender(name, errors, seconds))
+        methods.append({"name": name, "errors": errors, "seconds": seconds})
         if not quiet:
             say(f"fitted {name} in {seconds:.1f} s")
     # The errors of the true means are the noise, which no model can predict.
@@ -122,7 +114,7 @@ def _fit_models(split: AreaSplit, generated: Generated, *, seed: int, quiet: boo
     for area, test in split.test.items():
         rows, columns, values = test.entries()
         noise[area] = rmse_error(generated.truth.mean(rows, columns), values)
-    return extended, [*contenders, Contender("the truth itself", noise, 0.0)]
+    return extended, [*methods, {"name": "the truth itself", "errors": noise, "seconds": 0.0}]
 
 
 def _rate_films(train: ObservedMatrix) -> ObservedMatrix:

@@ -55,7 +55,6 @@ def predict(
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
     check_frame_target(output, inputs=[*source.paths, pairs])
-    import numpy as np
     import polars
 
     from deepmf.evaluation.areas import UNKNOWN_HINT
@@ -90,7 +89,7 @@ def predict(
     frame = frame.with_columns(polars.Series(name, array.tolist()) for name, array in found.items())
     frame = frame.with_columns(area=polars.col("area").replace("", None))
     write_frames([frame], frame.schema, output, as_json=as_json, digits=digits, decimal=source.reading.decimal)
-    counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))
+    counts = dict(sorted(Counter(areas[areas != ""].tolist()).items()))
     _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 

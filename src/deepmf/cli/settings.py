@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "dmf-o"
 
-# Errors of `ast.literal_eval`.
-_NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
-
 
 def settings(
     model: Annotated[
@@ -101,7 +98,7 @@ def parse_value(text: str) -> Any:
     """Parse a value; a text that is not a literal stays a word, which the settings check."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
-    with suppress(*_NOT_A_LITERAL):
+    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return ast.literal_eval(text)
     return None if text == "none" else text
 
@@ -138,16 +135,12 @@ def parse_scale(text: str | None) -> Scale | None:
         return None
     low, colon, high = text.partition(":")
     try:
-        if colon:
-            return Scale(low=float(low), high=float(high))
-        levels = [float(level) for level in text.split(",")]
-    except BadSetting:
-        raise
+        numbers = [float(each) for each in ((low, high) if colon else text.split(","))]
     except ValueError as error:
         raise BadSetting(
             f"--scale takes levels such as 1,2,3,4,5 or an interval such as 0:100; got {text!r}"
         ) from error
-    return Scale(levels)
+    return Scale(low=numbers[0], high=numbers[1]) if colon else Scale(numbers)
 
 
 @dataclass(frozen=True)
