@@ -50,9 +50,7 @@ def missing_patterns(X: Any, *, missing_values: Any = np.nan) -> MissingPatterns
     """
     names, columns = _read_columns(X)
     mask = np.column_stack([_find_missing(column, missing_values) for column in columns])
-    packed = np.ascontiguousarray(np.packbits(mask, axis=1))
-    keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    _, first, counts = np.unique(np.packbits(mask, axis=1), axis=0, return_index=True, return_counts=True)
     patterns = mask[first]
     order = np.lexsort((patterns.sum(axis=1), -counts))
     return MissingPatterns(names, patterns[order], counts[order])

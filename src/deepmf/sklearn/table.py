@@ -117,12 +117,9 @@ class TableEntries(NamedTuple):
 
 def measure_columns(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     """Return the mean and the standard deviation of each column's entries; 0 for a column without any."""
-    observed = ~np.isnan(table)
-    counts = np.maximum(observed.sum(axis=0), 1)
-    filled = np.where(observed, table, 0.0).astype(np.float64)
-    means = filled.sum(axis=0) / counts
-    deviations = np.where(observed, filled - means, 0.0)
-    return means, np.sqrt(np.square(deviations).sum(axis=0) / counts)
+    known = np.ma.masked_invalid(table.astype(np.float64))
+    means, spreads = (found.filled(0.0) for found in (known.mean(axis=0), known.std(axis=0)))
+    return means, spreads
 
 
 def hide_entries(table: Any, mask: MaskArray) -> Any:
@@ -435,14 +432,11 @@ class ColumnUnits:
     @classmethod
     def from_columns(cls, entries: TableEntries, *, reach: float = REACH) -> ColumnUnits:
         """Standardise each column by its mean and standard deviation."""
-        columns = _by_column(entries.columns, entries.values, entries.shape[1])
         means = compute_means(entries)
-        scales = tuple(map(_scale_of, columns))
-        constant = np.array([scale.low == scale.high for scale in scales])
-        spreads = np.where(constant, 1.0, [values.std() for values in columns])
-        if entries.weights is not None:
-            squares = entries._replace(values=np.square(entries.values - means[entries.columns]))
-            spreads = np.where(constant, 1.0, np.sqrt(compute_means(squares)))
+        squares = entries._replace(values=np.square(entries.values - means[entries.columns]))
+        scales = tuple(_scale_of(entries.values[places]) for places in _places(entries.columns, means.size))
+        constant = [scale.low == scale.high for scale in scales]
+        spreads = np.where(constant, 1.0, np.sqrt(compute_means(squares)))
         return cls(means, means, spreads, Scale(low=-reach, high=reach), scales)
 
     @classmethod
@@ -482,15 +476,8 @@ class ColumnUnits:
 
 def compute_means(entries: TableEntries) -> FloatArray:
     """Return the mean of each column, by the weights of the rows."""
-    columns = _by_column(entries.columns, entries.values, entries.shape[1])
-    if entries.weights is None:
-        return np.array([values.mean() for values in columns])
-    weights = _by_column(entries.columns, entries.weights, entries.shape[1])
-    return np.array([np.average(own, weights=heavy) for own, heavy in zip(columns, weights, strict=True)])
-
-
-def _by_column(columns: IndexArray, values: FloatArray, n_columns: int) -> list[FloatArray]:
-    return [values[places] for places in _places(columns, n_columns)]
+    weights, columns = entries.counted[entries.rows], _places(entries.columns, entries.shape[1])
+    return np.array([np.average(entries.values[own], weights=weights[own]) for own in columns])
 
 
 def _places(columns: IndexArray, n_columns: int) -> list[IndexArray]:
