@@ -16,7 +16,8 @@ from deepmf.errors import BadFeatures, BadSetting
 
 if TYPE_CHECKING:
     from deepmf.data.features import FeatureFile
-    from deepmf.matrix.features import AxisFeatures, Features
+    from deepmf.matrix.entries import EntryStore
+    from deepmf.matrix.features import AxisFeatures
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.table_form import TableForm
@@ -59,74 +60,69 @@ class LabelFiles:
     ] = None
 
     def __post_init__(self) -> None:
-        if not self._feature_paths and (self.feature_label or self.feature_kinds):
+        if not self._list_paths("features") and (self.feature_label or self.feature_kinds):
             option = "--feature-label" if self.feature_label else "--feature-kinds"
             raise BadSetting(f"{option} needs --row-features or --column-features")
 
     @property
     def paths(self) -> list[Path]:
         """The files that were given."""
-        return [*self._feature_paths.values(), *self._name_paths.values()]
+        return [*self._list_paths("features").values(), *self._list_paths("names").values()]
 
-    @property
-    def _feature_paths(self) -> dict[str, Path]:
-        return {axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_features"))}
-
-    @property
-    def _name_paths(self) -> dict[str, Path]:
-        return {axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_names"))}
+    def _list_paths(self, kind: str) -> dict[str, Path]:
+        """Return the files of features, or of names, by axis."""
+        return {axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_{kind}"))}
 
     def read(self, matrix: ObservedMatrix, encoding: str | None) -> dict[str, Any]:
         """Return the arguments of `fit`: features that a model can learn from, and names by label."""
         from deepmf.matrix.features import AxisFeatures
 
-        known = {"row": matrix.rows, "column": matrix.columns}
-        features = self._read_features(known, matrix.form, encoding)
-        for axis, path in self._feature_paths.items():
+        features = self._read_features(matrix, matrix.form, encoding)
+        for axis, path in self._list_paths("features").items():
             with locate_errors(path):
-                AxisFeatures.of(known[axis], features[axis])
-        names = self._read_names(known, matrix.form, encoding)
-        found: dict[str, Any] = {f"{axis}_features": each for axis, each in features.items()}
-        return found | {f"{axis}_names": each for axis, each in names.items()}
+                AxisFeatures.of(getattr(matrix, f"{axis}s"), features[f"{axis}_features"])
+        return features | self._read_names(matrix, matrix.form, encoding)
 
     def extend(self, model: Model, encoding: str | None) -> Model:
         """Return the model extended by the features, with the kinds that it was fitted with."""
-        paths, known = self._feature_paths, model.entries_
+        paths = [*self._list_paths("features").values()]
         if not paths:
             return model
-        found = self._read_features({"row": known.rows, "column": known.columns}, known.train.form, encoding)
-        with locate_errors(self.paths[0]) if len(paths) == 1 else nullcontext():
-            return model.extend(row_features=found.get("row"), column_features=found.get("column"))
+        found = self._read_features(model.entries_, model.entries_.train.form, encoding)
+        with locate_errors(paths[0]) if len(paths) == 1 else nullcontext():
+            return model.extend(**found)
 
     def add_names(self, model: Model, encoding: str | None) -> Model:
         """Return the model with the names."""
-        known, paths = model.entries_, self._name_paths
-        found = self._read_names({"row": known.rows, "column": known.columns}, known.train.form, encoding)
-        for axis, names in found.items():
-            with locate_errors(paths[axis]):
-                model = model.with_names(**{f"{axis}s": names})
+        found = self._read_names(model.entries_, model.entries_.train.form, encoding)
+        for axis, path in self._list_paths("names").items():
+            with locate_errors(path):
+                model = model.with_names(**{f"{axis}s": found[f"{axis}_names"]})
         return model
 
-    def _read_features(self, known: Mapping[str, Labels], form: TableForm, encoding: str | None) -> dict[str, Features]:
+    def _read_features(
+        self, known: ObservedMatrix | EntryStore, form: TableForm, encoding: str | None
+    ) -> dict[str, Any]:
         from deepmf.matrix.names import choose_name_field
 
-        found: dict[str, Features] = {}
-        used, own_labels = set[str](), self.feature_label or []
+        found: dict[str, Any] = {}
+        used, own_labels, paths = set[str](), self.feature_label or [], self._list_paths("features")
         kinds = {} if self.feature_kinds is None else parse_named_values("--feature-kinds", self.feature_kinds)
-        for axis, path in self._feature_paths.items():
-            features, label, is_guess = _read_file(path, known[axis], [*own_labels, getattr(form, axis)], encoding)
+        for axis, path in paths.items():
+            known_as = [*own_labels, getattr(form, axis)]
+            features, label, is_guess = _read_file(path, getattr(known, f"{axis}s"), known_as, encoding)
             used.add(label)
             if is_guess:
                 note = f"{label!r} is taken as the id (set --feature-label to change this)"
                 say(f"deepmf: {name_file(path)}: {note}", err=True)
             with locate_errors(path):
-                is_named = path in self._name_paths.values()  # the field of names is not a feature
+                is_named = path in self._list_paths("names").values()  # the field of names is not a feature
                 kept = features.drop(choose_name_field(features.names)) if is_named else features
                 if kept is None:
                     raise BadFeatures("the only field beside the ids holds the names; there are no features")
                 own_kinds = {name: kind for name, kind in kinds.items() if name in kept.names}
-                found[axis] = kept.with_kinds(own_kinds) if own_kinds else kept
-        files = " and ".join(map(name_file, self._feature_paths.values()))
+                found[f"{axis}_features"] = kept.with_kinds(own_kinds) if own_kinds else kept
+        files = " and ".join(map(name_file, paths.values()))
         for label in set(own_labels) - used:
             raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
         names = [name for features in found.values() for name in features.names]
@@ -135,15 +131,15 @@ class LabelFiles:
         return found
 
     def _read_names(
-        self, known: Mapping[str, Labels], form: TableForm, encoding: str | None
+        self, known: ObservedMatrix | EntryStore, form: TableForm, encoding: str | None
     ) -> dict[str, Mapping[Any, Any]]:
         from deepmf.matrix.names import read_names
 
         found = {}
-        for axis, path in self._name_paths.items():
-            features = _read_file(path, known[axis], [getattr(form, axis)], encoding).features
+        for axis, path in self._list_paths("names").items():
+            read = _read_file(path, getattr(known, f"{axis}s"), [getattr(form, axis)], encoding)
             with locate_errors(path):
-                found[axis] = read_names(features, axis)
+                found[f"{axis}_names"] = read_names(read.features, axis)
         return found
 
 
