@@ -163,10 +163,6 @@ class _GappyTable:
             columns.append(own.zip_with(own.is_not_null(), found.cast(own.dtype)).alias(name))
         return self.frame.with_columns(columns)
 
-    def count_gaps(self) -> dict[str, int]:
-        """Return the number of cells that are filled in for each column."""
-        return {name: self.frame[name].null_count() * (name in self.completed) for name in self.frame.columns}
-
 
 def _describe_choice(given: _GappyTable) -> str | None:
     """Return a sentence where rows fill in what they like of columns with the same few levels, such as ratings.
@@ -176,7 +172,7 @@ def _describe_choice(given: _GappyTable) -> str | None:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.means import Means
 
-    frame = given.frame.select(given.completed)
+    frame = given.inputs
     if not all(dtype.is_numeric() for dtype in frame.dtypes):
         return None
     frame = frame.sample(min(frame.height, _MOST_ROWS), seed=0)
@@ -226,7 +222,8 @@ def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | No
         measures = (score.column_scores, score.column_margins, score.column_errors)
         scores = {name: [float(each[at]) for each in measures] for at, name in enumerate(score.columns.tolist())}
     nothing = [None, None, None]
-    lines = [[name, count, *scores.get(name, nothing)] for name, count in given.count_gaps().items()]
+    gaps = {name: given.frame[name].null_count() * (name in given.completed) for name in given.frame.columns}
+    lines = [[name, count, *scores.get(name, nothing)] for name, count in gaps.items()]
     n_imputed = sum(count for _, count, *_ in lines)
     if as_json:
         columns = {name: dict(zip(("imputed", "score", "margin", "error"), rest, strict=True)) for name, *rest in lines}
