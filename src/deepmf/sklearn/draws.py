@@ -286,7 +286,7 @@ class JointDraws:
         free = columns[:-1]  # the last share follows from the others
         slopes = np.linalg.solve(part.covariance[np.ix_(free, free)], part.covariance[np.ix_(free, rest)])
         within = part.covariance[np.ix_(rest, rest)] - part.covariance[np.ix_(rest, free)] @ slopes
-        shifts = (self._to_units(np.eye(columns.size), columns)[:, :-1] - part.means[free]) @ slopes
+        shifts = (self.units.convert(np.eye(columns.size), columns)[:, :-1] - part.means[free]) @ slopes
         weights = np.linalg.solve(within + _JITTER * np.eye(rest.size), shifts.T)
         scores = (completed[:, rest] - part.means[rest]) @ weights - 0.5 * (shifts.T * weights).sum(axis=0)
         scores += np.log(shares)
@@ -297,11 +297,7 @@ class JointDraws:
         """Draw one category for each row by shares (rows, categories); return 1 for it and 0 for others, in units."""
         ends = np.cumsum(np.maximum(shares, _LEAST_SHARE), axis=1)
         chosen = (ends[:, :-1] < random.random((len(ends), 1)) * ends[:, -1:]).sum(axis=1)
-        return self._to_units(np.eye(columns.size)[chosen], columns)
-
-    def _to_units(self, shares: FloatArray, columns: IndexArray) -> FloatArray:
-        units: FloatArray = (shares - self.units.centres[columns]) / self.units.spreads[columns]
-        return units
+        return self.units.convert(np.eye(columns.size)[chosen], columns)
 
 
 def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:

@@ -348,7 +348,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Where nothing is known of a row, they are the mean of the column and quantiles of its values.
         """
         units, entries, tails = self.units_, TableEntries.of(table), [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0]
-        found, ends = ((units.means - units.centres) / units.spreads)[columns], np.zeros((2, columns.size))
+        found, ends = units.convert(units.means)[columns], np.zeros((2, columns.size))
         told = np.unique(entries.rows) if self.model_ is not None else np.empty(0, np.intp)
         is_known = np.isin(rows, told)
         for column in np.unique(columns[~is_known]) if coverage else ():

@@ -448,14 +448,18 @@ class ColumnUnits:
 
     def standardise(self, entries: TableEntries) -> TableEntries:
         """Return entries in the units of the model, clipped to its scale."""
-        units = (entries.values - self.centres[entries.columns]) / self.spreads[entries.columns]
-        return entries._replace(values=self.scale.nearest_level(units))
+        return entries._replace(values=self.scale.nearest_level(self.convert(entries.values, entries.columns)))
 
     def values(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
         """Return predictions in the units of their columns, clipped to the range of the column."""
         ends = [(scale.low, scale.high) if scale.is_bounded else (-np.inf, np.inf) for scale in self.column_scales]
         lows, highs = np.array(ends).T
         return np.clip(self.undo(units, columns), lows[columns], highs[columns])
+
+    def convert(self, values: FloatArray, columns: IndexArray | slice = slice(None)) -> FloatArray:
+        """Return values (..., columns) in the units of the model, wherever they lie."""
+        units: FloatArray = (values - self.centres[columns]) / self.spreads[columns]
+        return units
 
     def undo(self, units: npt.NDArray[np.floating], columns: IndexArray | slice = slice(None)) -> FloatArray:
         """Return values (..., columns) in the units of their columns, wherever they lie."""
@@ -464,7 +468,7 @@ class ColumnUnits:
 
     def clip(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
         """Return predictions in the units of the model, clipped to the range of their column."""
-        return (self.values(units, columns) - self.centres[columns]) / self.spreads[columns]
+        return self.convert(self.values(units, columns), columns)
 
     def levels(self, values: FloatArray, columns: IndexArray) -> FloatArray:
         """Return the nearest level of each value in columns that have levels, the value itself in others."""
