@@ -30,6 +30,24 @@ def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: P
     assert f"{wanted.models[1].mean():.4f} ± {wanted.models[1].spread():.4f}" in out
 
 
+@pytest.mark.slow
+def test_two_models_stand_side_by_side_for_a_person(run: Any, folder: Path, tmp_path: Path) -> None:
+    matrix = read_matrix(folder / "train.csv")
+    row, page = matrix.row_labels[3], tmp_path / "page.html"
+    asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 2, "--person", row, "-n", 5]
+    found = json.loads(run(*asked, "--rank-by", "value", "-o", page, "--json").out)
+    wanted = ALS(seed=0).fit(matrix).recommend(row, n=5, rank_by="value")
+    places = {line["place_after"]: line["column"] for line in found["lists"] if line["place_after"]}
+    assert found["person"] == row and [places[place] for place in range(1, 6)] == wanted.labels.tolist()
+    shown = page.read_text(encoding="utf-8")
+    assert f"What would change for {row}" in shown and "als instead of means" in shown
+    code, out, _ = run(*asked)
+    assert code == 0 and f"What would change for {row}" in out
+    for wrong in (["--person", "nobody"], ["--person", row, "--models", "als"]):
+        code, _, err = run("compare", folder / "train.csv", "--folds", 2, *wrong)
+        assert code == 2 and err.count("\n") == 1
+
+
 def test_areas(run: Any, folder: Path) -> None:
     code, out, _ = run("compare", folder / "train.csv", "--models", "means", "--areas", "--folds", 2)
     assert code == 0

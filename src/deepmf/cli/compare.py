@@ -11,7 +11,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FEATURES, LabelFiles
-from deepmf.cli.inputs import InputOptions, name_file
+from deepmf.cli.inputs import InputOptions, convert_label, name_file
 from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
@@ -47,6 +47,7 @@ def compare(
         ),
     ] = "rmse",
     n: options.ListLength = None,
+    person: Annotated[str | None, option("--person ID", "Also show a row's lists by the first two models.")] = None,
     output: Annotated[Path | None, option("--output -o FILE", "Write an HTML page with plots.")] = None,
     title: Annotated[str | None, option("--title TEXT", "Title of the page.")] = None,
     assignments: Annotated[
@@ -69,21 +70,27 @@ def compare(
 
     Errors are means over all folds; the number after ± is their standard deviation. With --areas, some rows and
     columns are new in each split, and errors are shown for each area. With a ranking metric, models and popularity rank
-    the columns of each row.
+    the columns of each row. With --person, the lists of the first two models for one row stand side by side.
 
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
     from deepmf.evaluation.comparison import compare as compare_models
+    from deepmf.evaluation.list_change import compare_lists
 
-    if metric in ("rmse", "mae") and (order.given or n is not None):
+    if metric in ("rmse", "mae") and person is None and (order.given or n is not None):
         raise BadSetting(f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}")
     chosen = _build_models(models, assignments, seed=seed or 0, device=device)
+    if person is not None and len(chosen) < 2:
+        raise BadSetting(f"--person compares the lists of two models; got --models {models}")
     if output is not None:
         check_writable(output, inputs=[ratings, *files.paths])
 
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not matrix.has_values:
         raise BadSetting("every model learns interactions by the same presence part, so there is nothing to compare")
+    label = None if person is None else convert_label(person, matrix.rows)
+    if label is not None:
+        matrix.rows.positions([label])  # an unknown row is refused before any model is fitted
     features = files.read(matrix, reading.encoding)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
     with show_share("comparing") as show:
@@ -103,17 +110,26 @@ def compare(
             seed=seed or 0,
             progress=show,
         )
+    change, two = None, list(chosen)[:2]
+    if label is not None:
+        fits = [(chosen[name], features if chosen[name].takes_features else {}) for name in two]
+        before, after = (model.fit(matrix, progress=False, **own) for model, own in fits)
+        change = compare_lists(before, after, label, 10 if n is None else n, **order.given)
     if output is not None:
         from deepmf.report.comparison_page import write_comparison
 
-        write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}")
+        write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}", change=change)
 
     if as_json:
         told: dict[str, Any] = {"without_features": without} if files.paths else {}
         told |= {} if output is None else {"page": str(output)}
+        told |= {} if change is None else {"person": label, "lists": change.to_frame().to_dicts()}
         show_json(found.to_dict() | told)
     else:
         _show_comparison(found, without, output)
+        if change is not None:
+            title = f"What would change for {label}: {change.describe(*two)}"
+            show_table(["place", *two], change.list_cells(), title=title)
     if all(model.failure is not None for model in found.models):
         raise typer.Exit(2)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SplitErrors as SplitErrors,
         compare as compare,
     )
+    from deepmf.evaluation.list_change import ListChange as ListChange, compare_lists as compare_lists
     from deepmf.evaluation.ranking import (
         AreaRanking as AreaRanking,
         RankingEvaluation as RankingEvaluation,

@@ -6,6 +6,7 @@ import platform
 from pathlib import Path
 
 from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
+from deepmf.evaluation.list_change import ListChange
 from deepmf.evaluation.ranking import TITLES
 from deepmf.formatting import format_amount, format_percent, format_quantity
 from deepmf.matrix.arrays import FloatArray
@@ -20,8 +21,12 @@ _TILES = ("rmse", "mae")  # of the best model
 _LONGEST = 40
 
 
-def write_comparison(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
+def write_comparison(
+    comparison: Comparison, path: str | Path, *, title: str | None = None, change: ListChange | None = None
+) -> None:
     """Write an HTML page on a comparison. The file is replaced only when complete.
+
+    change: what the second model would change in the list of a row if it replaced the first (`compare_lists`).
 
     >>> import tempfile
     >>> from deepmf.datasets import generate
@@ -32,10 +37,10 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    write_page(render_comparison(comparison, title=title), path)
+    write_page(render_comparison(comparison, title=title, change=change), path)
 
 
-def render_comparison(comparison: Comparison, *, title: str | None = None) -> str:
+def render_comparison(comparison: Comparison, *, title: str | None = None, change: ListChange | None = None) -> str:
     """Return the HTML of the page."""
     data = comparison.data
     n_entries = format_quantity(data.n_entries, "entry")
@@ -43,6 +48,8 @@ def render_comparison(comparison: Comparison, *, title: str | None = None) -> st
     made = [_build_error_section(comparison), _build_time_section(comparison), _build_measurement_section(comparison)]
     if comparison.plan.ranking is not None:
         made.insert(0, _build_ranking_section(comparison))
+    if change is not None:
+        made.insert(0, _build_list_section(change, [model.label for model in comparison.models[:2]]))
     return render_page(
         title or f"{format_quantity(len(comparison.models), 'model')} on {n_entries}",
         f"{_to_sentence(comparison.verdict)} Measured on {n_entries} of {shape}.",
@@ -99,6 +106,17 @@ def _tabulate(comparison: Comparison, caption: str, areas: list[str], metrics: d
         name = caption if len(areas) == 1 else f"{caption}, {_name_area(area)}"
         tables.append(Table(name, ["model", *metrics.values()], lines))
     return tables
+
+
+def _build_list_section(change: ListChange, models: list[str]) -> Section:
+    lines = [[shorten(cell, _LONGEST) for cell in line] for line in change.list_cells()]
+    return Section(
+        title=f"What would change for {change.row}",
+        how="Both models know all entries. A column that would leave the list is gone, and one that would join it is "
+        "new; a number says how many places others would rise (+) or fall (-). "
+        f"{_to_sentence(change.describe(*models))}",
+        tables=[Table("Side by side", ["place", *map(shorten, models)], lines, in_words=True)],
+    )
 
 
 def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
