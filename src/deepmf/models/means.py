@@ -17,7 +17,7 @@ from deepmf.models.estimator import check_products
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
 from deepmf.models.traits import Recommends
-from deepmf.scoring.effects import SHRINKAGE, add_effects, compute_effects
+from deepmf.scoring.effects import SHRINKAGE, Effects, compute_effects
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors
@@ -202,4 +202,4 @@ class Means(Recommends, Model):
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 
     def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        return add_effects(self.mean_, self.row_effects_, self.column_effects_, rows, columns)
+        return Effects(self.row_effects_, self.column_effects_).evaluate(rows, columns, self.mean_)

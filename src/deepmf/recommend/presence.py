@@ -58,13 +58,11 @@ class Presence:
 
     def extend(self, entries: EntryStore, columns: IndexArray) -> Presence:
         """Return a presence that also scores new columns."""
-        model = self.model.extend(entries, columns)
-        return self if model is self.model else replace(self, model=model)
+        return replace(self, model=self.model.extend(entries, columns))
 
     def without_columns(self, columns: IndexArray) -> Presence:
         """Return a presence without some new columns."""
-        model = self.model.without_columns(columns)
-        return self if model is self.model else replace(self, model=model)
+        return replace(self, model=self.model.without_columns(columns))
 
     def describe_choice(self) -> dict[str, float]:
         """Return what was chosen on held-out entries, by name."""

@@ -110,8 +110,7 @@ class Component(NamedTuple):
 
     def build_again(self, dated: DatedResiduals) -> Component:
         """Return the component of other residuals."""
-        built, _ = dated.build(Kind(self.group, self.width, self.halvings))
-        return built._replace(shrinkage=self.shrinkage)
+        return dated.build(self)[0]._replace(shrinkage=self.shrinkage)
 
     def evaluate_keys(self, shrinkage: float) -> FloatArray:
         """Return the value of the component in the group and bin of each key."""
@@ -160,7 +159,7 @@ class DatedResiduals(NamedTuple):
     residuals: FloatArray
     weights: npt.NDArray[Any] | None
 
-    def build(self, kind: Kind) -> tuple[Component, IndexArray]:
+    def build(self, kind: Kind | Component) -> tuple[Component, IndexArray]:
         """Return the component of a kind, without shrinkage, and the key of each entry."""
         times, weights, first = self.times, self.weights, int(self.times.min())
         if kind.halvings:  # one bin for all times
@@ -243,7 +242,7 @@ class Drift(NamedTuple):
         times, weights = entries.extras[:2]
         if times is None:
             return None
-        rows = np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts))
+        rows = entries.group_of
         means = np.append(self.column_means, np.nan)[np.minimum(entries.others, self.column_means.size)]
         residuals = entries.values.astype(np.float64) - means
         is_known = ~np.isnan(residuals)

@@ -29,18 +29,18 @@ def assign_folds(n_cells: int) -> IndexArray:
 
 
 class Effects(NamedTuple):
-    """How far the cells of each trained row, and of each trained column, lie above other predictions."""
+    """How far the cells of each row, and of each column, lie above other predictions."""
 
     rows: FloatArray
     columns: FloatArray
 
-    def evaluate(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the sum of both effects for pairs of positions; those of new rows and columns are 0."""
+    def evaluate(self, rows: IndexArray, columns: IndexArray, mean: float = 0.0) -> FloatArray:
+        """Return mean + row effect + column effect for pairs of positions; -1 and later ones have no effect."""
         of_rows, of_columns = (
             np.append(effects, 0.0)[np.where(positions < effects.size, positions, -1)]
             for effects, positions in zip(self, (rows, columns), strict=True)
         )
-        total: FloatArray = of_rows + of_columns
+        total: FloatArray = mean + of_rows + of_columns
         return total
 
     def without(self, axis: Literal["row", "column"]) -> Effects:
@@ -88,19 +88,8 @@ def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: flo
 
     The shrinkage is the total weight of entries with the deviation 0 that are added to each group.
     """
-    counts, weights = np.diff(entries.starts), entries.extras.weights
-    which = np.repeat(np.arange(counts.size), counts)
+    weights, n_groups = entries.extras.weights, entries.starts.size - 1
     weighted = deviations if weights is None else deviations * weights
-    sums = np.bincount(which, weights=weighted, minlength=counts.size)
+    sums = np.bincount(entries.group_of, weights=weighted, minlength=n_groups)
     effects: FloatArray = sums / np.maximum(entries.totals + shrinkage, 1e-9)
     return effects
-
-
-def add_effects(
-    mean: float, row_effects: FloatArray, column_effects: FloatArray, rows: IndexArray, columns: IndexArray
-) -> FloatArray:
-    """Return mean + row effect + column effect for each pair of positions; -1 has no effect."""
-    # A position of -1 takes the last effect, which is 0.
-    by_row, by_column = np.append(row_effects, 0.0)[rows], np.append(column_effects, 0.0)[columns]
-    means: FloatArray = mean + by_row + by_column
-    return means

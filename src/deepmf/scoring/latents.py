@@ -165,6 +165,5 @@ def pair_products(
 
 def multiply_each(rows: LatentArray, columns: LatentArray, entries: AxisEntries) -> LatentArray:
     """Return the product of latents of each entry; it is at a place of `columns`."""
-    which = np.repeat(np.arange(len(rows)), np.diff(entries.starts))
-    products: LatentArray = np.einsum("ek,ek->e", rows[which], columns[entries.others])
+    products: LatentArray = np.einsum("ek,ek->e", rows[entries.group_of], columns[entries.others])
     return products

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import Axis
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labels, build_label_array, count_distinct
 from deepmf.matrix.scale import Scale
-from deepmf.scoring.effects import SHRINKAGE, Effects, add_effects, compute_effects
+from deepmf.scoring.effects import SHRINKAGE, Effects, compute_effects
 from deepmf.scoring.predictor import PairPredictor, Readout
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ class Fallback:
 
     def means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return overall mean + column effect + row effect, as in `Means`; unknown rows and columns have no effect."""
-        column_effects, row_effects = self._effects
-        return add_effects(self.seen.train.mean, row_effects, column_effects, rows, columns)
+        return self._effects.evaluate(rows, columns, self.seen.train.mean)
 
     def distribution(self, rows: IndexArray, columns: IndexArray, readout: Readout) -> PredictiveDistribution:
         """Return distributions over the support of a readout, from the frequencies of its values among entries.
@@ -176,44 +175,36 @@ class Fallback:
         """
         from deepmf.scoring.distribution import PredictiveDistribution
 
-        boundaries = readout.unit_boundaries
-        train = self.seen.train
-        counts = self._counts(np.array([0, train.n_entries]), train.values, train.weights, boundaries)[0]
+        support, boundaries, train = readout.support, readout.unit_boundaries, self.seen.train
+        every = AxisEntries(np.array([0, train.n_entries]), train.by_row.columns, train.values, extras=train.extras)
+        counts = self._counts(every, boundaries)[0]
         overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
         frequencies = np.tile(overall, (rows.size, 1))
         for positions, entries_of in ((rows, self.seen.row_entries), (columns, self.seen.column_entries)):
             known = positions >= 0
             distinct, which = np.unique(positions[known], return_inverse=True)
-            entries = entries_of(distinct)
-            own = self._counts(entries.starts, entries.values, entries.extras.weights, boundaries)
+            own = self._counts(entries_of(distinct), boundaries)
             mixed = (own + SHRINKAGE * overall) / (own.sum(axis=1, keepdims=True) + SHRINKAGE)
             frequencies[known] = mixed[which]
-        return PredictiveDistribution.of_probabilities(
-            readout.support, self.seen.scale.from_unit(boundaries), frequencies
-        )
+        return PredictiveDistribution.of_probabilities(support, self.seen.scale.from_unit(boundaries), frequencies)
 
-    def _counts(
-        self,
-        starts: IndexArray,
-        values: npt.NDArray[Any],
-        weights: npt.NDArray[Any] | None,
-        boundaries: npt.NDArray[np.float32],
-    ) -> npt.NDArray[Any]:
+    def _counts(self, entries: AxisEntries, boundaries: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         """Count the values of each group between the boundaries by their weights, (groups, boundaries + 1)."""
-        n_groups, n_bins = starts.size - 1, boundaries.size + 1
+        n_groups, n_bins = entries.starts.size - 1, boundaries.size + 1
         # In the precision of the boundaries: a value that is one itself lies below it.
-        bins = np.searchsorted(boundaries, self.seen.scale.to_unit(values).astype(np.float32))
-        group = np.repeat(np.arange(n_groups), np.diff(starts))
-        counts = np.bincount(group * n_bins + bins, weights, minlength=n_groups * n_bins)
+        bins = np.searchsorted(boundaries, self.seen.scale.to_unit(entries.values).astype(np.float32))
+        cells = entries.group_of * n_bins + bins
+        counts = np.bincount(cells, entries.extras.weights, minlength=n_groups * n_bins)
         return counts.reshape(n_groups, n_bins)
 
     @cached_property
-    def _effects(self) -> tuple[FloatArray, FloatArray]:
+    def _effects(self) -> Effects:
         mean = self.seen.train.mean
         entries = self.seen.column_entries(np.arange(len(self.seen.columns)))
         of_columns = compute_effects(entries, entries.values - mean, SHRINKAGE)
         entries = self.seen.row_entries(np.arange(len(self.seen.rows)))
-        return of_columns, compute_effects(entries, entries.values - mean - of_columns[entries.others], SHRINKAGE)
+        of_rows = compute_effects(entries, entries.values - mean - of_columns[entries.others], SHRINKAGE)
+        return Effects(of_rows, of_columns)
 
 
 @dataclass(frozen=True)

@@ -403,25 +403,23 @@ class Predictor(PairPredictor):
 
         If the model predicts only values, their errors are taken as normal with the given spread.
         """
-        if self.readout.gives_distribution:
-            products = self._block_products(rows, columns)
-            return self.readout.as_chosen.log_exceedance(products, self._row_fields(rows), thresholds)
-        return self._log_exceed(self.score_block(rows, columns), thresholds, spread)
+        return self._log_exceed(self._block_products(rows, columns), rows, thresholds, spread)
 
     def log_exceed_pairs(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
     ) -> npt.NDArray[Any]:
         """Return the logarithms for n columns of each row, (rows, n)."""
-        pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
-        if self.readout.gives_distribution:
-            products = self._products(*pairs).reshape(columns.shape)
-            return self.readout.as_chosen.log_exceedance(products, self._row_fields(rows), thresholds)
-        return self._log_exceed(self.score_pairs(*pairs).reshape(columns.shape), thresholds, spread)
+        products = self._products(np.repeat(rows, columns.shape[1]), columns.ravel())
+        return self._log_exceed(products.reshape(columns.shape), rows, thresholds, spread)
 
-    def _log_exceed(self, scores: npt.NDArray[Any], thresholds: FloatArray, spread: float) -> npt.NDArray[Any]:
-        """Return the logarithms of the probabilities that normal errors lift scores (rows, n) to thresholds (rows,)."""
-        readout = self.readout.as_chosen
-        margins = readout.units(scores) - readout.lower_ends(thresholds)[:, None]
+    def _log_exceed(
+        self, products: npt.NDArray[Any], rows: IndexArray, thresholds: FloatArray, spread: float
+    ) -> npt.NDArray[Any]:
+        readout, row_fields = self.readout.as_chosen, self._row_fields(rows)
+        if readout.gives_distribution:
+            return readout.log_exceedance(products, row_fields, thresholds)
+        units = readout.units(readout.scores(products, row_fields[:, None]))
+        margins = units - readout.lower_ends(thresholds)[:, None]
         found: npt.NDArray[Any] = log_ndtr(margins / spread)
         return found
 
@@ -528,7 +526,7 @@ class Predictor(PairPredictor):
         if not isinstance(self.encoder, SolvingEncoder):
             return entries.row_entries(positions) if is_row else entries.column_entries(positions)
         found = entries.all_entries(axis, positions)
-        which, is_met = np.repeat(np.arange(positions.size), np.diff(found.starts)), find_met(entries)
+        which, is_met = found.group_of, find_met(entries)
         counts_all = np.isin(np.arange(positions.size), which[is_met[found.others]]) if is_row else is_met[positions]
         return found.select(counts_all[which] | (found.others < entries.train.shape[is_row]))
 
