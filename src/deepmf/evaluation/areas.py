@@ -234,27 +234,15 @@ def _predict_entries(
 def _measure(
     area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_], weights: FloatArray | None
 ) -> AreaErrors:
-    actual, own = values[inside], None if weights is None else weights[inside]
-
-    def rmse(predicted: FloatArray) -> float:
-        return math.sqrt(np.average(np.square(predicted - actual), weights=own))
-
-    def mae(predicted: FloatArray) -> float:
-        return float(np.average(np.abs(predicted - actual), weights=own))
-
-    rounded, median = (
-        predictions.levels[metric][inside] if metric in predictions.levels else None for metric in ("rmse", "mae")
-    )
-    return AreaErrors(
-        area=area,
-        n_entries=actual.size,
-        rmse=rmse(predictions.values[inside]),
-        mae=mae(predictions.values[inside]),
-        level_rmse=None if rounded is None else rmse(rounded),
-        level_mae=None if rounded is None else mae(rounded),
-        median_rmse=None if median is None else rmse(median),
-        median_mae=None if median is None else mae(median),
-    )
+    own = None if weights is None else weights[inside]
+    kinds = {"": predictions.values, "level_": predictions.levels.get("rmse"), "median_": predictions.levels.get("mae")}
+    errors: dict[str, Any] = dict.fromkeys(f"{kind}{metric}" for kind in kinds for metric in ("rmse", "mae"))
+    for kind, predicted in kinds.items():
+        if predicted is not None:
+            gaps = (predicted - values)[inside]
+            errors[f"{kind}rmse"] = math.sqrt(np.average(np.square(gaps), weights=own))
+            errors[f"{kind}mae"] = float(np.average(np.abs(gaps), weights=own))
+    return AreaErrors(area, int(np.count_nonzero(inside)), **errors)
 
 
 def check_test_known(model: Model, test: ObservedMatrix) -> None:
@@ -292,14 +280,10 @@ def evaluate_columns(model: Model, test: ObservedMatrix) -> ColumnErrors:
     """
     rows, columns, values = test.entries()
     squares = np.square(model.predict(rows, columns, at=test.times if model.has_drift else None) - values)
-    which = test.by_row.columns
-    counts = test.column_counts.astype(np.int64)
-    present = counts > 0
-    counts = counts[present]
-    means = np.bincount(which, weights=squares, minlength=present.size)[present] / counts
+    present, which, counts = np.unique(test.by_row.columns, return_inverse=True, return_counts=True)
+    means = np.bincount(which, weights=squares) / counts
     # Deviations from the mean: rounding could make a difference of squares negative.
-    place = np.cumsum(present) - 1
-    spread = np.bincount(place[which], weights=np.square(squares - means[place[which]]), minlength=counts.size)
+    spread = np.bincount(which, weights=np.square(squares - means[which]))
     rmse = np.sqrt(means)
     with np.errstate(divide="ignore", invalid="ignore"):
         # By the delta method the standard error of sqrt(m) is that of m over 2 sqrt(m); for an error of 0 it is 0.

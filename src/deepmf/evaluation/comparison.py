@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -141,7 +142,11 @@ def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, 
     named = models.items() if isinstance(models, Mapping) else ((None, model) for model in models)
     candidates: dict[str, Model] = {}
     for name, choice in named:
-        model = _build_model(choice, seed=seed)
+        if isinstance(choice, str):
+            choice = model_class(choice)
+        model = choice(seed=seed) if isinstance(choice, type) and issubclass(choice, Model) else choice
+        if not isinstance(model, Model):
+            raise BadSetting(f"a model to compare must be a name, a class or an unfitted model; got {choice!r}")
         label = name or find_name(type(model))
         if label in candidates:
             raise BadSetting(
@@ -152,16 +157,6 @@ def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, 
     if not candidates:
         raise BadSetting("there is no model to compare; give some, such as ['means', 'als']")
     return candidates
-
-
-def _build_model(choice: Candidate, *, seed: int) -> Model:
-    if isinstance(choice, str):
-        return model_class(choice)(seed=seed)
-    if isinstance(choice, type) and issubclass(choice, Model):
-        return choice(seed=seed)
-    if isinstance(choice, Model):
-        return choice
-    raise BadSetting(f"a model to compare must be a name, a class or an unfitted model; got {choice!r}")
 
 
 @dataclass(frozen=True)
@@ -411,9 +406,9 @@ class ComparedModel:
     splits: tuple[SplitErrors, ...]
     failure: str | None = None
 
-    def errors(self, metric: str = "rmse", area: str = ALL) -> FloatArray:
+    def errors(self, metric: str = "rmse", area: str = ALL, *, of: str = "model") -> FloatArray:
         """Return the error, or ranking metric, on each split, (splits,); empty if the model cannot predict the area."""
-        values = [split.value(metric, area) for split in self.splits]
+        values = [split.value(metric, area, of=of) for split in self.splits]
         return np.array([error for error in values if error is not None], dtype=np.float64)
 
     def mean(self, metric: str = "rmse", area: str = ALL) -> float | None:
@@ -457,9 +452,8 @@ class Comparison:
 
     def popularity(self, metric: str = "ndcg", area: str = ALL) -> FloatArray:
         """Return a ranking metric of popularity on each split, (splits,); empty unless the metric is one of ranking."""
-        fitted = next((model for model in self.models if any(split.rankings for split in model.splits)), None)
-        values = [] if fitted is None else [split.value(metric, area, of="popularity") for split in fitted.splits]
-        return np.array([value for value in values if value is not None], dtype=np.float64)
+        fitted = (model for model in self.models if any(split.rankings for split in model.splits))
+        return next((model.errors(metric, area, of="popularity") for model in fitted), np.empty(0))
 
     def differences(self) -> list[Difference]:
         """Return the difference of each other model to the best on all test entries, the nearest first.
@@ -532,23 +526,12 @@ class Comparison:
 
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a line per model and area: mean errors, their spreads, and seconds."""
-        lines = [
-            {
-                "model": model.label,
-                "area": area,
-                **{
-                    name: value
-                    for metric in ("rmse", "mae", "level_rmse", "level_mae", *self._ranking_metrics)
-                    for name, value in (
-                        (metric, model.mean(metric, area)),
-                        (f"{metric}_spread", model.spread(metric, area)),
-                    )
-                },
-                "seconds": model.seconds,
-            }
-            for model in self.models
-            for area in self.areas
-        ]
+        lines: list[dict[str, Any]] = []
+        for model, area in itertools.product(self.models, self.areas):
+            lines.append({"model": model.label, "area": area})
+            for metric in ("rmse", "mae", "level_rmse", "level_mae", *self._ranking_metrics):
+                lines[-1] |= {metric: model.mean(metric, area), f"{metric}_spread": model.spread(metric, area)}
+            lines[-1]["seconds"] = model.seconds
         frame: pl.DataFrame = import_polars().DataFrame(lines, infer_schema_length=None)
         return frame
 

@@ -242,13 +242,11 @@ def evaluate_ranking(
     of_model = _make_rankers(ranked, ranker, test, request)
     of_popularity = _Popularity(ranked.predictor_, counts=popularity)
     evaluator = _Evaluator(
-        makers={"model": of_model, "popularity": lambda rows: of_popularity},
-        names={"model": type(model).__name__, "popularity": "popularity"},
+        makers={"model": (type(model).__name__, of_model), "popularity": ("popularity", lambda rows: of_popularity)},
         seen=seen,
         popularity=popularity,
         n_rows=len(model.entries_.rows),
-        request=request,
-        include_observed=ranker.allows_repeats,
+        request=replace(request, include_observed=ranker.allows_repeats),
         predictor=ranked.predictor_,
         feature=feature,
     )
@@ -469,30 +467,28 @@ class _Lists(NamedTuple):
 class _Evaluator:
     """Ranks columns by several rankings, and scores the first n of each row.
 
-    makers, names: of the rankers of blocks of rows.
+    makers: the name of each ranking, and what makes the rankers of blocks of rows.
     popularity: the number of entries of each column, without those given for new rows, (columns,).
     n_rows: the number of rows that these entries come from.
     """
 
-    makers: dict[str, MakeRanker]
-    names: dict[str, str]
+    makers: dict[str, tuple[str, MakeRanker]]
     seen: EntryStore
     popularity: IndexArray
     n_rows: int
     request: Request
-    include_observed: bool
     predictor: Predictor
     feature: str | None
 
     def choose(self, is_inside: npt.NDArray[np.bool_]) -> ColumnChoice:
         """Return the columns to rank among some."""
         is_allowed = is_inside & (self.popularity >= self.request.min_entries)
-        return choose_marked(is_allowed, include_observed=self.include_observed)
+        return choose_marked(is_allowed, include_observed=bool(self.request.include_observed))
 
     def rank(self, pairs: _Pairs, choice: ColumnChoice) -> dict[str, _Lists]:
         """Return the lists of each ranking for the rows of some relevant pairs, in batches of bounded memory."""
         n, found = int(self.request.n), {}
-        for name, make in self.makers.items():
+        for name, (_, make) in self.makers.items():
             parts = [np.full((0, max(min(n, choice.size), 1)), -1)]
             for rows in batches(pairs.rows, width=choice.n_places):
                 omitted = choice.omit(rows, self.seen.seen_columns)
@@ -510,7 +506,7 @@ class _Evaluator:
             by_row = own.by_row._asdict()
             means: dict[str, Any] = {metric: float(values.mean()) for metric, values in by_row.items()}
             margins = {metric: _compute_margin(values) for metric, values in by_row.items()}
-            found[name] = RankingScores(self.names[name], **means, margins=margins, **self._measure(own, choice))
+            found[name] = RankingScores(self.makers[name][0], **means, margins=margins, **self._measure(own, choice))
         return found
 
     def _measure(self, lists: _Lists, choice: ColumnChoice) -> dict[str, Any]:

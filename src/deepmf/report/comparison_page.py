@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
+from deepmf.evaluation.comparison import ALL, Comparison
 from deepmf.evaluation.list_change import ListChange
 from deepmf.evaluation.ranking import TITLES
 from deepmf.formatting import format_amount, format_percent, format_quantity
@@ -67,7 +67,7 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
         return []
     metrics = {} if plan.metric in _METRICS else {plan.metric: plan.title_of()}
     metrics |= {metric: metric.upper() for metric in _TILES if ranked[0].mean(metric) is not None}
-    numbers = [(f"its {title}", _format_error(ranked[0], metric, ALL)) for metric, title in metrics.items()]
+    numbers = [(f"its {title}", _format_values(ranked[0].errors(metric, ALL))) for metric, title in metrics.items()]
     return [("best", shorten(ranked[0].label, _LONGEST)), *numbers]
 
 
@@ -97,7 +97,7 @@ def _tabulate(comparison: Comparison, caption: str, areas: list[str], metrics: d
     tables = []
     for area in sorted(areas, key=lambda area: area != ALL):
         lines = [
-            [shorten(model.label), *(_format_error(model, metric, area) for metric in metrics)]
+            [shorten(model.label), *(_format_values(model.errors(metric, area)) for metric in metrics)]
             for model in comparison.models
         ]
         popular = [comparison.popularity(metric, area) for metric in metrics]
@@ -199,13 +199,9 @@ def _name_area(area: str) -> str:
 
 
 def _format_values(values: FloatArray) -> str:
-    mean = float(values.mean())
-    return format_amount(mean) if values.size < 2 else f"{mean:.4f} ± {values.std(ddof=1):.4f}"
-
-
-def _format_error(model: ComparedModel, metric: str, area: str) -> str:
-    mean, spread = model.mean(metric, area), model.spread(metric, area)
-    return format_amount(mean) if spread is None else f"{mean:.4f} ± {spread:.4f}"
+    if values.size < 2:
+        return format_amount(float(values.mean()) if values.size else None)
+    return f"{values.mean():.4f} ± {values.std(ddof=1):.4f}"
 
 
 def _to_sentence(text: str) -> str:
