@@ -85,9 +85,6 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlecolor": _INK,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
     "figure.constrained_layout.h_pad": 0.08,
     "figure.constrained_layout.hspace": 0.06,
     "figure.facecolor": "none",
@@ -262,16 +259,8 @@ def _style_line(number: int, n_series: int) -> dict[str, Any]:
     }
 
 
-def _fill_bar(number: int) -> dict[str, Any]:
-    return {"facecolor": (_OTHER, 0.14), "edgecolor": _OTHER, "linewidth": 1.2} if number else {"facecolor": _ONE}
-
-
 def _with_margin(text: str, margin: float | None, write: Callable[[float], str]) -> str:
     return text if margin is None else f"{text} ± {write(margin)}"
-
-
-def _to_floats(numbers: Sequence[float | None]) -> list[float]:
-    return [math.nan if number is None else float(number) for number in numbers]
 
 
 # Plots
@@ -296,11 +285,12 @@ def plot_bars(
     for order, (name, numbers) in enumerate(series.items()):
         places = np.arange(len(groups)) + (order - (len(series) - 1) / 2) * width
         spreads = (margins or {}).get(name) or [None] * len(groups)
-        drawn = own.bar(places, numbers, 0.92 * width, label=_clean(name), **_fill_bar(order))
+        hollow = {"facecolor": (_OTHER, 0.14), "edgecolor": _OTHER, "linewidth": 1.2}
+        fill: Any = hollow if order else {"facecolor": _ONE}
+        drawn = own.bar(places, numbers, 0.92 * width, label=_clean(name), **fill)
         if margins:
-            own.errorbar(
-                places, numbers, _to_floats(spreads), fmt="none", ecolor=_INK, elinewidth=1.2, capsize=3, capthick=1.2
-            )
+            errors = np.array(spreads, float)
+            own.errorbar(places, numbers, errors, fmt="none", ecolor=_INK, elinewidth=1.2, capsize=3, capthick=1.2)
         for bar, group, number, spread in zip(drawn, groups, numbers, spreads, strict=True):
             bar.set_gid(_TIP + _clean(_with_margin(f"{group}, {name}: {write(number)}", spread, write)))
     own.set_xlim(-0.5, len(groups) - 0.5)
@@ -337,7 +327,7 @@ def plot_lines(
         own.errorbar(
             places,
             numbers,
-            _to_floats(spreads) if margins else None,
+            np.array(spreads, float) if margins else None,
             label=_clean(name),
             transform=own.transData + aside,
             elinewidth=1.2,
@@ -345,7 +335,7 @@ def plot_lines(
             markevery=1 if len(numbers) <= 16 else len(numbers) // 10,
             **_style_line(number, len(curves)),
         )
-        ends = [np.array(numbers, dtype=float) + sign * np.nan_to_num(_to_floats(spreads)) for sign in (-1, 1)]
+        ends = [np.array(numbers, dtype=float) + sign * np.nan_to_num(np.array(spreads, float)) for sign in (-1, 1)]
         own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))  # without the shift
     own.autoscale_view()
     if log_x:
@@ -440,7 +430,7 @@ def plot_calibration(
     own.plot([0, 1], [0, 1], color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
     own.plot(forecast, observed, color=_ONE)
     if margins:
-        heights, spreads = np.array(observed), np.array(_to_floats(margins))
+        heights, spreads = np.array(observed), np.array(margins, float)
         inside = np.minimum(spreads, heights), np.minimum(spreads, 1 - heights)
         own.errorbar(forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3)
     for x, y, count in zip(forecast, observed, counts, strict=True):
