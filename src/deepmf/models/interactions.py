@@ -18,7 +18,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import NO_VALUES
-from deepmf.scoring.predictor import Encoder, Positions, Predictor, Readout
+from deepmf.scoring.predictor import Encoder, Predictor, Readout
 from deepmf.storage.model_file import Packed
 
 if TYPE_CHECKING:
@@ -36,16 +36,11 @@ class InteractionPredictor(Predictor):
         n_rows, n_columns = entries.train.shape
         return trained.extend(entries, np.arange(n_rows, len(entries.rows)), np.arange(n_columns, len(entries.columns)))
 
-    def log_exceed_block(
-        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
+    def log_exceed(
+        self, products: npt.NDArray[Any], rows: IndexArray, thresholds: FloatArray, spread: float
     ) -> npt.NDArray[Any]:
         """Return zeros: every interaction is liked."""
-        return np.zeros_like(self._block_products(rows, columns))
-
-    def log_exceed_pairs(
-        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
-    ) -> npt.NDArray[Any]:
-        return np.zeros(columns.shape)
+        return np.zeros_like(products)
 
     def pack(self) -> Packed:
         return Packed({}, {})

@@ -104,13 +104,11 @@ class Presence:
     def add_popularity(self, scores: Numbers, popularity: Numbers, raised: Numbers) -> Numbers:
         """Return scores (rows, columns) blended with popularity (columns,), times popularity raised to its power."""
         blended = scores + self.popularity_share * popularity if self.popularity_share else scores
-        weighted: Numbers = blended * raised if self.popularity_power else blended
-        return weighted
+        return blended * raised if self.popularity_power else blended
 
     def raise_popularity(self, popularity: Numbers) -> Numbers:
         """Return popularity to its power."""
-        raised: Numbers = (popularity / _UNIT_POPULARITY) ** self.popularity_power
-        return raised
+        return (popularity / _UNIT_POPULARITY) ** self.popularity_power
 
     def log_probabilities(self, scores: Numbers) -> Numbers:
         """Return the logarithms of the probabilities that entries exist, from scores times powers of popularity."""
@@ -190,8 +188,7 @@ class Recency(NamedTuple):
         moments, which = np.unique(asked, return_inverse=True)
         counts = self._sum_by_age(columns, times, weights, moments, len(entries.columns))
         counts *= weights.sum() / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
-        found: FloatArray = counts[which].reshape(*asked.shape, -1)
-        return found
+        return counts[which].reshape(*asked.shape, -1)
 
     def _sum_by_age(
         self, columns: IndexArray, times: TimeArray, weights: npt.NDArray[Any], moments: TimeArray, n_columns: int

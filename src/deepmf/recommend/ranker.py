@@ -475,8 +475,7 @@ def round_up(scale: Scale, values: FloatArray) -> FloatArray:
         return np.zeros_like(values)
     if scale.levels is None:
         return values
-    levels: FloatArray = scale.levels[np.minimum(np.searchsorted(scale.levels, values - 1e-9), scale.levels.size - 1)]
-    return levels
+    return scale.levels[np.minimum(np.searchsorted(scale.levels, values - 1e-9), scale.levels.size - 1)]
 
 
 def find_thresholds(entries: AxisEntries, scale: Scale, mean: float) -> FloatArray:

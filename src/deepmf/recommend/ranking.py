@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,6 @@ from deepmf.recommend.request import DEFAULT_REQUEST, Request
 from deepmf.recommend.reranking import Reranker
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import limit_blas_threads
-
-T = TypeVar("T")
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -177,16 +175,11 @@ def rank_batches(search: Search, rows: IndexArray, *, threads: int = 1) -> Itera
     starts = range(0, max(rows.size, 1), n_rows)
     if threads == 1 or len(starts) == 1:
         yield from map(rank, starts)
-    else:
-        yield from _map_in_threads(rank, starts, threads)
-
-
-def _map_in_threads(work: Callable[[int], T], items: Iterable[int], threads: int) -> Iterator[T]:
-    """Yield the results for some items in their order; only a few of them wait at a time."""
-    waiting: deque[Future[T]] = deque()
+        return
+    waiting: deque[Future[RankedRows]] = deque()  # in the order of rows, only a few at a time
     with ThreadPoolExecutor(threads) as pool, limit_blas_threads(1):
-        for item in items:
-            waiting.append(pool.submit(work, item))
+        for start in starts:
+            waiting.append(pool.submit(rank, start))
             if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
         while waiting:

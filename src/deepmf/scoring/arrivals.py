@@ -27,7 +27,7 @@ class Arrived(NamedTuple):
         if at.size == 0:
             return self
         known = self.rows if axis == "row" else self.columns
-        held = np.empty((0, factors.shape[1]), factors.dtype) if known is None else known
+        held = factors[:0] if known is None else known
         table = np.zeros((max(len(held), int(at[-1]) + 1), factors.shape[1]), held.dtype)
         table[: len(held)] = held
         table[at] = factors

@@ -233,10 +233,9 @@ class Calibration:
 
     def pack(self) -> Packed:
         """Return the calibration as a part of a model file."""
-        odds = self.odds
-        others = {} if odds is None else odds._asdict()
+        odds = {} if self.odds is None else self.odds._asdict()
         return _FORM.pack(
-            {"sharpness": None, "offsets": None, "targets": None} | others,
+            dict.fromkeys(Odds._fields) | odds,
             lines=np.array([self.line, self.means]),
             knots=self.knots,
             n_cells=self.n_cells,
@@ -252,13 +251,12 @@ class Calibration:
         n_boundaries = readout.support.size - 1 if several else 0
         found = _FORM.read(content, tensors, boundaries=n_boundaries, rows=shape[0], columns=shape[1])
         odds = Odds(found["sharpness"], found["offsets"], found["targets"])
-        if several and any(each is None for each in odds):
-            several = False
+        has_odds = several and all(each is not None for each in odds)
         line, means = (Line(*each) for each in found["lines"].tolist())
         own = found["row_effects"], found["column_effects"]
         effects = None if any(each is None for each in own) else Effects(*own)
         errors = tuple(found["errors"].tolist())
-        return cls(found["n_cells"], line, means, found["knots"], odds if several else None, errors, effects)
+        return cls(found["n_cells"], line, means, found["knots"], odds if has_odds else None, errors, effects)
 
 
 def _has_several(readout: Readout) -> bool:

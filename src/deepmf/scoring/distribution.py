@@ -167,8 +167,7 @@ class PredictiveDistribution:
         above = np.clip(np.searchsorted(edges, thresholds, side="right") - 1, 0, edges.size - 2)
         widths = edges[above + 1] - edges[above]
         part = np.divide(thresholds - edges[above], widths, out=np.zeros(above.size), where=widths > 0).clip(0.0, 1.0)
-        found: FloatArray = chances[pairs, above] + part * (chances[pairs, above + 1] - chances[pairs, above])
-        return found
+        return chances[pairs, above] + part * (chances[pairs, above + 1] - chances[pairs, above])
 
     def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of the interval of values whose probability is nearest to a coverage.

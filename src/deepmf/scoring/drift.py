@@ -87,8 +87,7 @@ class Component(NamedTuple):
     def evaluate(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> FloatArray:
         """Return the value of the component for pairs of positions at some times; 0 at no time."""
         sums, counts = self.collect(rows, columns, times)
-        values: FloatArray = sums / (counts + self.shrinkage)
-        return values
+        return sums / (counts + self.shrinkage)
 
     def collect(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> tuple[FloatArray, FloatArray]:
         """Return the sums and numbers of residuals near pairs of positions at some times, by the kernel."""
@@ -115,8 +114,7 @@ class Component(NamedTuple):
     def evaluate_keys(self, shrinkage: float) -> FloatArray:
         """Return the value of the component in the group and bin of each key."""
         sums, counts = self._sum_near(*np.divmod(self.keys, self.n_bins))
-        values: FloatArray = sums / (counts + shrinkage)
-        return values
+        return sums / (counts + shrinkage)
 
     def _sum_near(self, groups: IndexArray, bins: IndexArray) -> tuple[FloatArray, FloatArray]:
         """Return the sums and numbers of residuals near some bins of groups, by the kernel."""
@@ -176,10 +174,6 @@ class DatedResiduals(NamedTuple):
         begins = _BEGINNING if kind.halvings else first
         return Component(kind.group, kind.width, begins, n_bins, keys, sums, counts, 0.0, kind.halvings), which
 
-    def subtract(self, values: FloatArray) -> DatedResiduals:
-        """Return the residuals less some values."""
-        return self._replace(residuals=self.residuals - values)
-
 
 class Drift(NamedTuple):
     """Components, and the share of each with which it joins a model.
@@ -220,8 +214,7 @@ class Drift(NamedTuple):
         moments, which = np.unique(time, return_inverse=True)
         pairs = np.tile(columns, moments.size), np.repeat(moments, columns.size)
         of_columns = self.evaluate(np.full(pairs[0].size, -1), *pairs).reshape(moments.size, -1)
-        total: FloatArray = of_rows[:, None] + of_columns[which.reshape(np.shape(time))]
-        return total
+        return of_rows[:, None] + of_columns[which.reshape(np.shape(time))]
 
     def without_columns(self) -> Drift:
         """Return the drift of a column of which nothing is known: that of rows alone."""
@@ -265,12 +258,9 @@ class Drift(NamedTuple):
 
         def merge(old: Component) -> Component:
             parts = [old.take(~np.isin(old.keys, rows)), *again]
-            joined = old._replace(
-                keys=np.concatenate([each.keys for each in parts]),
-                sums=np.concatenate([each.sums for each in parts]),
-                counts=np.concatenate([each.counts for each in parts]),
-            )
-            return joined.take(np.argsort(joined.keys))
+            together = zip(*((each.keys, each.sums, each.counts) for each in parts), strict=True)
+            keys, sums, counts = map(np.concatenate, together)
+            return old._replace(keys=keys, sums=sums, counts=counts).take(np.argsort(keys))
 
         components = tuple(merge(each) if each.fades else each for each in self.components)
         return self._replace(components=components, ends=ends)

@@ -78,7 +78,7 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
         if shrinkage < math.inf:
             chosen.append((kind, shrinkage))
             left_held_out = left_held_out - sums / (counts + shrinkage)
-            left = left.subtract(component.evaluate_keys(shrinkage)[which])
+            left = left._replace(residuals=left.residuals - component.evaluate_keys(shrinkage)[which])
     fading, after_shares = _learn_fading(chosen, train, dated)
     chosen += fading
     if not chosen:
@@ -144,7 +144,7 @@ def _build_all(chosen: Sequence[tuple[Kind, float]], entries: ObservedMatrix) ->
         component, which = (every if kind.halvings else left).build(kind)
         components.append(component._replace(shrinkage=shrinkage))
         if not kind.halvings:
-            left = left.subtract(component.evaluate_keys(shrinkage)[which])
+            left = left._replace(residuals=left.residuals - component.evaluate_keys(shrinkage)[which])
     return tuple(components)
 
 
@@ -178,8 +178,7 @@ def _list_kinds(times: TimeArray) -> list[Kind]:
 
 def _compute_residuals(seen: ObservedMatrix, entries: ObservedMatrix) -> FloatArray:
     means = Fallback(EntryStore.of(seen)).means(entries.entry_rows, entries.by_row.columns)
-    residuals: FloatArray = entries.values.astype(np.float64) - means
-    return residuals
+    return entries.values.astype(np.float64) - means
 
 
 def _find_residuals(entries: ObservedMatrix) -> DatedResiduals:

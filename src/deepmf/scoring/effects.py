@@ -79,8 +79,7 @@ class Effects(NamedTuple):
 
 def _average(groups: IndexArray, residuals: FloatArray, n_groups: int, shrinkage: float) -> FloatArray:
     sums, counts = (np.bincount(groups, each, minlength=n_groups) for each in (residuals, np.ones(groups.size)))
-    means: FloatArray = sums / (counts + shrinkage)
-    return means
+    return sums / (counts + shrinkage)
 
 
 def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
@@ -91,5 +90,4 @@ def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: flo
     weights, n_groups = entries.extras.weights, entries.starts.size - 1
     weighted = deviations if weights is None else deviations * weights
     sums = np.bincount(entries.group_of, weights=weighted, minlength=n_groups)
-    effects: FloatArray = sums / np.maximum(entries.totals + shrinkage, 1e-9)
-    return effects
+    return sums / np.maximum(entries.totals + shrinkage, 1e-9)

@@ -87,8 +87,7 @@ class Latents:
         The trained table is read in place; only latents that were computed since are copied.
         """
         if self.positions.size == 0:
-            unchanged: LatentArray = vectors @ self.base[some].T
-            return unchanged
+            return vectors @ self.base[some].T
         n_trained = max(min(some.stop, len(self.base)) - some.start, 0)
         found = np.empty((len(vectors), some.stop - some.start), dtype=np.result_type(vectors, self.base))
         found[:, :n_trained] = vectors @ self.base[some.start : some.start + n_trained].T

@@ -91,8 +91,7 @@ class LabelPairs:
     @property
     def are_known(self) -> npt.NDArray[np.bool_]:
         """Which pairs have a known row and a known column."""
-        known: npt.NDArray[np.bool_] = (self.rows >= 0) & (self.columns >= 0)
-        return known
+        return (self.rows >= 0) & (self.columns >= 0)
 
     def ask(
         self,
@@ -176,7 +175,8 @@ class Fallback:
         from deepmf.scoring.distribution import PredictiveDistribution
 
         support, boundaries, train = readout.support, readout.unit_boundaries, self.seen.train
-        every = AxisEntries(np.array([0, train.n_entries]), train.by_row.columns, train.values, extras=train.extras)
+        values: npt.NDArray[Any] = train.values  # in single precision
+        every = AxisEntries(np.array([0, values.size]), train.by_row.columns, values, extras=train.extras)
         counts = self._counts(every, boundaries)[0]
         overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
         frequencies = np.tile(overall, (rows.size, 1))

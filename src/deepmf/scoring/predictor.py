@@ -399,22 +399,23 @@ class Predictor(PairPredictor):
     def log_exceed_block(
         self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
     ) -> npt.NDArray[Any]:
-        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,).
-
-        If the model predicts only values, their errors are taken as normal with the given spread.
-        """
-        return self._log_exceed(self._block_products(rows, columns), rows, thresholds, spread)
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
+        return self.log_exceed(self._block_products(rows, columns), rows, thresholds, spread)
 
     def log_exceed_pairs(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
     ) -> npt.NDArray[Any]:
         """Return the logarithms for n columns of each row, (rows, n)."""
         products = self._products(np.repeat(rows, columns.shape[1]), columns.ravel())
-        return self._log_exceed(products.reshape(columns.shape), rows, thresholds, spread)
+        return self.log_exceed(products.reshape(columns.shape), rows, thresholds, spread)
 
-    def _log_exceed(
+    def log_exceed(
         self, products: npt.NDArray[Any], rows: IndexArray, thresholds: FloatArray, spread: float
     ) -> npt.NDArray[Any]:
+        """Return the logarithms for products (rows, n).
+
+        If the model predicts only values, their errors are taken as normal with the given spread.
+        """
         readout, row_fields = self.readout.as_chosen, self._row_fields(rows)
         if readout.gives_distribution:
             return readout.log_exceedance(products, row_fields, thresholds)
@@ -582,8 +583,7 @@ class Predictor(PairPredictor):
             return self.columns.products(row_latents, columns)
         if columns.size == len(self.columns) and np.array_equal(columns, np.arange(columns.size)):
             return self.columns.products(row_latents, slice(0, columns.size))
-        products: LatentArray = row_latents @ self.columns.take(columns).T
-        return products
+        return row_latents @ self.columns.take(columns).T
 
     def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         return pair_products(self.rows, self.columns, rows, columns)
