@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
+import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,13 +18,14 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn import ranks
 from deepmf.testing import additive
-from deepmf.training import progress as progress_module
+from deepmf.training import progress as progress_module, runtime
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.progress import EpochDisplay, is_notebook, is_terminal, show_epochs
+from deepmf.training.settings import EFFORTS
 
 
 def test_the_line_ends_where_a_fit_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyError), show_epochs("fitting", 100, True, "the plan"):
+    with pytest.raises(KeyError), show_epochs("fitting", 100, True, lambda: "the plan"):
         raise KeyError
     assert capsys.readouterr().err == "the plan\n"
 
@@ -31,8 +35,51 @@ def test_the_plans_of_models() -> None:
     assert Means().plan(matrix) is None
     assert ALS().plan(matrix) == "fitting ALS to 18,000 entries: 15 epochs"
     model = OrdinalDMF(effort="normal", device="cpu", epochs=7)
-    assert model.plan(matrix) == "fitting OrdinalDMF (effort normal) to 18,000 entries: 7 epochs on the CPU"
+    text, seconds = model.plan(matrix).split("; ")  # type: ignore[union-attr]
+    assert text == "fitting OrdinalDMF (effort normal) to 18,000 entries: 7 epochs on the CPU"
+    assert re.fullmatch("about [0-9]+ (seconds|minutes)", seconds)
     assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="normal", device="cpu", epochs=7).settings
+
+
+def read_seconds(plan: str | None) -> float:
+    """Return the seconds that a plan tells."""
+    found = re.search("; about ([0-9,]+) (second|minute)s$", plan or "")
+    assert found is not None
+    return float(found[1].replace(",", "")) * {"second": 1, "minute": 60}[found[2]]
+
+
+def let_measurements_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the measurement of this machine take some seconds."""
+    times = itertools.count(0.0, seconds)
+    monkeypatch.setattr(runtime, "time", SimpleNamespace(monotonic=lambda: next(times), sleep=time.sleep))
+
+
+def test_more_work_is_estimated_to_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_measurements_take(0.06, monkeypatch)
+
+    def estimate(n_entries: int, **settings: Any) -> float:
+        matrix = generate(500, 400, n_entries=n_entries, named=False, seed=0).matrix
+        return read_seconds(OrdinalDMF(device="cpu", **settings).plan(matrix))
+
+    quick, normal, best = (estimate(80_000, effort=effort) for effort in EFFORTS)
+    assert quick < normal < best / 2
+    few, many = (estimate(20_000, linear_iterations=number) for number in (100, 10_000))
+    assert 10 * few < many
+    assert estimate(80_000, linear_size=0) < normal
+    assert estimate(40_000, linear_iterations=10, presence=None) < estimate(40_000, linear_iterations=10)
+
+
+def test_a_fit_is_estimated_to_take_longer_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, matrix = OrdinalDMF(device="cpu"), generate(300, 200, density=0.3, seed=0).matrix
+    let_measurements_take(0.06, monkeypatch)
+    usual = read_seconds(model.plan(matrix))
+    let_measurements_take(0.6, monkeypatch)
+    assert read_seconds(model.plan(matrix)) == pytest.approx(10 * usual, rel=0.2)
+
+
+def test_a_fit_that_shows_no_progress_estimates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OrdinalDMF, "_estimate_seconds", lambda self, train: pytest.fail("estimated"))
+    OrdinalDMF(effort="quick", linear_iterations=1, device="cpu").fit(additive(12, 10), progress=False)
 
 
 FIRST, SECOND = EpochRecord(0, 0.5, 0.9, 0.01, 2.0), EpochRecord(1, 0.4, None, 0.01, 4.0)
@@ -147,7 +194,7 @@ def test_without_validation(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def show_a_stage(plan: str | None = None, *, n_epochs: int = 1) -> None:
-    with show_epochs("fitting OrdinalDMF", 10, True, plan) as (display,):
+    with show_epochs("fitting OrdinalDMF", 10, True, lambda: plan) as (display,):
         assert isinstance(display, EpochDisplay)
         for _ in range(n_epochs):
             display(FIRST, History([FIRST], best_epoch=0, best_error=0.9))

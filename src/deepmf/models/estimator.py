@@ -44,6 +44,7 @@ from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
 from deepmf.training.memory import FitBytes, check_memory
+from deepmf.training.progress import describe_duration, show_epochs
 from deepmf.training.runtime import Runtime, keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
@@ -143,8 +144,6 @@ class Estimator(ABC):
         processes together: they call `fit` with the same arguments and end with the same model. Only the first shows
         progress, and the checkpoint is a folder.
         """
-        from deepmf.training.progress import show_epochs
-
         prepared = self._prepare(
             to_matrix(train), validation, (row_features, column_features), (row_names, column_names)
         )
@@ -161,8 +160,8 @@ class Estimator(ABC):
             ),
             self._use_settings_of(chosen),
         ):
-            plan = self._plan_epochs(entries.train)
-            epochs = None if plan is None else chosen.settings.to_dict()["epochs"]
+            epochs = self.settings.epochs if isinstance(self.settings, LoopSettings) else None
+            plan = partial(self._plan_epochs, entries.train)
             with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
                 fitted = self._learn(entries, held_out, Fitting([*shown, *callbacks], path, checkpoint_every))
             if fitted is not None:
@@ -175,7 +174,11 @@ class Estimator(ABC):
         return self
 
     def plan(self, train: ObservedMatrix) -> str | None:
-        """Describe what `fit` would do for a matrix; None for a model that is not trained in epochs."""
+        """Describe what `fit` would do for a matrix; None for a model that is not trained in epochs.
+
+        OrdinalDMF also tells about how long that takes: a rough figure, which ignores early stopping, and what other
+        programs will do.
+        """
         return self._with_choice(train)._plan_epochs(train)
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
@@ -241,6 +244,10 @@ class Estimator(ABC):
         """Describe the computation in a few words, for the plan of a fit."""
         place = "" if self._device is None else f" on the {'GPU' if self._on_gpu else 'CPU'}"
         return f"{epochs} epochs{place}"
+
+    def _estimate_seconds(self, train: ObservedMatrix) -> float | None:
+        """Return about how long a fit takes on this machine now; None for a model without an estimate."""
+        return None
 
     def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's mean for each pair of positions; -1 is an unknown row or column."""
@@ -380,7 +387,9 @@ class Estimator(ABC):
             return None
         effort = self.settings.to_dict().get("effort")
         name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
-        return f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(self.settings.epochs)}"
+        plan = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(self.settings.epochs)}"
+        seconds = self._estimate_seconds(train)
+        return plan if seconds is None else f"{plan}; {describe_duration(seconds)}"
 
     def _add_featured_labels(self, fitted: Fitted, prepared: Prepared) -> Fitted:
         rows, columns = prepared.row_features, prepared.column_features

@@ -1,4 +1,4 @@
-"""The progress of a fit: a line of text on standard error."""
+"""The progress of a fit: its plan, and a line of text on standard error."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def is_notebook() -> bool:
     interactive = sys.modules.get("IPython")  # a kernel has imported it
     shell = None if interactive is None else interactive.get_ipython()
     return getattr(shell, "kernel", None) is not None
+
+
+def describe_duration(seconds: float) -> str:
+    """Describe an estimated duration, rounded as far as the estimate is good.
+
+    >>> [describe_duration(seconds) for seconds in (0.3, 7.2, 83, 400, 9100)]
+    ['about a second', 'about 7 seconds', 'about 85 seconds', 'about 7 minutes', 'about 150 minutes']
+    """
+    if seconds < 1.5:
+        return "about a second"
+    number, unit = (seconds, "seconds") if seconds < 99.5 else (seconds / 60, "minutes")
+    step = 1 if number < 9.5 else 5 if number < 99.5 else 30
+    return f"about {round(number / step) * step:,} {unit}"
 
 
 class ProgressLine:
@@ -98,7 +111,7 @@ class EpochDisplay(ProgressLine):
 
 @contextmanager
 def show_epochs(
-    title: str, n_epochs: int | None, progress: bool | None = None, plan: str | None = None
+    title: str, n_epochs: int | None, progress: bool | None = None, plan: Callable[[], str | None] = lambda: None
 ) -> Iterator[Sequence[Callback]]:
     """Yield the callbacks that show each epoch: loss, validation error, best error so far and time left.
 
@@ -108,7 +121,7 @@ def show_epochs(
     n_epochs : number of epochs; None for methods without epochs, which show nothing.
     progress : true (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
         together, only the first shows progress.
-    plan : what the fit will do, in words; shown first, in a line of its own.
+    plan : describes what the fit will do; shown first, in a line of its own.
     """
     from deepmf.nn.ranks import is_first  # here, so that this module stays light
 
@@ -118,8 +131,8 @@ def show_epochs(
     if stream is None or n_epochs is None or not is_first():
         yield ()
         return
-    if plan is not None:
-        _put(stream, f"{plan}\n")
+    if (text := plan()) is not None:
+        _put(stream, f"{text}\n")
     with closing(EpochDisplay(title, n_epochs, stream)) as display:
         yield (display,)
 

@@ -121,6 +121,29 @@ def _limit_shared_threads(number: int) -> Iterator[None]:
                 _shared_before.pop().restore_original_limits()
 
 
+# The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates are in, and the
+# rounds: enough to wait for other programs several times.
+_USUAL_SECONDS, _ROUNDS = 0.004, 16
+
+
+def measure_slowness(n_entries: int) -> float:
+    """Return how long a fit to some entries takes on the CPU now, as a multiple of the time of one idle core.
+
+    Solves small systems, which other programs slow down as they do a fit.
+    """
+    factors = torch.randn(2000, 16, generator=make_generator(0, "probe"), dtype=torch.float32)
+    places = torch.arange(500 * 64).remainder(1999).view(500, 64)
+    with limit_threads(n_entries=n_entries):
+        n_threads = torch.get_num_threads()
+    with use_threads(1):
+        start = time.monotonic()
+        for _ in range(_ROUNDS):
+            lines = factors[places]
+            torch.linalg.cholesky(lines.mT @ lines + 10.0 * torch.eye(16))
+        seconds = time.monotonic() - start
+    return seconds / _ROUNDS / _USUAL_SECONDS / float(n_threads**0.8)
+
+
 def count_free_cores() -> int:
     """Count the cores that this process may use and other programs do not use now; at least 1.
 

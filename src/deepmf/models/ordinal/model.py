@@ -39,7 +39,7 @@ from deepmf.storage.model_file import Tensors, has_values_to_check
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
-from deepmf.training.runtime import Runtime, make_generator
+from deepmf.training.runtime import Runtime, make_generator, measure_slowness
 from deepmf.training.settings import EFFORTS, Settings
 from deepmf.training.trainer import Trainer
 
@@ -48,6 +48,12 @@ _ONE_IN = {False: 20, True: 10}
 
 # The largest stored logarithm of a slope, of which exp is still finite in float32.
 _LARGEST_LOG_SLOPE = 80.0
+
+# Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column, and beside these; of
+# a network for each entry that a step reads and hidden unit, and for each entry and view afterwards; of the presence
+# part for each column. Those of a GPU: beside the sampler, and of an iteration, without and for each entry.
+_SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (3.2e-7, 5e-6, 1.05e-2), (4e-9, 5e-6), 4e-3
+_GPU_SECONDS = 3.0, 0.02, 1.8e-8
 
 
 class OrdinalTrainer(Trainer):
@@ -143,6 +149,32 @@ class OrdinalDMF(Recommends, NetworkModel):
             return super()._describe_work(epochs)
         iterations = f"{self.settings.linear_iterations} iterations"
         return f"the linear part alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
+
+    def _estimate_seconds(self, train: ObservedMatrix) -> float:
+        """Return about how long a fit takes now; on a GPU, the sampler runs beside the network and takes longer."""
+        if not self._on_gpu:
+            return self._estimate_work(train) * measure_slowness(train.n_entries)
+        return _GPU_SECONDS[0] + self._count_iterations(train) * (_GPU_SECONDS[1] + _GPU_SECONDS[2] * train.n_entries)
+
+    def _estimate_work(self, train: ObservedMatrix) -> float:
+        """Return the seconds of a fit on one idle core."""
+        settings, n, (n_rows, n_columns) = self.settings, train.n_entries, train.shape
+        each = _SAMPLER_SECONDS[0] * n + _SAMPLER_SECONDS[1] * (n_rows + n_columns) + _SAMPLER_SECONDS[2]
+        work = self._count_iterations(train) * each
+        if settings.networks:
+            n_steps = max(-(-n_rows // settings.block_rows), -(-n_columns // settings.block_columns))
+            n_read = settings.epochs * n_steps * self._count_read(train)
+            work += _NETWORK_SECONDS[0] * n_read * sum(settings.hidden_sizes) * settings.networks
+            work += _NETWORK_SECONDS[1] * n * settings.views
+        if settings.presence is not None:
+            work += _PRESENCE_SECONDS * n_columns * (1.0 + 2.0 * train.extras.are_ordered)
+        normal = self._make_normal(train)
+        return work if normal is None else work + normal._estimate_work(train)
+
+    def _count_iterations(self, train: ObservedMatrix) -> float:
+        """Return the iterations of the sampler in all chains: for few entries, it also runs on parts of them."""
+        n_chains = 2.5 if train.n_entries <= FEW_ENTRIES else 1.0
+        return 0.0 if self.settings.linear_size == 0 else n_chains * self.settings.linear_iterations
 
     def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
         return self._choose_for(train, self.settings.effort)
