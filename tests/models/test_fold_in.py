@@ -6,7 +6,7 @@ import pytest
 from deepmf.errors import BadSetting, NothingObserved, OffScale, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.fold_in import fold_in_matrix, fold_in_rows
+from deepmf.models.fold_in import FoldedRows, fold_in_matrix
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.testing import additive
@@ -37,7 +37,7 @@ def test_means_by_hand(means: Means) -> None:
 
 
 def test_entries_are_in_the_order_of_columns(means: Means) -> None:
-    folded = fold_in_rows(means.rankers_, means.predictor_, [ONE, TWO], single=False)
+    folded = FoldedRows.of(means.rankers_, means.predictor_, [ONE, TWO], single=False)
     assert folded.observed.starts.tolist() == [0, 2, 3]
     assert folded.observed.others.tolist() == [2, 4, 7] and folded.observed.values.tolist() == [4, 5, 1]
 

@@ -88,10 +88,10 @@ class Model(Estimator):
         extended, rows, columns = fitted.extend(
             new, self._areas, row_features=row_features, column_features=column_features, conflicts=conflicts
         )
-        seen, predictor = extended.entries, extended.predictor
-        warn_of_nothing(seen.rows, rows, predictor.select_inputs("row", seen.all_entries("row", rows)))
-        column_inputs = predictor.select_inputs("column", seen.all_entries("column", columns))
-        warn_of_nothing(seen.columns, columns, column_inputs)
+        seen, axes = extended.entries, get_args(Axis)
+        for axis, labels, new_at in zip(axes, (seen.rows, seen.columns), (rows, columns), strict=True):
+            inputs = extended.predictor.select_inputs(axis, seen.all_entries(axis, new_at))
+            warn_of_nothing(axis, inputs, labels[new_at])
         return self._with_state(extended)
 
     def forget(
@@ -192,11 +192,11 @@ class Model(Estimator):
         features: FeatureValues | None = None,
     ) -> FoldedColumns:
         """Return an unstored column with these entries; it predicts like a column that `extend` added."""
-        from deepmf.models.fold_in import fold_in_column
+        from deepmf.models.fold_in import FoldedColumns
 
-        fitted = self._require_fitted()
+        fitted, given = self._require_fitted(), None if features is None else [features]
         self._areas.require("column", "predict for new columns")
-        return fold_in_column(fitted.rankers, fitted.predictor, (rows, values, times), features)
+        return FoldedColumns.of(fitted.rankers, fitted.predictor, [(rows, values, times)], given, single=True)
 
     def predict(
         self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
@@ -592,9 +592,7 @@ class Model(Estimator):
     def __repr__(self) -> str:
         from deepmf.models.view import describe_model
 
-        own = self.settings_class.from_names(self.own_settings)
-        entries = None if self._fitted is None else self._fitted.entries
-        return describe_model(type(self).__name__, own, self._chosen, entries, self.history_)
+        return describe_model(self)
 
     # Internals.
 
@@ -611,13 +609,13 @@ class Model(Estimator):
         single: bool,
         ordered: bool,
     ) -> FoldedRows:
-        from deepmf.models.fold_in import fold_in_rows
+        from deepmf.models.fold_in import FoldedRows
 
         fitted = self._require_fitted()
         self._areas.require("row", "predict for new rows")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, single=single, ordered=ordered)
+        return FoldedRows.of(fitted.rankers, fitted.predictor, histories, features, single=single, ordered=ordered)
 
     def _read_distributions(
         self,

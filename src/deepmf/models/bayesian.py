@@ -16,7 +16,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.fitting import Fitting
+from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
     GibbsSampler,
@@ -44,7 +44,7 @@ from deepmf.models.gibbs.prediction import (
 from deepmf.models.gibbs.prior import Prior
 from deepmf.models.traits import Recommends
 from deepmf.nn.ranks import find_ranks
-from deepmf.scoring.pairs import Fallback, check_has_values, find_pairs
+from deepmf.scoring.pairs import check_has_values, find_pairs
 from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
@@ -152,11 +152,12 @@ class GibbsTask:
             raise
         except (np.linalg.LinAlgError, RuntimeError, ValueError):  # no posterior, or none that can be drawn
             return Epoch(math.nan)
+        predicted = None
         if self._bound is not None and not self._has_joined:
-            self._bound.apply(self.sampler, iteration)
+            predicted = self._bound.apply(self.sampler, iteration)
         self._counts[1] = epoch + 1
         if epoch in (0, self._join_at) or (self._last - epoch) % self._thinning == 0:
-            self._keep(epoch, iteration)
+            self._keep(epoch, iteration, predicted)
         rows, columns, alpha, *_ = self.sampler.parameters
         notes = {
             "alpha": alpha,
@@ -229,8 +230,7 @@ class GibbsTask:
         """Return the error of the means on entries that the fit itself held out; None without any."""
         if self._validation is None or self._seen is self._entries:
             return None
-        means = Fallback(self._seen).means(self._validation.rows, self._validation.columns)
-        return rmse_error(self._seen.scale.clip(means), self._validation.values)
+        return measure_means(self._seen, self._validation)
 
     def _find_usable(self) -> Tensor:
         n_kept, n_run = max(1, int(self._counts[0])), int(self._counts[1])
@@ -238,18 +238,13 @@ class GibbsTask:
         recent = self._kept_at >= min(self._burn_share * n_run, int(self._kept_at[filled].max()))
         return torch.nonzero(filled & recent)[:, 0]
 
-    def _keep(self, epoch: int, iteration: Iteration) -> None:
+    def _keep(self, epoch: int, iteration: Iteration, predicted: Tensor | None) -> None:
         n_kept = int(self._counts[0])
         slot = n_kept % self._kept_at.numel()
         self._ring.keep(slot, iteration)
         self._kept_at[slot], self._counts[0] = epoch, n_kept + 1
-        if self._validation is not None and not self._has_joined:
-            self._predicted[slot] = self._predict(iteration)
-
-    def _predict(self, iteration: Iteration) -> Tensor:
-        assert self._validation is not None
-        rows, columns = (torch.from_numpy(each).to(self._device) for each in self._validation[:2])
-        return (self.units.mean + self.units.deviation * iteration.predict(rows, columns)).cpu()
+        if predicted is not None:
+            self._predicted[slot] = (self.units.mean + self.units.deviation * predicted).cpu()
 
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from deepmf.errors import (
     BadEntries,
@@ -25,15 +26,16 @@ from deepmf.errors import (
     warn,
 )
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import IndexArray, iterate_pieces
-from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries
+from deepmf.matrix.arrays import iterate_pieces
+from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, PlacedEntries
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras, format_time
 from deepmf.matrix.features import AxisFeatures, Features
-from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.scoring.pairs import PredictedAreas
+from deepmf.metrics import rmse_error
+from deepmf.scoring.pairs import Fallback, PredictedAreas
+from deepmf.scoring.predictor import OTHER_AXIS
 from deepmf.training.history import Callback, History
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
@@ -189,14 +191,14 @@ def check_extension(
     check_features(row_features=row_features, column_features=column_features)
 
 
-def warn_of_nothing(labels: Labels, positions: IndexArray, inputs: AxisEntries) -> None:
-    """Warn of rows, or columns, without entries or features; the warning points at the caller of the caller."""
-    empty = positions[inputs.are_empty]
-    if empty.size:
-        other = "columns" if labels.axis == "row" else "rows"
-        shown = ", ".join(map(repr, labels[empty[:3]].tolist())) + (", ..." if empty.size > 3 else "")
+def warn_of_nothing(axis: Axis, inputs: AxisEntries, labels: npt.NDArray[Any] | None = None) -> None:
+    """Warn of rows, or columns, without entries or features; name them where they have labels."""
+    n_empty = np.count_nonzero(inputs.are_empty)
+    if n_empty:
+        empty = [] if labels is None else labels[inputs.are_empty][:3].tolist()
+        shown = f" ({', '.join(map(repr, empty))}{', ...' if n_empty > 3 else ''})" if empty else ""
         warn(
-            f"{format_quantity(empty.size, labels.axis)} without an entry over the trained {other} ({shown}), "
+            f"{format_quantity(n_empty, axis)} without an entry over the trained {OTHER_AXIS[axis]}s{shown}, "
             "predicted from an empty description",
             NothingObserved,
         )
@@ -342,6 +344,12 @@ def report_ending(history: History, settings: Settings) -> None:
             f"({named}) or another model",
             NotBetterThanMeans,
         )
+
+
+def measure_means(seen: EntryStore, held_out: HeldOut) -> float:
+    """Return the root mean squared error of the means on entries that a fit holds out itself."""
+    means = Fallback(seen).means(held_out.rows, held_out.columns)
+    return rmse_error(seen.scale.clip(means), held_out.values)
 
 
 def identify_training(

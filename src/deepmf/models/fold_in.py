@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale, warn
-from deepmf.formatting import format_quantity
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -21,13 +20,14 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
 from deepmf.models.explanation import Explanation, explain_predictions
+from deepmf.models.fitting import warn_of_nothing
 from deepmf.recommend.ranker import Ranker, Rankers
 from deepmf.recommend.ranking import Ranking, Search, rank_columns
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import check_has_values
-from deepmf.scoring.predictor import OTHER_AXIS, Predictor
+from deepmf.scoring.predictor import Predictor
 
 # Labels, the values that a row (or column) has there, and optionally their times.
 History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]
@@ -50,6 +50,24 @@ class Folded:
     rankers: Rankers
 
     axis: ClassVar[Axis]  # of what was folded in
+
+    @classmethod
+    def of(
+        cls,
+        rankers: Rankers,
+        predictor: Predictor,
+        histories: Sequence[History],
+        features: Sequence[FeatureValues | None] | None = None,
+        *,
+        single: bool,
+        ordered: bool = False,
+    ) -> Self:
+        """Return the rows (or columns) that have these entries over known columns (or rows), and these features.
+
+        ordered: whether entries are given first to last.
+        """
+        observed = _read_histories(rankers.entries, histories, features, of=cls.axis, ordered=ordered)
+        return cls(rankers.entries, _encode(predictor, cls.axis, observed), observed, single, rankers)
 
     @property
     def _others(self) -> Labels:
@@ -148,32 +166,6 @@ class FoldedColumns(Folded):
     axis: ClassVar[Axis] = "column"
 
 
-def fold_in_rows(
-    rankers: Rankers,
-    predictor: Predictor,
-    histories: Sequence[History],
-    features: Sequence[FeatureValues | None] | None = None,
-    *,
-    single: bool,
-    ordered: bool = False,
-) -> FoldedRows:
-    """Return the rows that have these entries over known columns, and these features.
-
-    ordered: whether entries are given first to last.
-    """
-    observed = _read_histories(rankers.entries, histories, features, of="row", ordered=ordered)
-    return FoldedRows(rankers.entries, _encode(predictor, "row", observed), observed, single, rankers)
-
-
-def fold_in_column(
-    rankers: Rankers, predictor: Predictor, history: History, features: FeatureValues | None = None
-) -> FoldedColumns:
-    """Return the column that has these entries over known rows, and these features."""
-    given = None if features is None else [features]
-    observed = _read_histories(rankers.entries, [history], given, of="column")
-    return FoldedColumns(rankers.entries, _encode(predictor, "column", observed), observed, True, rankers)
-
-
 def fold_in_matrix(rankers: Rankers, predictor: Predictor, matrix: ObservedMatrix) -> FoldedRows:
     """Return the rows of a matrix, whatever their labels, folded in without features; its columns must be known."""
     entries = rankers.entries
@@ -186,13 +178,7 @@ def fold_in_matrix(rankers: Rankers, predictor: Predictor, matrix: ObservedMatri
 
 def _encode(predictor: Predictor, axis: Axis, observed: AxisEntries) -> Predictor:
     inputs = predictor.select_inputs(axis, observed)
-    n_empty = int(np.count_nonzero(inputs.are_empty))
-    if n_empty:
-        warn(
-            f"{format_quantity(n_empty, axis)} without an entry over the trained {OTHER_AXIS[axis]}s, "
-            "predicted from an empty description",
-            NothingObserved,
-        )
+    warn_of_nothing(axis, inputs)
     return predictor.with_only(axis, inputs)
 
 
@@ -219,7 +205,7 @@ def _read_histories(
     given_features: Sequence[FeatureValues | None] | None,
     *,
     of: Axis,
-    ordered: bool = False,
+    ordered: bool,
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
     others, known = (entries.columns, entries.row_features) if of == "row" else (entries.rows, entries.column_features)

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from deepmf.formatting import format_count
-from deepmf.matrix.entries import EntryStore
-from deepmf.training.history import History, describe_errors
-from deepmf.training.settings import Settings, list_settings
+from deepmf.training.history import describe_errors
+from deepmf.training.settings import list_settings
+
+if TYPE_CHECKING:
+    from deepmf.models.base import Model
 
 _MOST_FEATURES = 12  # that are listed by name
 
 
-def describe_model(
-    name: str, own: Settings, chosen: dict[str, Any], entries: EntryStore | None, history: History
-) -> str:
+def describe_model(model: Model) -> str:
     """Return the constructor call of a model or, once fitted, what it knows, its errors, and its settings.
 
-    own: the settings that no fit chooses; those that differ from their defaults are shown.
-    chosen: the settings that were chosen for the matrix and the machine.
-    entries: the entries that the model knows; None before it is fitted.
+    Settings that no fit chooses are shown where they differ from their defaults.
     """
-    given = own.to_dict()
-    changed = [each.name for each in list_settings(type(own)) if given[each.name] != each.default]
+    name, given = type(model).__name__, model.settings_class.from_names(model.own_settings).to_dict()
+    changed = [each.name for each in list_settings(model.settings_class) if given[each.name] != each.default]
     changes = ", ".join(f"{each}={given[each]!r}" for each in changed)
-    if entries is None:
+    if not model.is_fitted:
         return f"{name}({changes})"
+    entries, n_chosen = model.entries_, len(model._chosen)
     size = f"{format_count(len(entries.rows))} x {format_count(len(entries.columns))}"
-    facts = ", ".join(filter(None, [size, f"{format_count(entries.n_entries)} entries", describe_errors(history)]))
-    choice = f"; {format_count(len(chosen))} chosen (see chosen_)" if chosen else ""
+    facts = ", ".join(
+        filter(None, [size, f"{format_count(entries.n_entries)} entries", describe_errors(model.history_)])
+    )
+    choice = f"; {format_count(n_chosen)} chosen (see chosen_)" if n_chosen else ""
     lines = [f"{name}({facts})", f"  scale: {entries.scale}", f"  settings: {changes or 'all by default'}{choice}"]
     for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
         if features is not None:

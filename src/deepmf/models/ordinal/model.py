@@ -17,9 +17,8 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
-from deepmf.metrics import rmse_error
 from deepmf.models.fitted import Fitted
-from deepmf.models.fitting import Fitting
+from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, explain_parts, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
@@ -33,7 +32,6 @@ from deepmf.nn.inputs import N_SUMMARY_FEATURES
 from deepmf.nn.masking import Masking, draw_views
 from deepmf.scoring.distribution import find_support
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.pairs import Fallback
 from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors, has_values_to_check
 from deepmf.training.blocks import MatrixBlocks
@@ -288,7 +286,7 @@ class OrdinalDMF(Recommends, NetworkModel):
         if self._keeps_chain:
             self._chain = chain
         if trainer.validation is not None and source.matrix is not entries.train:
-            self.history_.means_error = _compute_means_error(source.matrix, trainer.validation)
+            self.history_.means_error = measure_means(EntryStore.of(source.matrix), trainer.validation)
         if stages and self.history_.best_error is not None:
             self.history_.stages = {"branches": self.history_.best_error} | stages
             self.history_.best_error = list(stages.values())[-1]
@@ -327,9 +325,3 @@ class OrdinalDMF(Recommends, NetworkModel):
         ):
             raise BadModelFile("the stored slopes of rows are too steep: they are not finite numbers")
         return self._wrap_encoder(encoder, rows, columns)
-
-
-def _compute_means_error(seen: ObservedMatrix, held_out: HeldOut) -> float:
-    """Return the root mean squared error of a matrix's means on held-out entries."""
-    means = Fallback(EntryStore.of(seen)).means(held_out.rows, held_out.columns)
-    return rmse_error(seen.scale.clip(means), held_out.values)
