@@ -39,7 +39,6 @@ from deepmf.linalg.svd import compute_truncated_svd, make_sparse, multiply_spars
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -154,19 +153,20 @@ class ALSSolver(Solver):
         self.column_factors = start_columns(train, settings)
         width = self.column_factors.shape[1]
         self.row_factors = np.zeros((n_rows, width), dtype=np.float32)
-        self._row_regression = FeatureRegression.from_features(
-            entries.row_features, by_row.totals, self.rows.latent_ridges, settings, width
+        sides = (
+            (entries.row_features, by_row, self.rows.latent_ridges),
+            (entries.column_features, by_column, self.columns.latent_ridges),
         )
-        self._column_regression = FeatureRegression.from_features(
-            entries.column_features, by_column.totals, self.columns.latent_ridges, settings, width
-        )
+        self._regressions = [
+            None if features is None else FeatureRegression(features, own.totals, ridges, settings, width)
+            for features, own, ridges in sides
+        ]
 
     def sweep(self) -> float:
         """Regress factors on features, then improve all rows, then all columns; return the objective."""
-        if self._row_regression is not None:
-            self._row_regression.learn(self.row_factors)
-        if self._column_regression is not None:
-            self._column_regression.learn(self.column_factors)
+        for regression, factors in zip(self._regressions, (self.row_factors, self.column_factors), strict=True):
+            if regression is not None:
+                regression.learn(factors)
         row_prior, column_prior = self._compute_priors()
         self.row_factors = self.rows.improve(self.column_factors, self.row_factors, row_prior).factors
         self.column_factors, objective = self.columns.improve(self.row_factors, self.column_factors, column_prior)
@@ -183,9 +183,8 @@ class ALSSolver(Solver):
         elif column_prior is not None:
             self.column_factors = self.columns.solve(self.row_factors, column_prior).factors
 
-    def _compute_priors(self) -> tuple[LatentArray | None, LatentArray | None]:
-        rows, columns = self._row_regression, self._column_regression
-        return None if rows is None else rows.predict(), None if columns is None else columns.predict()
+    def _compute_priors(self) -> list[LatentArray | None]:
+        return [None if each is None else each.predict() for each in self._regressions]
 
     def latents(self) -> tuple[LatentArray, LatentArray]:
         """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
@@ -197,15 +196,14 @@ class ALSSolver(Solver):
 
     def set_arrays(self, arrays: Arrays) -> None:
         self.row_factors, self.column_factors = arrays["row_factors"], arrays["column_factors"]
-        for regression, axis in ((self._row_regression, "rows"), (self._column_regression, "columns")):
+        for regression, axis in zip(self._regressions, FeatureWeights._fields, strict=True):
             if regression is not None:
                 regression.weights = arrays[f"features.{axis}"]
 
     @property
     def feature_weights(self) -> FeatureWeights:
         """The weights of features."""
-        regressions = self._row_regression, self._column_regression
-        return FeatureWeights(*(None if each is None else each.weights for each in regressions))
+        return FeatureWeights(*(None if each is None else each.weights for each in self._regressions))
 
 
 def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
@@ -228,15 +226,8 @@ def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
     return np.column_stack([vectors, effects]).astype(np.float32)
 
 
-class EffectResiduals(NamedTuple):
-    """The values less mean and effects, and the column effects."""
-
-    residuals: FloatArray
-    column_effects: FloatArray
-
-
-def subtract_effects(train: ObservedMatrix, shrinkage: float) -> EffectResiduals:
-    """Subtract the mean, the shrunk means of columns and the shrunk means of rows from the values."""
+def subtract_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArray, FloatArray]:
+    """Return the values less the mean, the shrunk means of columns and those of rows; and the column effects."""
     residuals = train.values.astype(np.float64) - train.mean
     effects: list[FloatArray] = []
     row_totals, column_totals = count_by_weight(train)
@@ -245,7 +236,7 @@ def subtract_effects(train: ObservedMatrix, shrinkage: float) -> EffectResiduals
         sums = np.bincount(which, weights=weighted, minlength=totals.size)
         effects.append(sums / (np.maximum(totals, np.finfo(np.float32).tiny) + shrinkage))
         residuals = residuals - effects[-1][which]
-    return EffectResiduals(residuals, effects[0])
+    return residuals, effects[0]
 
 
 def count_by_weight(train: ObservedMatrix) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -260,34 +251,27 @@ def count_by_weight(train: ObservedMatrix) -> tuple[npt.NDArray[Any], npt.NDArra
 
 
 class FeatureRegression:
-    """The ridge regression of one side's factors on its features, learned anew in every sweep."""
+    """The ridge regression of one side's factors on its features, learned anew in every sweep; weights start at 0.
 
-    def __init__(self, features: FeatureVectors, latents: FeatureRidge, effects: FeatureRidge, width: int) -> None:
-        self._features, self._latents, self._effects = features, latents, effects
-        self.weights: LatentArray = np.zeros((features.n_inputs, width), dtype=np.float32)
+    In the regression of latents, a row (or column) counts by the penalty of its latents, `latent_ridges`. In the
+    regression of effects, every entry counts the same, because a new row or column is evaluated at its entries, and
+    popular ones have more entries and larger effects.
+    """
 
-    @classmethod
-    def from_features(
-        cls,
-        features: AxisFeatures | None,
+    def __init__(
+        self,
+        features: AxisFeatures,
         counts: npt.NDArray[Any],
-        latent_ridges: Any,
+        latent_ridges: FloatArray,
         settings: ALSSettings,
         width: int,
-    ) -> FeatureRegression | None:
-        """Return the regression of a side with weights of 0; None without features.
-
-        In the regression of latents, a row (or column) counts by the penalty of its latents, `latent_ridges`. In the
-        regression of effects, every entry counts the same, because a new row or column is evaluated at its entries, and
-        popular ones have more entries and larger effects.
-        """
-        if features is None:
-            return None
-        vectors = features.take(np.arange(counts.size))
-        latents, effects = (
-            FeatureRidge(vectors, each, settings.feature_penalty) for each in (latent_ridges, counts.astype(np.float64))
+    ) -> None:
+        self._features = features.take(np.arange(counts.size))
+        self._latents, self._effects = (
+            FeatureRidge(self._features, each, settings.feature_penalty)
+            for each in (latent_ridges, counts.astype(np.float64))
         )
-        return cls(vectors, latents, effects, width)
+        self.weights: LatentArray = np.zeros((self._features.n_inputs, width), dtype=np.float32)
 
     def predict(self) -> LatentArray:
         """Return the factors that the features predict."""
@@ -440,7 +424,7 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     units divide it by both counts to the power of `count_power` / 2.
     """
     seen, held_out = HeldOut.split(train, seed=settings.seed, one_in=_ONE_IN)
-    noise = float(np.std(subtract_effects(seen, settings.effect_penalty).residuals))
+    noise = float(np.std(subtract_effects(seen, settings.effect_penalty)[0]))
     if held_out is None or noise == 0.0:
         return settings.penalty
     solver = ALSSolver(EntryStore.of(seen), settings)

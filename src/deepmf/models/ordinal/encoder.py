@@ -153,15 +153,13 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
             return super().find_deviations(rows, columns)
         return self.linear.find_deviations(rows[:, fields], columns[:, fields])
 
-    def refine_trained_rows(self, entries: EntryStore) -> LatentArray:
-        """Return the latents of all trained rows without the linear part, a part of the rows at a time."""
-        refinement, parts = self.row_refinement(), split_by_entries(entries.train.row_counts)
-        return np.concatenate([self.refine(refinement, entries.row_entries(part)) for part in parts])
-
-    def refine_trained_columns(self, entries: EntryStore, row_latents: LatentArray) -> LatentArray:
-        """Return the latents of all trained columns without the linear part, given the trained rows."""
-        refinement, parts = self.column_refinement(row_latents), split_by_entries(entries.train.column_counts)
-        return np.concatenate([self.refine(refinement, entries.column_entries(part)) for part in parts])
+    def refine_all(self, refinement: Refinement, entries: EntryStore) -> LatentArray:
+        """Return the latents of all trained rows, or columns, without the linear part, a part of them at a time."""
+        if refinement.axis == "row":
+            counts, take = entries.train.row_counts, entries.row_entries
+        else:
+            counts, take = entries.train.column_counts, entries.column_entries
+        return np.concatenate([self.refine(refinement, take(part)) for part in split_by_entries(counts)])
 
     def row_refinement(self, columns: Latents | None = None) -> RowRefinement:
         """Return the refinement of rows, given `refinement_columns` and the latents of new columns."""
@@ -189,22 +187,18 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return sparse_vectors(entries, self.scale.to_unit(entries.values))
 
     def add_linear_part(
-        self,
-        part: LinearPart,
-        linear: LinearLatents,
-        rows: LatentArray,
-        columns: LatentArray,
-        column_counts: IndexArray,
+        self, part: LinearPart, entries: EntryStore, rows: LatentArray, columns: LatentArray
     ) -> tuple[LatentArray, LatentArray]:
         """Take a linear part; return all latents of rows and columns with it."""
-        place = self.layout.linear.start
+        linear, place = part.model.solve(entries), self.layout.linear.start
 
         def insert(latents: LatentArray, fields: LatentArray) -> LatentArray:
             return np.hstack([latents[:, :place], fields, latents[:, place:]])
 
         nothing = np.zeros((len(columns), part.model.width), dtype=np.float32)
         self.linear, self.refinement_columns = part.on_cpu(), insert(self.refinement_columns, nothing)
-        joined = part.balance_columns(insert(columns, linear.columns), self.layout.linear, column_counts)
+        counts = entries.train.column_counts
+        joined = part.balance_columns(insert(columns, linear.columns), self.layout.linear, counts)
         return insert(rows, part.apply_weights(linear.rows, rows[:, -1])), joined
 
     def pack(self) -> Packed:
@@ -218,7 +212,8 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     def refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
         """Return latents without the linear part; all vectors without entries and features share one."""
         kept, places = share_empty(entries.are_empty)
-        return to_numpy(refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)))[places]
+        refined: LatentArray = refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)).cpu().numpy()
+        return refined[places]
 
     def _take_new(self, others: Latents | None) -> Tensor | None:
         """Return the latents of new rows, or columns; None where there are none."""
@@ -252,12 +247,6 @@ def share_empty(are_empty: npt.NDArray[np.bool_]) -> tuple[IndexArray, IndexArra
     places = np.cumsum(kept) - 1
     places[are_empty] = places[first]
     return np.flatnonzero(kept), places
-
-
-def to_numpy(latents: Tensor) -> LatentArray:
-    """Return a tensor as an array."""
-    array: LatentArray = latents.cpu().numpy()
-    return array
 
 
 def load_choices(content: Any, entries: EntryStore, tensors: Tensors, *, n_cutpoints: int) -> dict[str, Any]:
@@ -337,7 +326,7 @@ def build_encoder(
     encoder = _start_encoder(network, source, entries, settings)
     start = encoder.refinement_columns
     if held_out is None:
-        rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
+        rows, columns = _refine_in_rounds(encoder, encoder.refine_all(encoder.row_refinement(), entries), entries)
         return EncodedMatrix(encoder, Latents(rows), Latents(columns), {})
     held_out = held_out.sample(seed=settings.seed)
     seen = find_seen(source.matrix, entries)
@@ -371,10 +360,9 @@ def build_encoder(
     if seen is not entries:
         tell("refining")
         encoder.refinement_columns = start
-        rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
+        rows, columns = _refine_in_rounds(encoder, encoder.refine_all(encoder.row_refinement(), entries), entries)
     if part is not None:
-        latents = part.model.solve(entries)
-        rows, columns = encoder.add_linear_part(part, latents, rows, columns, entries.train.column_counts)
+        rows, columns = encoder.add_linear_part(part, entries, rows, columns)
     return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages, None if fit is None else fit.chain)
 
 
@@ -390,14 +378,14 @@ def _start_encoder(
     encoder = OrdinalEncoder(
         network,
         entries.scale,
-        landmarks=to_numpy(directions[choose_landmarks(directions, settings.landmarks)]),
-        refinement_columns=to_numpy(encoded[:0]),
+        landmarks=directions[choose_landmarks(directions, settings.landmarks)].cpu().numpy(),
+        refinement_columns=encoded[:0].cpu().numpy(),
         penalties=Penalties(
             settings.row_penalty or _DEFAULT_PENALTIES.rows, settings.column_penalty or _DEFAULT_PENALTIES.columns
         ),
     )
     unrefined = encoder.column_refinement(encoder.refinement_columns).add_landmarks(encoded, counts)
-    encoder.refinement_columns = to_numpy(unrefined)
+    encoder.refinement_columns = unrefined.cpu().numpy()
     return encoder
 
 
@@ -407,15 +395,12 @@ def _choose_penalties(
     """Choose the penalties that the settings leave open; return the latents of rows, refined once."""
 
     def choose(refinement: Refinement, take: Callable[[IndexArray], AxisEntries]) -> float:
-        def read_vectors(positions: IndexArray) -> SparseVectors:
-            return encoder.read_vectors(take(positions))
-
-        return choose_penalty(refinement, read_vectors, held_out, seed=settings.seed)
+        return choose_penalty(refinement, lambda at: encoder.read_vectors(take(at)), held_out, seed=settings.seed)
 
     if settings.row_penalty is None and settings.networks:
         penalty = choose(encoder.row_refinement(), seen.row_entries)
         encoder.penalties = encoder.penalties._replace(rows=penalty)
-    rows = encoder.refine_trained_rows(seen)
+    rows = encoder.refine_all(encoder.row_refinement(), seen)
     if settings.column_penalty is None and settings.networks:
         penalty = choose(encoder.column_refinement(rows), seen.column_entries)
         encoder.penalties = encoder.penalties._replace(columns=penalty)
@@ -426,11 +411,11 @@ def _refine_in_rounds(
     encoder: OrdinalEncoder, rows: LatentArray, entries: EntryStore
 ) -> tuple[LatentArray, LatentArray]:
     """Refine columns given rows that were refined once, then rows given columns, in rounds; return both latents."""
-    columns = encoder.refine_trained_columns(entries, rows)
+    columns = encoder.refine_all(encoder.column_refinement(rows), entries)
     for _ in range(_ROUNDS - 1 if math.isfinite(max(encoder.penalties)) else 0):
         encoder.refinement_columns = columns
-        rows = encoder.refine_trained_rows(entries)
-        columns = encoder.refine_trained_columns(entries, rows)
+        rows = encoder.refine_all(encoder.row_refinement(), entries)
+        columns = encoder.refine_all(encoder.column_refinement(rows), entries)
     return rows, columns
 
 
@@ -461,7 +446,7 @@ def _choose_few_count(
 def _measure_coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: HeldOut, *, seed: int) -> FloatArray:
     """Return the calibration of intervals by held-out values, as in `OrdinalReadout`."""
     head = encoder.network.head
-    boundaries = encoder.scale.from_unit(to_numpy(head.boundaries))
+    boundaries = encoder.scale.from_unit(head.boundaries.cpu().numpy())
     nominal = PredictiveDistribution(head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64))
     if encoder.scale.levels is not None:
         return choose_targets(nominal, held_out.values)
