@@ -162,11 +162,11 @@ class SampledSolution(nn.Module):
 
     def __init__(self, part: LinearPart) -> None:
         super().__init__()
-        model, samples = part.model, part.model.encoder.samples
+        model, samples = part.model, part.model.samples
         own, others = samples.rows, samples.columns
-        self._units = model.encoder.units
-        self._factor = self._units.deviation / model.n_samples  # the product of both sides is an average over samples
-        projection = None if model.encoder.projection is None else model.encoder.projection[0]
+        self._units = model.units
+        self._factor = self._units.deviation / samples.n_samples  # the product of both sides is an average over samples
+        projection = None if model.projection is None else model.projection[0]
         self.register_buffer("projection", None if projection is None else torch.from_numpy(self._factor * projection))
         draws = torch.from_numpy(others.draws.astype(np.float32))
         roots = torch.from_numpy(others.reliabilities.astype(np.float32)).sqrt()

@@ -37,7 +37,6 @@ from deepmf.models.gibbs.prediction import (
     SampleReadout,
     calibrate,
     encode_all,
-    load_encoder,
     load_readout,
     predict_held_out,
 )
@@ -422,7 +421,7 @@ class BayesianMF(Recommends, Model):
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         size = min(self.settings.latent_size, *entries.train.shape)
-        encoder = load_encoder(content, tensors, entries, size=size)
+        encoder = SampleEncoder.load(content, tensors, entries, size=size)
         latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
         return SamplePredictor(*latents, encoder, load_readout(entries.scale, tensors), N_BESIDE)
 

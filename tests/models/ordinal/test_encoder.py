@@ -235,7 +235,7 @@ def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str
     beside, after = Beside(**settings).fit(LARGER), OrdinalDMF(**settings).fit(LARGER)
     sampled = trainers[0].linear_fit.result()
     linear = encoder_of(beside).linear
-    assert linear is not None and linear.model.encoder.samples is sampled.model.encoder.samples
+    assert linear is not None and linear.model.samples is sampled.model.samples
     assert beside.chosen_on_entries_ == after.chosen_on_entries_
     np.testing.assert_allclose(beside.complete(), after.complete(), atol=0.0 if device == "cpu" else 1e-3)
 

@@ -12,13 +12,13 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import calibration_error, rmse_error
 from deepmf.models.gibbs.chain import Units
-from deepmf.models.gibbs.prediction import SampleEncoder
+from deepmf.models.gibbs.prediction import NOTHING_NEW
 from deepmf.models.ordinal.linear_part import (
     Blend,
     HeldOutScores,
     LinearFit,
+    LinearModel,
     LinearPart,
-    SampledModel,
     bound_linear_width,
     choose_blend,
     choose_few_count,
@@ -174,7 +174,7 @@ def test_samples_predict_what_they_have_not_seen() -> None:
     assert sampled is not None
     error = rmse_error(sampled.chain.held_out.linear, sampled.chain.held_out.targets)
     assert error < 0.6 * np.std(sampled.chain.held_out.targets)
-    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 35)
+    assert (sampled.model.size, sampled.model.samples.n_samples, sampled.model.width) == (3, 10, 35)
     assert bound_linear_width(size=3, n_samples=10, is_gpu=False) >= sampled.model.width
     assert fit(size=0)[0] is None and bound_linear_width(size=0, n_samples=10, is_gpu=False) == 0
 
@@ -198,7 +198,7 @@ def test_the_final_chain_is_given_all_entries_and_the_blind_one_is_not() -> None
     assert found is not None
     errors = [
         rmse_error(
-            model.solve(EntryStore.of(seen)).predict(held_out.rows, held_out.columns), found.chain.held_out.targets
+            model.encode_all(EntryStore.of(seen)).predict(held_out.rows, held_out.columns), found.chain.held_out.targets
         )
         for model in (found.model, found.blind)
     ]
@@ -209,10 +209,10 @@ def test_the_final_chain_is_given_all_entries_and_the_blind_one_is_not() -> None
 def test_the_factors_of_many_samples_are_projected() -> None:
     sampled, seen, _ = fit(size=16, iterations=120, n_samples=20)
     assert sampled is not None
-    assert (sampled.model.size, sampled.model.n_samples) == (16, 20)
+    assert (sampled.model.size, sampled.model.samples.n_samples) == (16, 20)
     assert sampled.model.width < bound_linear_width(size=16, n_samples=20, is_gpu=False) < 20 * 16
-    whole = SampledModel(SampleEncoder(sampled.model.encoder.units, sampled.model.encoder.samples))
-    latents, wide = (model.solve(seen) for model in (sampled.model, whole))
+    whole = LinearModel(sampled.model.units, sampled.model.samples)
+    latents, wide = (model.encode_all(seen) for model in (sampled.model, whole))
     assert wide.rows.shape[1] == 20 * 16 + 5
     every = np.divmod(np.arange(3000), 50)
     np.testing.assert_allclose(latents.predict(*every), wide.predict(*every), atol=1e-4)  # 50 columns need no more
@@ -222,12 +222,12 @@ def test_the_factors_of_many_samples_are_projected() -> None:
 def test_latents_of_rows_carry_the_weight_of_the_blend() -> None:
     sampled, seen, held_out = fit()
     assert sampled is not None
-    expected = sampled.model.solve(seen).predict(held_out.rows, held_out.columns)
+    expected = sampled.model.encode_all(seen).predict(held_out.rows, held_out.columns)
     # Predictions of all iterations, without the shrinkage of prior means.
     assert rmse_error(expected, sampled.chain.held_out.linear) < 0.2 * np.std(expected)
     part = LinearPart(sampled.model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=60).astype(np.float32)
-    rows = part.apply_weights(part.model.encode("row", seen.row_entries(np.arange(60))), log_slopes)
-    columns = part.model.encode("column", seen.column_entries(np.arange(50)))
+    rows = part.apply_weights(part.model.encode("row", seen.row_entries(np.arange(60)), NOTHING_NEW), log_slopes)
+    columns = part.model.encode("column", seen.column_entries(np.arange(50)), NOTHING_NEW)
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
     np.testing.assert_allclose(found[held_out.rows, held_out.columns], expected, atol=0.01)

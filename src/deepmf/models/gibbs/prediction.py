@@ -13,7 +13,7 @@ that many of them are projected to far fewer numbers, which predict the same to 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -145,7 +145,7 @@ class SampleEncoder(SolvingEncoder):
             factors = factors @ (self.projection.rows if axis == "row" else self.projection.columns)
         return np.column_stack([factors, *beside])
 
-    def narrow(self, entries: EntryStore) -> SampleEncoder:
+    def narrow(self, entries: EntryStore) -> Self:
         """Return an encoder with a projection where this one has many factors."""
         if self.n_factors <= MOST_FACTORS:
             return self
@@ -157,12 +157,12 @@ class SampleEncoder(SolvingEncoder):
             self.encode("row", entries.row_entries(row_at), NOTHING_NEW),
             self.encode("column", entries.column_entries(column_at), NOTHING_NEW),
         )
-        rows, columns = (torch.from_numpy(each[:, :-N_BESIDE]).to(self._device) for each in latents)
-        return SampleEncoder(self.units, self.samples, self._device, find_projection(rows, columns))
+        rows, columns = (torch.from_numpy(each[:, : self.n_factors]).to(self._device) for each in latents)
+        return type(self)(self.units, self.samples, self._device, find_projection(rows, columns))
 
-    def on_cpu(self) -> SampleEncoder:
+    def on_cpu(self) -> Self:
         """Return an encoder that encodes on the CPU, as a loaded one does."""
-        return SampleEncoder(self.units, self.samples, projection=self.projection)
+        return type(self)(self.units, self.samples, projection=self.projection)
 
     def draw(
         self, axis: Axis, entries: AxisEntries, others: Latents, which: Sequence[int], generator: torch.Generator
@@ -179,6 +179,28 @@ class SampleEncoder(SolvingEncoder):
         if self.units.knots is None:
             units["knots"] = np.empty((2, 0))
         return _ENCODER.pack(units | self.samples._asdict() | {"projection": self.projection})
+
+    @classmethod
+    def load(cls, content: Any, tensors: Tensors, entries: EntryStore, *, size: int) -> Self:
+        """Return the encoder that `pack` described; raise `BadModelFile` for anything else.
+
+        size: the latent size, without the effect.
+        """
+        (n_rows, n_columns), inputs = entries.train.shape, (entries.row_features, entries.column_features)
+        n_row_features, n_column_features = (0 if each is None else each.n_inputs for each in inputs)
+        found = _ENCODER.read(
+            content,
+            tensors,
+            latent=size,
+            rows=n_rows,
+            columns=n_columns,
+            row_inputs=n_columns + n_row_features,
+            column_inputs=n_rows + n_column_features,
+        )
+        rows, columns = (AxisSamples(**found[axis]) for axis in ("rows", "columns"))
+        projection = None if found["projection"] is None else Projection(**found["projection"])
+        units = Units(found["mean"], found["deviation"], found["knots"] if found["knots"].size else None)
+        return cls(units, Samples(rows, columns, found["alphas"]), projection=projection)
 
     def _lay_out(self, axis: Axis, entries: AxisEntries, others: Latents, device: torch.device) -> _FoldIn:
         sides = self.samples.rows, self.samples.columns
@@ -463,28 +485,6 @@ def _place_cutpoint(means: FloatArray, deviations: FloatArray, n_above: int) -> 
         xtol=_CUTPOINT_TOLERANCE * reach,
     )
     return found
-
-
-def load_encoder(content: Any, tensors: Tensors, entries: EntryStore, *, size: int) -> SampleEncoder:
-    """Return the encoder that `pack` described; raise `BadModelFile` for anything else.
-
-    size: the latent size, without the effect.
-    """
-    (n_rows, n_columns), inputs = entries.train.shape, (entries.row_features, entries.column_features)
-    n_row_features, n_column_features = (0 if each is None else each.n_inputs for each in inputs)
-    found = _ENCODER.read(
-        content,
-        tensors,
-        latent=size,
-        rows=n_rows,
-        columns=n_columns,
-        row_inputs=n_columns + n_row_features,
-        column_inputs=n_rows + n_column_features,
-    )
-    rows, columns = (AxisSamples(**found[axis]) for axis in ("rows", "columns"))
-    projection = None if found["projection"] is None else Projection(**found["projection"])
-    units = Units(found["mean"], found["deviation"], found["knots"] if found["knots"].size else None)
-    return SampleEncoder(units, Samples(rows, columns, found["alphas"]), projection=projection)
 
 
 def _definite(least: float) -> Check:

@@ -23,6 +23,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
+from deepmf.models.gibbs.prediction import NOTHING_NEW
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
@@ -119,7 +120,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
 
     def count_factors(self, n_latents: int) -> int:
         """Return the numbers of a latent and of the linear part's factors; the entry count of a column is not kept."""
-        return n_latents + (0 if self.linear is None else self.linear.model.n_kept)
+        return n_latents + (0 if self.linear is None else self.linear.model.count_factors(n_latents))
 
     @torch.no_grad()
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
@@ -131,8 +132,8 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
             return latents
         model, fields = self.linear.model, self.layout.linear
         base = self.refinement_columns if is_row else others.base
-        factors = model.encoder.solve(axis, entries, self._take_linear(base[:, fields], others))
-        linear, kept = model.take_fields(model.encoder.finish(axis, factors)), factors[:, : model.n_kept]
+        factors = model.solve(axis, entries, self._take_linear(base[:, fields], others))
+        linear, kept = model.finish(axis, factors), factors[:, : model.count_factors(latents.shape[1])]
         if is_row:
             latents[:, fields] = self.linear.apply_weights(linear, latents[:, -1])
             return np.hstack([latents, kept])
@@ -190,7 +191,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         self, part: LinearPart, entries: EntryStore, rows: LatentArray, columns: LatentArray
     ) -> tuple[LatentArray, LatentArray]:
         """Take a linear part; return all latents of rows and columns with it."""
-        linear, place = part.model.solve(entries), self.layout.linear.start
+        linear, place = part.model.encode_all(entries), self.layout.linear.start
 
         def insert(latents: LatentArray, fields: LatentArray) -> LatentArray:
             return np.hstack([latents[:, :place], fields, latents[:, place:]])
@@ -436,8 +437,9 @@ def _choose_few_count(
     columns = encoder.refine(encoder.column_refinement(rows), cut.entries)
     scores, cutpoints = _compute_scores(encoder, rows, columns, cut.rows, cut.places)
     used, row_at = np.unique(cut.rows, return_inverse=True)
-    linear_rows = fit.blind.encode("row", seen.row_entries(used))
-    linear = LinearLatents(linear_rows, fit.blind.encode("column", cut.entries)).predict(row_at, cut.places)
+    linear_rows = fit.blind.encode("row", seen.row_entries(used), NOTHING_NEW)
+    linear_columns = fit.blind.encode("column", cut.entries, NOTHING_NEW)
+    linear = LinearLatents(linear_rows, linear_columns).predict(row_at, cut.places)
     counts = np.diff(cut.entries.starts)[cut.places]
     support = encoder.network.head.support.cpu().numpy()
     return choose_few_count(blend, scores, cutpoints, linear, counts, cut.values, support)

@@ -24,7 +24,7 @@ from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.chain import RELIABILITY_COUNT, GibbsSampler, NoiseBound, Samples, Units, run_chain
-from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder, load_encoder
+from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder
 from deepmf.models.ordinal.network import split_by_entries
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.scoring.distribution import OrdinalSupport, find_support
@@ -132,45 +132,36 @@ class Blend(NamedTuple):
         return self.share * self.slope / (1.0 - self.share)
 
 
-class SampledModel:
+class LinearModel(SampleEncoder):
     """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all samples side by side.
 
     Latents of rows are (u, b, 1, m, r, 0), of columns (v, 1, c, 1, 0, r), where r is the standard deviation that their
-    posterior adds to a prediction; many factors are projected. They depend on the samples alone, whatever the latents
-    of the other side are.
-
-    size: the latent size of each sample.
+    posterior adds to a prediction; many factors are projected. Those of trained rows and columns depend on the samples
+    alone, whatever the latents of the other side are.
     """
 
-    def __init__(self, encoder: SampleEncoder) -> None:
-        self.encoder, self.n_samples = encoder, encoder.samples.n_samples
-        self.size = encoder.samples.rows.means.shape[1] - 1
+    @property
+    def size(self) -> int:
+        """The latent size of each sample."""
+        return int(self.samples.rows.means.shape[1]) - 1
 
     @property
     def width(self) -> int:
         """How many numbers a latent has."""
-        return self.encoder.n_factors + len(_KEPT_BESIDE)
+        return self.n_factors + len(_KEPT_BESIDE)
 
-    @property
-    def n_kept(self) -> int:
-        """How many numbers of the factors of a new row, or column, are kept."""
-        return self.encoder.count_factors(self.width)
-
-    def encode(self, axis: Axis, entries: AxisEntries) -> LatentArray:
-        """Return the latents of rows (or columns), given trained columns (or rows) alone."""
-        return self.take_fields(self.encoder.encode(axis, entries, NOTHING_NEW))
-
-    def take_fields(self, latents: LatentArray) -> LatentArray:
-        """Return latents of the encoder without the fields that say how noisy rows and columns are."""
+    def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
+        """Return latents without the fields that say how noisy rows and columns are."""
+        latents = super().finish(axis, factors)
         return np.hstack([latents[:, :-N_BESIDE], latents[:, [place - N_BESIDE for place in _KEPT_BESIDE]]])
 
-    def solve(self, entries: EntryStore) -> LinearLatents:
+    def encode_all(self, entries: EntryStore) -> LinearLatents:
         """Return the latents of all rows and columns."""
-        train = entries.train
+        train, of_rows, of_columns = entries.train, entries.row_entries, entries.column_entries
         row_parts, column_parts = map(split_by_entries, (train.row_counts, train.column_counts))
         return LinearLatents(
-            np.concatenate([self.encode("row", entries.row_entries(part)) for part in row_parts]),
-            np.concatenate([self.encode("column", entries.column_entries(part)) for part in column_parts]),
+            np.concatenate([self.encode("row", of_rows(part), NOTHING_NEW) for part in row_parts]),
+            np.concatenate([self.encode("column", of_columns(part), NOTHING_NEW) for part in column_parts]),
         )
 
 
@@ -186,7 +177,7 @@ class LinearPart(NamedTuple):
     readout multiplies all scores by; that of a column is (v, 1, c, 1, 0, r). The cutpoints take care of the mean.
     """
 
-    model: SampledModel
+    model: LinearModel
     blend: Blend
 
     @property
@@ -217,11 +208,11 @@ class LinearPart(NamedTuple):
 
     def on_cpu(self) -> LinearPart:
         """Return a linear part that encodes on the CPU, as a loaded one does."""
-        return self._replace(model=SampledModel(self.model.encoder.on_cpu()))
+        return self._replace(model=self.model.on_cpu())
 
     def pack(self) -> Packed:
         """Return the linear model and the blend."""
-        packed = self.model.encoder.pack()
+        packed = self.model.pack()
         return Packed({"size": self.model.size, **packed.content, **self.blend._asdict()}, packed.tensors)
 
 
@@ -234,7 +225,7 @@ def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors, *, n_c
     width = train.scale.high - train.scale.low or 1.0
     if blend.slope >= LARGEST / width:
         raise BadModelFile(f"the stored linear part must have a slope below {LARGEST / width:g}; got {blend.slope:g}")
-    return LinearPart(SampledModel(load_encoder(content, tensors, entries, size=size)), blend)
+    return LinearPart(LinearModel.load(content, tensors, entries, size=size), blend)
 
 
 _LINEAR = Form(
@@ -263,8 +254,8 @@ class LinearLatents(NamedTuple):
 class LinearFit(NamedTuple):
     """A fitted linear model; `blind` is the same by a chain that has not seen the held-out entries."""
 
-    model: SampledModel
-    blind: SampledModel
+    model: LinearModel
+    blind: LinearModel
     chain: Chain
 
 
@@ -355,8 +346,8 @@ def fit_linear(
             sampler.set_entries(entries)
             left = range(first, first + n_joined)
             samples = run_chain(sampler, left, burn_in=n_joined // 6, n_samples=n_samples).samples
-        blind = SampledModel(SampleEncoder(units, best.samples, device))
-        model = SampledModel(SampleEncoder(units, samples, device).narrow(entries))
+        blind = LinearModel(units, best.samples, device)
+        model = LinearModel(units, samples, device).narrow(entries)
     except torch.OutOfMemoryError:
         raise
     except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from

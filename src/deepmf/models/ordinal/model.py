@@ -123,7 +123,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             "row_penalty": encoder.penalties.rows,
             "column_penalty": encoder.penalties.columns,
             "linear_size": 0 if encoder.linear is None else encoder.linear.model.size,
-            "linear_samples": 0 if encoder.linear is None else encoder.linear.model.n_samples,
+            "linear_samples": 0 if encoder.linear is None else encoder.linear.model.samples.n_samples,
             "linear_share": encoder.linear_share,
         }
 
