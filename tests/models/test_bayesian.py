@@ -288,8 +288,9 @@ def test_cutpoints_predict_levels_as_often_as_they_occur(model: BayesianMF) -> N
     readout = model.predictor_.readout
     spreads = np.column_stack([np.zeros(4000), np.ones(4000)])
     held_out = HeldOutPredictions(means, spreads, shown)
-    fitted = calibrate(model.scale_, readout.support, readout.unit_boundaries, 0.7, held_out)
-    assert isinstance(fitted, SampleReadout)
+    units = readout.unit_boundaries
+    cutpoints = model.scale_.from_unit(units)
+    fitted = calibrate(SampleReadout(model.scale_, readout.support, units, cutpoints=cutpoints, noise=0.7), held_out)
     chances = fitted.distribution(means, spreads).probabilities.mean(axis=0)
     np.testing.assert_allclose(chances, [np.mean(shown == level) for level in range(1, 6)], atol=1e-3)
     np.testing.assert_allclose(fitted.cutpoints, [1.2, 2.0, 3.5, 4.8], atol=0.15)

@@ -55,14 +55,13 @@ def test_several_predictions_are_explained_as_each_alone(axis: Axis, n_columns: 
     model = ALS(latent_size=2, epochs=3).fit(wide(n_columns))
     entries, own, targets = model.entries_, np.array([1]), np.array([3, 0, 2])
     described = entries.row_entries(own) if axis == "row" else entries.column_entries(own)
-    others = entries.columns if axis == "row" else entries.rows
-    found = explain_targets(model.predictor_, axis, described, others, 1, targets, 4)
+    found = explain_targets(entries, model.predictor_, axis, described, 1, targets, 4)
     for target, each in zip(targets.tolist(), found, strict=True):
         alone = model.explain(1, target, 4, axis=axis) if axis == "row" else model.explain(target, 1, 4, axis=axis)
         assert each.labels.tolist() == alone.labels.tolist() and each.prediction == alone.prediction
         np.testing.assert_array_equal(each.values, alone.values)
         np.testing.assert_allclose(each.effects, alone.effects, atol=1e-6)
-    assert explain_targets(model.predictor_, axis, described, others, 1, targets[:0], 4) == []
+    assert explain_targets(entries, model.predictor_, axis, described, 1, targets[:0], 4) == []
 
 
 @pytest.mark.parametrize("kind", ["full", "nearest"])

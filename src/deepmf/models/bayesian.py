@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -416,8 +417,7 @@ class BayesianMF(Recommends, Model):
             self.history_.means_error = means_error
         plain = predictor.readout
         assert isinstance(plain, SampleReadout)
-        readout = calibrate(entries.scale, plain.support, plain.unit_boundaries, plain.noise, held_out)
-        return SamplePredictor(predictor.rows, predictor.columns, predictor.encoder, readout, N_BESIDE)
+        return replace(predictor, readout=calibrate(plain, held_out))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         size = min(self.settings.latent_size, *entries.train.shape)

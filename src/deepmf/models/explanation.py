@@ -10,8 +10,8 @@ import numpy.typing as npt
 from deepmf.errors import BadSetting, check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
-from deepmf.matrix.feature_encoding import FeatureEncoding
-from deepmf.matrix.labels import Labels
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.names import Names
 from deepmf.recommend.ranker import Rankers
 from deepmf.scoring.predictor import Predictor
@@ -91,9 +91,7 @@ def explain_predictions(
     if seen.scale.is_interactions:
         found = [_explain_interaction(rankers, known, column, n) for column in targets.tolist()]
     else:
-        labels, features = (seen.columns, seen.row_features) if is_row else (seen.rows, seen.column_features)
-        encoding = None if features is None else features.encoding
-        found = explain_targets(predictor, axis, entries, labels, own, targets, n, encoding=encoding)
+        found = explain_targets(seen, predictor, axis, entries, own, targets, n)
     if not is_row:
         return [each.with_names(seen.row_names) for each in found]
     return [
@@ -141,36 +139,25 @@ def _find_presence_effects(rankers: Rankers, entries: AxisEntries, column: int) 
 
 
 def explain_targets(
-    predictor: Predictor,
-    axis: Axis,
-    entries: AxisEntries,
-    labels: Labels,
-    own: int,
-    targets: IndexArray,
-    n: int,
-    *,
-    encoding: FeatureEncoding | None = None,
+    seen: EntryStore, predictor: Predictor, axis: Axis, entries: AxisEntries, own: int, targets: IndexArray, n: int
 ) -> list[Explanation]:
     """Return the effects of the entries of one row (or column) on its prediction for each of some targets.
 
     Each entry is left out in turn, once for all targets. Of more than 256 entries, only the most prominent are: those
     with the largest distance of the value from the mean, times the similarity of their latents to the target's.
 
-    entries: those that describe the row (or column). labels: of the other axis, with the targets. own: the position of
-    the row (or column) in the predictor. encoding: of the features, if the entries have any.
+    entries: those that describe the row (or column). own: the position of the row (or column) in the predictor.
     """
     # Where not all entries are tried, others stand out for each target.
     if targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size:
-        return [
-            explain_targets(predictor, axis, entries, labels, own, targets[[k]], n, encoding=encoding)[0]
-            for k in range(targets.size)
-        ]
+        return [explain_targets(seen, predictor, axis, entries, own, each, n)[0] for each in targets[:, None]]
     predictions = _predict(predictor, axis, np.array([own]), targets)[0]
     candidates = _choose_candidates(predictor, axis, entries, targets, n)
     with_all = _predict(predictor.with_only(axis, entries), axis, np.array([0]), targets)
     effects = with_all - _predict_without(predictor, axis, entries, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
-    of_features = _find_feature_effects(predictor, axis, entries, encoding, targets, with_all[0])
+    labels, features = (seen.columns, seen.row_features) if axis == "row" else (seen.rows, seen.column_features)
+    of_features = _find_feature_effects(predictor, axis, entries, features, targets, with_all[0])
     return [
         Explanation(
             labels[entries.others[candidates[chosen]]],
@@ -187,12 +174,12 @@ def _find_feature_effects(
     predictor: Predictor,
     axis: Axis,
     entries: AxisEntries,
-    encoding: FeatureEncoding | None,
+    known: AxisFeatures | None,
     targets: IndexArray,
     with_all: FloatArray,
 ) -> list[list[FeatureEffect]]:
     """Return the effect of each feature on the prediction for each target, largest first."""
-    items = [] if encoding is None or entries.features is None else encoding.items(entries.features)
+    items = [] if known is None or entries.features is None else known.encoding.items(entries.features)
     if not items or entries.features is None:
         return [[] for _ in range(targets.size)]
     without = entries.with_features_of(entries.features.without_inputs([item.inputs for item in items]))

@@ -193,7 +193,7 @@ def check_extension(
 
 def warn_of_nothing(axis: Axis, inputs: AxisEntries, labels: npt.NDArray[Any] | None = None) -> None:
     """Warn of rows, or columns, without entries or features; name them where they have labels."""
-    n_empty = np.count_nonzero(inputs.are_empty)
+    n_empty = int(np.count_nonzero(inputs.are_empty))
     if n_empty:
         empty = [] if labels is None else labels[inputs.are_empty][:3].tolist()
         shown = f" ({', '.join(map(repr, empty))}{', ...' if n_empty > 3 else ''})" if empty else ""

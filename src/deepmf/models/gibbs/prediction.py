@@ -417,7 +417,8 @@ def encode_all(
     noise = units.deviation * float(np.sqrt(np.mean(1.0 / samples.alphas.astype(np.float64))))
     support = find_support(entries.train, n_bins=n_bins)
     unit_boundaries = np.array(support.boundaries, dtype=np.float32)
-    readout = calibrate(entries.scale, np.array(support.values), unit_boundaries, noise, None)
+    boundaries = entries.scale.from_unit(unit_boundaries)
+    readout = SampleReadout(entries.scale, np.array(support.values), unit_boundaries, cutpoints=boundaries, noise=noise)
     return SamplePredictor(rows, columns, encoder.on_cpu(), readout, N_BESIDE)
 
 
@@ -435,22 +436,15 @@ def predict_held_out(predictor: SamplePredictor, held_out: HeldOut) -> HeldOutPr
     return HeldOutPredictions(means, predictor.find_spreads(held_out.rows, held_out.columns), held_out.values)
 
 
-def calibrate(
-    scale: Scale,
-    support: FloatArray,
-    unit_boundaries: npt.NDArray[np.float32],
-    noise: float,
-    held_out: HeldOutPredictions | None,
-) -> SampleReadout:
-    """Return the readout whose distributions fit held-out entries best; without any, the model's own readout.
+def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> SampleReadout:
+    """Return the readout whose distributions fit held-out entries best; without any, the model's own `plain` readout.
 
     On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the spread under which
     the held-out entries are most probable. On other scales, cutpoints are the boundaries.
     """
-    boundaries = scale.from_unit(unit_boundaries)
-    readout = SampleReadout(scale, support, unit_boundaries, cutpoints=boundaries, noise=noise)
-    if held_out is None or support.size < 2:
-        return readout
+    if held_out is None or plain.support.size < 2:
+        return plain
+    scale, noise, boundaries = plain.scale, plain.noise, plain.scale.from_unit(plain.unit_boundaries)
     chosen = draw_some(np.arange(held_out.values.size), _MOST_CALIBRATED, seed=0)
     held_out = HeldOutPredictions(*(array[chosen] for array in held_out))
     above = held_out.values[:, None] > boundaries
@@ -460,7 +454,8 @@ def calibrate(
         if scale.levels is not None:
             deviations = spread * combine_spreads(noise, held_out.spreads)
             cutpoints = np.array([_place_cutpoint(held_out.means, deviations, n) for n in above.sum(axis=0)])
-        return SampleReadout(scale, support, unit_boundaries, cutpoints=cutpoints, noise=noise, spread=spread)
+        values = plain.support, plain.unit_boundaries
+        return SampleReadout(scale, *values, cutpoints=cutpoints, noise=noise, spread=spread)
 
     def surprise(candidate: SampleReadout) -> float:
         chances = candidate.distribution(held_out.means, held_out.spreads).probabilities

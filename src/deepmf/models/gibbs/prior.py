@@ -377,23 +377,6 @@ def draw_weights(
     if inputs.dense is not None:
         return inputs.solve_densely(target, lambdas)
 
-    def solve(factors: slice) -> Tensor:
-        start = input_noise[:, factors] / lambdas.sqrt()
-        return _solve_weights(inputs, target[:, factors], lambdas, start, steps=steps, tolerance=tolerance)
-
-    if inputs.ranks is None:
-        return solve(slice(None))
-    own, found = inputs.ranks.find_lines(target.shape[1]), torch.zeros_like(target)
-    if own.start < own.stop:
-        found[:, own] = solve(own)
-    return inputs.ranks.sum_(found)
-
-
-def _solve_weights(
-    inputs: Inputs, target: Tensor, lambdas: Tensor, solution: Tensor, *, steps: int, tolerance: float
-) -> Tensor:
-    """Return W with (F'F + lambda) W = target, by conjugate gradient steps from a solution."""
-
     def apply(weights: Tensor) -> Tensor:
         return inputs.multiply_back(inputs.multiply(weights)) + lambdas * weights
 
@@ -401,16 +384,25 @@ def _solve_weights(
         product = apply(direction)
         return product, (direction * product).sum(0)
 
-    return take_steps(
-        solution,
-        target - apply(solution),
-        multiply=multiply,
-        apply=lambda product, direction: product,
-        precondition=lambda residual: inputs.precondition(residual, lambdas),
-        dot=lambda some, others: (some * others).sum(0),
-        most_steps=steps,
-        tolerance=tolerance,
-    )
+    def solve(factors: slice) -> Tensor:
+        start = input_noise[:, factors] / lambdas.sqrt()
+        return take_steps(
+            start,
+            target[:, factors] - apply(start),
+            multiply=multiply,
+            apply=lambda product, direction: product,
+            precondition=lambda residual: inputs.precondition(residual, lambdas),
+            dot=lambda some, others: (some * others).sum(0),
+            most_steps=steps,
+            tolerance=tolerance,
+        )
+
+    if inputs.ranks is None:
+        return solve(slice(None))
+    own, found = inputs.ranks.find_lines(target.shape[1]), torch.zeros_like(target)
+    if own.start < own.stop:
+        found[:, own] = solve(own)
+    return inputs.ranks.sum_(found)
 
 
 def draw_lambdas(weights: Tensor, precision: Tensor, blocks: Sequence[int], numbers: np.random.Generator) -> Tensor:

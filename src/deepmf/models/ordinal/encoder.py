@@ -132,7 +132,8 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
             return latents
         model, fields = self.linear.model, self.layout.linear
         base = self.refinement_columns if is_row else others.base
-        factors = model.solve(axis, entries, self._take_linear(base[:, fields], others))
+        others = Latents(base[:, fields], others.positions, others.extra[:, self.layout.width :])
+        factors = model.solve(axis, entries, others)
         linear, kept = model.finish(axis, factors), factors[:, : model.count_factors(latents.shape[1])]
         if is_row:
             latents[:, fields] = self.linear.apply_weights(linear, latents[:, -1])
@@ -221,12 +222,6 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         if others is None or not len(others.extra):
             return None
         return self._to_device(np.ascontiguousarray(others.extra[:, : self.layout.width]))
-
-    def _take_linear(self, base: LatentArray, others: Latents) -> Latents:
-        """Return the linear part of trained rows, or columns, and the factors of new ones."""
-        if not len(others.extra):
-            return Latents(base)
-        return Latents(base, others.positions, others.extra[:, self.layout.width :])
 
     @property
     def device(self) -> torch.device:

@@ -27,7 +27,7 @@ from deepmf.models.gibbs.chain import RELIABILITY_COUNT, GibbsSampler, NoiseBoun
 from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder
 from deepmf.models.ordinal.network import split_by_entries
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
-from deepmf.scoring.distribution import OrdinalSupport, find_support
+from deepmf.scoring.distribution import find_support
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, positive
@@ -314,7 +314,7 @@ def fit_linear(
     """
     size, iterations, n_samples = settings.linear_size, settings.linear_iterations, settings.linear_samples
     seen, held_out = find_seen(train, entries), held_out.sample(seed=settings.seed)
-    support = find_support(entries.train, n_bins=settings.bins)
+    support, values = find_support(entries.train, n_bins=settings.bins), held_out.values
     if size == 0 or len(support.values) < 2:
         return None
     size = choose_size(seen, is_gpu=device.type == "cuda") if size is None else size
@@ -333,8 +333,15 @@ def fit_linear(
             sampler, begin, burn_in = copy.copy(earlier.sampler), earlier.n_run, 0
         bound = NoiseBound(held_out, units, device)
         part = run_chain(sampler, range(begin, first), burn_in=burn_in, n_samples=n_samples, bound=bound)
-        predictions = (units.deviation * part.predictions.cpu().numpy()).astype(np.float32)
-        return Chain(sampler, first, part.samples, HeldOutScores.of(predictions, held_out, units, entries, support))
+        scores = HeldOutScores(
+            linear=(units.deviation * part.predictions.cpu().numpy()).astype(np.float32),
+            targets=units.score(values) - units.mean,
+            values=values,
+            support=np.array(support.values),
+            boundaries=units.score(entries.scale.from_unit(np.array(support.boundaries))) - units.mean,
+            has_repeats=entries.scale.levels is not None or np.unique(values).size < values.size / 2,
+        )
+        return Chain(sampler, first, part.samples, scores)
 
     try:
         makers = (Units.of, Units.by_scores) if is_small else (Units.by_scores,)
@@ -383,21 +390,6 @@ class HeldOutScores(NamedTuple):
     support: FloatArray  # the values of the distribution
     boundaries: FloatArray  # between these, as scores less the mean
     has_repeats: bool  # whether values repeat, as levels do
-
-    @classmethod
-    def of(
-        cls,
-        linear: npt.NDArray[np.float32],
-        held_out: HeldOut,
-        units: Units,
-        entries: EntryStore,
-        support: OrdinalSupport,
-    ) -> HeldOutScores:
-        """Return the predictions of a chain with some units."""
-        boundaries = units.score(entries.scale.from_unit(np.array(support.boundaries))) - units.mean
-        targets, values = units.score(held_out.values) - units.mean, held_out.values
-        has_repeats = entries.scale.levels is not None or np.unique(values).size < values.size / 2
-        return cls(linear, targets, values, np.array(support.values), boundaries, has_repeats)
 
     def make_blends(self, shares: Sequence[float], slopes: Sequence[float]) -> list[Blend]:
         """Return blends with shares and slopes; these are in units of a logistic distribution of the errors.
