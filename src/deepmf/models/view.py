@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from deepmf.formatting import format_count
+from deepmf.models.estimator import Estimator
 from deepmf.training.history import describe_errors
 from deepmf.training.settings import list_settings
-
-if TYPE_CHECKING:
-    from deepmf.models.base import Model
 
 _MOST_FEATURES = 12  # that are listed by name
 
 
-def describe_model(model: Model) -> str:
+def describe_model(model: Estimator) -> str:
     """Return the constructor call of a model or, once fitted, what it knows, its errors, and its settings.
 
     Settings that no fit chooses are shown where they differ from their defaults.
