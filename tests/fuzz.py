@@ -355,6 +355,7 @@ def make_features(folder: Path) -> Any:
 
     rows = some_matrix().row_labels.tolist()
     kinds = {"kind": ["a", "b"], "tags": ["x|y", "z", ""], "since": ["2001-12-31", "2024-02-29"], "age": [1, 2.5, 70]}
+    kinds |= {"plot": [f"a long text of number {k}" for k in range(len(rows))]}
     repeated = {name: np.resize(each, len(rows)).tolist() for name, each in kinds.items()}
     frame = import_polars().DataFrame({"row": rows} | repeated)
     frame.write_csv(folder / "f.csv")
