@@ -114,8 +114,8 @@ def draw_truth(
     column_effect: float,
     explained: float,
     seed: int,
-) -> Truth:
-    """Draw the truth of some rows and columns; the settings are those of `generate`."""
+) -> tuple[Truth, list[Features]]:
+    """Draw the truth of some rows and columns, and their features, if any; the settings are those of `generate`."""
     check_count("rank", rank)
     noise = check_number("noise", noise, low=0, high=100)
     row_effect = check_number("row_effect", row_effect, low=0, high=100)
@@ -131,6 +131,7 @@ def draw_truth(
     row_effects, column_effects = of_rows.normals(n_rows), of_columns.normals(n_columns)
     row_factors = of_rows.normals(n_rows * rank).reshape(rank, n_rows)
     column_factors = of_columns.normals(n_columns * rank).reshape(rank, n_columns)
+    features = []
     if explained:
         for drawn, effects, factors in (
             (draw_row_features(rows, rank=rank, seed=seed), row_effects, row_factors),
@@ -138,7 +139,8 @@ def draw_truth(
         ):
             effects[:] = np.sqrt(explained) * drawn.effects + np.sqrt(1.0 - explained) * effects
             factors[:] = np.sqrt(explained) * drawn.factors + np.sqrt(1.0 - explained) * factors
-    return Truth(
+            features.append(drawn.features)
+    truth = Truth(
         rows=rows,
         columns=columns,
         levels=known,
@@ -150,6 +152,7 @@ def draw_truth(
         row_factors=_round(row_factors),
         column_factors=_round(importance * column_factors),
     )
+    return truth, features
 
 
 class DrawnFeatures(NamedTuple):

@@ -6,7 +6,7 @@ every platform: every block of rows has random numbers of its own, which depend 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import boxcox, inv_boxcox
 
-from deepmf.data.ground_truth import Truth, check_number, draw_column_features, draw_row_features, draw_truth
+from deepmf.data.ground_truth import Truth, check_number, draw_truth
 from deepmf.data.random_numbers import RandomStream
 from deepmf.errors import BadSetting, check_count
 from deepmf.files import read_toml
@@ -100,7 +100,7 @@ def generate(
     rows, columns = _name_axis(n_rows, "row", named=named), _name_axis(n_columns, "column", named=named)
     if n_entries is None:
         n_entries = _count_entries("density", density, rows, columns)
-    truth = draw_truth(
+    truth, features = draw_truth(
         rows,
         columns,
         rank=rank,
@@ -112,14 +112,7 @@ def generate(
         seed=seed,
     )
     entries = _draw_entries(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed)
-    found = _build(truth, entries)
-    if not explained:
-        return found
-    of_rows, of_columns = (
-        draw_row_features(rows, rank=rank, seed=seed),
-        draw_column_features(columns, rank=rank, seed=seed),
-    )
-    return replace(found, row_features=of_rows.features, column_features=of_columns.features)
+    return _build(truth, entries, *features)
 
 
 def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generated:
@@ -210,14 +203,14 @@ def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> I
     return np.concatenate([first[dice.order(first.size)], rest[dice.order(rest.size)]])
 
 
-def _build(truth: Truth, entries: Entries) -> Generated:
+def _build(truth: Truth, entries: Entries, *features: Features) -> Generated:
     matrix = ObservedMatrix.from_positions(
         Labelled(truth.rows, entries.rows),
         Labelled(truth.columns, entries.columns),
         entries.values,
         scale=Scale(truth.levels) if truth.levels is not None else _infer_interval(entries.values),
     )
-    return Generated(matrix, truth)
+    return Generated(matrix, truth, *features)
 
 
 def _infer_interval(values: FloatArray) -> Scale:
