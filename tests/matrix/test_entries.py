@@ -11,14 +11,7 @@ from deepmf.data import read_matrix
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, OffScale
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
-from deepmf.matrix.entries import (
-    ChangedStore,
-    EntryStore,
-    forget,
-    plan_forget,
-    take_column_entries_within,
-    take_row_entries_within,
-)
+from deepmf.matrix.entries import ChangedStore, EntryStore, forget, plan_forget, take_entries_within
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
@@ -50,8 +43,8 @@ def test_entries_of_a_range_are_those_of_the_matrix(matrix: ObservedMatrix, some
     outside = np.ones(9, dtype=bool)
     outside[some] = False
     for array, entries in (
-        (WHOLE.to_array(), take_row_entries_within(matrix, some)),
-        (WHOLE.to_array()[:9].T, take_column_entries_within(matrix, some)),
+        (WHOLE.to_array(), take_entries_within(matrix, "row", some)),
+        (WHOLE.to_array()[:9].T, take_entries_within(matrix, "column", some)),
     ):
         array[:, outside] = np.nan
         np.testing.assert_array_equal(table_of(entries, 9), array)

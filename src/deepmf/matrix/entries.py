@@ -39,20 +39,12 @@ if TYPE_CHECKING:
 Conflicts = Literal["error", "replace"]
 
 
-def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> AxisEntries:
-    """Return the entries of every row in a range of columns."""
-    part = _view_as_csr(matrix)[:, columns]
-    return AxisEntries(part.indptr, part.indices + columns.start, part.data)
-
-
-def take_column_entries_within(matrix: ObservedMatrix, rows: slice) -> AxisEntries:
-    """Return the entries of every column in a range of rows."""
-    part = _view_as_csr(matrix)[rows].tocsc()
-    return AxisEntries(part.indptr, part.indices + rows.start, part.data)
-
-
-def _view_as_csr(matrix: ObservedMatrix) -> scipy.sparse.csr_array:
-    return scipy.sparse.csr_array((matrix.values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
+def take_entries_within(matrix: ObservedMatrix, axis: Axis, others: slice) -> AxisEntries:
+    """Return the entries of every row (or column) in a range of the other axis."""
+    starts, columns = matrix.by_row
+    entries = scipy.sparse.csr_array((matrix.values, columns, starts), shape=matrix.shape)
+    part = entries[:, others] if axis == "row" else entries[others].tocsc()
+    return AxisEntries(part.indptr, part.indices + others.start, part.data)
 
 
 @dataclass(frozen=True)

@@ -227,8 +227,8 @@ class ObservedMatrix:
         extras = Extras(places=number_within(row_of).astype(np.int32))
         rows = Labelled(Labels(named, axis="row"), row_of)
         values, scale = np.ones(row_of.size), Scale.interactions()
-        made = cls.from_positions(rows, columns, values, scale=scale, duplicates="sum", extras=extras)
-        return made.with_form(made.form._replace(value=COUNT))
+        form = PLAIN._replace(value=COUNT)
+        return cls.from_positions(rows, columns, values, scale=scale, duplicates="sum", form=form, extras=extras)
 
     @classmethod
     def from_array(
@@ -384,30 +384,20 @@ class ObservedMatrix:
         values, extras = compact(entries.values), entries.extras.simplify()
         if extras.weights is not None:
             extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
-        return cls.from_parts(rows, columns, entries.scale, form, by_row, by_column, values, extras)
+        known = {"rows": rows, "columns": columns, "scale": entries.scale, "form": form}
+        return cls.from_parts(**known, by_row=by_row, by_column=by_column, values=values, extras=extras)
 
     @classmethod
-    def from_parts(
-        cls,
-        rows: Labels,
-        columns: Labels,
-        scale: Scale,
-        form: TableForm,
-        by_row: ByRow,
-        by_column: ByColumn,
-        values: ValueArray,
-        extras: Extras,
-    ) -> ObservedMatrix:
-        """Build a matrix from parts that are known to be consistent, without sorting, checking or copying."""
+    def from_parts(cls, **parts: Any) -> ObservedMatrix:
+        """Build a matrix from all its attributes, which agree, without sorting, checking or copying."""
         matrix = cls.__new__(cls)
-        vars(matrix).update(rows=rows, columns=columns, scale=scale, form=form)
-        vars(matrix).update(by_row=by_row, by_column=by_column, values=values, extras=extras)
+        vars(matrix).update(parts)
         for array in matrix._arrays:
             array.flags.writeable = False
         return matrix
 
     def _replace(self, **changed: Any) -> ObservedMatrix:
-        parts = {name: getattr(self, name) for name in ObservedMatrix.__annotations__}
+        parts = {name: getattr(self, name) for name in ObservedMatrix.__annotations__}  # without what is cached
         return ObservedMatrix.from_parts(**parts | changed)
 
     @property
@@ -604,12 +594,8 @@ class ObservedMatrix:
         if not isinstance(other, ObservedMatrix):
             return NotImplemented
         return self is other or (
-            self.rows == other.rows
-            and self.columns == other.columns
-            and self.scale == other.scale
-            and np.array_equal(self.by_row.starts, other.by_row.starts)
-            and np.array_equal(self.by_row.columns, other.by_row.columns)
-            and np.array_equal(self.values, other.values)
+            (self.rows, self.columns, self.scale) == (other.rows, other.columns, other.scale)
+            and all(map(np.array_equal, (*self.by_row, self.values), (*other.by_row, other.values)))
             and self.extras.equals(other.extras)
         )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entries import take_column_entries_within, take_row_entries_within
+from deepmf.matrix.entries import take_entries_within
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Encoding
@@ -381,7 +381,7 @@ class MatrixBlocks(BlockSource):
         values: Any = matrix.values
         by_row = AxisEntries(*matrix.by_row, values)
         if ranks is not None:
-            by_row = take_row_entries_within(matrix, ranks.find_lines(matrix.shape[1]))
+            by_row = take_entries_within(matrix, "row", ranks.find_lines(matrix.shape[1]))
         self._targets = copy_to(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
         if matrix.weights is not None:  # several ranks refuse weights before they start
             self._weights = copy_to(device, matrix.weights.astype(np.float32))
@@ -391,7 +391,7 @@ class MatrixBlocks(BlockSource):
             starts, rows, entries = matrix.by_column
             by_column = AxisEntries(starts, rows, values[entries])
         else:
-            by_column = take_column_entries_within(matrix, ranks.find_lines(matrix.shape[0]))
+            by_column = take_entries_within(matrix, "column", ranks.find_lines(matrix.shape[0]))
         self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
 
     def _vectors(
