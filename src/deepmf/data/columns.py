@@ -214,8 +214,7 @@ def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
 
 
 def _may_be_wide(kind: LineKind, options: ColumnOptions) -> bool:
-    others = {role: each for role, each in options.asked.items() if role != "row"}
-    return kind.defines_ids and all(each is None for each in replace(options, asked=others).wanted_columns)
+    return kind.defines_ids and all(each is None for role, each in options.wanted.items() if role != "row")
 
 
 def _choose(

@@ -121,9 +121,9 @@ class ColumnOptions:
     form: str | None = None
 
     @property
-    def wanted_columns(self) -> list[NameOrPosition]:
-        """All columns that are asked for."""
-        return [*self.asked.values(), *([] if self.time is DETECT else [self.time])]
+    def wanted(self) -> dict[str, NameOrPosition]:
+        """The columns asked for by role, with that of the times."""
+        return {**self.asked, "time": None if self.time is DETECT else self.time}
 
 
 def recognise_layout(path: Path, kind: LineKind, options: ColumnOptions) -> TextLayout:
@@ -151,7 +151,7 @@ def recognise_layout(path: Path, kind: LineKind, options: ColumnOptions) -> Text
     if all(typed) and header is not False:
         first, header = [found[1] for found in typed if found], True
     if header is None:
-        is_named = any(isinstance(name, str) for name in options.wanted_columns)
+        is_named = any(isinstance(name, str) for name in options.wanted.values())
         header = is_named or _is_header(kind, [first, *rest], options.is_known, decimal)
     names = first if header else [str(number) for number in range(len(first))]
     if len(set(names)) < len(names):

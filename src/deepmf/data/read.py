@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -38,7 +38,7 @@ from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_s
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale, compact, to_numbers
 from deepmf.matrix.stored import open_store
-from deepmf.matrix.table_form import COUNT, DETECT, TableForm, ValueColumn
+from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
 from deepmf.storage.model_file import is_own_file
 
 if TYPE_CHECKING:
@@ -122,32 +122,28 @@ def read_matrix(
 
 
 _LISTED = ("lists", "sequences")
-_OF_COLUMNS = tuple(each.name for each in fields(ColumnOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(ColumnOptions):
     """How files of entries are read: the parameters of `read_matrix`."""
 
+    asked: Mapping[str, NameOrPosition] = field(init=False)
     row: NameOrPosition = None
     column: NameOrPosition = None
     value: ValueColumn = DETECT
     count: NameOrPosition = None
     time: ValueColumn = DETECT
     weight: NameOrPosition = None
-    usual_count: str | None = None  # name of the counts in the table that this file belongs to
-    separator: str | None = None
-    header: bool | None = None
     scale: Scale | None = None
     duplicates: Duplicates = "error"
     missing: Missing = "error"
-    decimal: str = "."
-    encoding: str | None = None
-    form: TextForm | None = None
     wide: bool = False
     exclude: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        asked = {"row": self.row, "column": self.column, "count": self.count, "weight": self.weight}
+        object.__setattr__(self, "asked", asked | {"value": None if self.value is DETECT else self.value})
         if self.exclude and not self.wide:
             raise BadSetting(
                 f"only columns of a wide table can be left out; got {', '.join(map(repr, self.exclude))}",
@@ -182,8 +178,8 @@ class ReadOptions:
     @property
     def _may_be_lists(self) -> bool:
         """Whether no option asks for a field of an entry."""
-        named = any(each is not None for each in self.columns.values()) or self.time not in (DETECT, None)
-        return not (named or self.header or self.kind is ENTRIES)
+        is_named = any(each is not None for each in self.wanted.values())
+        return not (is_named or self.header or self.kind is ENTRIES)
 
     def reads_lists(self, path: Path) -> bool:
         """Whether a file is read as lists: they are asked for, or nothing else can be meant."""
@@ -191,24 +187,11 @@ class ReadOptions:
             return self.form in _LISTED
         return not is_typed_file(path) and are_lists(path)
 
-    @property
-    def columns(self) -> Mapping[str, NameOrPosition]:
-        """The names or positions of columns by role."""
-        value = None if self.value is DETECT else self.value
-        return {"row": self.row, "column": self.column, "value": value, "count": self.count, "weight": self.weight}
-
-    def for_columns(self) -> ColumnOptions:
-        """Return the options that choose columns and read text."""
-        return ColumnOptions(
-            asked=self.columns,
-            **{name: getattr(self, name) for name in _OF_COLUMNS if name not in ("asked", "is_known")},
-        )
-
     def refuse_extras(self, path: Path) -> None:
         """Refuse columns of times and weights in a file that has no such columns."""
-        for name, wanted in (("time", None if self.time is DETECT else self.time), ("weight", self.weight)):
-            if wanted is not None:
-                raise BadSetting(f"{path} has no field for each entry's {name}; got {name} {wanted!r}")
+        for name in ("time", "weight"):
+            if self.wanted[name] is not None:
+                raise BadSetting(f"{path} has no field for each entry's {name}; got {name} {self.wanted[name]!r}")
 
 
 class ReadNotes(NamedTuple):
@@ -279,7 +262,7 @@ def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
 
 def read_lines(path: Path, options: ReadOptions) -> FileEntries:
     """Read the entries of a file with a line for each: delimited text, Parquet, JSON lines or Excel."""
-    frame, choice = read_columns(path, options.kind, options.for_columns())
+    frame, choice = read_columns(path, options.kind, options)
     n_lines = frame.height
     lines: range | npt.NDArray[np.int64] = range(n_lines)
 
@@ -303,14 +286,7 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
             _gather_ids(columns, "column", is_text="column" not in choice.typed),
             compact(to_numbers(read_numbers(numbers[0]))) if numbers else np.ones(frame.height, dtype=np.float32),
             extras,
-            TableForm(
-                names["row"],
-                names["column"],
-                names.get("value", names.get("count", COUNT)),
-                time=names.get("time"),
-                time_type=time_type,
-                weight=names.get("weight"),
-            ),
+            TableForm.of_roles(names, time_type),
             "value" not in choice.roles,
             locate,
             ReadNotes(choice.remark, n_dropped, choice.is_uncertain, choice.time_remark),
@@ -435,8 +411,8 @@ def _read_store(path: Path, options: ReadOptions) -> ObservedMatrix:
 def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
     """Read a wide table; the row ids are in the column asked for, otherwise in the first."""
     for role in ("column", "value"):
-        if options.columns[role] is not None:
-            raise BadSetting(f"a wide table has no {role} field to choose; got {role} {options.columns[role]!r}")
+        if options.asked[role] is not None:
+            raise BadSetting(f"a wide table has no {role} field to choose; got {role} {options.asked[role]!r}")
     if is_typed_file(path):
         frame = read_typed_file(path)
         row = _choose_row(frame.columns, options)
@@ -455,7 +431,7 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
 
 def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str]:
     """Read a wide table from text; return the name of the column with the row ids, too."""
-    layout = recognise_layout(path, TABLE, replace(options.for_columns(), asked={"row": options.row}, time=None))
+    layout = recognise_layout(path, TABLE, options)
     row = _choose_row(layout.names, options)
     with translate_polars_errors(path, "text"):
         texts = drop_blank_end(layout.scan().drop(options.exclude).collect())

@@ -115,14 +115,7 @@ def read_long_frame(
         rows,
         columns,
         np.ones(len(table)) if number is None else read_numbers(table.get_column(number)),
-        TableForm(
-            str(chosen["row"]),
-            str(chosen["column"]),
-            COUNT if number is None else str(number),
-            time=named.get("time"),
-            time_type=time_type,
-            weight=named.get("weight"),
-        ),
+        TableForm.of_roles({role: str(name) for role, name in (chosen | named).items()}, time_type),
         are_interactions="value" not in chosen,
         guess=describe_roles({role: repr(name) for role, name in chosen.items()})
         if is_uncertain(left, asked)

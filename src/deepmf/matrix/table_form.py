@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -41,6 +41,12 @@ class TableForm(NamedTuple):
     time: str | None = None
     time_type: str | None = None
     weight: str | None = None
+
+    @classmethod
+    def of_roles(cls, names: Mapping[str, str], time_type: str | None) -> TableForm:
+        """Return the form of a long table from the names of its fields by role."""
+        value, time, weight = names.get("value", names.get("count", COUNT)), names.get("time"), names.get("weight")
+        return cls(names["row"], names["column"], value, time=time, time_type=time_type, weight=weight)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form as JSON content."""
