@@ -24,11 +24,12 @@ _BETWEEN_ITEMS = "|"  # of a list in delimited text
 def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
     """Return features as a polars frame; its first column has the labels under a name, and missing values are null."""
     polars = import_polars()
-    types = {"number": polars.Float64, "category": polars.String, "list": polars.List(polars.String)}
+    types = {"number": polars.Float64, "date": polars.Date, "vector": polars.List(polars.Float64)}
+    types |= {"category": polars.String, "text": polars.String, "list": polars.List(polars.String)}
     columns = [build_label_series(features.labels).alias(label)]
     for name, kind in features.kinds.items():
         values: list[Any] = features.values(name).tolist()  # dates as such, None where one is missing
-        column = polars.Series(name, values, dtype=types.get(kind, polars.Date), strict=False)
+        column = polars.Series(name, values, dtype=types[kind], strict=False)
         columns.append(column.fill_nan(None) if kind == "number" else column)
     frame: pl.DataFrame = polars.DataFrame(columns)
     return frame
