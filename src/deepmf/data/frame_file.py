@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -42,16 +42,7 @@ def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
 
 
-_TEXTS: dict[str, Callable[[Any, Any, bool, bool, bool], Any]] = {
-    ".csv": lambda frame, file, header, quoted, comma: write_csv(
-        join_lists(frame), file, header=header, quoted=quoted, decimal_comma=comma
-    ),
-    ".tsv": lambda frame, file, header, _, comma: write_tsv(
-        join_lists(frame), file, header=header, decimal_comma=comma
-    ),
-    ".jsonl": lambda frame, file, *_: frame.write_ndjson(file),
-}
-
+_TEXTS = (".csv", ".tsv", ".jsonl")
 _PARQUET = (".parquet", ".pq")
 
 
@@ -90,7 +81,13 @@ def encode_frames(
         content = BytesIO()
         if quoted is None and frame.height:
             quoted = holds_number_texts(frame)
-        _TEXTS[ending](frame, content, number == 0, quoted or False, decimal_comma)
+        shared = {"header": number == 0, "decimal_comma": decimal_comma}
+        if ending == ".csv":
+            write_csv(join_lists(frame), content, quoted=quoted or False, **shared)
+        elif ending == ".tsv":
+            write_tsv(join_lists(frame), content, **shared)
+        else:
+            frame.write_ndjson(content)
         yield content.getvalue()
 
 

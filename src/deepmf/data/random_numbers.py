@@ -38,10 +38,6 @@ class RandomStream:
         normals: FloatArray = np.round(ndtri(self.uniforms(count)) * _NORMAL_GRID) / _NORMAL_GRID
         return normals
 
-    def exponentials(self, count: int) -> FloatArray:
-        """Return exponential numbers of mean 1, (count,)."""
-        return -np.log(self.uniforms(count))
-
     def integers(self, count: int, low: int, high: int) -> IndexArray:
         """Return whole numbers from `low` to `high` - 1, (count,)."""
         integers: IndexArray = low + (self.uniforms(count) * (high - low)).astype(np.int64)

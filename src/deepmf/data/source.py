@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,11 +109,8 @@ def summarise(error: BaseException) -> str:
 
 def _is_utf_8(file: BinaryIO) -> bool:
     """Whether a whole file is UTF-8; a pass takes a small part of the time of parsing."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        while piece := file.read(_PIECE):
-            decoder.decode(piece)
-        decoder.decode(b"", final=True)
+        deque(codecs.iterdecode(iter(lambda: file.read(_PIECE), b""), "utf-8"), maxlen=0)
     except UnicodeDecodeError:
         return False
     return True

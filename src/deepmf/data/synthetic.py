@@ -179,14 +179,13 @@ def _draw_entries(truth: Truth, *, n_entries: int, popularity: float, selection:
         by_popularity=dice.order(n_columns),
         selection=selection,
     )
-    blocks = [_draw_block(sampler, rows, RandomStream(seed, 3, at)) for at, rows in enumerate(sampler.cut_blocks())]
+    blocks = []
+    for at, rows in enumerate(sampler.cut_blocks()):
+        dice = RandomStream(seed, 3, at)
+        row, column = sampler.draw(rows, dice)
+        noise = truth.noise * dice.normals(row.size)
+        blocks.append((row, column, truth.convert(truth.signal_at(row, column) + noise)))
     return Entries(*map(np.concatenate, zip(*blocks, strict=True)))
-
-
-def _draw_block(sampler: Sampler, rows: IndexArray, dice: RandomStream) -> Entries:
-    row, column = sampler.draw(rows, dice)
-    noise = sampler.truth.noise * dice.normals(row.size)
-    return Entries(row, column, sampler.truth.convert(sampler.truth.signal_at(row, column) + noise))
 
 
 def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> IndexArray:
@@ -204,18 +203,12 @@ def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> I
 
 
 def _build(truth: Truth, entries: Entries, *features: Features) -> Generated:
-    matrix = ObservedMatrix.from_positions(
-        Labelled(truth.rows, entries.rows),
-        Labelled(truth.columns, entries.columns),
-        entries.values,
-        scale=Scale(truth.levels) if truth.levels is not None else _infer_interval(entries.values),
-    )
-    return Generated(matrix, truth, *features)
-
-
-def _infer_interval(values: FloatArray) -> Scale:
-    around = Scale(low=np.floor(values.min()), high=np.floor(values.max()) + 1.0, bounded=False)
-    return around.infer_again(values)
+    values, scale = entries.values, Scale(truth.levels) if truth.levels is not None else None
+    if scale is None:
+        around = Scale(low=np.floor(values.min()), high=np.floor(values.max()) + 1.0, bounded=False)
+        scale = around.infer_again(values)
+    rows, columns = Labelled(truth.rows, entries.rows), Labelled(truth.columns, entries.columns)
+    return Generated(ObservedMatrix.from_positions(rows, columns, values, scale=scale), truth, *features)
 
 
 @dataclass(frozen=True)
@@ -332,7 +325,7 @@ class Sampler:
         short = np.flatnonzero(missing)
         step = max(1, _KEYED_CELLS // self._n_columns)
         for piece in (short[start : start + step] for start in range(0, short.size, step)):
-            times = dice.exponentials(piece.size * self._n_columns).reshape(piece.size, -1) / self._weights
+            times = -np.log(dice.uniforms(piece.size * self._n_columns)).reshape(piece.size, -1) / self._weights
             if self.selection:
                 row = rows[piece]
                 liking = self.truth.signal_block(row) - self.truth.row_effects[row, None]

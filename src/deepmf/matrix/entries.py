@@ -490,8 +490,9 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
     """Return a store without some rows, columns and entries; trained rows and columns stay, without entries."""
     n_rows, n_columns = store.train.shape
     places = _train_places(store, plan)
-    added = store.added
-    leaving = _are_leaving(added, plan, len(store.columns))
+    added, width = store.added, len(store.columns)
+    leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
+    leaving |= np.isin(added.rows * width + added.columns, plan.pairs[0] * width + plan.pairs[1])
     rows = [store.train.find_rows(places), added.rows[leaving & (added.columns < n_columns)], plan.rows]
     columns = [store.train.by_row.columns[places], added.columns[leaving & (added.rows < n_rows)], plan.columns]
     gone_rows, gone_columns = plan.rows[plan.rows >= n_rows], plan.columns[plan.columns >= n_columns]
@@ -535,13 +536,6 @@ def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:
     of_pairs = store.train_places(*plan.pairs)
     places = np.concatenate([of_rows, store.train.by_column.entries[of_columns], of_pairs[of_pairs >= 0]])
     return np.setdiff1d(places.astype(np.int64), store.dropped)
-
-
-def _are_leaving(added: PlacedEntries, plan: ForgetPlan, n_columns: int) -> npt.NDArray[np.bool_]:
-    leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
-    if plan.pairs[0].size:
-        leaving |= np.isin(added.rows * n_columns + added.columns, plan.pairs[0] * n_columns + plan.pairs[1])
-    return leaving
 
 
 def _find_given(labels: Labels, given: Iterable[Any] | None, missing: str) -> IndexArray:

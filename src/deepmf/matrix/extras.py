@@ -81,15 +81,11 @@ class Extras(NamedTuple):
     @classmethod
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:
         """Join the times and weights of several groups of entries, given the number of entries of each group."""
-        times = weights = places = None
-        if any(extras.times is not None for _, extras in parts):
-            times = np.concatenate([np.full(n, NO_TIME) if part.times is None else part.times for n, part in parts])
-        if any(extras.weights is not None for _, extras in parts):
-            weights = np.concatenate([part.fill_weights(n) for n, part in parts])
-        if any(extras.places is not None for _, extras in parts):
-            empty = (np.zeros(n, dtype=np.int32) if part.places is None else part.places for n, part in parts)
-            places = np.concatenate(list(empty))
-        return cls(times, weights, places)
+        joined: list[npt.NDArray[Any] | None] = [None, None, None]
+        for at, empty in enumerate((np.int64(NO_TIME), np.float64(1.0), np.int32(0))):
+            if any(part[at] is not None for _, part in parts):
+                joined[at] = np.concatenate([np.full(n, empty) if part[at] is None else part[at] for n, part in parts])
+        return cls(*joined)
 
     def fill_weights(self, n_entries: int) -> ValueArray:
         """Return the weight of each entry, also where all of them are 1."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadFeatures, BadSetting
+from deepmf.matrix.feature_values import is_missing
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labels, build_label_array
 
@@ -28,7 +29,7 @@ class Names(dict[Any, str]):
 
     def __init__(self, by_label: Mapping[Any, Any], *, axis: str) -> None:
         labels = build_label_array(by_label, axis=axis).tolist()
-        texts = map(_read_name, by_label.values())
+        texts = ("" if is_missing(name) else " ".join(str(name).split()) for name in by_label.values())
         super().__init__((label, text) for label, text in zip(labels, texts, strict=True) if text)
         self.axis = axis
 
@@ -133,10 +134,3 @@ def format_label(label: Any, names: Mapping[Any, str] | None) -> str:
     """
     name = None if names is None else names.get(label)
     return str(label) if name is None or name == str(label) else f"{name} ({label})"
-
-
-def _read_name(name: Any) -> str:
-    """Return a name as text; missing names are empty."""
-    if name is None or name != name:  # NaN differs from itself
-        return ""
-    return " ".join(str(name).split())
