@@ -195,7 +195,9 @@ def _build_error(path: str | os.PathLike[str], reason: str) -> CannotSave:
 # Files to read
 
 
-def check_path(path: str | os.PathLike[str], *, error: type[UnreadableFile] = UnreadableFile) -> Path:
+def check_path(
+    path: str | os.PathLike[str], *, error: type[UnreadableFile] = UnreadableFile, may_be_empty: bool = False
+) -> Path:
     """Return the path of an ordinary file that is not empty; refuse any other path."""
     file = Path(path)
     try:
@@ -213,7 +215,7 @@ def check_path(path: str | os.PathLike[str], *, error: type[UnreadableFile] = Un
         raise error(f"{file} is a directory; a file is needed")
     if not stat.S_ISREG(mode):
         raise error(f"{file} is not an ordinary file; a file is needed (a command takes - for a pipe)")
-    if is_empty:
+    if is_empty and not may_be_empty:
         raise error(f"{file} is empty")
     return file
 
@@ -221,13 +223,7 @@ def check_path(path: str | os.PathLike[str], *, error: type[UnreadableFile] = Un
 def read_text_file(path: Path) -> str:
     """Return the text of an ordinary file in UTF-8; a pipe, which might never end, is refused."""
     try:
-        if path.exists() and not path.is_file():
-            raise UnreadableFile(f"{path} is not an ordinary file; a file is needed")
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise FileAbsent(f"there is no file {path}") from error
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
+        return check_path(path, may_be_empty=True).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UnreadableFile(f"{path} is not UTF-8 text ({error})") from error
 

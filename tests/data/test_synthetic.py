@@ -88,7 +88,7 @@ class TestWhichEntries:
         generated = generate(5000, n_columns, n_entries=5000, popularity=0, selection=2, noise=0, named=False)
         truth, rows = generated.truth, np.arange(5000)
         assert np.all(generated.matrix.row_counts == 1)
-        liking = truth.signal_block(rows) - truth.row_effects[:, None]
+        liking = truth.signal_at(rows[:, None], np.arange(len(truth.columns))) - truth.row_effects[:, None]
         chance = 1 / (1 + np.exp(-2 * liking))
         chance /= chance.sum(axis=1, keepdims=True)
         expected = np.sum(chance * liking, axis=1)
@@ -126,7 +126,7 @@ class TestTruth:
         truth = generate(7, 5, n_entries=10, rank=3, named=False).truth
         dense = truth.row_factors.T @ truth.column_factors + truth.row_effects[:, None] + truth.column_effects
         assert np.array_equal(truth.signal(*all_pairs(truth)), dense.ravel())
-        assert np.array_equal(truth.signal_block(np.array([4, 0])), dense[[4, 0]])
+        assert np.array_equal(truth.signal_at(np.array([[4], [0]]), np.arange(len(truth.columns))), dense[[4, 0]])
         assert truth.row_factors.shape == (3, 7)
 
     def test_distribution_sums_to_one_and_gives_the_mean(self) -> None:

@@ -63,11 +63,6 @@ class ColumnRoles:
     typed: frozenset[str]
 
     @property
-    def is_text(self) -> bool:
-        """Whether the file is text, which does not say whether digits are numbers or texts."""
-        return self.first_line is not None
-
-    @property
     def n_needed(self) -> int:
         """The number of fields that no line may lack: the row, the column, and the value or count if there is one."""
         return sum(role not in ("time", "weight") for role in self.roles)
@@ -98,9 +93,10 @@ def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> Re
         lazy, choice = _scan_text_columns(path, kind, options)
     with translate_polars_errors(path, name_format(path)):
         frame = (_encode_ids(lazy) if kind.defines_ids else lazy).collect(engine="streaming")
-    if choice.is_text and kind.defines_ids:
+    is_text = choice.first_line is not None  # which does not say whether digits are numbers or texts
+    if is_text and kind.defines_ids:
         frame = _convert_numbers(path, drop_blank_end(frame), choice, options.decimal)
-    elif choice.is_text:
+    elif is_text:
         frame = frame.filter(~import_polars().all_horizontal(import_polars().all().is_null()))
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {kind.content}")
@@ -226,12 +222,10 @@ def _choose(
     asked = {role: pin_column(names, each) for role, each in asked.items()}
     wanted = {role: asked.get(role) for role in kind.roles}
     if kind in (EITHER, INTERACTIONS):
-        count = asked.get("count")
-        if count is None and kind is INTERACTIONS and usual_count in left:
-            count = usual_count
+        if asked.get("count") is None and kind is INTERACTIONS and usual_count in left:
+            asked["count"] = usual_count
         known = left if content.has_names else ["" for _ in left]
-        value = DETECT if kind is EITHER else None
-        wanted = find_roles(known, row=asked.get("row"), column=asked.get("column"), value=value, count=count)
+        wanted = find_roles(known, asked, value=DETECT if kind is EITHER else None)
     chosen = list(assign_roles(left, wanted, content).values())
     detected = detect_time(names, [*chosen, *named.values()], content) if time is DETECT else {}
     named |= detected

@@ -80,16 +80,11 @@ class Truth:
         return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
     def signal_at(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the signal of pairs of positions, (pairs,)."""
+        """Return the signal of pairs of positions, or of any that broadcast, such as (rows, 1) and (columns,)."""
         signal: FloatArray = self.row_effects[rows] + self.column_effects[columns]
         for of_rows, of_columns in zip(self.row_factors, self.column_factors, strict=True):
             signal += of_rows.take(rows) * of_columns.take(columns)
         return signal
-
-    def signal_block(self, rows: IndexArray) -> FloatArray:
-        """Return the signal of whole rows, (rows, columns)."""
-        products: FloatArray = self.row_factors[:, rows].T @ self.column_factors
-        return products + self.row_effects[rows, None] + self.column_effects
 
     def convert(self, sums: FloatArray) -> FloatArray:
         """Turn sums of signal and noise, of any shape, into values: levels or real values."""

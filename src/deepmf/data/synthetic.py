@@ -328,7 +328,9 @@ class Sampler:
             times = -np.log(dice.uniforms(piece.size * self._n_columns)).reshape(piece.size, -1) / self._weights
             if self.selection:
                 row = rows[piece]
-                liking = self.truth.signal_block(row) - self.truth.row_effects[row, None]
+                liking = (
+                    self.truth.signal_at(row[:, None], np.arange(self._n_columns)) - self.truth.row_effects[row, None]
+                )
                 times *= self._compute_reluctance(liking)
             place = np.minimum(np.searchsorted(piece, position), piece.size - 1)
             held = piece[place] == position

@@ -143,26 +143,21 @@ def are_times(numbers: npt.NDArray[Any]) -> bool:
 
 
 def find_roles(
-    names: Sequence[str],
-    *,
-    row: str | int | None,
-    column: str | int | None,
-    value: ValueColumn,
-    count: str | int | None,
+    names: Sequence[str], asked: Mapping[str, str | int | None], *, value: ValueColumn
 ) -> dict[str, str | int | None]:
     """Return the roles of a long table with the columns asked for: interactions have a count or nothing but ids.
 
     A table of two columns holds interactions, and so does one with a column called "interactions" and no values.
     """
+    count, ids = asked.get("count"), {role: asked.get(role) for role in ("row", "column")}
     check_roles(value, count)
-    asked = {"row": row, "column": column}
     is_counted = count is not None or (len(names) > 2 and has_usual_names(names, ["count"]))
     if value is DETECT and count is None:
         detected = (len(names) == 2 or is_counted) and not has_usual_names(names, ["value"])
         value = None if detected else DETECT
     if value is None or count is not None:
-        return asked | ({"count": count} if is_counted else {})
-    return asked | {"value": None if value is DETECT else value}
+        return ids | ({"count": count} if is_counted else {})
+    return ids | {"value": None if value is DETECT else value}
 
 
 def check_roles(value: ValueColumn, count: str | int | None) -> None:

@@ -72,11 +72,8 @@ class Extras(NamedTuple):
 
     def equals(self, other: Extras) -> bool:
         """Whether all times and weights are equal; where there are no times, also all places."""
-        return all(
-            (mine is None and theirs is None)
-            or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
-            for mine, theirs in zip(self[: 2 + (self.times is None)], other, strict=False)
-        )
+        mine: tuple[Any, ...] = self[: 2 + (self.times is None)]
+        return all(map(np.array_equal, mine, other))  # also of None
 
     @classmethod
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,26 +75,20 @@ class WideTable(NamedTuple):
 
 
 def read_long_frame(
-    frame: Any,
-    *,
-    row: str | int | None,
-    column: str | int | None,
-    value: ValueColumn = DETECT,
-    count: str | int | None = None,
-    time: ValueColumn = DETECT,
-    weight: str | int | None = None,
-    missing: str = "error",
+    frame: Any, asked: Mapping[str, str | int | None], *, value: ValueColumn, time: ValueColumn, missing: str
 ) -> LongEntries:
-    """Read the columns of a long frame that hold rows, columns, and values or counts of interactions."""
+    """Read the columns of a long frame that hold rows, columns, and values or counts of interactions.
+
+    asked: names or positions of columns by role: row, column, count and weight.
+    """
     table = _collect(frame)
-    if column is None and value is DETECT and count is None:
+    if asked["column"] is None and value is DETECT and asked["count"] is None:
         refuse_wide_frame(frame, table)
-    named = find_extra_columns(table.columns, time=time, weight=weight)
+    named = find_extra_columns(table.columns, time=time, weight=asked["weight"])
     left = [name for name in table.columns if name not in named.values()]
-    chosen_ids = (pin_column(table.columns, each) for each in (row, column, value, count))
-    asked = find_roles(left, **dict(zip(("row", "column", "value", "count"), chosen_ids, strict=True)))
-    content = _look_at(table)
-    chosen = assign_roles(left, asked, content)
+    asked = {role: pin_column(table.columns, each) for role, each in asked.items()}
+    wanted, content = find_roles(left, asked, value=pin_column(table.columns, value)), _look_at(table)
+    chosen = assign_roles(left, wanted, content)
     if time is DETECT:
         named |= detect_time(table.columns, [*chosen.values(), *named.values()], content)
     number = chosen.get("value", chosen.get("count"))
@@ -118,7 +112,7 @@ def read_long_frame(
         TableForm.of_roles({role: str(name) for role, name in (chosen | named).items()}, time_type),
         are_interactions="value" not in chosen,
         guess=describe_roles({role: repr(name) for role, name in chosen.items()})
-        if is_uncertain(left, asked)
+        if is_uncertain(left, wanted)
         else None,
         extras=extras,
     )
@@ -347,9 +341,7 @@ def build_long_frame(matrix: Any) -> pl.DataFrame:
     ]
     if not matrix.has_values and form.value == COUNT and np.all(matrix.values == 1):
         del columns[2]
-    frame: pl.DataFrame = import_polars().DataFrame(
-        [series.alias(name) for name, series in zip(form.names, columns, strict=False)]
-    )
+    frame: pl.DataFrame = import_polars().DataFrame(dict(zip(form.names, columns, strict=False)))
     return frame if matrix.extras.are_absent else frame.with_columns(build_extra_series(matrix.extras, form))
 
 
@@ -380,9 +372,7 @@ def build_wide_frame(matrix: Any) -> pl.DataFrame:
     columns = [build_label_series(matrix.row_labels)]
     columns += [build_value_series(column, matrix.scale) for column in matrix.to_array().T]
     names = name_wide_columns(matrix.form.row, matrix.column_labels)
-    frame: pl.DataFrame = import_polars().DataFrame(
-        [series.alias(name) for name, series in zip(names, columns, strict=True)]
-    )
+    frame: pl.DataFrame = import_polars().DataFrame(dict(zip(names, columns, strict=True)))
     return frame
 
 

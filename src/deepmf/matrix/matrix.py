@@ -149,9 +149,7 @@ class ObservedMatrix:
                 for axis, labels in zip(axes, (row_labels, column_labels), strict=True)
             ]
         form = PLAIN._replace(time_type=None if parsed is None else parsed.type)
-        return cls.from_positions(
-            axes[0], axes[1], floats, scale=scale, duplicates=duplicates, form=form, extras=extras
-        )
+        return cls.from_positions(*axes, floats, scale=scale, duplicates=duplicates, form=form, extras=extras)
 
     @classmethod
     def from_interactions(
@@ -312,9 +310,8 @@ class ObservedMatrix:
 
         if missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {missing!r}")
-        entries = read_long_frame(
-            frame, row=row, column=column, value=value, count=count, time=time, weight=weight, missing=missing
-        )
+        asked = {"row": row, "column": column, "count": count, "weight": weight}
+        entries = read_long_frame(frame, asked, value=value, time=time, missing=missing)
         if entries.guess is not None:
             warn(f"{entries.guess}; {NAME_COLUMNS}", GuessedColumns)
         return cls.from_positions(
@@ -486,21 +483,14 @@ class ObservedMatrix:
         `which` is a mask over the entries in row order, or their places.
         """
         kept = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
-        entries = SortedEntries(
-            self.find_rows(kept),
-            self.by_row.columns[kept],
-            self.values[kept],
-            self.scale,
-            extras=self.extras.take(kept),
-        )
+        rows, columns = self.find_rows(kept), self.by_row.columns[kept]
+        entries = SortedEntries(rows, columns, self.values[kept], self.scale, self.extras.take(kept))
         return ObservedMatrix._from_sorted(self.rows, self.columns, entries, self.form)
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
         """Return the submatrix of the rows and columns at some positions, in that order."""
-        new_row = np.full(len(self.rows), -1, dtype=np.int64)
-        new_row[rows] = np.arange(rows.size)
-        new_column = np.full(len(self.columns), -1, dtype=np.int64)
-        new_column[columns] = np.arange(columns.size)
+        new_row, new_column = (np.full(count, -1, dtype=np.int64) for count in self.shape)
+        new_row[rows], new_column[columns] = np.arange(rows.size), np.arange(columns.size)
         row_of, column_of = new_row[self.entry_rows], new_column[self.by_row.columns]
         kept = (row_of >= 0) & (column_of >= 0)
         return ObservedMatrix.from_positions(
