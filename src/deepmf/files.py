@@ -154,8 +154,7 @@ def _check_mode(target: Path, path: str | os.PathLike[str]) -> int | None:
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise _build_error(path, f"there is no folder {target.parent}") from None
+        check_absent(path)
         return None
     except OSError as error:
         raise _build_error(path, _find_reason(error)) from error

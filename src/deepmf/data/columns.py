@@ -41,9 +41,7 @@ class ColumnRoles:
 
     Parameters
     ----------
-    roles : such as row, column, value.
-    names : the columns by role, under their names in the file; under the names of the roles where it has none.
-    places : the positions of the columns in the file.
+    columns : the name of each column in the file by role, such as row, column, value; its position without names.
     has_names : whether the file names its columns.
     remark : in words, which columns were taken for which role; None where nothing was guessed or detected.
     time_remark : in words, which column was recognised as the times; None where none was.
@@ -52,9 +50,7 @@ class ColumnRoles:
     typed : roles whose ids have the type that the file says; in text, unquoted digits may be numbers.
     """
 
-    roles: tuple[str, ...]
-    names: tuple[str, ...]
-    places: tuple[int, ...]
+    columns: dict[str, str]
     has_names: bool
     remark: str | None
     time_remark: str | None
@@ -63,9 +59,14 @@ class ColumnRoles:
     typed: frozenset[str]
 
     @property
+    def names(self) -> dict[str, str]:
+        """The names of the columns as they are read: without names in the file, those of the roles."""
+        return self.columns if self.has_names else {role: role for role in self.columns}
+
+    @property
     def n_needed(self) -> int:
         """The number of fields that no line may lack: the row, the column, and the value or count if there is one."""
-        return sum(role not in ("time", "weight") for role in self.roles)
+        return sum(role not in ("time", "weight") for role in self.columns)
 
     def locate(self, at: int) -> str:
         """Return in words where a line of the frame stands in the file."""
@@ -116,7 +117,7 @@ def _encode_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:
 def _convert_numbers(path: Path, frame: pl.DataFrame, choice: ColumnRoles, decimal: str) -> pl.DataFrame:
     """Turn texts of values, counts, weights and times into numbers; the first that is none is an error."""
     columns = frame.get_columns()
-    for at, role in enumerate(choice.roles):
+    for at, (role, name) in enumerate(choice.names.items()):
         try:
             if role in ("value", "count", "weight"):
                 columns[at] = parse_numbers(columns[at], decimal=decimal)
@@ -124,8 +125,7 @@ def _convert_numbers(path: Path, frame: pl.DataFrame, choice: ColumnRoles, decim
                 columns[at] = parse_time_texts(columns[at])
         except BadEntries as error:
             assert error.position is not None
-            place = f"{choice.locate(error.position)}, column {choice.names[at]!r}"
-            raise error.locate(f"{path}, {place}") from error
+            raise error.locate(f"{path}, {choice.locate(error.position)}, column {name!r}") from error
     converted: pl.DataFrame = import_polars().DataFrame(columns)
     return converted
 
@@ -137,10 +137,9 @@ def _scan_text_columns(path: Path, kind: LineKind, options: ColumnOptions) -> tu
     content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=options.decimal)
     with locate_errors(lambda _: str(path)):
         choice = _choose(kind, layout.names, options, content, first_line=layout.first_line)
-    chosen = [layout.names[place] for place in choice.places]
-    lazy = layout.scan(ignore_more=not kind.defines_ids).select(chosen)
-    lazy = lazy.rename(dict(zip(chosen, choice.names, strict=True)))
-    typed = frozenset(role for role, name in zip(choice.roles, chosen, strict=True) if name in layout.quoted)
+    lazy = layout.scan(ignore_more=not kind.defines_ids).select(choice.columns.values())
+    lazy = lazy.rename({choice.columns[role]: name for role, name in choice.names.items()})
+    typed = frozenset(role for role, name in choice.columns.items() if name in layout.quoted)
     return lazy, replace(choice, typed=typed)
 
 
@@ -174,8 +173,8 @@ def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> t
         refuse_wide(path, names, sample)
     with locate_errors(lambda _: str(path)):
         choice = _choose(kind, names, options, look_at(names, sample, has_names=True), first_line=None)
-    _check_n_lines(path, lazy, len(choice.names))
-    return lazy.select(choice.names), choice
+    _check_n_lines(path, lazy, len(choice.columns))
+    return lazy.select(choice.columns.values()), choice
 
 
 def _scan_typed_file(path: Path) -> pl.LazyFrame:
@@ -226,28 +225,22 @@ def _choose(
             asked["count"] = usual_count
         known = left if content.has_names else ["" for _ in left]
         wanted = find_roles(known, asked, value=DETECT if kind is EITHER else None)
-    chosen = list(assign_roles(left, wanted, content).values())
-    detected = detect_time(names, [*chosen, *named.values()], content) if time is DETECT else {}
+    columns = assign_roles(left, wanted, content)
+    detected = detect_time(names, [*columns.values(), *named.values()], content) if time is DETECT else {}
     named |= detected
-    extra = [role for role in ("time", "weight") if role in named]
-    chosen += [named[role] for role in extra]
-    roles = (*wanted, *extra)
-    places = tuple(map(names.index, chosen))
-    shown = map(repr, chosen) if content.has_names else (f"field {place}" for place in places)
-    words = dict(zip(roles, shown, strict=True))
-    remark = None
-    if kind is EITHER and "value" not in roles:
-        remark = f"interactions without values: {describe_roles({role: words[role] for role in wanted})}"
-    elif is_guess(left, wanted):
-        remark = describe_roles({role: words[role] for role in wanted})
+    columns |= {role: named[role] for role in ("time", "weight") if role in named}
+    words = {role: repr(name) if content.has_names else f"field {name}" for role, name in columns.items()}
+    remark = describe_roles({role: words[role] for role in wanted})
+    if kind is EITHER and "value" not in wanted:
+        remark = f"interactions without values: {remark}"
+    elif not is_guess(left, wanted):
+        remark = None
     return ColumnRoles(
-        roles=roles,
-        names=tuple(chosen) if content.has_names else roles,
-        places=places,
+        columns=columns,
         has_names=content.has_names,
         remark=remark,
         time_remark=f"{words['time']} is taken as the time" if detected else None,
         is_uncertain=content.has_names and is_uncertain(left, wanted),
         first_line=first_line,
-        typed=frozenset(roles if first_line is None else ()),
+        typed=frozenset(columns if first_line is None else ()),
     )

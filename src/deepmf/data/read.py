@@ -274,20 +274,19 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
         n_dropped = n_lines - frame.height
         if frame.height == 0:
             raise UnreadableFile(f"{path} holds no entries; lines without a value: {n_dropped:,}")
-        by_role = dict(zip(choice.roles, frame.get_columns(), strict=True))
+        by_role = dict(zip(choice.columns, frame.get_columns(), strict=True))
         extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
         if extras.weights is not None and not extras.weights.all():  # an entry of weight 0 is left out
             kept = np.flatnonzero(extras.weights)
             frame, lines, extras = frame[kept], np.asarray(lines)[kept], extras.take(kept)
         rows, columns, *numbers = frame.get_columns()[: choice.n_needed]
-        names = dict(zip(choice.roles, choice.names, strict=True))
         return FileEntries(
             _gather_ids(rows, "row", is_text="row" not in choice.typed),
             _gather_ids(columns, "column", is_text="column" not in choice.typed),
             compact(to_numbers(read_numbers(numbers[0]))) if numbers else np.ones(frame.height, dtype=np.float32),
             extras,
-            TableForm.of_roles(names, time_type),
-            "value" not in choice.roles,
+            TableForm.of_roles(choice.names, time_type),
+            "value" not in choice.columns,
             locate,
             ReadNotes(choice.remark, n_dropped, choice.is_uncertain, choice.time_remark),
         )

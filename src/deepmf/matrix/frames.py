@@ -96,13 +96,11 @@ def read_long_frame(
         values = table.get_column(number)
         absent = values.is_null() | values.is_nan() if values.dtype.is_float() else values.is_null()
         table = table.filter(~absent) if absent.any() else table
-    extras, time_type = PLAIN_EXTRAS, None
-    if named:
-        by_role = {role: table.get_column(name) for role, name in named.items()}
-        extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
-        if extras.weights is not None and not extras.weights.all():
-            kept = np.flatnonzero(extras.weights)
-            table, extras = table[kept.tolist()], extras.take(kept)
+    by_role = {role: table.get_column(name) for role, name in named.items()}
+    extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
+    if extras.weights is not None and not extras.weights.all():
+        kept = np.flatnonzero(extras.weights)
+        table, extras = table[kept.tolist()], extras.take(kept)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(lambda axis: gather_ids(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
     return LongEntries(
