@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.delimited import SAMPLE_LINES, drop_blank_end, parse_numbers, parse_time_texts
-from deepmf.data.excel import read_excel
+from deepmf.data.excel import CELL_BYTES, read_excel
 from deepmf.data.layout import EITHER, INTERACTIONS, ColumnOptions, LineKind, look_at, recognise_layout, refuse_wide
 from deepmf.data.source import check_expansion, locate_errors, prepare_path, prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, UnreadableFile
@@ -28,10 +28,8 @@ from deepmf.matrix.table_form import DETECT
 if TYPE_CHECKING:
     import polars as pl
 
-_PARQUET = (".parquet", ".pq")
-_JSON_LINES = (".jsonl", ".ndjson", ".json")
-_EXCEL = (".xlsx", ".xlsm")
-_CELL_BYTES = 8
+_FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
+_FORMATS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "JSON lines")
 _BEGINNING = 1024  # bytes in which a JSON array shows
 
 
@@ -145,13 +143,12 @@ def _scan_text_columns(path: Path, kind: LineKind, options: ColumnOptions) -> tu
 
 def is_typed_file(path: Path) -> bool:
     """Whether a file carries the types of its columns: Parquet, JSON lines, Excel."""
-    return path.suffix.lower() in (*_PARQUET, *_JSON_LINES, *_EXCEL)
+    return path.suffix.lower() in _FORMATS
 
 
 def name_format(path: Path) -> str:
     """Return the name of a file's format, for messages."""
-    formats = {"Parquet": _PARQUET, "JSON lines": _JSON_LINES, "Excel": _EXCEL}
-    return next((name for name, endings in formats.items() if path.suffix.lower() in endings), "text")
+    return _FORMATS.get(path.suffix.lower(), "text")
 
 
 def read_typed_file(path: Path) -> pl.DataFrame:
@@ -180,9 +177,9 @@ def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> t
 def _scan_typed_file(path: Path) -> pl.LazyFrame:
     polars = import_polars()
     lazy: pl.LazyFrame
-    if path.suffix.lower() in _EXCEL:
+    if name_format(path) == "Excel":
         lazy = read_excel(path).lazy()
-    elif path.suffix.lower() in _JSON_LINES:
+    elif name_format(path) == "JSON lines":
         source = prepare_text(path)
         with path.open("rb") as file:
             if file.read(_BEGINNING).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
@@ -201,11 +198,11 @@ def _scan_typed_file(path: Path) -> pl.LazyFrame:
 
 def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
     """Refuse a Parquet file of far more lines than its size suggests."""
-    if path.suffix.lower() not in _PARQUET:
+    if name_format(path) != "Parquet":
         return
     # Runs of one value take no room in the file: a few bytes may stand for 10^12 lines.
     n_lines = lazy.select(import_polars().len()).collect().item()
-    check_expansion(path, n_lines * n_columns * _CELL_BYTES)
+    check_expansion(path, n_lines * n_columns * CELL_BYTES)
 
 
 def _may_be_wide(kind: LineKind, options: ColumnOptions) -> bool:

@@ -15,7 +15,7 @@ from deepmf.files import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
-_CELL_BYTES = 8
+CELL_BYTES = 8
 _MOST_LINES = 1 << 20  # of a sheet, as in Excel
 
 
@@ -45,7 +45,7 @@ def read_excel(path: Path) -> pl.DataFrame:
 def _iterate_lines(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the values of the lines that are not empty; refuse a sheet with more cells than its size suggests."""
     sheet.reset_dimensions()  # they may be wrong
-    width, most = 0, max(ALWAYS_ALLOWED, MOST_EXPANSION * path.stat().st_size) // _CELL_BYTES
+    width, most = 0, max(ALWAYS_ALLOWED, MOST_EXPANSION * path.stat().st_size) // CELL_BYTES
     for number, line in enumerate(sheet.iter_rows(values_only=True), 1):
         width = max(width, len(line))
         if number > _MOST_LINES or number * width > most:

@@ -23,7 +23,7 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_usual_names, join_roles
+from deepmf.matrix.column_roles import MANY_COLUMNS, Content, are_times, assign_roles, has_usual_names, join_roles
 from deepmf.matrix.extras import parse_times
 from deepmf.matrix.table_form import DETECT, ValueColumn
 
@@ -41,7 +41,6 @@ WIDE_HINT = Hint(
 # RecBole's names of fields and their types, such as user_id:token
 _TYPED = re.compile(r"(.+):(?:token|float)(?:_seq)?")
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
-_MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 _ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
 
 # Names of columns beside the usual ones; in the first line of a file they are never ids.
@@ -302,7 +301,7 @@ def _looks_wide(names: Fields, sample: Sequence[Fields]) -> bool:
     columns = [[fields[at] if at < len(fields) else "" for fields in sample] for at in range(1, len(names))]
     largest = [_find_largest(column) for column in columns]
     sizes = [size for size in largest if size is not None]
-    if len(sizes) >= _MANY_COLUMNS:
+    if len(sizes) >= MANY_COLUMNS:
         return True
     if len(sizes) < len(columns):
         return False

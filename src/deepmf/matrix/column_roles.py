@@ -34,6 +34,7 @@ _TIMES = "time timestamp ts date datetime day month year hour unixtime epoch whe
 _LINE_NUMBERS = ("", "index", "unnamed:0", "indexlevel0", "level0")  # as pandas and R write an index without a name
 _TIME_ENDING = re.compile(r"(timestamp|datetime|(?<=[_ .-])(date|at|ts))$", re.I)
 _ID_NAME = re.compile(r"((^|[_ .-])(id|ids|uuid|guid|key)|[a-z0-9](Id|ID))$|^(ID|index)$")
+MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 _WHOLE_TIMES = ((3e8, 4.2e9), (3e11, 4.2e12))  # unix times from 1979 to 2103, in seconds and in milliseconds
 
 VALUE_HINT = Hint(

@@ -14,6 +14,7 @@ from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.column_roles import (
+    MANY_COLUMNS,
     Content,
     are_times,
     assign_roles,
@@ -42,7 +43,6 @@ MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves the
 
 _N_LOOKED_AT = 200  # lines of a frame
 _TOO_LARGE = 2.0**63  # for an int of 64 bits
-_MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 
 # Columns with values alike, at least this many and this share, and the widest range of their levels.
 _FEWEST_ALIKE, _SHARE_ALIKE, _WIDEST_LEVELS = 3, 0.6, 20
@@ -176,7 +176,7 @@ def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
     numbers = [name for name in others if _are_numbers(head.get_column(name))]
     if len(names) < 3 + len(ids) or any(head.get_column(name).n_unique() < len(head) for name in ids):
         return
-    if len(numbers) >= _MANY_COLUMNS or (has_index and len(numbers) == len(others)):
+    if len(numbers) >= MANY_COLUMNS or (has_index and len(numbers) == len(others)):
         shown = ", ".join(map(repr, names[:3]))
         raise BadEntries(
             f"the frame looks like a wide one, with a line per row and a column per column ({len(names)} columns: "

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, warn
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, iterate_pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -292,8 +292,8 @@ def find_few_levels(values: npt.NDArray[Any], *, piece: int = 1 << 16) -> FloatA
     Comparing pieces of the values with the levels found so far is much faster than sorting all values.
     """
     seen = np.empty(0, dtype=np.float64)
-    for start in range(0, values.size, piece):
-        fresh = values[start : start + piece].astype(np.float64)
+    for some in iterate_pieces(values, piece):
+        fresh = some.astype(np.float64)
         if seen.size:
             fresh = fresh[~_are_among(seen, fresh)]
         if fresh.size:
