@@ -168,9 +168,12 @@ def map_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Stored
     Writing to a tensor does not change the file.
     """
     file = check_path(path, error=BadModelFile)
-    with _open(file) as header:
-        with file.open("rb") as content:
-            whole = _map(content.fileno())
+    try:
+        with safe_open(file, framework="np") as opened, file.open("rb") as content:
+            texts = opened.metadata()
+            if texts is None or _KEY not in texts:
+                raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
+            header, whole = _parse_header(file, texts[_KEY]), _map(content.fileno())
         length = int.from_bytes(whole[:8], "little")
         table = json.loads(whole[8 : 8 + length])
         del table["__metadata__"]
@@ -181,6 +184,12 @@ def map_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Stored
             else (name, np.empty(shape, dtype))
             for name, (dtype, shape) in facts.items()
         )
+    except BadModelFile:
+        raise
+    except OSError as error:
+        raise BadModelFile(f"{file} cannot be read: {error}") from error
+    except _UNREADABLE as error:
+        raise BadModelFile(f"{file} is truncated, damaged or not a model file ({error})") from error
     _check_sum(file, header, facts)
     if kind not in (None, header["kind"]):
         raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
@@ -222,23 +231,6 @@ def compute_digest(path: str | os.PathLike[str]) -> str:
     with Path(path).open("rb") as file:
         length = file.read(8)
         return _hash(length + file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER)))
-
-
-@contextmanager
-def _open(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the header of a whole safetensors file; raise `BadModelFile` for defects of either."""
-    try:
-        with safe_open(file, framework="np") as opened:
-            texts = opened.metadata()
-            if texts is None or _KEY not in texts:
-                raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
-            yield _parse_header(file, texts[_KEY])
-    except BadModelFile:
-        raise
-    except OSError as error:
-        raise BadModelFile(f"{file} cannot be read: {error}") from error
-    except _UNREADABLE as error:
-        raise BadModelFile(f"{file} is truncated, damaged or not a model file ({error})") from error
 
 
 def _parse_header(file: Path, text: str) -> dict[str, Any]:
