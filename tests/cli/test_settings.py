@@ -64,7 +64,7 @@ def test_config_and_what_wins_over_it(tmp_path: Path, head: str) -> None:
 def test_bad_configs(tmp_path: Path) -> None:
     with pytest.raises(FileAbsent):
         read_config(tmp_path / "none.toml")
-    with pytest.raises(UnreadableFile, match="ordinary"):
+    with pytest.raises(UnreadableFile, match="directory"):
         read_config(tmp_path)
     path = tmp_path / "config.toml"
     path.write_text("dropout: 0.5")

@@ -227,7 +227,7 @@ def _choose(
     named |= detected
     columns |= {role: named[role] for role in ("time", "weight") if role in named}
     words = {role: repr(name) if content.has_names else f"field {name}" for role, name in columns.items()}
-    remark = describe_roles({role: words[role] for role in wanted})
+    remark: str | None = describe_roles({role: words[role] for role in wanted})
     if kind is EITHER and "value" not in wanted:
         remark = f"interactions without values: {remark}"
     elif not is_guess(left, wanted):

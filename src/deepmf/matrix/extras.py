@@ -72,8 +72,9 @@ class Extras(NamedTuple):
 
     def equals(self, other: Extras) -> bool:
         """Whether all times and weights are equal; where there are no times, also all places."""
-        mine: tuple[Any, ...] = self[: 2 + (self.times is None)]
-        return all(map(np.array_equal, mine, other))  # also of None
+        mine: Any = self[: 2 + (self.times is None)]
+        theirs: Any = other
+        return all(map(np.array_equal, mine, theirs))  # also where both are None
 
     @classmethod
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:

@@ -149,7 +149,9 @@ class ObservedMatrix:
                 for axis, labels in zip(axes, (row_labels, column_labels), strict=True)
             ]
         form = PLAIN._replace(time_type=None if parsed is None else parsed.type)
-        return cls.from_positions(*axes, floats, scale=scale, duplicates=duplicates, form=form, extras=extras)
+        return cls.from_positions(
+            axes[0], axes[1], floats, scale=scale, duplicates=duplicates, form=form, extras=extras
+        )
 
     @classmethod
     def from_interactions(
