@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -252,9 +253,8 @@ def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
     trainer, cosines, _ = parts(DMF(**SIZES))
     assert isinstance(trainer.objective, DMFObjective)
     predictions = torch.tensor(cosines, requires_grad=True)
-    error = trainer.objective.compute_squared_error(
-        predictions, torch.full(cosines.shape, float("nan"), dtype=torch.float64)
-    )
+    nothing = torch.full(cosines.shape, float("nan"), dtype=torch.float64)
+    error = trainer.objective.compute_squared_error(predictions, nothing, replace(block_of(trainer), observed=nothing))
     error.backward()
     assert error.item() < 1e-5
     assert predictions.grad is not None and torch.equal(predictions.grad, torch.zeros_like(predictions))

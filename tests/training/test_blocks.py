@@ -14,13 +14,14 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from deepmf.errors import BadEntries
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, Vectors
 from deepmf.nn.ranks import Ranks, keep_sums
 from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
-from deepmf.training.blocks import AxisName, Block, BlockSource, MatrixBlocks, VectorBlock, VectorBlocks, prefer_dense
+from deepmf.training.blocks import Block, BlockSource, MatrixBlocks, VectorBlock, VectorBlocks, prefer_dense
 
 Blocks = list[tuple[list[int], list[int]]]
 
@@ -360,9 +361,7 @@ def test_ranks_have_dense_tables_whole() -> None:
 HOLED = np.array([[1.0, np.nan, 4.0], [np.nan, np.nan, np.nan], [3.0, 2.0, np.nan], [5.0, np.nan, 5.0]])
 
 
-def unprepared_vectors(
-    array: Array, *, axis: AxisName, dense: bool | None, batch_size: int | None = None
-) -> VectorBlocks:
+def unprepared_vectors(array: Array, *, axis: Axis, dense: bool | None, batch_size: int | None = None) -> VectorBlocks:
     """Blocks whose values are those of the matrix, minus 3: the middle of the scale is 0 and still an entry."""
     matrix = ObservedMatrix.from_array(array, STARS)
     return VectorBlocks(matrix, matrix.values - 3.0, axis=axis, batch_size=batch_size, force_dense=dense)
@@ -395,7 +394,7 @@ def tables(block: VectorBlock, width: int) -> tuple[Tensor, Tensor]:
 @settings(max_examples=60)
 @given(array=matrices, data=st.data())
 def test_a_block_is_some_vectors_of_the_matrix(array: Array, data: st.DataObject) -> None:
-    axis: AxisName = data.draw(st.sampled_from(("row", "column")))
+    axis: Axis = data.draw(st.sampled_from(("row", "column")))
     expected = (array if axis == "row" else array.T) - 3
     with_entries = np.flatnonzero(~np.isnan(expected).all(axis=1))
     for dense in (True, False):
@@ -416,7 +415,7 @@ def test_a_block_is_some_vectors_of_the_matrix(array: Array, data: st.DataObject
 
 @pytest.mark.parametrize("axis", ["row", "column"])
 @pytest.mark.parametrize("dense", [True, False])
-def test_all_at_once_come_in_their_own_order_and_without_a_copy(axis: AxisName, dense: bool) -> None:
+def test_all_at_once_come_in_their_own_order_and_without_a_copy(axis: Axis, dense: bool) -> None:
     source = prepared_vectors(unprepared_vectors(HOLED, axis=axis, dense=dense))
     expected = (HOLED if axis == "row" else HOLED.T) - 3
     for ids in (positions_of(source), positions_of(source).flip(0)):
@@ -431,7 +430,7 @@ def test_all_at_once_come_in_their_own_order_and_without_a_copy(axis: AxisName, 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("axis", ["row", "column"])
-def test_an_epoch_of_vectors_on_a_device_is_the_same_dense_and_sparse(axis: AxisName, device: str) -> None:
+def test_an_epoch_of_vectors_on_a_device_is_the_same_dense_and_sparse(axis: Axis, device: str) -> None:
     generator = np.random.default_rng(0)
     # No two vectors are alike, so that targets tell which they are.
     array = np.where(generator.random((9, 8)) < 0.6, generator.integers(1, 6, (9, 8)), np.nan)

@@ -278,16 +278,15 @@ def lay_out(
 ) -> list[Batch]:
     """Return the rows that have entries in batches, the longest rows first; those of this rank."""
     limits = limits or (ON_GPU if device.type == "cuda" else ON_CPU)
-    batches: list[Batch] = []
-    waiting: list[Group] = []
+    batches: list[list[Group]] = []
+    n_rows = limits.rows_at_a_time  # in the last batch
     for group in _group_rows(entries, values, n_others, device, ranks, limits):
-        waiting.append(group)
-        if sum(each.positions.numel() for each in waiting) >= limits.rows_at_a_time:
-            batches.append(Batch(torch.cat([each.positions for each in waiting]), waiting))
-            waiting = []
-    if waiting:
-        batches.append(Batch(torch.cat([each.positions for each in waiting]), waiting))
-    return batches
+        if n_rows >= limits.rows_at_a_time:
+            batches.append([])
+            n_rows = 0
+        batches[-1].append(group)
+        n_rows += group.positions.numel()
+    return [Batch(torch.cat([each.positions for each in groups]), groups) for groups in batches]
 
 
 def _group_rows(

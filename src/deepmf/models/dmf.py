@@ -28,7 +28,7 @@ from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vec
 from deepmf.models.traits import Recommends
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import Batch, SparseVectors, Vectors
-from deepmf.nn.ranks import SumOverRanks, find_ranks, keep_sums
+from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.arrivals import TrainedRows
 from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
@@ -86,11 +86,8 @@ class DMFNetwork(nn.Module):
 
     def sum_squared_weights(self) -> Tensor:
         """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
-        squares = [weight.square().sum() for branch in (self.rows, self.columns) for weight in branch.list_weights()]
-        total = squares[0]
-        for square in squares[1:]:
-            total = total + square
-        return total
+        first, *others = [*self.rows.list_weights(), *self.columns.list_weights()]
+        return sum((weight.square().sum() for weight in others), start=first.square().sum())
 
 
 _VECTORS_AT_A_TIME = 1024
@@ -107,30 +104,23 @@ class DMFObjective(Objective):
         self.scale, self.root, self.gamma = scale, root, gamma
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
-        predicted, weights = network(block.rows, block.columns), block.weight_table
-        loss = self.error(network, predicted, block.targets, block.sum_over_ranks, weights)
+        loss = self.error(network, network(block.rows, block.columns), block)
         return loss + self.gamma * network.sum_squared_weights() if self.gamma else loss
 
-    def error(
-        self,
-        network: DMFNetwork,
-        cosines: Tensor,
-        targets: Tensor,
-        total: SumOverRanks = keep_sums,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        """Return the error of a block's cosines; targets (rows, columns) are NaN where nothing is observed."""
-        return self.compute_squared_error(cosines, targets, total, weights)
+    def error(self, network: DMFNetwork, cosines: Tensor, block: Block) -> Tensor:
+        """Return the error of a block's cosines."""
+        return self.compute_squared_error(cosines, block.targets, block)
 
-    def compute_squared_error(
-        self, predictions: Tensor, targets: Tensor, total: SumOverRanks = keep_sums, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return the mean squared error on the targets by their weights, or its root; `total` sums over ranks."""
-        observed = ~torch.isnan(targets)
+    def compute_squared_error(self, predictions: Tensor, targets: Tensor, block: Block) -> Tensor:
+        """Return the mean squared error of a block by the weights of its entries, or its root.
+
+        Targets (rows, columns) are NaN where nothing is observed.
+        """
+        weights, observed = block.weight_table, ~torch.isnan(targets)
         errors = torch.where(observed, predictions - targets, 0.0).square()
         squares = errors.sum() if weights is None else (errors * weights).sum()
         weight = observed.sum() if weights is None else weights.sum()
-        sums = total(torch.stack([squares, weight.to(squares.dtype)]))
+        sums = block.sum_over_ranks(torch.stack([squares, weight.to(squares.dtype)]))
         mean = sums[0] / sums[1].clamp(min=1 if weights is None else 1e-12)
         # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
         return (mean + 1e-12).sqrt() if self.root else mean
@@ -284,15 +274,16 @@ class DMF(Recommends, NetworkModel):
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
-        rows = Latents(encode(network.rows, source.rows))
-        columns = Latents(encode(network.columns, source.columns))
+        rows, columns = Latents(encode(network.rows, source.rows)), Latents(encode(network.columns, source.columns))
         network.to("cpu")
-        encoder = BranchEncoder(network, entries.scale, rows, columns, inputs=self.settings.inputs)
-        return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
+        return self._build_predictor(network, entries, rows, columns)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
-        rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
+        latents = unpack_latents(tensors, entries, width=self.settings.latent_size)
+        return self._build_predictor(network, entries, *latents)
+
+    def _build_predictor(self, network: Any, entries: EntryStore, rows: Latents, columns: Latents) -> Predictor:
         encoder = BranchEncoder(network, entries.scale, rows, columns, inputs=self.settings.inputs)
         return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 

@@ -18,7 +18,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF, CosineReadout, DMFNetwork, DMFObjective, DMFSettings
 from deepmf.nn.branch import Branch
-from deepmf.nn.ranks import SumOverRanks, keep_sums
+from deepmf.training.blocks import Block
 from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import Settings, setting, settings_dataclass
 
@@ -177,18 +177,11 @@ class DMFDObjective(DMFObjective):
         self._gamma_boundaries = settings.gamma_boundaries
         self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
-    def error(  # type: ignore[override]
-        self,
-        network: DMFDNetwork,
-        cosines: Tensor,
-        targets: Tensor,
-        total: SumOverRanks = keep_sums,
-        weights: Tensor | None = None,
-    ) -> Tensor:
+    def error(self, network: DMFDNetwork, cosines: Tensor, block: Block) -> Tensor:  # type: ignore[override]
         """Return the error in the scale's units: (G(F) - M)^2; the bracket in equation 5 is misplaced."""
         in_scale = self.scale.unit_map.from_unit
         quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
-        error = self.compute_squared_error(quantized, in_scale(targets), total, weights)
+        error = self.compute_squared_error(quantized, in_scale(block.targets), block)
         return error + self._gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:

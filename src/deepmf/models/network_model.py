@@ -109,7 +109,6 @@ class NetworkModel(Model):
 def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:
     """Return rows or columns as inputs of a network: their entries, with inputs in place of values."""
     arrays = (torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32)))
-    features = None if entries.features is None else make_feature_batch(entries.features)
     weights = entries.extras.weights
     roots = None if weights is None else torch.from_numpy(np.sqrt(weights).astype(np.float32))
-    return SparseVectors(*arrays, features=features, roots=roots)
+    return SparseVectors(*arrays, features=make_feature_batch(entries.features), roots=roots)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +12,20 @@ from torch.nn import functional
 from deepmf.nn.inputs import Batch, Channels, EntrySums, FeatureBatch
 from deepmf.nn.sparse_linear import SparseLinear
 
-Layer = TypeVar("Layer", bound=nn.Module)
-
 
 def is_blank() -> bool:
     """Whether networks are made without weights, on the "meta" device of torch."""
     return torch.get_default_device().type == "meta"
 
 
-def make_blank(kind: type[Layer], *sizes: int, **options: Any) -> Layer:
-    """Return a layer with uninitialised weights on the default device."""
-    layer = kind(*sizes, **options, device="meta")
+def make_linear(n_inputs: int, n_outputs: int, generator: torch.Generator, *, bias: bool = False) -> nn.Linear:
+    """Return a linear layer on the default device: Xavier weights, and no bias, as batch norm has a shift, or 0."""
+    layer = nn.Linear(n_inputs, n_outputs, bias=bias, dtype=torch.float32, device="meta")
     if not is_blank():
         # `torch.nn.utils.skip_init` and `to_empty` import torch's compiler, which takes as long as torch itself.
         for name, weight in list(layer.named_parameters()):
-            layer.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype)))
+            layer.register_parameter(name, nn.Parameter(torch.zeros(weight.shape, dtype=torch.float32)))
+    nn.init.xavier_uniform_(layer.weight, generator=generator)
     return layer
 
 
@@ -45,9 +43,7 @@ def compute_inner_products(row_latents: Tensor, column_latents: Tensor) -> Tenso
 class RandomModule(nn.Module):
     """A module that draws random numbers from `generator`, which the trainer sets, and never from the global one."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.generator: torch.Generator | None = None
+    generator: torch.Generator | None = None
 
 
 class Dropout(RandomModule):
@@ -61,11 +57,8 @@ class Dropout(RandomModule):
         """Drop inputs in training mode; otherwise return them unchanged."""
         if not self.training or self.fraction == 0.0:
             return inputs
-        return inputs * (self._draw(inputs) >= self.fraction) * (1.0 / (1.0 - self.fraction))
-
-    def _draw(self, inputs: Tensor) -> Tensor:
-        """Return a number between 0 and 1 for each input."""
-        return torch.rand(inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32)
+        numbers = torch.rand(inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32)
+        return inputs * (numbers >= self.fraction) * (1.0 / (1.0 - self.fraction))
 
 
 def use_generator(network: nn.Module, generator: torch.Generator | None) -> None:
@@ -118,10 +111,10 @@ class Branch(nn.Module):
         super().__init__()
         widths = [groups * size for size in sizes]
         self.first = SparseLinear(n_inputs, widths[0], generator=generator)
-        self.summary_features = _make_linear(n_summary_features, widths[0], generator) if n_summary_features else None
-        self.features = _make_linear(n_features, widths[0], generator) if n_features else None
+        self.summary_features = make_linear(n_summary_features, widths[0], generator) if n_summary_features else None
+        self.features = make_linear(n_features, widths[0], generator) if n_features else None
         self.others = nn.ModuleList(
-            _make_linear(*shape, generator) if groups == 1 else GroupedLinear(groups, *shape, generator=generator)
+            make_linear(*shape, generator) if groups == 1 else GroupedLinear(groups, *shape, generator=generator)
             for shape in pairwise(sizes)
         )
         self.norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=0.1, dtype=torch.float32) for width in widths)
@@ -172,10 +165,3 @@ class Branch(nn.Module):
     def list_weights(self) -> list[Tensor]:
         """Return the weights of the layers, for an L2 penalty."""
         return [self.first.weight, *(layer.get_parameter("weight") for layer in self.others)]
-
-
-def _make_linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
-    # No bias: batch norm has a shift.
-    layer = make_blank(nn.Linear, n_inputs, n_outputs, bias=False, dtype=torch.float32)
-    nn.init.xavier_uniform_(layer.weight, generator=generator)
-    return layer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import take_entries_within
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.matrix import ObservedMatrix
@@ -170,7 +170,12 @@ def make_dense_table(
     return table
 
 
-AxisName = Literal["row", "column"]
+def group_entries(matrix: ObservedMatrix, axis: Axis, values: npt.NDArray[Any]) -> AxisEntries:
+    """Return the entries of a matrix by row or by column, with values in the order of rows."""
+    if axis == "row":
+        return AxisEntries(*matrix.by_row, values)
+    starts, rows, entries = matrix.by_column
+    return AxisEntries(starts, rows, values[entries])
 
 
 class VectorBlock(NamedTuple):
@@ -199,12 +204,12 @@ class VectorBlocks(BlockSource):
         matrix: ObservedMatrix,
         values: npt.NDArray[Any],
         *,
-        axis: AxisName,
+        axis: Axis,
         batch_size: int | None,
         force_dense: bool | None = None,
     ) -> None:
         super().__init__(matrix, force_dense=force_dense)
-        self._values, self._axis = values, axis
+        self._values, self.axis = values, axis
         counts = matrix.row_counts if axis == "row" else matrix.column_counts
         self._positions = np.flatnonzero(counts)  # of vectors with entries
         self._batch_size = batch_size or self._positions.size
@@ -234,17 +239,12 @@ class VectorBlocks(BlockSource):
 
     def _place_dense(self, device: torch.device, dtype: torch.dtype) -> None:
         table = make_dense_table(self.matrix, self._values, device, missing=float("nan"))
-        self._targets = table if self._axis == "row" else table.T.contiguous()
+        self._targets = table if self.axis == "row" else table.T.contiguous()
         self.vectors = DenseVectors(self._targets.nan_to_num(0.0).to(dtype))
 
     def _place_sparse(self, device: torch.device) -> None:
-        if self._axis == "row":
-            starts, indices, values = *self.matrix.by_row, self._values
-        else:
-            starts, indices, entries = self.matrix.by_column
-            values = self._values[entries]
-        arrays = starts, indices, values.astype(np.float32)
-        self.vectors = SparseVectors(*(copy_to(device, array) for array in arrays))
+        entries = group_entries(self.matrix, self.axis, self._values.astype(np.float32))
+        self.vectors = SparseVectors(*(copy_to(device, array) for array in entries[:3]))
 
 
 class BlockEntries(NamedTuple):
@@ -274,20 +274,18 @@ class Block:
         """The table of entries (rows, columns), NaN for missing ones."""
         if isinstance(self.observed, Tensor):
             return self.observed
-        row_at, column_at, units = self.observed
-        shape = self.row_ids.numel(), self.column_ids.numel()
-        table = torch.full(shape, float("nan"), dtype=torch.float32, device=units.device)
-        table[row_at, column_at] = units
-        return table
+        return self._make_table(self.observed, self.observed.units, missing=float("nan"))
 
     @property
     def weight_table(self) -> Tensor | None:
         """The table of weights (rows, columns), 0 for missing entries; None where all weights are 1."""
         if self.weights is None or isinstance(self.observed, Tensor):
             return self.weights
-        row_at, column_at, _ = self.observed
-        table = self.weights.new_zeros(self.row_ids.numel(), self.column_ids.numel())
-        table[row_at, column_at] = self.weights
+        return self._make_table(self.observed, self.weights, missing=0.0)
+
+    def _make_table(self, entries: BlockEntries, values: Tensor, *, missing: float) -> Tensor:
+        table = values.new_full((self.row_ids.numel(), self.column_ids.numel()), missing)
+        table[entries.row_at, entries.column_at] = values
         return table
 
 
@@ -377,21 +375,17 @@ class MatrixBlocks(BlockSource):
 
     def _place_sparse(self, device: torch.device) -> None:
         matrix, ranks = self.matrix, self._ranks
-        row_features, column_features = self._features_on(device)
-        values: Any = matrix.values
-        by_row = AxisEntries(*matrix.by_row, values)
-        if ranks is not None:
+        if ranks is None:
+            by_row, by_column = (group_entries(matrix, axis, matrix.values) for axis in get_args(Axis))
+        else:
             by_row = take_entries_within(matrix, "row", ranks.find_lines(matrix.shape[1]))
+            by_column = take_entries_within(matrix, "column", ranks.find_lines(matrix.shape[0]))
+        row_features, column_features = self._features_on(device)
         self._targets = copy_to(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
         if matrix.weights is not None:  # several ranks refuse weights before they start
             self._weights = copy_to(device, matrix.weights.astype(np.float32))
         self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
         self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)
-        if ranks is None:
-            starts, rows, entries = matrix.by_column
-            by_column = AxisEntries(starts, rows, values[entries])
-        else:
-            by_column = take_entries_within(matrix, "column", ranks.find_lines(matrix.shape[0]))
         self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
 
     def _vectors(
@@ -404,7 +398,7 @@ class MatrixBlocks(BlockSource):
         return SparseVectors(starts, indices, weights, features=features, all_counts=in_all)
 
     def _features_on(self, device: torch.device) -> list[FeatureBatch | None]:
-        return [None if each is None else make_feature_batch(each).to(device) for each in self._features]
+        return [make_feature_batch(each, device) for each in self._features]
 
     def _find_observed(
         self, row_ids: Tensor, column_ids: Tensor, rows: Batch

@@ -32,13 +32,7 @@ _KINDS: dict[frozenset[Any], Kind] = {
     frozenset({tuple[int, ...]}): "sizes",
     frozenset({int, tuple[int, ...]}): "epochs",
 }
-_HIGHEST: dict[Kind, float] = {
-    "whole": LARGEST_COUNT,
-    "number": LARGEST,
-    "choice": math.inf,
-    "sizes": WIDEST,
-    "epochs": LARGEST_COUNT,
-}
+_HIGHEST: dict[Kind, float] = {**dict.fromkeys(get_args(Kind), LARGEST_COUNT), "number": LARGEST, "sizes": WIDEST}
 
 _Default = TypeVar("_Default")
 _SettingsClass = TypeVar("_SettingsClass")
@@ -270,22 +264,16 @@ OF_TIMES = ("times",)
 
 
 @settings_dataclass
-class TimeSettings(Settings):
-    """Settings of models that use the times of entries."""
+class RecommendationSettings(Settings):
+    """Settings of models that recommend columns a row is likely to take and like, and use the times of entries."""
+
+    chosen_at_fit: ClassVar[Collection[str]] = RECOMMENDATION
 
     times: str | None = setting(
         None,
         "Drift of rows and columns with the times of entries, and recent popularity in rankings.",
         choices=("auto",),
     )
-
-
-@settings_dataclass
-class RecommendationSettings(TimeSettings):
-    """Settings of models that recommend columns a row is likely to take and like."""
-
-    chosen_at_fit: ClassVar[Collection[str]] = RECOMMENDATION
-
     presence: str | None = setting(
         "auto",
         "Regress each column on all others or on the nearest, for rankings by relevance (none: rank by value only).",

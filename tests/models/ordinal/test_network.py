@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.data import split_entries
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -23,7 +24,7 @@ from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseVectors, Ve
 from deepmf.nn.masking import Masking, draw_views
 from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
-from deepmf.training.blocks import AxisName, MatrixBlocks
+from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.trainer import Trainer
 
@@ -73,11 +74,11 @@ def sparse(values: Tensor) -> SparseVectors:
     return SparseVectors(torch.nn.functional.pad(observed.sum(1).cumsum(0), (1, 0)), at[1].int(), values[at])
 
 
-def viewed(two: OrdinalNetwork, axis: AxisName, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
+def viewed(two: OrdinalNetwork, axis: Axis, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
     return two.encode_views(axis, vectors, n_views=n_views).detach()
 
 
-def restated(two: OrdinalNetwork, axis: AxisName, values: Tensor, n_views: int) -> Tensor:
+def restated(two: OrdinalNetwork, axis: Axis, values: Tensor, n_views: int) -> Tensor:
     """The mean over views of the latents of what each view sees, one vector and one view at a time."""
     means = []
     for vector in values:
@@ -89,7 +90,7 @@ def restated(two: OrdinalNetwork, axis: AxisName, values: Tensor, n_views: int) 
     return torch.stack(means).detach()
 
 
-AXES: dict[AxisName, Tensor] = {"row": table(), "column": table().T.contiguous()}
+AXES: dict[Axis, Tensor] = {"row": table(), "column": table().T.contiguous()}
 
 every_axis = pytest.mark.parametrize("axis", AXES)
 
@@ -97,7 +98,7 @@ every_axis = pytest.mark.parametrize("axis", AXES)
 @every_axis
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("n_views", [None, 1, 3])
-def test_latents_are_means_over_views(axis: AxisName, kind: str, n_views: int | None) -> None:
+def test_latents_are_means_over_views(axis: Axis, kind: str, n_views: int | None) -> None:
     two, values = network(), AXES[axis]
     vectors = DenseVectors(values) if kind == "dense" else sparse(values)
     found = viewed(two, axis, vectors, n_views=n_views)
@@ -107,7 +108,7 @@ def test_latents_are_means_over_views(axis: AxisName, kind: str, n_views: int | 
 
 
 @every_axis
-def test_vectors_in_parts_are_many_at_once(axis: AxisName) -> None:
+def test_vectors_in_parts_are_many_at_once(axis: Axis) -> None:
     two, vectors = network(), sparse(AXES[axis])
     many = torch.arange(3000) % len(vectors)  # three parts
     torch.testing.assert_close(
@@ -127,7 +128,7 @@ def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
 
 
 @every_axis
-def test_one_view_is_a_look_at_all_of_it(axis: AxisName) -> None:
+def test_one_view_is_a_look_at_all_of_it(axis: Axis) -> None:
     two, values = network(n_views=1), AXES[axis]
     torch.testing.assert_close(viewed(two, axis, sparse(values)), two.encode(axis, values).detach(), rtol=0, atol=1e-6)
 
@@ -301,7 +302,7 @@ def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
     network, kept = step.network, []
     plain = network.run_branch
 
-    def keep(axis: AxisName, batch: Any, features: Any) -> Tensor:
+    def keep(axis: Axis, batch: Any, features: Any) -> Tensor:
         kept.append(plain(axis, batch, features))
         return kept[-1]  # type: ignore[no-any-return]
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from deepmf.data import split_entries
 from deepmf.errors import CannotExtend
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.network_model import NetworkModel
@@ -22,7 +23,7 @@ from deepmf.models.paper.cfnade import ICFNADE, UCFNADE
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
 from deepmf.testing import ModelContract, additive
-from deepmf.training.blocks import AxisName, VectorBlocks
+from deepmf.training.blocks import VectorBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Loop, TrainingState
 from deepmf.training.trainer import SGD, Evaluate, Trainer
@@ -233,7 +234,7 @@ def test_dropout_follows_the_middle_layer_alone(sizes: tuple[int, ...]) -> None:
 
 SMALL: dict[str, Any] = {"hidden_size": 3, "epochs": 2, "device": "cpu"}
 
-MODELS: dict[str, tuple[NetworkModel, AxisName]] = {
+MODELS: dict[str, tuple[NetworkModel, Axis]] = {
     "i-autorec": (IAutoRec(**SMALL), "column"),
     "u-autorec": (UAutoRec(**SMALL), "row"),
     "deep-u-autorec": (DeepUAutoRec(hidden_sizes=(3,), epochs=2, device="cpu"), "row"),
@@ -243,7 +244,7 @@ MODELS: dict[str, tuple[NetworkModel, AxisName]] = {
 
 
 @pytest.mark.parametrize("model, axis", MODELS.values(), ids=MODELS.keys())
-def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: AxisName) -> None:
+def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: Axis) -> None:
     fitted = type(model)(**model.settings.to_dict()).fit(additive())
     predictor, entries = fitted.predictor_, fitted.entries_
     encoder, rows, columns = (

@@ -69,9 +69,9 @@ def test_level_scores() -> None:
     np.testing.assert_allclose(nade.level_scores(hidden).detach(), expected.transpose(0, 2, 1), atol=1e-12)
     some = nade.level_scores(hidden, torch.tensor([4, 0, 4])).detach()
     np.testing.assert_allclose(some, expected[:, [4, 0, 4]].transpose(0, 2, 1), atol=1e-12)
-    at = nade.level_scores_at(hidden, torch.tensor([5, 1, 3]), torch.tensor([0, 1, 3])).detach()
+    at = nade.outputs_at(hidden, torch.tensor([5, 1, 3]), torch.tensor([0, 1, 3])).detach()
     np.testing.assert_allclose(at, expected[[0, 1, 1], [5, 1, 3]], atol=1e-12)
-    assert nade.level_scores_at(hidden, torch.tensor([], dtype=torch.int64), torch.tensor([0, 0, 0])).shape == (0, 4)
+    assert nade.outputs_at(hidden, torch.tensor([], dtype=torch.int64), torch.tensor([0, 0, 0])).shape == (0, 4)
 
 
 def cost_by_hand(scores: np.ndarray, number: int) -> float:
@@ -260,7 +260,7 @@ def new_parts(model: CFNADE, train: ObservedMatrix) -> Parts:
         for bias in (network.first_bias, network.last.bias):
             bias.add_(torch.randn(bias.shape, generator=make_generator(0, "biases")))
     network.subset.generator = make_generator(0, "draws")
-    objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=model.axis, gamma=model.settings.gamma)
+    objective = CFNADEObjective(train, model.settings)
     numbers = number_levels(train.scale, train.values)
     source = VectorBlocks(train, numbers, axis=model.axis, batch_size=model.settings.batch_size, force_dense=False)
     source.prepare(torch.device("cpu"), half=False, generator=make_generator(0, "sampling"))

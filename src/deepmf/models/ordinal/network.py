@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_entries import Axis
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.nn.branch import Branch, compute_inner_products
 from deepmf.nn.inputs import (
@@ -24,7 +25,7 @@ from deepmf.nn.inputs import (
     take_features,
 )
 from deepmf.nn.masking import Masking, locate_inputs
-from deepmf.training.blocks import AxisName, Block, BlockEntries, MatrixBlocks
+from deepmf.training.blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
 # Vectors, and entries, that are encoded at a time: some 300 MB in views, a gigabyte where an encoder reads entries.
@@ -73,32 +74,32 @@ class OrdinalNetwork(nn.Module):
         n_direction = self.columns.n_outputs - self.head.groups * self.head.n_column_outputs
         return LatentLayout(n_direction, 0, 0, self.head.n_response)
 
-    def get_branch(self, axis: AxisName) -> Branch:
+    def get_branch(self, axis: Axis) -> Branch:
         """Return the branch that reads rows, or columns."""
         return self.rows if axis == "row" else self.columns
 
-    def get_views(self, axis: AxisName) -> Tensor:
+    def get_views(self, axis: Axis) -> Tensor:
         """Return the inputs that each view of a row, or of a column, sees, (views, inputs)."""
         return self.row_views if axis == "row" else self.column_views
 
-    def run_branch(self, axis: AxisName, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+    def run_branch(self, axis: Axis, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the outputs of a branch for visible entries and features."""
         branch = self.get_branch(axis)
         read = make_channels(batch, self.get_views(axis).shape[1], sum_over_ranks=branch.first.sum_over_ranks)
         outputs: Tensor = branch(read, features)
         return outputs
 
-    def make_latents(self, axis: AxisName, outputs: Tensor) -> Tensor:
+    def make_latents(self, axis: Axis, outputs: Tensor) -> Tensor:
         """Return the latents of rows, cutpoints and slope included, or of columns, from the outputs of the branch."""
         make = self.head.make_row_latents if axis == "row" else self.head.make_column_latents
         return self.head.join_groups(make(outputs))
 
-    def encode(self, axis: AxisName, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
+    def encode(self, axis: Axis, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the latents of rows, or of columns, from their visible entries and features."""
         return self.make_latents(axis, self.run_branch(axis, batch, features))
 
     def encode_views(
-        self, axis: AxisName, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None
+        self, axis: Axis, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None
     ) -> Tensor:
         """Return the mean latents of vectors (default: all) over all views, or over the first `n_views`."""
         views = self.get_views(axis)[:n_views]

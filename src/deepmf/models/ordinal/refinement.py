@@ -26,11 +26,11 @@ from torch import Tensor
 from deepmf.errors import TrainingDiverged
 from deepmf.linalg.ridge import pad_entries
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import Axis
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
-from deepmf.training.blocks import AxisName
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
@@ -215,7 +215,7 @@ class Refinement(ABC):
     solve : solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns, 1).
     """
 
-    axis: ClassVar[AxisName]  # of the vectors
+    axis: ClassVar[Axis]  # of the vectors
     network: OrdinalNetwork
     layout: LatentLayout
     others: Tensor

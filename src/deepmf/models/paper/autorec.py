@@ -16,19 +16,19 @@ from torch.nn import functional
 
 from deepmf.errors import CannotExtend
 from deepmf.matrix.arrays import FloatArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Numbers, Scale, UnitMap
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
-from deepmf.nn.branch import Dropout, make_blank
+from deepmf.nn.branch import Dropout, make_linear
 from deepmf.nn.inputs import Batch, SparseBatch, Vectors
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
-from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
+from deepmf.training.blocks import VectorBlock, VectorBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Range, Space
@@ -36,6 +36,7 @@ from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, settin
 from deepmf.training.trainer import SGD, Adam, Evaluate, Objective, Optimiser, Trainer
 
 Activation = Callable[[Tensor], Tensor]
+ToInputs = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]  # from values of entries to inputs of a network
 
 
 @settings_dataclass
@@ -119,11 +120,6 @@ class DeepAutoRecSettings(AutoencoderSettings):
         return (*self.hidden_sizes, *reversed(self.hidden_sizes[:-1]))
 
 
-def identity(sums: Tensor) -> Tensor:
-    """Return sums unchanged; unlike a lambda, it can be pickled."""
-    return sums
-
-
 class Autoencoder(nn.Module):
     """Fully connected layers with an activation after each, dropout after the middle one, and a last layer.
 
@@ -137,7 +133,7 @@ class Autoencoder(nn.Module):
         sizes: Sequence[int],
         *,
         activation: Activation,
-        output_activation: Activation = identity,
+        output_activation: Activation = torch.positive,
         dropout: float = 0.0,
         initial: float = 1.0,
         generator: torch.Generator,
@@ -145,7 +141,7 @@ class Autoencoder(nn.Module):
         super().__init__()
         self.first = SparseLinear(n_inputs, sizes[0], generator=generator)
         self.first_bias = nn.Parameter(torch.zeros(sizes[0], dtype=torch.float32))
-        self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
+        self.others = nn.ModuleList(make_linear(*shape, generator, bias=True) for shape in pairwise(sizes))
         self.last = SampledLinear(sizes[-1], n_inputs, generator=generator)
         self.dropout = Dropout(dropout)
         self.output_activation, self._activation = output_activation, activation
@@ -163,10 +159,9 @@ class Autoencoder(nn.Module):
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the last hidden layer (batch, hidden) of a batch of vectors."""
-        hidden = self._activation(self.first(batch) + self.first_bias)
-        for depth, layer in enumerate([None, *self.others]):
-            if layer is not None:
-                hidden = self._activation(layer(hidden))
+        hidden: Tensor = self.first(batch) + self.first_bias
+        for depth, layer in enumerate([nn.Identity(), *self.others]):
+            hidden = self._activation(layer(hidden))
             if depth == self._middle:
                 hidden = self.dropout(hidden)
         return hidden
@@ -188,17 +183,10 @@ class Autoencoder(nn.Module):
         return torch.stack([weight.square().sum() for weight in self.weights()]).sum()
 
 
-def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = make_blank(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)
-    nn.init.xavier_uniform_(layer.weight, generator=generator)
-    nn.init.zeros_(layer.bias)
-    return layer
-
-
 class ReadsRows:
     """A model whose network reads rows and has an output for each column."""
 
-    axis: ClassVar[AxisName] = "row"
+    axis: ClassVar[Axis] = "row"
     predicts: ClassVar[tuple[str, ...]] = ("I", "II")
     cannot: ClassVar[str] = "it has one output for each column it was trained on"
 
@@ -206,7 +194,7 @@ class ReadsRows:
 class ReadsColumns:
     """A model whose network reads columns and has an output for each row."""
 
-    axis: ClassVar[AxisName] = "column"
+    axis: ClassVar[Axis] = "column"
     predicts: ClassVar[tuple[str, ...]] = ("I", "III")
     cannot: ClassVar[str] = "it has one output for each row it was trained on"
 
@@ -221,19 +209,19 @@ class VectorEncoder(NetworkEncoder):
     inputs : maps values of entries to inputs of the network.
     """
 
-    def __init__(self, network: Any, *, axis: AxisName, inputs: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
+    def __init__(self, network: Any, *, axis: Axis, inputs: ToInputs) -> None:
         super().__init__(network)
         self.axis, self._inputs = axis, inputs
 
     @torch.no_grad()
-    def encode(self, axis: AxisName, entries: AxisEntries, others: Latents) -> LatentArray:
+    def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         if axis != self.axis:
             reason = (ReadsRows if self.axis == "row" else ReadsColumns).cannot
             raise CannotExtend(f"new {axis}s cannot be encoded: {reason}")
         return _append_constant(encode_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values))))
 
 
-def count_outputs(train: ObservedMatrix, axis: AxisName) -> int:
+def count_outputs(train: ObservedMatrix, axis: Axis) -> int:
     """Return the number of outputs of a network that reads an axis."""
     return train.shape[1] if axis == "row" else train.shape[0]
 
@@ -265,21 +253,19 @@ def compute_at_pairs(
 class VectorModel(NetworkModel):
     """The base class of models whose network reads the vectors of rows, or of columns."""
 
-    axis: ClassVar[AxisName]  # what the network reads
+    axis: ClassVar[Axis]  # what the network reads
+    objective_class: ClassVar[type[Any]]  # takes a matrix and settings
     predictor_class: ClassVar[type[Predictor]] = Predictor
+    force_dense: ClassVar[bool | None] = None  # as of `VectorBlocks`
     settings: VectorSettings
 
     @abstractmethod
-    def _make_objective(self, train: ObservedMatrix) -> Objective:
-        """Return the objective of the network."""
+    def _make_encoding(self, train: ObservedMatrix) -> ToInputs:
+        """Return the map from values of entries to inputs of the network."""
 
     @abstractmethod
-    def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
-        """Return the vectors in batches."""
-
-    @abstractmethod
-    def _make_ends(self, network: Any, train: ObservedMatrix) -> tuple[VectorEncoder, Readout]:
-        """Return the encoder and the readout of a trained network."""
+    def _make_readout(self, network: Any, train: ObservedMatrix) -> Readout:
+        """Return the readout of a trained network."""
 
     def _make_output_latents(self, network: Any) -> Tensor:
         """Return the latents (outputs, hidden + 1) of the outputs of a network."""
@@ -289,11 +275,13 @@ class VectorModel(NetworkModel):
         return Adam(parameters, learning_rate)
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
+        train, settings = entries.train, self.settings
+        inputs = self._make_encoding(train)(train.values.astype(np.float64))
         return Trainer(
             self._new_network(entries),
-            self._make_objective(entries.train),
-            self._make_blocks(entries.train),
-            self.settings,
+            self.objective_class(train, settings),
+            VectorBlocks(train, inputs, axis=self.axis, batch_size=settings.batch_size, force_dense=self.force_dense),
+            settings,
             validation=validation,
             new_optimiser=self._make_optimiser,
         )
@@ -305,12 +293,29 @@ class VectorModel(NetworkModel):
         outputs = Latents(self._make_output_latents(network).cpu().numpy())
         network.to("cpu")
         rows, columns = (vectors, outputs) if self.axis == "row" else (outputs, vectors)
-        return self.predictor_class(rows, columns, *self._make_ends(network, entries.train), n_beside=1)
+        return self._build_predictor(network, entries, rows, columns)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
-        rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
-        return self.predictor_class(rows, columns, *self._make_ends(network, entries.train), n_beside=1)
+        latents = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
+        return self._build_predictor(network, entries, *latents)
+
+    def _build_predictor(self, network: Any, entries: EntryStore, rows: Latents, columns: Latents) -> Predictor:
+        encoder = VectorEncoder(network, axis=self.axis, inputs=self._make_encoding(entries.train))
+        return self.predictor_class(rows, columns, encoder, self._make_readout(network, entries.train), n_beside=1)
+
+
+class VectorObjective(Objective):
+    """The predictions of a network that reads vectors; a subclass defines the loss, and what outputs mean."""
+
+    @abstractmethod
+    def read(self, outputs: Tensor) -> Tensor:
+        """Return outputs (pairs, ...) in the scale's units, (pairs,)."""
+
+    def predictions(self, network: Any, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        vectors, outputs = (rows, columns) if source.axis == "row" else (columns, rows)
+        hidden = encode_hidden(network, source.vectors)
+        return self.read(compute_at_pairs(partial(network.outputs_at, hidden), vectors, outputs, len(hidden)))
 
 
 class ValueEncoding(NamedTuple):
@@ -335,22 +340,17 @@ class ValueEncoding(NamedTuple):
         return outputs + self.shift if self.unit_map is None else self.unit_map.from_unit(outputs)
 
 
-class AutoencoderObjective(Objective):
+class AutoencoderObjective(VectorObjective):
     """The predictions of an autoencoder; a subclass defines the loss."""
 
-    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName) -> None:
+    def __init__(self, train: ObservedMatrix, settings: Any) -> None:
         super().__init__()
-        self._scale, self._encoding, self._axis = scale, encoding, axis
-
-    def predictions(self, network: Autoencoder, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
-        hidden = encode_hidden(network, source.vectors)
-        return self.read(compute_at_pairs(partial(network.outputs_at, hidden), vectors, outputs, len(hidden)))
+        self.matrix, self.settings = train, settings
+        self._encoding = ValueEncoding.of(settings.inputs, train)
 
     def read(self, outputs: Tensor) -> Tensor:
-        """Return outputs in the scale's units."""
-        values = self._encoding.decode(outputs)
-        return values.clamp(self._scale.low, self._scale.high) if self._scale.is_bounded else values
+        values, scale = self._encoding.decode(outputs), self.matrix.scale
+        return values.clamp(scale.low, scale.high) if scale.is_bounded else values
 
 
 class AutoencoderReadout(Readout):
@@ -373,14 +373,11 @@ class AutoencoderModel(VectorModel):
 
     settings: AutoencoderSettings
 
-    def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
-        values = ValueEncoding.of(self.settings.inputs, train).encode(train.values.astype(np.float64))
-        return VectorBlocks(train, values, axis=self.axis, batch_size=self.settings.batch_size)
+    def _make_encoding(self, train: ObservedMatrix) -> ToInputs:
+        return ValueEncoding.of(self.settings.inputs, train).encode
 
-    def _make_ends(self, network: Autoencoder, train: ObservedMatrix) -> tuple[VectorEncoder, AutoencoderReadout]:
-        encoding = ValueEncoding.of(self.settings.inputs, train)
-        encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
-        return encoder, AutoencoderReadout(train.scale, network, encoding)
+    def _make_readout(self, network: Autoencoder, train: ObservedMatrix) -> AutoencoderReadout:
+        return AutoencoderReadout(train.scale, network, ValueEncoding.of(self.settings.inputs, train))
 
 
 def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -389,32 +386,20 @@ def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class AutoRecObjective(AutoencoderObjective):
-    """Squared errors on observed entries plus the L2 penalty (Sedhain et al. 2015), divided by `n_entries`."""
-
-    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName, gamma: float, n_entries: int) -> None:
-        super().__init__(scale, encoding, axis=axis)
-        self._gamma, self._n_entries = gamma, n_entries
+    """The squared errors of entries plus the L2 penalty (Sedhain et al. 2015), divided by the number of entries."""
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         loss = sum_squared_errors(network(block.inputs), block.targets) / block.share
-        if self._gamma:
-            loss = loss + self._gamma / 2 * network.sum_squared_weights()
-        return loss / self._n_entries
+        if self.settings.gamma:
+            loss = loss + self.settings.gamma / 2 * network.sum_squared_weights()
+        return loss / self.matrix.n_entries
 
 
 class AutoRec(AutoencoderModel):
     """The base class of I-AutoRec and U-AutoRec."""
 
+    objective_class = AutoRecObjective
     settings: AutoRecSettings
-
-    def _make_objective(self, train: ObservedMatrix) -> AutoRecObjective:
-        return AutoRecObjective(
-            train.scale,
-            ValueEncoding.of(self.settings.inputs, train),
-            axis=self.axis,
-            gamma=self.settings.gamma,
-            n_entries=train.n_entries,
-        )
 
     def _new_network(self, entries: EntryStore) -> Autoencoder:
         return Autoencoder(
@@ -463,10 +448,6 @@ class DeepAutoRecObjective(AutoencoderObjective):
     themselves, so they are training examples too.
     """
 
-    def __init__(self, scale: Scale, encoding: ValueEncoding, *, refeeds: int) -> None:
-        super().__init__(scale, encoding, axis="row")
-        self._refeeds = refeeds
-
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         return _average_squared_errors(network(block.inputs), block.targets)
 
@@ -491,7 +472,7 @@ class DeepAutoRecObjective(AutoencoderObjective):
             fed_back.append(outputs.detach())
             return (outputs - inputs).square().mean()
 
-        return [first, *[again] * self._refeeds]
+        return [first, *[again] * self.settings.refeeds]
 
 
 class DeepUAutoRec(ReadsRows, AutoencoderModel):
@@ -509,10 +490,7 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
 
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
-
-    def _make_objective(self, train: ObservedMatrix) -> DeepAutoRecObjective:
-        encoding = ValueEncoding.of(self.settings.inputs, train)
-        return DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
+    objective_class = DeepAutoRecObjective
 
     def _make_optimiser(self, parameters: Iterable[Tensor], learning_rate: float) -> Optimiser:
         return SGD(parameters, learning_rate, momentum=self.settings.momentum)

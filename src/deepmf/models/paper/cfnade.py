@@ -19,25 +19,25 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.paper.autorec import (
     ReadsColumns,
     ReadsRows,
+    ToInputs,
     VectorEncoder,
     VectorModel,
+    VectorObjective,
     VectorSettings,
     compute_at_pairs,
     count_outputs,
-    encode_hidden,
 )
-from deepmf.nn.branch import Dropout
+from deepmf.nn.branch import RandomModule
 from deepmf.nn.inputs import SparseBatch
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Positions, Predictor, Readout
+from deepmf.scoring.predictor import Positions, Predictor, Readout, list_positions
 from deepmf.storage.model_file import Tensors
-from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
+from deepmf.training.blocks import VectorBlock
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Space
 from deepmf.training.settings import WIDEST, Settings, setting, settings_dataclass
-from deepmf.training.trainer import Objective
 
 
 @settings_dataclass
@@ -122,7 +122,7 @@ class Nade(nn.Module):
         steps = functional.linear(hidden, weight).to(bias.dtype) + bias  # also where the product is in half precision
         return steps.view(len(hidden), self.n_levels, -1).cumsum(1)
 
-    def level_scores_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
+    def outputs_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
         """Return the scores of some outputs of each vector, (entries, levels); vector k has starts[k]:starts[k + 1]."""
         steps = self.last.forward_at(hidden, self._find_places(outputs).flatten(), starts * self.n_levels)
         return steps.view(-1, self.n_levels).cumsum(1)
@@ -136,15 +136,12 @@ class Nade(nn.Module):
         return outputs.long()[:, None] + self.n_places * torch.arange(self.n_levels, device=outputs.device)
 
 
-class Subset(Dropout):
+class Subset(RandomModule):
     """Draws the input entries of each vector: d of its D entries, with d uniform from 0 to D - 1.
 
     Each entry gets a random key; the inputs are the entries whose key is below the key of one random entry. The rank
     of that entry is uniform and all subsets of a size are equally likely, without sorting. Equal keys are rare.
     """
-
-    def __init__(self) -> None:
-        super().__init__(0.0)
 
     def of_entries(self, starts: Tensor) -> Tensor:
         """Return which entries are inputs, (entries,); the entries of vector k are starts[k]:starts[k + 1]."""
@@ -154,9 +151,8 @@ class Subset(Dropout):
             torch.rand(size, generator=self.generator, device=starts.device, dtype=torch.float32)
             for size in (n_entries, counts.numel())
         )
-        chosen = (starts[:-1] + (lots * counts).long()).clamp(
-            max=n_entries - 1
-        )  # a vector without entries takes one of another
+        # A vector without entries takes one of another.
+        chosen = (starts[:-1] + (lots * counts).long()).clamp(max=n_entries - 1)
         return keys < torch.repeat_interleave(keys[chosen], counts)
 
 
@@ -202,7 +198,7 @@ _PAIRS_AT_A_TIME = 1 << 14
 _SCORES_AT_A_TIME = 1 << 22  # 32 MB in double precision
 
 
-class CFNADEObjective(Objective):
+class CFNADEObjective(VectorObjective):
     """The ordinal cost of the entries of a vector that are not inputs.
 
     If d of D entries are inputs, the cost of the others is multiplied by D / (D - d).
@@ -210,9 +206,9 @@ class CFNADEObjective(Objective):
 
     levels: Tensor
 
-    def __init__(self, levels: FloatArray, *, axis: AxisName, gamma: float) -> None:
+    def __init__(self, train: ObservedMatrix, settings: CFNADESettings) -> None:
         super().__init__()
-        self._axis, self._gamma = axis, gamma
+        levels, self._gamma = train.scale.require_levels("CF-NADE"), settings.gamma
         self.register_buffer("levels", torch.tensor(levels, dtype=torch.float32), persistent=False)
 
     def loss(self, network: Nade, block: VectorBlock) -> Tensor:
@@ -225,17 +221,14 @@ class CFNADEObjective(Objective):
     def cost(self, network: Nade, batch: SparseBatch, shown: Tensor) -> Tensor:
         """Return the sum of the costs of all vectors; `shown` marks the inputs, (entries,)."""
         inputs, targets = select_entries(batch, shown), select_entries(batch, ~shown)
-        scores = network.level_scores_at(network.hidden(inputs), targets.indices, targets.starts)
+        scores = network.outputs_at(network.hidden(inputs), targets.indices, targets.starts)
         n_targets = targets.starts.diff()
         weights = batch.starts.diff() / n_targets.clamp(min=1)
         costs = compute_ordinal_costs(scores, targets.weights)
         return costs @ torch.repeat_interleave(weights, n_targets).to(costs.dtype)
 
-    def predictions(self, network: Nade, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
-        hidden = encode_hidden(network, source.vectors)
-        scores = compute_at_pairs(partial(network.level_scores_at, hidden), vectors, outputs, len(hidden))
-        return average_levels(scores, self.levels)
+    def read(self, outputs: Tensor) -> Tensor:
+        return average_levels(outputs, self.levels)
 
 
 def _find_middles(levels: FloatArray) -> FloatArray:
@@ -250,9 +243,7 @@ class NadePredictor(Predictor):
 
     @torch.no_grad()
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
-        if isinstance(columns, slice):
-            columns = np.arange(columns.start, columns.stop)
-        latents, read, outputs = self._sort_by_role(rows, columns)
+        latents, read, outputs = self._sort_by_role(rows, list_positions(columns))
         every = outputs.size == self._network.n_places and np.array_equal(outputs, np.arange(outputs.size))
         wanted = None if every else torch.from_numpy(outputs)
         block = np.empty((read.size, outputs.size))
@@ -278,7 +269,7 @@ class NadePredictor(Predictor):
             some = slice(start, start + _PAIRS_AT_A_TIME)
             distinct, which = np.unique(read[some], return_inverse=True)
             hidden = torch.from_numpy(latents.take(distinct)[:, :-1])
-            compute = partial(self._network.level_scores_at, hidden)
+            compute = partial(self._network.outputs_at, hidden)
             pairs = torch.from_numpy(which), torch.from_numpy(outputs[some])
             scores[some] = compute_at_pairs(compute, *pairs, len(hidden))
         return scores
@@ -310,15 +301,13 @@ class CFNADE(VectorModel):
     the bias of the log-odds of the highest level against the lowest, so similar outputs have similar latents.
     """
 
+    objective_class = CFNADEObjective
     predictor_class = NadePredictor
+    force_dense = False
     settings: CFNADESettings
 
-    def _make_objective(self, train: ObservedMatrix) -> CFNADEObjective:
-        return CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
-
-    def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
-        numbers = number_levels(train.scale, train.values)
-        return VectorBlocks(train, numbers, axis=self.axis, batch_size=self.settings.batch_size, force_dense=False)
+    def _make_encoding(self, train: ObservedMatrix) -> ToInputs:
+        return partial(number_levels, train.scale)
 
     def _new_network(self, entries: EntryStore) -> Nade:
         train = entries.train
@@ -337,10 +326,9 @@ class CFNADE(VectorModel):
         by_level = super()._make_output_latents(network).view(network.n_levels, network.n_places, -1)
         return by_level[1:].sum(0)
 
-    def _make_ends(self, network: Nade, train: ObservedMatrix) -> tuple[VectorEncoder, Readout]:
+    def _make_readout(self, network: Nade, train: ObservedMatrix) -> Readout:
         scale, levels = train.scale, train.scale.require_levels("CF-NADE")
-        encoder = VectorEncoder(network, axis=self.axis, inputs=partial(number_levels, scale))
-        return encoder, Readout(scale, levels, scale.to_unit(_find_middles(levels)).astype(np.float32))
+        return Readout(scale, levels, scale.to_unit(_find_middles(levels)).astype(np.float32))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         predictor = super()._load_predictor(entries, content, tensors)
