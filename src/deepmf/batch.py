@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, MissingDependency, check_count
+from deepmf.errors import BadEntries, BadSetting, check_count, import_optional
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.labels import Labels
@@ -284,7 +284,7 @@ def _read_batch(batch: Any) -> Columns:
             found[name] = np.empty(len(values), dtype=object)
             found[name][:] = values.to_pylist()
         else:
-            found[name] = values.to_numpy(zero_copy_only=False) if hasattr(values, "type") else np.asarray(values)
+            found[name] = values.to_numpy(zero_copy_only=False)
     return found
 
 
@@ -322,8 +322,4 @@ def _has_items(items: Sequence[Any] | None) -> bool:
 
 
 def _import_arrow() -> Any:
-    try:
-        import pyarrow
-    except ModuleNotFoundError as error:
-        raise MissingDependency("batches of Arrow and pandas need pyarrow: pip install pyarrow") from error
-    return pyarrow
+    return import_optional("pyarrow", what="batches of Arrow and pandas need pyarrow", install="pyarrow")

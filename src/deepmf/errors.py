@@ -37,9 +37,10 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable
+from importlib import import_module
 from numbers import Integral
 from types import FrameType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 
 class DeepMFError(Exception):
@@ -201,6 +202,17 @@ def warn(message: str, category: type[DeepMFWarning] = DeepMFWarning) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in passed:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def import_optional(module: str, *, what: str, install: str) -> Any:
+    """Import a module of an optional package; raise `MissingDependency` where it is not installed.
+
+    what: what needs which package. install: what pip installs.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingDependency(f"{what}: pip install {install}") from error
 
 
 def check_count(name: str, given: object, *, least: int = 1) -> None:

@@ -11,10 +11,9 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from deepmf.errors import BadEntries, CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
+from deepmf.errors import BadEntries, CannotSave, FileAbsent, UnreadableFile, UserError, import_optional
 
 # Called with the amount done and the total, such as bytes or entries; None if the total is not known.
 Progress = Callable[[int, int | None], None]
@@ -239,13 +238,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 # Frames as delimited text
 
 
-def import_polars() -> ModuleType:
+def import_polars() -> Any:
     """Return polars, or raise an error that says how to install it."""
-    try:
-        import polars
-    except ImportError as error:
-        raise MissingDependency("frames and files of entries need polars: pip install polars") from error
-    return polars
+    return import_optional("polars", what="frames and files of entries need polars", install="polars")
 
 
 def write_csv(

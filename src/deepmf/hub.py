@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from deepmf.errors import MissingDependency
+from deepmf.errors import import_optional
 from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.training.history import describe_errors, describe_training
@@ -134,8 +134,4 @@ def _find_address() -> str:
 
 
 def _import_hub() -> Any:
-    try:
-        import huggingface_hub
-    except ModuleNotFoundError as error:
-        raise MissingDependency("the Hub needs huggingface_hub: pip install 'deepmf[hub]'") from error
-    return huggingface_hub
+    return import_optional("huggingface_hub", what="the Hub needs huggingface_hub", install="'deepmf[hub]'")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from deepmf.errors import MissingDependency
+from deepmf.errors import import_optional
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.frames import read_pair_columns
 from deepmf.models.base import Model
@@ -42,21 +42,21 @@ class PairPredictor:
 
 def save_model(model: Model, path: str | Path, **options: Any) -> None:
     """Save a fitted model in MLflow's format; the options are those of `mlflow.pyfunc.save_model`."""
-    mlflow = _import_mlflow()
+    pyfunc = _import_pyfunc()
     with _saved(model) as described:
-        mlflow.pyfunc.save_model(path=str(path), **described, **options)
+        pyfunc.save_model(path=str(path), **described, **options)
 
 
 def log_model(model: Model, name: str = "model", **options: Any) -> Any:
     """Log a fitted model in the active run of MLflow; the options are those of `mlflow.pyfunc.log_model`."""
-    mlflow = _import_mlflow()
+    pyfunc = _import_pyfunc()
     with _saved(model) as described:
-        return mlflow.pyfunc.log_model(name=name, **described, **options)
+        return pyfunc.log_model(name=name, **described, **options)
 
 
 def load_model(uri: str | Path) -> Model:
     """Load a model of deepmf, with all its methods, from a path or address of MLflow."""
-    found: Model = _import_mlflow().pyfunc.load_model(str(uri)).get_raw_model()
+    found: Model = _import_pyfunc().load_model(str(uri)).get_raw_model()
     return found
 
 
@@ -78,10 +78,5 @@ def _load_pyfunc(data_path: str) -> PairPredictor:
     return PairPredictor(load(data_path))
 
 
-def _import_mlflow() -> Any:
-    try:
-        import mlflow
-        import mlflow.pyfunc
-    except ModuleNotFoundError as error:
-        raise MissingDependency("MLflow needs mlflow-skinny: pip install 'deepmf[mlflow]'") from error
-    return mlflow
+def _import_pyfunc() -> Any:
+    return import_optional("mlflow.pyfunc", what="MLflow needs mlflow-skinny", install="'deepmf[mlflow]'")

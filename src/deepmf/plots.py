@@ -15,14 +15,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import pairwise
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting, MissingDependency
+from deepmf.errors import BadSetting, import_optional
 from deepmf.files import write_atomically
 from deepmf.formatting import format_count, format_percent, format_short
 
@@ -126,12 +125,8 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def _import_matplotlib() -> ModuleType:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingDependency("plots need matplotlib: pip install matplotlib") from error
-    return matplotlib
+def _import_matplotlib() -> Any:
+    return import_optional("matplotlib", what="plots need matplotlib", install="matplotlib")
 
 
 def _apply_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

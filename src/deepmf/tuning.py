@@ -16,13 +16,13 @@ from deepmf.errors import (
     BadFeatures,
     BadSetting,
     CannotSave,
-    MissingDependency,
     NotBetterThanMeans,
     TrainingDiverged,
     TrainingInterrupted,
     UnreadableFile,
     UserError,
     check_count,
+    import_optional,
     suggest_name,
 )
 from deepmf.evaluation.ranking import ROW_METRICS, evaluate_ranking, fix_order
@@ -115,14 +115,10 @@ class Study:
             raise BadFeatures(f"{model!r} reads entries alone, no features; tune it without, or another model")
         self.fixed = dict(settings or {})
         self.defaults = self._model_class(**self.fixed).settings_for(train).to_dict()
-        own = search_space(model, with_features=bool(self.features)) if space is None else space
-        self.space: Space = _drop_fixed(own, self.defaults, self.fixed, model)
         if space is None:  # settings that were chosen for a matrix may lie outside
-            default = self.defaults
-            self.space = {
-                name: each if default[name] is None else each.include(default[name])
-                for name, each in self.space.items()
-            }
+            own, default = search_space(model, with_features=bool(self.features)), self.defaults
+            space = {name: each if default[name] is None else each.include(default[name]) for name, each in own.items()}
+        self.space: Space = _drop_fixed(space, self.defaults, self.fixed, model)
         self._distributions = {name: self._make_distribution(name, each) for name, each in self.space.items()}
         self._file = None if file is None else Path(file)
         self._study = _open_study(self._file, self._make_fingerprint(model))
@@ -187,11 +183,9 @@ class Study:
         # Stops a trial whose best error is above the median of five or more others at that epoch.
         self._study.pruner = MedianPruner(n_startup_trials=5, n_warmup_steps=self.defaults.get("epochs", 1) // 5)
         if number == 0 and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            given = {name: self.defaults[name] for name in self.space if self.defaults[name] is not None}
-            inside = {
-                name: value for name, value in given.items() if self.space[name].include(value) == self.space[name]
-            }
-            self._study.enqueue_trial({name: self.space[name].encode(value) for name, value in inside.items()})
+            given = ((name, each, self.defaults[name]) for name, each in self.space.items())
+            inside = {name: each.encode(at) for name, each, at in given if at is not None and each.include(at) == each}
+            self._study.enqueue_trial(inside)
         trial = self._study.ask(self._distributions)
         try:
             error = self._fit_trial(trial, callbacks)
@@ -294,11 +288,9 @@ def search_space(model: str, *, with_features: bool = False) -> Space:
 
 
 def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
-    try:
-        import optuna
-        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-    except ImportError as error:
-        raise MissingDependency("tuning needs optuna: pip install 'deepmf[tune]'") from error
+    optuna = import_optional("optuna", what="tuning needs optuna", install="'deepmf[tune]'")
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # says that it creates or continues a study
     try:

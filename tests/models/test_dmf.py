@@ -114,11 +114,12 @@ class TestDMF(FullContract):
         class Spoiled(DMF):
             _spoil = False
 
-            def _make_objective(self, *arguments: Any) -> Any:
-                objective = super()._make_objective(*arguments)
+            def _make_task(self, *arguments: Any) -> Any:
+                task = super()._make_task(*arguments)
+                objective: Any = task.objective
                 plain = objective.error
-                objective.error = lambda *block: plain(*block) * (float("nan") if self._spoil else 1.0)  # type: ignore[method-assign]
-                return objective
+                objective.error = lambda *block: plain(*block) * (float("nan") if self._spoil else 1.0)
+                return task
 
         model = Spoiled(**QUICK)
         with pytest.raises(TrainingDiverged, match="epoch 13"):

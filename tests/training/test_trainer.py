@@ -61,7 +61,7 @@ class Objective(DMFObjective):
     """
 
     def __init__(self, train: ObservedMatrix, *, not_finite_at: int | None, poisoned_at: int | None) -> None:
-        super().__init__(train.scale, root=True, gamma=0.0)
+        super().__init__(train, SETTINGS)
         self.not_finite_at, self.poisoned_at = not_finite_at, poisoned_at
         self.epochs: list[int] = []
         self.losses: list[list[float]] = []  # of the steps of each epoch

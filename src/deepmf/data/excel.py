@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 from deepmf.data.source import ALWAYS_ALLOWED, MOST_EXPANSION, check_expansion, summarise
-from deepmf.errors import MissingDependency, UnreadableFile, warn
+from deepmf.errors import UnreadableFile, import_optional, warn
 from deepmf.files import import_polars
 
 if TYPE_CHECKING:
@@ -21,17 +21,14 @@ _MOST_LINES = 1 << 20  # of a sheet, as in Excel
 
 def read_excel(path: Path) -> pl.DataFrame:
     """Read the first sheet of an Excel file, with names in its first line; warn if there are other sheets."""
-    try:
-        from openpyxl import load_workbook
-    except ModuleNotFoundError as error:
-        raise MissingDependency("Excel files need openpyxl: pip install 'deepmf[xlsx]'") from error
+    openpyxl = import_optional("openpyxl", what="Excel files need openpyxl", install="'deepmf[xlsx]'")
     try:
         with ZipFile(path) as archive:
             check_expansion(path, sum(part.file_size for part in archive.infolist()))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of styles and the like
                 # Read-only: other readings make a cell for each cell of a merged or linked range.
-                book = load_workbook(path, read_only=True, data_only=True)
+                book = openpyxl.load_workbook(path, read_only=True, data_only=True)
                 frame = _build_frame(path, list(_iterate_lines(path, book.worksheets[0])))
     except UnreadableFile:
         raise

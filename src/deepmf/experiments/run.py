@@ -141,7 +141,6 @@ def _describe_quantizer(model: Model, test: ObservedMatrix) -> Record:
 
 def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
     history = model.history_
-    device = getattr(model.settings, "device", "cpu")
     return {
         "model": trial.recipe.model,
         "data": trial.recipe.data,
@@ -150,7 +149,7 @@ def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
         "refit": trial.recipe.refit,
         "settings": model.settings.to_dict(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "hardware": Runtime(device).describe() if device != "cpu" else f"CPU, {torch.get_num_threads()} threads",
+        "hardware": Runtime(getattr(model.settings, "device", "cpu")).describe(),
         "runtime": f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
         "seconds": round(seconds, 2),
         "peak_memory_mb": peak_memory_mb(),
@@ -215,18 +214,14 @@ class Results:
         if not path.exists():
             return []
         try:
-            lines = path.read_text(encoding="utf-8").split("\n")
+            *lines, _ = path.read_text(encoding="utf-8").split("\n")  # without a line that was not finished
         except (OSError, UnicodeDecodeError) as error:
             raise UnreadableFile(f"{path} cannot be read ({error})") from error
         records: list[Record] = []
         for number, line in enumerate(lines, start=1):
-            if not line:
-                continue
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
-                if number == len(lines):  # no newline behind it: it was being written
-                    break
                 raise UnreadableFile(f"line {number} of {path} is not JSON ({error})") from error
             if not isinstance(record, dict) or not record.keys() >= _NEEDED:
                 raise UnreadableFile(f"line {number} of {path} is not a result; {START_OVER}")

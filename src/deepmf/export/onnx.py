@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepmf.errors import BadSetting, Hint, MissingDependency, warn
+from deepmf.errors import BadSetting, Hint, import_optional, warn
 from deepmf.files import check_parts, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
@@ -427,10 +427,7 @@ def _encode_labels(labels: Labels) -> list[Any]:
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
     """Silence warnings of torch's exporter about torch itself and about packages that are not needed."""
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("export needs onnx and onnxscript: pip install 'deepmf[onnx]'") from error
+    import_optional("onnxscript", what="export needs onnx and onnxscript", install="'deepmf[onnx]'")
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

@@ -46,13 +46,6 @@ class LowRank(NamedTuple):
         """Return the values (pairs,) at pairs of positions."""
         return entry_products(self.row_vectors * self.values, self.column_vectors, rows, columns)
 
-    def shrink_values(self, threshold: float) -> LowRank:
-        """Return the matrix with its singular values lowered by a threshold, at least to 0.
-
-        It minimises threshold * (nuclear norm) + half the squared distance to this matrix, among those of its rank.
-        """
-        return self._replace(values=soft_threshold(self.values, threshold))
-
     def make_latents(self, mean: float) -> tuple[FloatArray, FloatArray]:
         """Return latents (rows, rank + 1) and (columns, rank + 1) whose inner products are this matrix + mean."""
         roots = np.sqrt(self.values)

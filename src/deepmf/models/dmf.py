@@ -27,7 +27,7 @@ from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.traits import Recommends
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
-from deepmf.nn.inputs import Batch, SparseVectors, Vectors
+from deepmf.nn.inputs import Batch, Vectors
 from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.arrivals import TrainedRows
 from deepmf.scoring.latents import Latents, multiply_each
@@ -94,18 +94,18 @@ _VECTORS_AT_A_TIME = 1024
 
 
 class DMFObjective(Objective):
-    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus an L2 penalty.
+    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus an L2 penalty."""
 
-    root: whether the root of a block's mean squared error is taken.
-    """
+    settings: DMFSettings
 
-    def __init__(self, scale: Scale, *, root: bool, gamma: float) -> None:
+    def __init__(self, train: ObservedMatrix, settings: DMFSettings) -> None:
         super().__init__()
-        self.scale, self.root, self.gamma = scale, root, gamma
+        self.scale, self.settings = train.scale, settings
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
         loss = self.error(network, network(block.rows, block.columns), block)
-        return loss + self.gamma * network.sum_squared_weights() if self.gamma else loss
+        gamma = self.settings.gamma
+        return loss + gamma * network.sum_squared_weights() if gamma else loss
 
     def error(self, network: DMFNetwork, cosines: Tensor, block: Block) -> Tensor:
         """Return the error of a block's cosines."""
@@ -123,7 +123,7 @@ class DMFObjective(Objective):
         sums = block.sum_over_ranks(torch.stack([squares, weight.to(squares.dtype)]))
         mean = sums[0] / sums[1].clamp(min=1 if weights is None else 1e-12)
         # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
-        return (mean + 1e-12).sqrt() if self.root else mean
+        return (mean + 1e-12).sqrt() if self.settings.loss == "root" else mean
 
     def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         row_directions = encode_vectors(network.rows, source.rows)
@@ -185,7 +185,7 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
             branch, mean, mean_other = self.network.columns, self._mean_column, self._mean_row
         is_trained = entries.others < len(others.base)
         known, new = entries.select(is_trained), entries.select(~is_trained)
-        latents = encode(branch, self._read_vectors(known))
+        latents = encode(branch, sparse_vectors(known, self._encoding(self._scale, known.values)))
         latents[known.are_empty & (np.diff(new.starts) > 0)] = mean
         is_known = (~entries.are_empty).astype(np.float32)
         return np.column_stack([self._move(latents, new, others, mean_other), is_known])
@@ -211,9 +211,6 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         moves: LatentArray = solve_residuals(batches, lines, np.full_like(latents, _RIDGE), n_steps=_RIDGE_STEPS)
         return latents + moves
 
-    def _read_vectors(self, entries: AxisEntries) -> SparseVectors:
-        return sparse_vectors(entries, self._encoding(self._scale, entries.values))
-
 
 def encode(branch: Branch, vectors: Vectors) -> LatentArray:
     """Return a branch's latents of vectors, in single precision."""
@@ -235,6 +232,7 @@ class DMF(Recommends, NetworkModel):
     """
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
+    objective_class: ClassVar[type[DMFObjective]] = DMFObjective
     fits_on_ranks: ClassVar[bool] = True
     settings: DMFSettings
     takes_weights: ClassVar[bool] = True
@@ -254,10 +252,8 @@ class DMF(Recommends, NetworkModel):
         source = MatrixBlocks(
             train, ENCODINGS[settings.inputs], block_rows=settings.block_rows, block_columns=settings.block_columns
         )
-        return Trainer(self._new_network(entries), self._make_objective(train), source, settings, validation=validation)
-
-    def _make_objective(self, train: ObservedMatrix) -> DMFObjective:
-        return DMFObjective(train.scale, root=self.settings.loss == "root", gamma=self.settings.gamma)
+        objective = self.objective_class(train, settings)
+        return Trainer(self._new_network(entries), objective, source, settings, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> DMFNetwork:
         return DMFNetwork(*self._make_branches(entries))

@@ -169,12 +169,11 @@ class DMFDNetwork(DMFNetwork):
 class DMFDObjective(DMFObjective):
     """Equation 5: the error of softly quantized scores, plus the penalty on boundaries far from uniform."""
 
+    settings: DMFDSettings
     sharpness: Tensor  # a buffer, because a captured CUDA graph reads it
 
-    def __init__(self, scale: Scale, settings: DMFDSettings) -> None:
-        super().__init__(scale, root=settings.loss == "root", gamma=settings.gamma)
-        self._start, self._growth = settings.sharpness, settings.sharpness_growth
-        self._gamma_boundaries = settings.gamma_boundaries
+    def __init__(self, train: ObservedMatrix, settings: DMFDSettings) -> None:
+        super().__init__(train, settings)
         self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
     def error(self, network: DMFDNetwork, cosines: Tensor, block: Block) -> Tensor:  # type: ignore[override]
@@ -182,10 +181,11 @@ class DMFDObjective(DMFObjective):
         in_scale = self.scale.unit_map.from_unit
         quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
         error = self.compute_squared_error(quantized, in_scale(block.targets), block)
-        return error + self._gamma_boundaries * network.quantizer.penalty()
+        return error + self.settings.gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:
-        self.sharpness.fill_(find_sharpness(epoch, start=self._start, growth=self._growth))
+        start, growth = self.settings.sharpness, self.settings.sharpness_growth
+        self.sharpness.fill_(find_sharpness(epoch, start=start, growth=growth))
 
     def notes(self, network: DMFDNetwork) -> dict[str, Any]:
         boundaries = network.quantizer.boundaries.detach().cpu().tolist()
@@ -226,6 +226,7 @@ class DMFD(DMF):
     """
 
     settings_class: ClassVar[type[Settings]] = DMFDSettings
+    objective_class = DMFDObjective
     settings: DMFDSettings
 
     @property
@@ -233,9 +234,6 @@ class DMFD(DMF):
         """The learned boundaries between neighbouring levels."""
         boundaries: Tensor = self.network_.quantizer.boundaries
         return boundaries.detach().numpy().astype(np.float64)
-
-    def _make_objective(self, train: ObservedMatrix) -> DMFDObjective:
-        return DMFDObjective(train.scale, self.settings)
 
     def _new_network(self, entries: EntryStore) -> DMFDNetwork:
         levels = entries.scale.require_levels("DMF-D").tolist()

@@ -159,10 +159,10 @@ def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks =
     return _make_dense_channels(batch)
 
 
-def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) -> Batch:
+def apply_mask(batch: Batch, visible: Tensor) -> Batch:
     """Return a batch without masked entries; `visible` is per entry, or per input of dense vectors."""
     if not isinstance(batch, SparseBatch):
-        return torch.where(visible, batch, missing)
+        return torch.where(visible, batch, float("nan"))
     kept = visible.nonzero().squeeze(1)
     starts = torch.searchsorted(kept, batch.starts)
     return SparseBatch(batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept))

@@ -108,6 +108,8 @@ class HeldOut(NamedTuple):
 
     def sample(self, *, seed: int, most: int = _MOST_COMPARED) -> HeldOut:
         """Return all entries, or a random sample that is enough to compare epochs on."""
+        if self.values.size <= most:
+            return self
         chosen = draw_some(np.arange(self.values.size), most, seed=seed)
         return HeldOut(self.rows[chosen], self.columns[chosen], self.values[chosen])
 

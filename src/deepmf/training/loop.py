@@ -179,8 +179,7 @@ class Loop:
 
     def _is_out_of_patience(self, epoch: int) -> bool:
         patience, best = self.settings.patience, self.history.best_epoch
-        has_error = self.history.best_error is not None
-        return patience is not None and has_error and best is not None and epoch - best >= patience
+        return patience is not None and best is not None and epoch - best >= patience
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

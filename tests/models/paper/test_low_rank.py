@@ -126,7 +126,7 @@ def test_lower_singular_values() -> None:
     dense = dense_of(some_low_rank(rank=4)) + 0.1 * np.random.default_rng(5).standard_normal((12, 9))
     start = LowRank.zero(dense.shape, rank=9, seed=0).column_vectors
     part = compute_truncated_svd(multiply_row_blocks(dense.shape, lambda some: dense[some]), start=start, steps=50)
-    found = dense_of(part.shrink_values(1.5))
+    found = dense_of(part._replace(values=soft_threshold(part.values, 1.5)))
     rows, values, columns = np.linalg.svd(dense, full_matrices=False)
     np.testing.assert_allclose(found, (rows * np.maximum(values - 1.5, 0)) @ columns, atol=1e-10)
 
@@ -444,7 +444,7 @@ class TestRDMC(ModelContract):
             to_levels = np.abs(discrete[..., None] - np.array(UNEQUAL)).min(axis=-1)
             return float(
                 np.abs(errors).sum()
-                + solver.error_multipliers @ error_gap
+                + solver.multipliers @ error_gap
                 + mu / 2 * (error_gap @ error_gap)
                 + nu / 2 * (to_levels**2).sum()
                 + solver.gamma * np.linalg.norm(scores - solver.mean, "nuc")

@@ -226,10 +226,10 @@ def count_outputs(train: ObservedMatrix, axis: Axis) -> int:
     return train.shape[1] if axis == "row" else train.shape[0]
 
 
-def encode_hidden(network: Any, vectors: Vectors, *, at_a_time: int = 1024) -> Tensor:
+def encode_hidden(network: Any, vectors: Vectors) -> Tensor:
     """Return the last hidden layer (vectors, hidden) of all vectors in single precision, batch by batch."""
     ids = torch.arange(len(vectors), device=network.first.weight.device)
-    return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, at_a_time)])
+    return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, 1024)])
 
 
 def _append_constant(hidden: Tensor) -> LatentArray:
@@ -345,12 +345,12 @@ class AutoencoderObjective(VectorObjective):
 
     def __init__(self, train: ObservedMatrix, settings: Any) -> None:
         super().__init__()
-        self.matrix, self.settings = train, settings
+        self.scale, self.n_entries, self.settings = train.scale, train.n_entries, settings
         self._encoding = ValueEncoding.of(settings.inputs, train)
 
     def read(self, outputs: Tensor) -> Tensor:
-        values, scale = self._encoding.decode(outputs), self.matrix.scale
-        return values.clamp(scale.low, scale.high) if scale.is_bounded else values
+        values = self._encoding.decode(outputs)
+        return values.clamp(self.scale.low, self.scale.high) if self.scale.is_bounded else values
 
 
 class AutoencoderReadout(Readout):
@@ -392,7 +392,7 @@ class AutoRecObjective(AutoencoderObjective):
         loss = sum_squared_errors(network(block.inputs), block.targets) / block.share
         if self.settings.gamma:
             loss = loss + self.settings.gamma / 2 * network.sum_squared_weights()
-        return loss / self.matrix.n_entries
+        return loss / self.n_entries
 
 
 class AutoRec(AutoencoderModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -229,17 +228,20 @@ class RankKSettings(LoopSettings):
 class LagrangianSolver(Solver):
     """The base class of solvers that minimise the sum of |X - M| over the observed entries by an augmented Lagrangian.
 
-    Multipliers, and a penalty mu that grows with each sweep, hold the constraints. X or a copy of it has low rank.
+    Multipliers Lambda, and a penalty mu that grows with each sweep, hold E = X - M. X or a copy of it has low rank.
     """
 
     kept: ClassVar[tuple[str, ...]]  # the arrays that the next sweep depends on, beside the matrix of low rank
     mean: float
     targets: FloatArray  # M
+    fitted: FloatArray  # the matrix of low rank on the observed entries
 
     def __init__(self, train: ObservedMatrix, settings: RankKSettings | RDMCSettings, first_penalty: float) -> None:
         self._train, self._settings, self._first_penalty = train, settings, first_penalty
         self._rows, self._columns = train.entry_rows, train.by_row.columns
         self.low_rank = LowRank.zero(train.shape, rank=settings.latent_size, seed=settings.seed)
+        self.errors = np.zeros_like(self.targets)  # E
+        self.multipliers = np.zeros_like(self.targets)  # Lambda
         self.n_sweeps = 0
 
     @property
@@ -247,9 +249,24 @@ class LagrangianSolver(Solver):
         """The penalty mu of the current sweep."""
         return grow_penalty(self._first_penalty, self._settings.penalty_growth, self.n_sweeps)
 
-    @abstractmethod
+    @property
+    def matrix_values(self) -> FloatArray:
+        """X on the observed entries."""
+        return self.fitted
+
     def compute_fitted(self) -> FloatArray:
         """Return the matrix of low rank on the observed entries, in the units of the targets."""
+        return self.low_rank.predict(self._rows, self._columns)
+
+    def update_errors(self) -> None:
+        """Minimise the Lagrangian over E: a soft threshold."""
+        shifted = self.matrix_values - self.targets + self.multipliers / self.penalty
+        self.errors = soft_threshold(shifted, 1.0 / self.penalty)
+
+    def update_multipliers(self) -> None:
+        """Update the multipliers by the violation of the constraint, and increase the penalty."""
+        self.multipliers = self.multipliers + self.penalty * (self.matrix_values - self.targets - self.errors)
+        self.n_sweeps += 1
 
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of the matrix of low rank, and a further column for the mean."""
@@ -289,9 +306,7 @@ class RankKSolver(LagrangianSolver):
         self.targets = train.values.astype(np.float64) - self.mean  # M
         deviation = float(np.abs(self.targets).mean())
         super().__init__(train, settings, settings.penalty / (deviation or 1.0))
-        self.fitted = np.zeros_like(self.targets)  # X on the observed entries
-        self.errors = np.zeros_like(self.targets)  # E
-        self.multipliers = np.zeros_like(self.targets)  # Lambda
+        self.fitted = np.zeros_like(self.targets)
 
     def sweep(self) -> float:
         """Update errors, matrix and multipliers; return the mean absolute error."""
@@ -300,25 +315,12 @@ class RankKSolver(LagrangianSolver):
         self.update_multipliers()
         return float(np.abs(self.fitted - self.targets).mean())
 
-    def update_errors(self) -> None:
-        """Minimise L over E."""
-        shifted = self.fitted - self.targets + self.multipliers / self.penalty
-        self.errors = soft_threshold(shifted, 1.0 / self.penalty)
-
     def update_low_rank(self) -> None:
         """Lower L over X of rank k."""
         wanted = self.targets + self.errors - self.multipliers / self.penalty
         filled = multiply_sum(self.low_rank, make_sparse(self._train, wanted - self.fitted))
         self.low_rank = compute_truncated_svd(filled, start=self.low_rank.column_vectors, steps=_RANK_K_SVD_STEPS)
         self.fitted = self.compute_fitted()
-
-    def update_multipliers(self) -> None:
-        """Update the multipliers by the violation of the constraint, and increase the penalty."""
-        self.multipliers = self.multipliers + self.penalty * (self.fitted - self.targets - self.errors)
-        self.n_sweeps += 1
-
-    def compute_fitted(self) -> FloatArray:
-        return self.low_rank.predict(self._rows, self._columns)
 
 
 class RankK(FactorModel):
@@ -388,7 +390,7 @@ class RDMCSolver(LagrangianSolver):
     nothing is observed: X is a function of Z there, of which only a block of rows is ever made.
     """
 
-    kept = ("discrete", "error_multipliers", "copy_multipliers")
+    kept = ("discrete", "multipliers", "copy_multipliers")
 
     def __init__(
         self, train: ObservedMatrix, settings: RDMCSettings, *, cells_at_a_time: int = CELLS_AT_A_TIME
@@ -404,8 +406,6 @@ class RDMCSolver(LagrangianSolver):
         self.gamma = settings.gamma * sum(np.sqrt(train.n_entries / size) for size in train.shape)
         self.fitted = np.full_like(self.targets, self.mean)  # Z + mean on the observed entries
         self.discrete = self.fitted  # X on the observed entries
-        self.errors = np.zeros_like(self.targets)  # E
-        self.error_multipliers = np.zeros_like(self.targets)  # Lambda
         self.copy_multipliers = np.zeros_like(self.targets)  # Y
 
     @property
@@ -425,14 +425,13 @@ class RDMCSolver(LagrangianSolver):
         absolute_error = np.abs(self.fitted - self.targets).sum()
         return float(absolute_error + self.gamma * self.low_rank.values.sum()) / self.targets.size
 
-    def update_errors(self) -> None:
-        """Minimise L over E."""
-        shifted = self.discrete - self.targets + self.error_multipliers / self.penalty
-        self.errors = soft_threshold(shifted, 1.0 / self.penalty)
+    @property
+    def matrix_values(self) -> FloatArray:
+        return self.discrete
 
     def update_discrete(self) -> None:
         """Minimise L over the observed entries of X; `update_low_rank` handles the others block by block."""
-        from_errors = self.targets + self.errors - self.error_multipliers / self.penalty
+        from_errors = self.targets + self.errors - self.multipliers / self.penalty
         from_copy = self.fitted - self.copy_multipliers / self.penalty
         middle = (from_errors + from_copy) / 2.0
         share = self.level_penalty / (2.0 * self.penalty + self.level_penalty)
@@ -452,17 +451,16 @@ class RDMCSolver(LagrangianSolver):
 
         matrix = multiply_row_blocks(self._train.shape, make_discrete_rows, self._cells_at_a_time)
         nearest = compute_truncated_svd(matrix, start=self.low_rank.column_vectors, steps=_RDMC_SVD_STEPS)
-        self.low_rank = nearest.shrink_values(self.gamma / self.penalty)
+        self.low_rank = nearest._replace(values=soft_threshold(nearest.values, self.gamma / self.penalty))
         self.fitted = self.compute_fitted()
 
     def update_multipliers(self) -> None:
         """Update the multipliers by the violation of both constraints, and increase both penalties."""
-        self.error_multipliers = self.error_multipliers + self.penalty * (self.discrete - self.targets - self.errors)
         self.copy_multipliers = self.copy_multipliers + self.penalty * (self.discrete - self.fitted)
-        self.n_sweeps += 1
+        super().update_multipliers()
 
     def compute_fitted(self) -> FloatArray:
-        return self.mean + self.low_rank.predict(self._rows, self._columns)
+        return self.mean + super().compute_fitted()
 
 
 def pull_to_levels(values: FloatArray, scale: Scale, *, share: float) -> FloatArray:
