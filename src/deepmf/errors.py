@@ -230,10 +230,7 @@ def suggest_name(given: object, known: Iterable[str]) -> str:
     'there are epochs, seed'
     """
     names = list(known)
-    near = [
-        *difflib.get_close_matches(str(given), names, n=1),
-        *difflib.get_close_matches(str(given).lower(), names, n=1),
-    ]
+    near = [each for text in (str(given), str(given).lower()) for each in difflib.get_close_matches(text, names, n=1)]
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
 

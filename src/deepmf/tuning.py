@@ -234,11 +234,9 @@ class Study:
 
     def _make_fingerprint(self, model: str) -> dict[str, Any]:
         """Return the properties that tell this search from others; the device is not one of them."""
-        digests = {}
         check_features(**self.features)
-        for name, features in self.features.items():
-            labels = self.train.rows if name == "row_features" else self.train.columns
-            digests[name.replace("_", " ")] = AxisFeatures.of(labels, features).digest()
+        labels = {"row_features": self.train.rows, "column_features": self.train.columns}
+        own = {name: AxisFeatures.of(labels[name], features) for name, features in self.features.items()}
         return {
             "model": model,
             **{name: value for name, value in self.defaults.items() if name != "device"},
@@ -246,7 +244,7 @@ class Study:
             "training entries": digest(self.train),
             "validation entries": digest(self.validation),
             **({"metric": self.metric} | self._ranking if self._ranking else {}),
-            **digests,
+            **{name.replace("_", " "): features.digest() for name, features in own.items()},
         }
 
 
@@ -288,7 +286,8 @@ def search_space(model: str, *, with_features: bool = False) -> Space:
 
 
 def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
-    optuna = import_optional("optuna", what="tuning needs optuna", install="'deepmf[tune]'")
+    import_optional("optuna", what="tuning needs optuna", install="'deepmf[tune]'")
+    import optuna
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     verbosity = optuna.logging.get_verbosity()

@@ -324,7 +324,6 @@ FORMAT = 1
 
 FILES = ("rows.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json")
 
-
 _OPSET = 18  # the version of ONNX's operators, known to every ONNX runtime since 2023
 
 _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 GiB

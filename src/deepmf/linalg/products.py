@@ -18,7 +18,6 @@ from deepmf.matrix.arrays import IndexArray
 # Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches hold.
 _GATHERED_AT_A_TIME = 1 << 18
 
-
 Take = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]  # from positions (pairs,) to latents (pairs, latent)
 Product = Callable[[Tensor], Tensor]
 

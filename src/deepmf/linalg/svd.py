@@ -16,7 +16,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 # Cells of a dense matrix that exist at a time, 16 MB: in smaller blocks, the threads of a product wait for each other.
 CELLS_AT_A_TIME = 1 << 21
 
-
 Vectors = npt.NDArray[Any]  # (rows or columns, vectors), in double or in single precision
 
 

@@ -135,16 +135,10 @@ class DMFObjective(Objective):
         return self.scale.unit_map.from_unit(cosines)
 
 
-def encode_vectors(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
+def encode_vectors(branch: Branch, vectors: Vectors) -> Tensor:
     """Return the latents (vectors, latent) of all vectors, of length 1, a part of the vectors at a time."""
-    device = branch.first.weight.device
-    parts = []
-    for ids in torch.split(torch.arange(len(vectors), device=device), _VECTORS_AT_A_TIME):
-        batch = vectors.take(ids)
-        if single_precision and isinstance(batch, Tensor):
-            batch = batch.float()
-        parts.append(normalise_latents(branch(batch)))
-    return torch.cat(parts)
+    parts = torch.split(torch.arange(len(vectors), device=branch.first.weight.device), _VECTORS_AT_A_TIME)
+    return torch.cat([normalise_latents(branch(vectors.take(ids))) for ids in parts])
 
 
 class CosineReadout(Readout):
@@ -213,8 +207,8 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
 
 
 def encode(branch: Branch, vectors: Vectors) -> LatentArray:
-    """Return a branch's latents of vectors, in single precision."""
-    latents: LatentArray = encode_vectors(branch, vectors, single_precision=True).cpu().numpy()
+    """Return a branch's latents of vectors; without autocast, all of it is in single precision."""
+    latents: LatentArray = encode_vectors(branch, vectors).cpu().numpy()
     return latents
 
 

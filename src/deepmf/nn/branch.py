@@ -128,13 +128,10 @@ class Branch(nn.Module):
 
     def forward(self, batch: Batch | Channels, features: FeatureBatch | None = None) -> Tensor:
         """Map a batch of vectors and their features to latents (batch, latent)."""
-        summary_features = None
-        if isinstance(batch, Channels):
-            batch, summary_features = batch
-        latents: Tensor = self.first(batch)
-        if summary_features is not None and self.summary_features is not None:
-            latents = latents + self.summary_features(summary_features)
-        return self._forward_rest(self._add_features(latents, features))
+        latents: Tensor = self.first(batch.places if isinstance(batch, Channels) else batch)
+        if isinstance(batch, Channels) and self.summary_features is not None:
+            latents = latents + self.summary_features(batch.summary_features)
+        return self._forward_rest(latents, features)
 
     def embed_entries(self, indices: Tensor, units: Tensor) -> Tensor:
         """Return the contribution of each entry to the first layer (..., outputs), for a branch that reads channels."""
@@ -148,15 +145,11 @@ class Branch(nn.Module):
         latents = sums.normalise()
         if self.summary_features is not None:
             latents += self.summary_features(sums.summary_features())  # in place: allocating costs as much as the sum
-        return self._forward_rest(self._add_features(latents, features))
+        return self._forward_rest(latents, features)
 
-    def _add_features(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
-        if self.features is None or features is None:
-            return latents
-        added: Tensor = self.features(features.dense(self.features.in_features))
-        return latents + added
-
-    def _forward_rest(self, latents: Tensor) -> Tensor:
+    def _forward_rest(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
+        if self.features is not None and features is not None:
+            latents = latents + self.features(features.dense(self.features.in_features))
         latents = self.norms[0](latents)
         for layer, norm in zip(self.others, list(self.norms)[1:], strict=True):
             latents = norm(layer(self.dropout(latents.relu_())))

@@ -119,7 +119,6 @@ def locate_entries(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 N_SUMMARY_FEATURES = 2
 
-
 # Entries of value 0 that are added to each mean, so that the mean of few entries is trusted less.
 _SHRINKAGE = 2.0
 

@@ -15,7 +15,6 @@ from deepmf.nn.inputs import Batch, FeatureBatch, SparseBatch
 _ROW_FACTOR, _COLUMN_FACTOR = -1640531535, -2048144777
 _HASH_FACTORS = (0x7FEB352D, -2073254261)
 
-
 # A cold row or column shows fewer entries, in one of 16 degrees: each shows half of the one before, the last 8 nothing.
 _DEGREES, _EMPTY_DEGREES = 16, 8
 

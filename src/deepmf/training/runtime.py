@@ -226,7 +226,6 @@ def _read_group_limit(folder: Path) -> int | None:
 
 Step = Callable[[], None]
 
-
 # Steps to run before a CUDA graph is recorded, so that the libraries underneath are initialised.
 _WARM_UP_STEPS = 3
 

@@ -258,7 +258,6 @@ class Settings:
 # Settings of recommendations, which do not change what is trained.
 RECOMMENDATION = ("presence", "rank_by")
 
-
 # Settings of times, which change nothing unless they are given.
 OF_TIMES = ("times",)
 

@@ -17,8 +17,9 @@ from deepmf.errors import CannotExtend
 from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import UnitMap
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.paper.autorec import Autoencoder, AutoRec, DeepUAutoRec, IAutoRec, UAutoRec, ValueEncoding
+from deepmf.models.paper.autorec import Autoencoder, AutoRec, DeepUAutoRec, IAutoRec, Shift, UAutoRec, find_unit_map
 from deepmf.models.paper.cfnade import ICFNADE, UCFNADE
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
@@ -283,13 +284,13 @@ def axis_of(model: Any) -> str:
     return axis
 
 
-def encoding_of(model: Any) -> ValueEncoding:
-    return ValueEncoding.of(model.settings.inputs, model.entries_.train)
+def unit_map_of(model: Any) -> Shift | UnitMap:
+    return find_unit_map(model.settings.inputs, model.entries_.train)
 
 
 def read_vectors(model: NetworkModel, array: Any) -> Any:
     """Return what a model reads of a matrix with holes, as a dense table: 0 where nothing is observed."""
-    table = np.nan_to_num(encoding_of(model).encode(array))
+    table = np.nan_to_num(unit_map_of(model).to_unit(array))
     return torch.tensor(table if axis_of(model) == "row" else table.T, dtype=torch.float32)
 
 
@@ -297,7 +298,7 @@ def outputs(model: NetworkModel, table: Any) -> Any:
     """Return the whole matrix (rows, columns) that the network answers, in the scale's units, clipped."""
     with torch.no_grad():
         answers = model.network_(table).double().numpy()
-    array = encoding_of(model).decode(answers if axis_of(model) == "row" else answers.T)
+    array = unit_map_of(model).from_unit(answers if axis_of(model) == "row" else answers.T)
     return np.clip(array, 1, 5)
 
 

@@ -318,26 +318,23 @@ class VectorObjective(Objective):
         return self.read(compute_at_pairs(partial(network.outputs_at, hidden), vectors, outputs, len(hidden)))
 
 
-class ValueEncoding(NamedTuple):
-    """Maps values to inputs of a network and back: minus a shift, or scaled to [-1, 1]. Missing values are 0."""
+class Shift(NamedTuple):
+    """Maps values to inputs of a network and back, as a `UnitMap` does: minus a number."""
 
-    shift: float = 0.0
-    unit_map: UnitMap | None = None
+    by: float
 
-    @classmethod
-    def of(cls, inputs: str, train: ObservedMatrix) -> ValueEncoding:
-        """Return an encoding: "raw", "centred" (minus the mean of all entries) or "scaled" (to [-1, 1])."""
-        if inputs == "scaled":
-            return cls(unit_map=train.scale.unit_map)
-        return cls(0.0 if inputs == "raw" else train.mean)
+    def to_unit(self, values: Numbers) -> Numbers:
+        """Return values as inputs."""
+        return values - self.by
 
-    def encode(self, values: Numbers) -> Numbers:
-        """Return values in the units of the network's inputs and outputs."""
-        return values - self.shift if self.unit_map is None else self.unit_map.to_unit(values)
-
-    def decode(self, outputs: Numbers) -> Numbers:
+    def from_unit(self, outputs: Numbers) -> Numbers:
         """Return outputs in the scale's units."""
-        return outputs + self.shift if self.unit_map is None else self.unit_map.from_unit(outputs)
+        return outputs + self.by
+
+
+def find_unit_map(inputs: str, train: ObservedMatrix) -> Shift | UnitMap:
+    """Return the map for inputs that are "raw", "centred" (minus the mean of all entries) or "scaled" to [-1, 1]."""
+    return train.scale.unit_map if inputs == "scaled" else Shift(0.0 if inputs == "raw" else train.mean)
 
 
 class AutoencoderObjective(VectorObjective):
@@ -346,26 +343,26 @@ class AutoencoderObjective(VectorObjective):
     def __init__(self, train: ObservedMatrix, settings: Any) -> None:
         super().__init__()
         self.scale, self.n_entries, self.settings = train.scale, train.n_entries, settings
-        self._encoding = ValueEncoding.of(settings.inputs, train)
+        self._unit_map = find_unit_map(settings.inputs, train)
 
     def read(self, outputs: Tensor) -> Tensor:
-        values = self._encoding.decode(outputs)
+        values = self._unit_map.from_unit(outputs)
         return values.clamp(self.scale.low, self.scale.high) if self.scale.is_bounded else values
 
 
 class AutoencoderReadout(Readout):
     """Applies the activation of the last layer to products, and maps outputs to the scale's units."""
 
-    def __init__(self, scale: Scale, network: Autoencoder, encoding: ValueEncoding) -> None:
+    def __init__(self, scale: Scale, network: Autoencoder, unit_map: Shift | UnitMap) -> None:
         super().__init__(scale)
-        self._activation, self._encoding = network.output_activation, encoding
+        self._activation, self._unit_map = network.output_activation, unit_map
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
         return self._activation(torch.from_numpy(products)).numpy()
 
     def units(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return outputs in the scale's units."""
-        return self.scale.clip(self._encoding.decode(scores.astype(np.float64)))
+        return self.scale.clip(self._unit_map.from_unit(scores.astype(np.float64)))
 
 
 class AutoencoderModel(VectorModel):
@@ -374,10 +371,10 @@ class AutoencoderModel(VectorModel):
     settings: AutoencoderSettings
 
     def _make_encoding(self, train: ObservedMatrix) -> ToInputs:
-        return ValueEncoding.of(self.settings.inputs, train).encode
+        return find_unit_map(self.settings.inputs, train).to_unit
 
     def _make_readout(self, network: Autoencoder, train: ObservedMatrix) -> AutoencoderReadout:
-        return AutoencoderReadout(train.scale, network, ValueEncoding.of(self.settings.inputs, train))
+        return AutoencoderReadout(train.scale, network, find_unit_map(self.settings.inputs, train))
 
 
 def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -244,15 +244,15 @@ class NadePredictor(Predictor):
     @torch.no_grad()
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         latents, read, outputs = self._sort_by_role(rows, list_positions(columns))
-        every = outputs.size == self._network.n_places and np.array_equal(outputs, np.arange(outputs.size))
+        every = outputs.size == self._reader.network.n_places and np.array_equal(outputs, np.arange(outputs.size))
         wanted = None if every else torch.from_numpy(outputs)
         block = np.empty((read.size, outputs.size))
         step = max(_SCORES_AT_A_TIME // max(outputs.size * self._levels.numel(), 1), 1)
         for start in range(0, read.size, step):
             some = slice(start, start + step)
             hidden = torch.from_numpy(latents.take(read[some])[:, :-1])
-            block[some] = average_levels(self._network.level_scores(hidden, wanted), self._levels).numpy()
-        return block if self._reads_rows else block.T
+            block[some] = average_levels(self._reader.network.level_scores(hidden, wanted), self._levels).numpy()
+        return block if self._reader.axis == "row" else block.T
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
@@ -264,30 +264,24 @@ class NadePredictor(Predictor):
     def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:
         """Return the scores of all levels for each pair of positions, (pairs, levels)."""
         latents, read, outputs = self._sort_by_role(rows, columns)
-        scores = torch.empty(read.size, self._network.n_levels, dtype=torch.float32)
+        scores = torch.empty(read.size, self._reader.network.n_levels, dtype=torch.float32)
         for start in range(0, read.size, _PAIRS_AT_A_TIME):
             some = slice(start, start + _PAIRS_AT_A_TIME)
             distinct, which = np.unique(read[some], return_inverse=True)
             hidden = torch.from_numpy(latents.take(distinct)[:, :-1])
-            compute = partial(self._network.outputs_at, hidden)
+            compute = partial(self._reader.network.outputs_at, hidden)
             pairs = torch.from_numpy(which), torch.from_numpy(outputs[some])
             scores[some] = compute_at_pairs(compute, *pairs, len(hidden))
         return scores
 
     def _sort_by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
         """Return the latents of the axis that the network reads, its positions, and the positions of outputs."""
-        return (self.rows, rows, columns) if self._reads_rows else (self.columns, columns, rows)
+        return (self.rows, rows, columns) if self._reader.axis == "row" else (self.columns, columns, rows)
 
     @property
-    def _network(self) -> Nade:
+    def _reader(self) -> VectorEncoder:
         assert isinstance(self.encoder, VectorEncoder)
-        network: Nade = self.encoder.network
-        return network
-
-    @property
-    def _reads_rows(self) -> bool:
-        assert isinstance(self.encoder, VectorEncoder)
-        return self.encoder.axis == "row"
+        return self.encoder
 
     @property
     def _levels(self) -> Tensor:

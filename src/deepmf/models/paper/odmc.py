@@ -95,15 +95,12 @@ class ODMCSolver(Solver):
         self._shape = train.shape
         self._batch_size = _choose_batch_size(train)
         self._sweeps = 0
-        self.learned = self._start()
-        self.velocities = {name: np.zeros_like(array) for name, array in self.learned.items()}
-
-    def _start(self) -> dict[str, FloatArray]:
-        generator = np.random.default_rng([self.settings.seed, 0])
-        shapes = ((size, self.settings.latent_size) for size in self._shape)
+        generator = np.random.default_rng([settings.seed, 0])
+        shapes = ((size, settings.latent_size) for size in train.shape)
         rows, columns = (np.pad(_SPREAD * generator.standard_normal(shape), ((0, 0), (0, 2))) for shape in shapes)
         rows[:, -1] = columns[:, -2] = 1.0  # beside the column effects, and the row effects
-        return {"rows": rows, "columns": columns, "thresholds": np.full(self._levels.size - 1, 0.5)}
+        self.learned = {"rows": rows, "columns": columns, "thresholds": np.full(levels.size - 1, 0.5)}
+        self.velocities = {name: np.zeros_like(array) for name, array in self.learned.items()}
 
     @property
     def boundaries(self) -> FloatArray:
