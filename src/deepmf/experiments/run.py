@@ -54,6 +54,11 @@ class Trial:
         }
 
     @property
+    def design(self) -> dict[str, Any]:
+        """The parts of the recipe beside its settings that results depend on."""
+        return {name: getattr(self.recipe, name) for name in ("data", "protocol", "joined", "refit")}
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The settings of the model."""
         return {"seed": self.seed} | dict(self.recipe.settings)
@@ -143,10 +148,7 @@ def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
     history = model.history_
     return {
         "model": trial.recipe.model,
-        "data": trial.recipe.data,
-        "protocol": trial.recipe.protocol,
-        "joined": trial.recipe.joined,
-        "refit": trial.recipe.refit,
+        **trial.design,
         "settings": model.settings.to_dict(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "hardware": Runtime(getattr(model.settings, "device", "cpu")).describe(),
@@ -261,11 +263,10 @@ def _key(holder: dict[str, Any]) -> tuple[str, int, float | None]:
 def _name_differences(record: Record, trial: Trial) -> str:
     """Name the settings in which a record and a trial differ, except settings that the fit chose."""
     model = model_class(trial.recipe.model)(**trial.settings)
-    settings, recipe = model.own_settings, trial.recipe
-    beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined, "refit": recipe.refit}
-    own = json.loads(json.dumps(settings | beside))
+    settings = model.own_settings
+    own = json.loads(json.dumps(settings | trial.design))
     fitted = {name: value for name, value in record["settings"].items() if name in settings}
-    kept = fitted | {name: record.get(name) for name in beside}
+    kept = fitted | {name: record.get(name) for name in trial.design}
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))
 
 

@@ -92,18 +92,14 @@ class NetworkModel(Model):
 
     def _load_network(self, entries: EntryStore, tensors: Tensors) -> Any:
         """Return the network with the stored weights; weights that do not fit the settings raise `BadModelFile`."""
-        network = self._make_undrawn_network(entries)
+        try:
+            with torch.device("meta"):  # shapes that take neither memory nor time, however large they are
+                network = self._new_network(entries)
+        except (RuntimeError, TypeError) as error:  # sizes whose product no number of 64 bits holds
+            raise BadModelFile(f"a network of the size in the stored settings cannot be built ({error})") from error
         stored = Form.like(network.state_dict(), "network").read({}, tensors)
         network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
         return network.eval()
-
-    def _make_undrawn_network(self, entries: EntryStore) -> nn.Module:
-        """Return a network without weights: shapes that take neither memory nor time, however large they are."""
-        try:
-            with torch.device("meta"):
-                return self._new_network(entries)
-        except (RuntimeError, TypeError) as error:  # sizes whose product no number of 64 bits holds
-            raise BadModelFile(f"a network of the size in the stored settings cannot be built ({error})") from error
 
 
 def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:

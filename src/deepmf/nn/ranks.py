@@ -31,6 +31,25 @@ def is_first() -> bool:
     return ranks is None or ranks.index == 0
 
 
+def decide_on_first(decide: Callable[[], Decision]) -> Decision:
+    """Return the decision of a single process, or of the first rank; a `UserError` is raised on every rank."""
+    if find_ranks() is None:
+        return decide()
+    outcome: list[Any] = [None, None]
+    if is_first():
+        try:
+            outcome[0] = decide()
+        except UserError as error:
+            outcome[1] = type(error), str(error)
+    with report_lost_ranks():
+        dist.broadcast_object_list(outcome, src=0)
+    if outcome[1] is not None:
+        kind, message = outcome[1]
+        raise kind(message)
+    decision: Decision = outcome[0]
+    return decision
+
+
 def keep_sums(sums: Tensor) -> Tensor:
     """Return sums unchanged: a process that trains alone has all entries."""
     return sums
@@ -102,22 +121,6 @@ class Ranks:
         with report_lost_ranks():
             dist.all_gather_object(found, item)
         return found
-
-    def decide_on_first(self, decide: Callable[[], Decision]) -> Decision:
-        """Return the decision of the first rank on every rank; a `UserError` is raised on every rank."""
-        outcome: list[Any] = [None, None]
-        if self.index == 0:
-            try:
-                outcome[0] = decide()
-            except UserError as error:
-                outcome[1] = type(error), str(error)
-        with report_lost_ranks():
-            dist.broadcast_object_list(outcome, src=0)
-        if outcome[1] is not None:
-            kind, message = outcome[1]
-            raise kind(message)
-        decision: Decision = outcome[0]
-        return decision
 
     def _count_lines(self, n_lines: int) -> int:
         return -(-n_lines // self.size)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from deepmf.errors import BadModelFile, BadSetting, CannotSave, check_count, warn
 from deepmf.nn.parallel import Division
-from deepmf.nn.ranks import Ranks, find_ranks, is_first
+from deepmf.nn.ranks import Ranks, decide_on_first, find_ranks, is_first
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
 from deepmf.training.loop import Loop, TrainingState
 
 _CHECKPOINT = Form(Part("fingerprint", "object"), Part("state", "object"))
-
-Decision = TypeVar("Decision")
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,11 @@ class Checkpoint:
             if is_first():  # the others need no memory for whole tensors
                 tensors[name] = whole.numpy()
         content = {"fingerprint": self.fingerprint, "state": state.content}
-        _decide(lambda: write_file(self.path, kind="checkpoint", content=content, tensors=tensors))
+        decide_on_first(lambda: write_file(self.path, kind="checkpoint", content=content, tensors=tensors))
 
     def read(self) -> TrainingState | None:
         """Return the stored state, None if there is none; refuse the state of another run."""
-        if not _decide(self.path.exists):
+        if not decide_on_first(self.path.exists):
             return None
         stored = read_file(self.path, kind="checkpoint")
         try:
@@ -122,9 +120,3 @@ def remove_checkpoint(path: Path) -> None:
             path.unlink(missing_ok=True)
     except OSError as error:
         warn(f"the checkpoint {path} could not be removed ({error.strerror})")
-
-
-def _decide(decide: Callable[[], Decision]) -> Decision:
-    """Return the decision of the first rank, or of a single process."""
-    ranks = find_ranks()
-    return decide() if ranks is None else ranks.decide_on_first(decide)
