@@ -43,8 +43,6 @@ from deepmf.scoring.pairs import FallbackPredictor, PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
-from deepmf.training.memory import FitBytes, check_memory
-from deepmf.training.progress import describe_duration, show_epochs
 from deepmf.training.runtime import Runtime, keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
     from deepmf.recommend.request import RankBy
     from deepmf.training.holdout import HeldOut
     from deepmf.training.loop import Task
+    from deepmf.training.memory import FitBytes
 
 
 class Estimator(ABC):
@@ -144,6 +143,8 @@ class Estimator(ABC):
         processes together: they call `fit` with the same arguments and end with the same model. Only the first shows
         progress, and the checkpoint is a folder.
         """
+        from deepmf.training.progress import show_epochs
+
         prepared = self._prepare(
             to_matrix(train), validation, (row_features, column_features), (row_names, column_names)
         )
@@ -290,6 +291,8 @@ class Estimator(ABC):
         return self._device is not None and Runtime(self._device).is_gpu
 
     def _check_memory(self, entries: EntryStore) -> None:
+        from deepmf.training.memory import check_memory
+
         needed, train, settings = self._estimate_bytes(entries), entries.train, self.settings.to_dict()
         if needed is None:
             return
@@ -385,6 +388,8 @@ class Estimator(ABC):
     def _plan_epochs(self, train: ObservedMatrix) -> str | None:
         if not isinstance(self.settings, LoopSettings) or not train.has_values:
             return None
+        from deepmf.training.progress import describe_duration
+
         effort = self.settings.to_dict().get("effort")
         name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
         plan = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(self.settings.epochs)}"
