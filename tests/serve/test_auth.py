@@ -103,7 +103,7 @@ def test_logs_hold_neither_ids_nor_values(client: TestClient, caplog: pytest.Log
         client.get("/v1/rows/nobody/entries")
     requests = [record for record in caplog.records if record.getMessage() == "request"]
     assert [record.fields["status"] for record in requests] == [200, 404]  # type: ignore[attr-defined]
-    assert requests[0].fields["route"] == "PUT /v1/{axis}/{label}/entries"  # type: ignore[attr-defined]
+    assert requests[0].fields["route"] == "PUT /v1/rows/{label}/entries"  # type: ignore[attr-defined]
     said = str([vars(record) for record in caplog.records])
     assert "somebody" not in said
     assert "something" not in said

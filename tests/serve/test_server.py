@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE, wait_until
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.serve import ServeOptions
+from deepmf.serve import ServeOptions, add_key
 
 pytestmark = pytest.mark.slow
 
@@ -179,6 +179,35 @@ def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -
             wait_until(lambda one=one, version=version: one.get("/v1/model").json()["version"]["data"] >= version)
             assert one.get("/v1/rows/Wilma/entries").json()["entries"][0]["value"] == value
     assert "deepmf_entries_learned_total 3.0" in client.get("/metrics").text
+    for one in clients:
+        one.close()
+    process.terminate()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+
+
+def test_all_workers_reload_keys_and_model_on_a_hangup(start: Start, tmp_path: Path, ratings: ObservedMatrix) -> None:
+    keys, path = tmp_path / "keys.txt", tmp_path / "model.safetensors"
+    old = add_key(keys, name="old", role="read")
+    process, client = start("--keys", str(keys), *TWO_WORKERS)
+    # Each connection stays with one worker: with some, both are asked.
+    clients = [httpx.Client(base_url=client.base_url, timeout=PATIENCE) for _ in range(6)]
+
+    def ask(key: str) -> list[httpx.Response]:
+        headers = {"Authorization": f"Bearer {key}"}
+        return [one.get("/v1/model", headers=headers) for one in clients]
+
+    assert {answer.status_code for answer in ask(old)} == {200}
+    keys.unlink()
+    new = add_key(keys, name="new", role="read")
+    path.write_bytes(b"not a model")
+    os.kill(process.pid, signal.SIGHUP)
+    wait_until(lambda: {answer.status_code for answer in ask(new)} == {200})
+    assert {answer.status_code for answer in ask(old)} == {401}
+    wait_until(lambda: (tmp_path / "log.jsonl").read_text().count("not a model") == 2)  # the reason, of each worker
+    ALS(latent_size=3, seed=1).fit(ratings).save(path)
+    os.kill(process.pid, signal.SIGHUP)
+    wait_until(lambda: {answer.json()["version"]["model"] for answer in ask(new)} == {2})
     for one in clients:
         one.close()
     process.terminate()

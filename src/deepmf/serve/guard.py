@@ -139,7 +139,8 @@ class Guard:
         Files of the page, two dozen at a visit, are logged at level debug only.
         """
         route = getattr(scope.get("route"), "path_format", None)
-        name = f"{scope['method']} {route}" if route else "(none)"
+        axis = scope.get("path_params", {}).get("axis")  # of a route for rows and columns
+        name = f"{scope['method']} {route.replace('{axis}', f'{axis}s')}" if route else "(none)"
         self._metrics.count_request(name, status, seconds)
         fields = {"route": name, "status": status, "ms": round(1000 * seconds, 2), "key": scope.get("deepmf.key")}
         level = logging.DEBUG if scope["path"].startswith(_STATIC_FILES) and status < 400 else logging.INFO

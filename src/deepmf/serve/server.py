@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -104,7 +104,7 @@ def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: Non
         address = f"http://{host}:{listener.getsockname()[1]}"
         if options.workers == 1:
             app = build_app(options)
-            _Server(_configure_uvicorn(app), app, options, lambda: announce(address)).run([listener])
+            _Server(_configure_uvicorn(app), partial(_reload, app, options), lambda: announce(address)).run([listener])
             return
         open_database(options.database).close()  # a single process creates the tables
         os.environ[_OPTIONS] = json.dumps(asdict(options))
@@ -142,8 +142,29 @@ def build_worker_app() -> FastAPI:
     except UserError as error:
         _name_failure_file(folder, os.getpid()).write_text(str(error), encoding="utf-8")
         sys.exit(_START_FAILED)
+    signal.signal(signal.SIGHUP, partial(_reload, app, options))
     _name_ready_file(folder, os.getpid()).touch()
     return app
+
+
+def _reload(app: FastAPI, options: ServeOptions, *_: object) -> None:
+    """Read the keys and the model again, as the handler of SIGHUP: in a thread, so that requests are answered."""
+
+    def reload() -> None:
+        state, part = app.state, "keys"
+        try:
+            if options.keys is not None:
+                state.keys.keys = read_keys(Path(options.keys)).keys
+            part = "model"
+            version = state.service.reload().model_version
+        except Exception as error:  # noqa: BLE001 (any error is one line of JSON in the log, without a traceback)
+            reason = str(error) if isinstance(error, UserError) else ""
+            fields = {"failed": part, "error": type(error).__name__, "reason": reason}
+            logger.error("cannot reload on SIGHUP", extra={"fields": fields})
+        else:
+            logger.info("reloaded on SIGHUP", extra={"fields": {"model_version": version}})
+
+    threading.Thread(target=reload, daemon=True).start()
 
 
 @contextmanager
@@ -183,11 +204,9 @@ def _configure_uvicorn(app: Any, **settings: Any) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """A server that finishes its requests on SIGTERM and SIGINT, and reloads model and keys on SIGHUP."""
 
-    def __init__(
-        self, config: uvicorn.Config, app: FastAPI, options: ServeOptions, on_ready: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, on_hangup: Callable[..., None], on_ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._application, self._options, self._on_ready = app, options, on_ready
+        self._on_hangup, self._on_ready = on_hangup, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and announce it."""
@@ -200,30 +219,13 @@ class _Server(uvicorn.Server):
         """Handle signals while serving; unlike uvicorn, do not raise them again at the end."""
         handlers: dict[int, Any] = {signal.SIGINT: self.handle_exit, signal.SIGTERM: self.handle_exit}
         if hasattr(signal, "SIGHUP"):
-            handlers[signal.SIGHUP] = self._handle_hangup
+            handlers[signal.SIGHUP] = self._on_hangup
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def _handle_hangup(self, _: int, __: FrameType | None) -> None:
-        threading.Thread(target=self._reload, daemon=True).start()
-
-    def _reload(self) -> None:
-        state, part = self._application.state, "keys"
-        try:
-            if self._options.keys is not None:
-                state.keys.keys = read_keys(Path(self._options.keys)).keys
-            part = "model"
-            version = state.service.reload().model_version
-        except Exception as error:  # noqa: BLE001 (any error is one line of JSON in the log, without a traceback)
-            reason = str(error) if isinstance(error, UserError) else ""
-            fields = {"failed": part, "error": type(error).__name__, "reason": reason}
-            logger.error("cannot reload on SIGHUP", extra={"fields": fields})
-        else:
-            logger.info("reloaded on SIGHUP", extra={"fields": {"model_version": version}})
 
 
 class _Workers(Multiprocess):
@@ -250,6 +252,12 @@ class _Workers(Multiprocess):
         super().run()
         if self._end_reason:
             raise UserError(self._end_reason)
+
+    def handle_hup(self) -> None:
+        """Let all workers reload; the signal ends those that are still starting, which then start with the new files."""
+        for worker in self.processes:
+            if worker.pid is not None and worker.process.is_alive():
+                os.kill(worker.pid, signal.SIGHUP)
 
     def keep_subprocess_alive(self) -> None:
         """Check every worker, and start those again that died."""
