@@ -279,8 +279,8 @@ def test_requests_entries_and_versions_are_counted(client: TestClient, ratings: 
     client.post("/v1/recommend", json={"history": [{"column": film, "value": 5}]})
     client.get("/v1/rows/nobody/entries")
     lines = client.get("/metrics").text.splitlines()
-    assert 'deepmf_requests_total{route="PUT /v1/{axis}/{label}/entries",status="200"} 1.0' in lines
-    assert 'deepmf_requests_total{route="GET /v1/{axis}/{label}/entries",status="404"} 1.0' in lines
+    assert 'deepmf_requests_total{route="PUT /v1/rows/{label}/entries",status="200"} 1.0' in lines
+    assert 'deepmf_requests_total{route="GET /v1/rows/{label}/entries",status="404"} 1.0' in lines
     assert 'deepmf_request_seconds_count{route="POST /v1/recommend"} 1.0' in lines
     assert "deepmf_entries_learned_total 1.0" in lines
     assert "deepmf_latents_recomputed_total 2.0" in lines

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
@@ -22,7 +22,7 @@ from starlette.routing import Match
 
 from deepmf.serve.auth import KeyRing
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
-from deepmf.serve.guard import LOOPBACK_HOSTS, Guard
+from deepmf.serve.guard import LOOPBACK_HOSTS, Guard, respond
 from deepmf.serve.ids import invent_label, is_visitor
 from deepmf.serve.routes import router
 from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE, Axis
@@ -136,35 +136,35 @@ def _describe_without_keys(app: FastAPI, service: Service) -> Callable[[], dict[
     return describe_with_examples
 
 
-async def _handle_api_error(_: Request, error: Any) -> JSONResponse:
-    return _respond(error)
+async def _handle_api_error(_: Request, error: Any) -> Response:
+    return respond(error)
 
 
-async def _handle_invalid_request(request: Request, error: Any) -> JSONResponse:
+async def _handle_invalid_request(request: Request, error: Any) -> Response:
     """Report the first problem and its place in one sentence, without repeating the input."""
     first = error.errors()[0]
     kind = request.headers.get("content-type")
     if first["loc"] == ("body",) and (kind is None or "json" not in kind.lower()):
         given = "the request has no Content-Type" if kind is None else f"the Content-Type is {kind!r:.100}"
-        return _respond(ApiError(422, "content_type", f"{given}; send Content-Type: application/json with a JSON body"))
+        return respond(ApiError(422, "content_type", f"{given}; send Content-Type: application/json with a JSON body"))
     if first["type"] == "json_invalid":
-        return _respond(ApiError(422, "invalid", f"the body is not JSON, from its character {first['loc'][-1]} on"))
+        return respond(ApiError(422, "invalid", f"the body is not JSON, from its character {first['loc'][-1]} on"))
     place = ".".join(str(part) for part in first["loc"])
-    return _respond(ApiError(422, "invalid", f"{place}: {first['msg'].removeprefix('Value error, ')}"))
+    return respond(ApiError(422, "invalid", f"{place}: {first['msg'].removeprefix('Value error, ')}"))
 
 
-async def _handle_database_error(_: Request, error: Any) -> JSONResponse:
-    return _respond(ApiError(503, "no_database", "the database does not answer", retry_after=1))
+async def _handle_database_error(_: Request, error: Any) -> Response:
+    return respond(ApiError(503, "no_database", "the database does not answer"))
 
 
-async def _handle_http_exception(request: Request, error: Any) -> JSONResponse:
+async def _handle_http_exception(request: Request, error: Any) -> Response:
     status, headers = error.status_code, dict(error.headers or {})
     code, message = "refused", STATUS_MEANINGS.get(status, "The request is refused.")
     if status == 404:
         code, message = "no_such_path", "there is no such path; /docs lists all paths"
     elif status == 405:
         code, headers["Allow"] = "no_such_method", ", ".join(sorted(_find_methods(request)))
-    return _respond(ApiError(status, code, message), headers)
+    return respond(ApiError(status, code, message), headers)
 
 
 def _find_methods(request: Request) -> set[str]:
@@ -172,8 +172,3 @@ def _find_methods(request: Request) -> set[str]:
     matching = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
     methods = {method for route in matching for method in getattr(route, "methods", None) or ()}
     return methods or {"GET", "HEAD"}  # static files are mounted and list no methods
-
-
-def _respond(error: ApiError, headers: dict[str, str] | None = None) -> JSONResponse:
-    content = {"error": {"code": error.code, "message": str(error)}}
-    return JSONResponse(content, error.status, {**error.headers, **(headers or {})})

@@ -121,12 +121,6 @@ def identify(keys: KeyRing | None, text: str | None) -> ApiKey:
     return key
 
 
-def read_bearer(header: str) -> str | None:
-    """Return the API key of an Authorization header."""
-    scheme, _, text = header.partition(" ")
-    return text.strip() if scheme.lower() == "bearer" else None
-
-
 def check_role(key: ApiKey, role: KeyRole) -> None:
     """Raise `ApiError` if a key lacks a role."""
     if not key.allows(role):

@@ -54,9 +54,9 @@ class Batcher(Generic[Job, Result]):
         `timeout` replaces that of the batcher for this job.
         """
         if self._is_closed.is_set():
-            raise ApiError(503, "stopping", "the service is stopping", retry_after=1)
+            raise ApiError(503, "stopping", "the service is stopping")
         if self._waiting.qsize() >= MAX_WAITING:
-            raise ApiError(503, "busy", "the service is too busy; try again in a second", retry_after=1)
+            raise ApiError(503, "busy", "the service is too busy; try again in a second")
         future: Future[Result] = Future()
         self._waiting.put((job, future))
         try:
@@ -64,8 +64,8 @@ class Batcher(Generic[Job, Result]):
         except TimeoutError as error:
             if future.cancel():
                 reason = "this waited too long for other requests, and nothing was done; try again"
-                raise ApiError(503, "too_slow", reason, retry_after=1) from error
-            raise ApiError(503, "unfinished", self._late, retry_after=1) from error
+                raise ApiError(503, "too_slow", reason) from error
+            raise ApiError(503, "unfinished", self._late) from error
 
     def close(self) -> None:
         """Run the jobs that wait, then stop; a job that hangs is not waited for longer than the timeout."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
@@ -66,6 +67,15 @@ def encode_id(label: Any) -> bytes:
 
 
 METADATA = sa.MetaData()
+
+# The contents of topics: features by name, the state of a column, and the columns that a row dismissed.
+_FEATURES: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+_CONTENTS: dict[Topic, TypeAdapter[Any]] = {
+    "row": _FEATURES,
+    "column": _FEATURES,
+    "state": TypeAdapter(ColumnState),
+    "skips": TypeAdapter(frozenset[str | int]),
+}
 
 
 def _declare(
@@ -152,6 +162,8 @@ class EntryDatabase:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._reading = engine.execution_options(reading=True)
+        if engine.dialect.name == "postgresql":
+            self._reading = self._reading.execution_options(isolation_level="REPEATABLE READ")
 
     @contextmanager
     def begin_write(self) -> Iterator[Transaction]:
@@ -162,11 +174,8 @@ class EntryDatabase:
     @contextmanager
     def begin_read(self) -> Iterator[Transaction]:
         """Begin a transaction that sees a single state of the database and changes nothing."""
-        with self._reading.connect() as connection:
-            if connection.dialect.name == "postgresql":
-                connection = connection.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
-                yield Transaction(connection)
+        with self._reading.begin() as connection:
+            yield Transaction(connection)
 
     def read_state(self) -> State:
         """Return the current versions."""
@@ -324,11 +333,6 @@ class Transaction:
         ]
         self._upsert(CONTENTS, lines, keys=("topic", "label"), content=("content",))
 
-    def _mark_erasable(self, version: int) -> None:
-        """Note in a SQLite file the version at which lines were last removed, for `erase`."""
-        if self._connection.dialect.name == "sqlite":
-            self._connection.exec_driver_sql(f"PRAGMA user_version={version}")  # a header field for applications
-
     def _upsert(
         self, table: sa.Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: tuple[str, ...]
     ) -> None:
@@ -360,7 +364,8 @@ class Transaction:
             self._execute_many(
                 sa.delete(table).where(at, unknown_to_models), [{**line, "exported": exported} for line in dropped]
             )
-            self._mark_erasable(lines[0]["version"])
+            if dialect is sqlite:  # note in a header field for applications when lines were last removed, for `erase`
+                self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
 
     def _execute_many(self, statement: Any, lines: list[dict[str, Any]]) -> None:
         """Execute a statement for each of many lines of values that the driver takes as they are."""
@@ -410,26 +415,14 @@ class Transaction:
 
 
 def _pack_content(content: Any) -> bytes | None:
-    if not content and not isinstance(content, Mapping):  # none, or no dismissed column
-        return None
-    plain = dict(content) if isinstance(content, Mapping) else list(content)
-    return json.dumps(sorted(plain) if isinstance(content, frozenset) else plain).encode()
+    return None if content in (None, frozenset()) else json.dumps(content, default=sorted).encode()
 
 
 def _parse_content(topic: Topic, content: bytes | None) -> Any:
     try:
-        found = None if content is None else json.loads(bytes(content))
-        if found is None or (topic in ("row", "column") and isinstance(found, dict)):
-            return found
-        if topic == "state":
-            visible, *times = found
-            if isinstance(visible, bool) and all(time is None or isinstance(time, int) for time in times):
-                return ColumnState(visible, *times)
-        if topic == "skips" and isinstance(found, list) and all(isinstance(one, str | int) for one in found):
-            return frozenset(found)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _build_damage_error("a content is not JSON of its topic") from error
-    raise _build_damage_error("a content is not that of its topic")
+        return None if content is None else _CONTENTS[topic].validate_json(bytes(content), strict=True)
+    except ValidationError as error:
+        raise _build_damage_error(f"a content of the topic {topic} is not valid") from error
 
 
 def _build_damage_error(found: str) -> UnreadableFile:

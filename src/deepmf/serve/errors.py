@@ -25,21 +25,10 @@ STATUS_MEANINGS = {
 class ApiError(UserError):
     """A request that fails with an HTTP status; the message names only what the request itself contains."""
 
-    def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
+    def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(shorten(message))
         self.status = status
         self.code = code
-        self.retry_after = retry_after
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The HTTP headers that accompany the error."""
-        headers = {}
-        if self.retry_after is not None:
-            headers["retry-after"] = str(self.retry_after)
-        if self.status == 401:
-            headers["www-authenticate"] = "Bearer"
-        return headers
 
 
 def shorten(message: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import unquote_to_bytes
 
+from fastapi.security.utils import get_authorization_scheme_param
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepmf.serve.auth import KeyRing, identify, read_bearer
+from deepmf.serve.auth import KeyRing, identify
 from deepmf.serve.errors import ApiError
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.service import ServiceLimits
@@ -83,15 +84,16 @@ class Guard:
             size = self._check(scope, is_http_1)
             with self._reserve(size):
                 if size:
-                    receive = _Request(await read_body(receive, size, self._limits.seconds), receive)
+                    receive = _replay_body(await read_body(receive, size, self._limits.seconds), receive)
                 await self._app(scope, receive, response)
         except ApiError as error:
             # The rest of the body is not waited for.
-            await _send_error(response, error, **{"connection": "close"} if is_http_1 else {})
+            await respond(error, {"connection": "close"} if is_http_1 else {})(scope, receive, response)
         except Exception as error:  # noqa: BLE001 (clients see no more than one sentence of any fault)
             _log_fault(error)
             if not response.status:
-                await _send_error(response, ApiError(500, "fault", "the service failed to answer; its log says more"))
+                fault = ApiError(500, "fault", "the service failed to answer; its log says more")
+                await respond(fault)(scope, receive, response)
         finally:
             self._record(scope, response.status or 499, time.perf_counter() - start)
 
@@ -112,7 +114,8 @@ class Guard:
         _decode_utf8(scope.get("query_string") or b"")
         if scope["method"] in _SAFE_METHODS:
             return 0
-        identify(self._keys, read_bearer(headers.get(b"authorization", b"").decode("latin-1")))
+        scheme, key = get_authorization_scheme_param(headers.get(b"authorization", b"").decode("latin-1"))
+        identify(self._keys, key if scheme.lower() == "bearer" else None)
         is_streamed = scope["path"] in STREAMED_PATHS
         max_bytes = self._limits.bulk_bytes if is_streamed else self._limits.body_bytes
         # Without these headers, HTTP/1.1 has no body; HTTP/2 may have one.
@@ -126,7 +129,7 @@ class Guard:
     def _reserve(self, size: int) -> Iterator[None]:
         """Count the bytes of a body in flight; raise `ApiError` if there are too many."""
         if size and self._n_bytes + size > self._limits.all_bodies_bytes:
-            raise ApiError(503, "busy", "other requests with long bodies are in progress; try again", retry_after=1)
+            raise ApiError(503, "busy", "other requests with long bodies are in progress; try again")
         self._n_bytes += size
         try:
             yield
@@ -162,15 +165,14 @@ class _Response:
         await self._send(message)
 
 
-class _Request:
-    """Gives the application a body that was read completely."""
+def _replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return what gives the application a body that was read completely, and then what else is received."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        self._receive = receive
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
 
-    async def __call__(self) -> Message:
-        return self._messages.pop() if self._messages else await self._receive()
+    return replay
 
 
 async def read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes:
@@ -193,12 +195,11 @@ async def read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes:
         raise ApiError(400, "too_slow", "the body of the request arrived too slowly") from error
 
 
-async def _send_error(send: Send, error: ApiError, **more: str) -> None:
-    body = json.dumps({"error": {"code": error.code, "message": str(error)}}).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers, **more}
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+def respond(error: ApiError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return the response to a request that fails, with headers beside those of the error."""
+    own = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(error.status, {})
+    content = {"error": {"code": error.code, "message": str(error)}}
+    return JSONResponse(content, error.status, {**own, **(headers or {})})
 
 
 def _is_same_origin(headers: dict[bytes, bytes]) -> bool:

@@ -240,7 +240,7 @@ def list_entries(
         if axis == "column":
             named: dict[str, Any] = {"row": None if is_visitor(other) else other}
         else:
-            named = {"column": other} | ({"column_name": names[other]} if other in names else {})
+            named = {"column": other, "column_name": names.get(other)}
         listed.append(s.ListedEntry(**named, **entry.describe()))
     return s.EntriesResponse(
         axis=axis,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -77,28 +78,34 @@ IdempotencyKey = Annotated[
 ]
 
 
-class WriteContext(NamedTuple):
+class Writing:
     """What a write needs beside its body: the API key, ETags of If-Match, and an Idempotency-Key of that API key."""
 
-    service: Service
-    response: Response
-    api_key: ApiKey
-    if_match: frozenset[str] | None
-    key: str | None
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        """The ETags and the key as a write takes them."""
-        return {"if_match": self.if_match, "key": self.key}
+    def __init__(
+        self,
+        service: TheService,
+        response: Response,
+        api_key: Writer,
+        if_match: IfMatch = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> None:
+        self.service, self.response, self.api_key = service, response, api_key
+        self.if_match = None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
+        self.key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
 
     async def run(self, write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite) -> s.WriteResponse:
         """Perform a write; return its receipt as a response."""
-        receipt = await self.service.writer.run(write)
+        receipt = await self.service.writer.run(replace(write, if_match=self.if_match, key=self.key))
         self.response.headers["etag"] = receipt.etag
-        counts = receipt.n_entries, receipt.n_changed, receipt.n_forgotten
-        named = dict(zip(("n_entries", "n_changed", "n_forgotten"), counts, strict=True))
-        version = self.acknowledge(receipt)
-        return s.WriteResponse(axis=write.axis, id=receipt.id, etag=receipt.etag, version=version, **named)
+        return s.WriteResponse(
+            axis=write.axis,
+            id=receipt.id,
+            n_entries=receipt.n_entries,
+            n_changed=receipt.n_changed,
+            n_forgotten=receipt.n_forgotten,
+            etag=receipt.etag,
+            version=self.acknowledge(receipt),
+        )
 
     def acknowledge(self, receipt: WriteReceipt) -> s.Version:
         """Say in a header that a write was performed before; return the versions after it."""
@@ -107,20 +114,7 @@ class WriteContext(NamedTuple):
         return s.Version(model=receipt.model_version, data=receipt.data_version)
 
 
-async def read_context(
-    service: TheService,
-    response: Response,
-    api_key: Writer,
-    if_match: IfMatch = None,
-    idempotency_key: IdempotencyKey = None,
-) -> WriteContext:
-    """Return the context of a write."""
-    etags = None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
-    key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
-    return WriteContext(service, response, api_key, etags, key)
-
-
-Writing = Annotated[WriteContext, Depends(read_context)]
+TheWriting = Annotated[Writing, Depends()]
 
 
 def _check_may_see_rows(axis: s.Axis, api_key: ApiKey) -> None:
@@ -200,26 +194,26 @@ async def get_entries(
 
 
 @router.put("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def put_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
+async def put_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting) -> s.WriteResponse:
     """Replace all entries of a row, or of a column (role rows), known or new."""
     _check_may_see_rows(axis, writing.api_key)
-    return await writing.run(EntryWrite(axis, label, "put", tuple(request.entries), **writing.conditions))
+    return await writing.run(EntryWrite(axis, label, "put", tuple(request.entries)))
 
 
 @router.patch("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def patch_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
+async def patch_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting) -> s.WriteResponse:
     """Write or forget (null) some entries of a row or a column; the others stay."""
-    return await writing.run(EntryWrite(axis, label, "patch", tuple(request.entries), **writing.conditions))
+    return await writing.run(EntryWrite(axis, label, "patch", tuple(request.entries)))
 
 
 @router.delete("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def delete_entries(axis: s.Axis, label: PathId, writing: Writing) -> s.WriteResponse:
+async def delete_entries(axis: s.Axis, label: PathId, writing: TheWriting) -> s.WriteResponse:
     """Forget all entries and features of a row, or of a column (role rows).
 
     If it came after training, it is no longer known.
     """
     _check_may_see_rows(axis, writing.api_key)
-    return await writing.run(EntryWrite(axis, label, "delete", **writing.conditions))
+    return await writing.run(EntryWrite(axis, label, "delete"))
 
 
 @router.post(
@@ -243,8 +237,8 @@ async def write_entries(
 ) -> s.BulkResponse:
     """Write or forget (null) entries of any rows and columns, one per line; lines that fail do not stop the others."""
     if service.bulk_slots.locked():
-        raise ApiError(503, "busy", "other bulk writes are in progress; try again in a second", retry_after=1)
-    writing = await read_context(service, response, api_key, idempotency_key=idempotency_key)
+        raise ApiError(503, "busy", "other bulk writes are in progress; try again in a second")
+    writing = Writing(service, response, api_key, idempotency_key=idempotency_key)
     limits = service.limits
     async with service.bulk_slots:
         body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
@@ -293,15 +287,17 @@ async def get_features(
 
 
 @router.put("/v1/{axis:axis}/{label:id}/features", tags=["features"])
-async def put_features(axis: s.Axis, label: PathId, request: s.PutFeaturesRequest, writing: Writing) -> s.WriteResponse:
+async def put_features(
+    axis: s.Axis, label: PathId, request: s.PutFeaturesRequest, writing: TheWriting
+) -> s.WriteResponse:
     """Replace all features of a row or a column, known or new."""
-    return await writing.run(FeatureWrite(axis, label, request.features, **writing.conditions))
+    return await writing.run(FeatureWrite(axis, label, request.features))
 
 
 @router.delete("/v1/{axis:axis}/{label:id}/features", tags=["features"])
-async def delete_features(axis: s.Axis, label: PathId, writing: Writing) -> s.WriteResponse:
+async def delete_features(axis: s.Axis, label: PathId, writing: TheWriting) -> s.WriteResponse:
     """Forget the features of a row or a column; if it came after training and has no entries, it is no longer known."""
-    return await writing.run(FeatureWrite(axis, label, None, **writing.conditions))
+    return await writing.run(FeatureWrite(axis, label, None))
 
 
 # States of columns and columns that rows dismissed
@@ -314,16 +310,16 @@ async def get_column_state(column: PathId, service: TheService, response: Respon
 
 
 @router.put("/v1/columns/{column:id}/state", tags=["states"])
-async def put_column_state(column: PathId, request: s.PutStateRequest, writing: Writing) -> s.WriteResponse:
+async def put_column_state(column: PathId, request: s.PutStateRequest, writing: TheWriting) -> s.WriteResponse:
     """Hide a column from recommendations, or show it from and until a time; its entries and predictions stay."""
     state = ColumnState(request.visible, request.from_, request.until)
-    return await writing.run(StateWrite(column, state, **writing.conditions))
+    return await writing.run(StateWrite(column, state))
 
 
 @router.delete("/v1/columns/{column:id}/state", tags=["states"])
-async def delete_column_state(column: PathId, writing: Writing) -> s.WriteResponse:
+async def delete_column_state(column: PathId, writing: TheWriting) -> s.WriteResponse:
     """Show a column again, at all times."""
-    return await writing.run(StateWrite(column, None, **writing.conditions))
+    return await writing.run(StateWrite(column, None))
 
 
 @router.get("/v1/rows/{row:id}/dismissed", tags=["states"])
@@ -333,9 +329,9 @@ async def get_dismissed(row: PathId, service: TheService, response: Response, _:
 
 
 @router.patch("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing: Writing) -> s.WriteResponse:
+async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing: TheWriting) -> s.WriteResponse:
     """Stop recommending some columns to a row, or recommend them again."""
-    return await writing.run(DismissalWrite(row, tuple(request.add), tuple(request.remove), **writing.conditions))
+    return await writing.run(DismissalWrite(row, tuple(request.add), tuple(request.remove)))
 
 
 # The model
@@ -377,7 +373,7 @@ async def get_readiness(service: TheService) -> s.HealthResponse:
     """Report that the model and the database answer, and that the database has all that the service knows."""
     known = service.current.data_version
     if (await service.state_reader.run(None)).data_version < known:
-        raise ApiError(503, "behind", "the database was restored to an earlier state and is replayed", retry_after=1)
+        raise ApiError(503, "behind", "the database was restored to an earlier state and is replayed")
     return s.HealthResponse(status="ready")
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import uvicorn
@@ -140,10 +140,10 @@ def build_worker_app() -> FastAPI:
     try:
         app = build_app(options)
     except UserError as error:
-        _name_failure_file(folder, os.getpid()).write_text(str(error), encoding="utf-8")
+        _name_report(folder, os.getpid(), "failure").write_text(str(error), encoding="utf-8")
         sys.exit(_START_FAILED)
     signal.signal(signal.SIGHUP, partial(_reload, app, options))
-    _name_ready_file(folder, os.getpid()).touch()
+    _name_report(folder, os.getpid(), "ready").touch()
     return app
 
 
@@ -254,7 +254,7 @@ class _Workers(Multiprocess):
             raise UserError(self._end_reason)
 
     def handle_hup(self) -> None:
-        """Let all workers reload; the signal ends those that are still starting, which then start with the new files."""
+        """Let all workers reload; one that is still starting ends by the signal and is started again."""
         for worker in self.processes:
             if worker.pid is not None and worker.process.is_alive():
                 os.kill(worker.pid, signal.SIGHUP)
@@ -266,8 +266,8 @@ class _Workers(Multiprocess):
                 return
             if self._check_alive(worker):
                 continue
-            if not _name_ready_file(self._folder, worker.pid).exists() and (worker.exitcode or 0) >= 0:
-                failure = _name_failure_file(self._folder, worker.pid)
+            if not _name_report(self._folder, worker.pid, "ready").exists() and (worker.exitcode or 0) >= 0:
+                failure = _name_report(self._folder, worker.pid, "failure")
                 said = failure.read_text(encoding="utf-8") if failure.exists() else ""
                 self._end_reason = said or "a worker could not be started; the log says why"
                 self.should_exit.set()
@@ -293,15 +293,12 @@ class _Workers(Multiprocess):
         return worker.process.is_alive()
 
     def _is_ready(self, worker: Process) -> bool:
-        return worker.process.is_alive() and _name_ready_file(self._folder, worker.pid).exists()
+        return worker.process.is_alive() and _name_report(self._folder, worker.pid, "ready").exists()
 
 
-def _name_ready_file(folder: Path, process: int | None) -> Path:
-    return folder / f"{process}.ready"
-
-
-def _name_failure_file(folder: Path, process: int | None) -> Path:
-    return folder / f"{process}.failure"
+def _name_report(folder: Path, process: int | None, event: Literal["ready", "failure"]) -> Path:
+    """Return the file by which a worker reports an event to its parent."""
+    return folder / f"{process}.{event}"
 
 
 def _log_death(worker: Process) -> None:

@@ -118,7 +118,7 @@ def check_value(snapshot: Snapshot, value: float) -> None:
 def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     """Return the snapshot of a model's file with everything in the database."""
     state, entries = transaction.read_state(), transaction.read_entries()
-    check_entries_fit(base.base, entries)
+    _check_entries_fit(base.base, entries)
     features = _select_readable(base.base, transaction.read_contents(*_AXES))
     omissions = Omissions(transaction.read_contents(*OMISSIONS))
     _check_ids(base.base, "row", omissions.dismissals)
@@ -188,16 +188,17 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
     return replace(snapshot, model=model, data_version=version, omissions=omissions)
 
 
-def check_entries_fit(model: Model, entries: EntryChanges) -> None:
+def _check_entries_fit(model: Model, entries: EntryChanges) -> None:
     """Raise `BadSetting` for entries with ids of another type than the model's, or values off its scale."""
     for place, axis in enumerate(_AXES):
         _check_ids(model, axis, (pair[place] for pair in entries))
-    for entry in entries.values():
-        if entry is not None and not model.scale_.holds(entry.value):
-            raise BadSetting(
-                "the database and the model do not belong together: the database has the value "
-                f"{entry.value:g}; the scale of the model is {model.scale_}"
-            )
+    values = np.array([entry.value for entry in entries.values() if entry is not None], dtype=np.float64)
+    off_scale = values[~model.scale_.holds(values)]
+    if off_scale.size:
+        raise BadSetting(
+            f"the database and the model do not belong together: the database has the value {off_scale[0]:g}; the "
+            f"scale of the model is {model.scale_}"
+        )
 
 
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
@@ -243,9 +244,12 @@ def _select_readable(model: Model, stored: FeatureChanges) -> dict[tuple[Axis, A
     found: dict[tuple[Axis, Any], FeatureValues | None] = {}
     for axis in _AXES:
         own = {key: values for key, values in stored.items() if key[0] == axis}
-        if not own or get_axis_features(model, axis) is None:
+        known, features = get_axis_features(model, axis), collect_features(own, axis)
+        if known is None:
             continue
-        if _is_readable(model, own, axis):  # the usual case, checked in one go
+        with suppress(BadFeatures):  # it reads all of them, usually: that is checked in one go
+            if features is not None:
+                features.encode(known.encoding)
             found |= own
             continue
         for key, values in own.items():
@@ -256,16 +260,6 @@ def _select_readable(model: Model, stored: FeatureChanges) -> dict[tuple[Axis, A
     if n_left:
         logger.warning("the model does not read some features", extra={"fields": {"count": n_left}})
     return found
-
-
-def _is_readable(model: Model, stored: FeatureChanges, axis: Axis) -> bool:
-    known, features = get_axis_features(model, axis), collect_features(stored, axis)
-    try:
-        if known is not None and features is not None:
-            features.encode(known.encoding)
-    except BadFeatures:
-        return False
-    return True
 
 
 class ExportedData(NamedTuple):

@@ -470,7 +470,12 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
             )
             omissions = before.omissions.change(pending.contents)
             after = replace(before, model=model, data_version=version, omissions=omissions)
-        receipts = [_set_versions(receipt, after) for receipt in receipts]
+        receipts = [
+            receipt
+            if isinstance(receipt, Exception) or receipt.data_version
+            else receipt._replace(model_version=after.model_version, data_version=after.data_version)
+            for receipt in receipts
+        ]
         transaction.write_receipts(
             {
                 _digest(write.key): Receipt(write.digest(), receipt.to_json(write.key))
@@ -507,12 +512,6 @@ def _stage_writes(
         except ApiError as error:
             receipts.append(error)
     return receipts
-
-
-def _set_versions(receipt: WriteReceipt | Exception, snapshot: Snapshot) -> WriteReceipt | Exception:
-    if isinstance(receipt, Exception) or receipt.data_version:
-        return receipt
-    return receipt._replace(model_version=snapshot.model_version, data_version=snapshot.data_version)
 
 
 def _digest(*parts: Any) -> str:
