@@ -20,13 +20,12 @@ from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load
 from deepmf.serve.batcher import Batcher
-from deepmf.serve.changes import FeatureValues
 from deepmf.serve.database import EntryDatabase, State
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
-from deepmf.serve.schemas import HistoryEntry, NewRow
+from deepmf.serve.schemas import NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
 from deepmf.storage.model_file import compute_digest
@@ -74,11 +73,10 @@ def load_with_digest(path: Path) -> tuple[Model, str]:
 
 
 class Query(NamedTuple):
-    """A question to the current snapshot, and the history and features of a new row to fold in for it, if any."""
+    """A question to the current snapshot, and the request that may describe a new row to fold in for it."""
 
     ask: Callable[[Snapshot, FoldedRows | None], Any]
-    history: Sequence[HistoryEntry] | None = None
-    features: FeatureValues | None = None
+    new_row: NewRow | None = None
 
 
 class Service:
@@ -108,6 +106,7 @@ class Service:
         self.start_time = time.monotonic()
         self._database = database
         self.source, self._digest = source, digest
+        self._file = None if source is None else _identify_file(source)  # a damaged file may have the same digest
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
@@ -147,8 +146,7 @@ class Service:
         is_slow: bool = False,
     ) -> Result:
         """Answer a question to the current snapshot, and to the new row that a request describes, if it does."""
-        query = Query(question) if new_row is None else Query(question, new_row.history or None, new_row.features)
-        result: Result = await (self.slow if is_slow else self.quick).run(query)
+        result: Result = await (self.slow if is_slow else self.quick).run(Query(question, new_row))
         return result
 
     def export(self) -> Snapshot:
@@ -172,12 +170,13 @@ class Service:
         if self.source is None:
             raise ApiError(409, "no_file", "this service was not started from a model file")
         with self._load_lock:
-            if compute_digest(self.source) != self._digest:
+            file = _identify_file(self.source)
+            if file != self._file or compute_digest(self.source) != self._digest:
                 model, digest = load_with_digest(self.source)
                 snapshot = self._replay(Snapshot.from_model(model), digest, is_running=True)
                 with self._write_lock:
                     self._publish(self._register(snapshot, digest))
-                self._digest = digest
+                self._file, self._digest = file, digest
             return self.current
 
     def close(self) -> None:
@@ -209,7 +208,7 @@ class Service:
             except SQLAlchemyError as error:
                 logger.error("cannot write to the database", extra={"fields": {"error": type(error).__name__}})
                 reason = "the database does not answer; this may be written nonetheless: send it again"
-                return [ApiError(503, "no_database", reason, retry_after=1)] * len(writes)
+                return [ApiError(503, "no_database", reason)] * len(writes)
             except UserError as error:
                 if len(writes) == 1:
                     return [_to_api_error(error)]
@@ -315,9 +314,10 @@ def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[Fol
     found: list[FoldedRows | Exception | None] = [None] * len(queries)
     histories: dict[int, History] = {}
     for place, query in enumerate(queries):
-        if query.history is not None or query.features is not None:
+        new_row = query.new_row
+        if new_row is not None and (new_row.history or new_row.features is not None):
             try:
-                histories[place] = check_history(snapshot, query.history or (), query.features)
+                histories[place] = check_history(snapshot, new_row.history or (), new_row.features)
             except Exception as error:  # noqa: BLE001 (an error of this query only)
                 found[place] = error
     if histories:
