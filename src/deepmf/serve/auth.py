@@ -32,10 +32,6 @@ class ApiKey(NamedTuple):
     role: KeyRole
     digest: str
 
-    def allows(self, role: KeyRole) -> bool:
-        """Whether the role of the key includes another role."""
-        return ROLES.index(self.role) >= ROLES.index(role)
-
 
 class KeyRing:
     """All keys of a service.
@@ -123,7 +119,7 @@ def identify(keys: KeyRing | None, text: str | None) -> ApiKey:
 
 def check_role(key: ApiKey, role: KeyRole) -> None:
     """Raise `ApiError` if a key lacks a role."""
-    if not key.allows(role):
+    if ROLES.index(key.role) < ROLES.index(role):
         raise ApiError(403, "role", f"this needs an API key with the role {role}; this key has the role {key.role}")
 
 

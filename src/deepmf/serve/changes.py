@@ -59,7 +59,7 @@ def apply_changes(model: Model, entries: EntryChanges, features: FeatureChanges 
     row_features, column_features = collect_features(features, "row"), collect_features(features, "column")
     if matrix is not None or row_features is not None or column_features is not None:
         model = model.extend(matrix, row_features=row_features, column_features=column_features, conflicts="replace")
-    return _forget_empty(model, [*rows, *(bare_rows or ())], [*columns, *(bare_columns or ())])
+    return _forget_empty(model, rows + bare_rows, columns + bare_columns)
 
 
 def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
@@ -192,8 +192,8 @@ def _summarise_column(column: ColumnEncoding) -> FeatureSummary:
     )
 
 
-def _list_forgotten(changes: FeatureChanges, axis: Axis) -> list[Any] | None:
-    return [label for (kind, label), values in changes.items() if kind == axis and values is None] or None
+def _list_forgotten(changes: FeatureChanges, axis: Axis) -> list[Any]:
+    return [label for (kind, label), values in changes.items() if kind == axis and values is None]
 
 
 def _find_new(model: Model, entries: dict[Pair, Entry]) -> tuple[dict[Pair, Entry], list[Pair]]:
@@ -218,12 +218,9 @@ def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
 
 def _forget_empty(model: Model, rows: list[Any], columns: list[Any]) -> Model:
     """Forget rows and columns that were added after training and have neither entries nor features left."""
-    entries = model.entries_
-    empty_rows = _find_empty(entries, "row", rows)
-    empty_columns = _find_empty(entries, "column", columns)
-    if not empty_rows and not empty_columns:
-        return model
-    return model.forget(rows=empty_rows or None, columns=empty_columns or None)
+    empty_rows = _find_empty(model.entries_, "row", rows)
+    empty_columns = _find_empty(model.entries_, "column", columns)
+    return model.forget(rows=empty_rows, columns=empty_columns) if empty_rows or empty_columns else model
 
 
 def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any]:
