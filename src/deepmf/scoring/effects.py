@@ -9,7 +9,6 @@ import numpy as np
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
-from deepmf.training.holdout import choose
 
 # The number of entries at the overall mean (or frequencies) that are added to those of a row or a column.
 SHRINKAGE = 5.0
@@ -59,6 +58,8 @@ class Effects(NamedTuple):
         cls, residuals: FloatArray, cells: PlacedEntries, fold_of: IndexArray, shape: Shape
     ) -> tuple[Effects | None, FloatArray]:
         """Return the effects, None where held-out cells are against them, and those that held-out cells would get."""
+        from deepmf.training.holdout import choose  # only where cells were asked
+
         pairs = np.stack([cells.rows, cells.columns])
 
         def hold_out(shrinkages: tuple[float, float]) -> FloatArray:
