@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.model_input import ModelInput
+from deepmf.cli.feature_files import ModelInput
 from deepmf.cli.options import option
 from deepmf.cli.output import (
     STANDARD,

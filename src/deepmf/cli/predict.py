@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FEATURES
+from deepmf.cli.feature_files import FEATURES, ModelInput
 from deepmf.cli.inputs import hint_at_extension, locate_errors, parse_moment, read_pairs, warn_unknown
-from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, show_share, show_written, write_frames
 from deepmf.errors import BadSetting, UnknownLabel, warn

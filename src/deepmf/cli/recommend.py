@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FEATURES_AND_NAMES, parse_conditions
+from deepmf.cli.feature_files import FEATURES_AND_NAMES, ModelInput, parse_conditions
 from deepmf.cli.inputs import InputOptions, RowOptions, convert_label, hint_at_extension, parse_moment, read_list
-from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import OUTPUT, option
 from deepmf.cli.output import (
     check_frame_target,
