@@ -158,8 +158,9 @@ class _GappyTable:
         columns = []
         for name in self.completed:
             own, found = self.frame[name], completed[name]
-            if own.dtype.is_float() and (decimals := _count_decimals(own)) is not None:
-                found = found.round(decimals)
+            if own.dtype.is_float():
+                decimals = next((count for count in range(7) if (own.round(count) == own).all()), None)
+                found = found if decimals is None else found.round(decimals)
             columns.append(own.zip_with(own.is_not_null(), found.cast(own.dtype)).alias(name))
         return self.frame.with_columns(columns)
 
@@ -181,11 +182,6 @@ def _describe_choice(given: _GappyTable) -> str | None:
     if n_levels > _MOST_SHARED or 2 * sum(map(len, values)) < n_levels * len(values):
         return None
     return Means().fit(ObservedMatrix.from_table(frame), progress=False).describe_choice()
-
-
-def _count_decimals(series: pl.Series) -> int | None:
-    """Return how many decimals the numbers of a column have; None if more than six."""
-    return next((count for count in range(7) if (series.round(count) == series).all()), None)
 
 
 def _explain_unfit(series: pl.Series) -> str | None:

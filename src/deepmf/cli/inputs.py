@@ -104,10 +104,9 @@ class InputOptions:
 
     @property
     def fields(self) -> dict[str, str | int | None]:
-        """The name or position of each field; None where it is to be detected."""
-        return {
-            role: _parse_field(getattr(self, role)) for role in ("row", "column", "value", "count", "time", "weight")
-        }
+        """The name or position, which is given as digits, of each field; None where it is to be detected."""
+        given = {role: getattr(self, role) for role in ("row", "column", "value", "count", "time", "weight")}
+        return {role: int(text) if text and text.isascii() and text.isdigit() else text for role, text in given.items()}
 
     @property
     def field_separator(self) -> str | None:
@@ -161,8 +160,7 @@ class InputOptions:
         Values may lie outside an interval, which is only the range seen in training.
         """
         reading = self.adapt_to(form)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConstantValues)  # no model learns from them
+        with warnings.catch_warnings(action="ignore", category=ConstantValues):  # no model learns from them
             try:
                 has_levels = scale.levels is not None or scale.is_interactions
                 matrix = reading.read_matrix(path, scale=scale if has_levels else None)
@@ -184,11 +182,6 @@ class InputOptions:
         options = ColumnOptions(asked=asked, separator=self.field_separator, is_known=is_known, encoding=encoding)
         with open_input(path) as file:
             return read_columns(file, kind, options)
-
-
-def _parse_field(text: str | None) -> str | int | None:
-    """Return a position for digits, otherwise the name."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
 
 def report_reading(path: Path, notes: ReadNotes, *, wide: bool) -> None:

@@ -39,19 +39,14 @@ def settings(
 
     Example: deepmf settings dmf-o
     """
-    if model is None:
-        _show_models(as_json=as_json)
-    else:
+    if model is not None:
         _show_settings(model, as_json=as_json)
-
-
-def _show_models(*, as_json: bool) -> None:
-    if as_json:
+    elif as_json:
         found = [{"name": name, "class": each.class_name, "summary": each.summary} for name, each in MODELS.items()]
         show_json({"models": found})
-        return
-    show_table(["model", "description"], ((name, each.summary) for name, each in MODELS.items()))
-    say("deepmf settings MODEL lists the settings of a model; deepmf fit --model MODEL fits it")
+    else:
+        show_table(["model", "description"], ((name, each.summary) for name, each in MODELS.items()))
+        say("deepmf settings MODEL lists the settings of a model; deepmf fit --model MODEL fits it")
 
 
 def _show_settings(model: str, *, as_json: bool) -> None:
