@@ -325,7 +325,7 @@ class Transaction:
             {
                 "topic": topic,
                 "label": encode_id(label),
-                "content": _pack_content(content),
+                "content": None if content in (None, frozenset()) else json.dumps(content, default=sorted).encode(),
                 "version": version,
                 "first_version": _NO_VERSION if topic in OMISSIONS else 0 if (topic, label) in in_file else version,
             }
@@ -412,10 +412,6 @@ class Transaction:
     def mark_exported(self) -> None:
         """Record that a later model may be trained on everything up to now."""
         self._connection.execute(sa.update(STATE).values(exported_version=STATE.c.data_version))
-
-
-def _pack_content(content: Any) -> bytes | None:
-    return None if content in (None, frozenset()) else json.dumps(content, default=sorted).encode()
 
 
 def _parse_content(topic: Topic, content: bytes | None) -> Any:

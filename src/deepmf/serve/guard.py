@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import unquote_to_bytes
 
 from fastapi.security.utils import get_authorization_scheme_param
@@ -42,6 +43,7 @@ STREAMED_PATHS = ("/v1/entries/bulk",)
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
+@dataclass(eq=False)
 class Guard:
     """An ASGI middleware around the whole application.
 
@@ -56,36 +58,29 @@ class Guard:
         400, not with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        keys: KeyRing | None,
-        metrics: ServiceMetrics,
-        limits: ServiceLimits,
-        hosts: tuple[str, ...] | None = None,
-    ) -> None:
-        self._app = app
-        self._keys = keys
-        self._metrics = metrics
-        self._limits = limits
-        self._hosts = hosts
-        self._n_bytes = 0  # of all bodies in flight
+    app: ASGIApp
+    _: KW_ONLY
+    keys: KeyRing | None
+    metrics: ServiceMetrics
+    limits: ServiceLimits
+    hosts: tuple[str, ...] | None = None
+    n_bytes: int = field(default=0, init=False)  # of all bodies in flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         start, response = time.perf_counter(), _Response(send, is_static=scope["path"].startswith(_STATIC_FILES))
         is_http_1 = scope.get("http_version", "1.1").startswith("1")
         try:
-            scope["path"] = _decode_path(scope)
+            if raw := scope.get("raw_path"):  # decoded exactly once: ids in it may contain any character
+                scope["path"] = _decode_utf8(raw.partition(b"?")[0])
             size = self._check(scope, is_http_1)
             with self._reserve(size):
                 if size:
-                    receive = _replay_body(await read_body(receive, size, self._limits.seconds), receive)
-                await self._app(scope, receive, response)
+                    receive = _replay_body(await read_body(receive, size, self.limits.seconds), receive)
+                await self.app(scope, receive, response)
         except ApiError as error:
             # The rest of the body is not waited for.
             await respond(error, {"connection": "close"} if is_http_1 else {})(scope, receive, response)
@@ -104,10 +99,10 @@ class Guard:
         that is too large.
         """
         headers = dict(scope["headers"])
-        if self._hosts is not None:
+        if self.hosts is not None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
             name = host if host.endswith("]") else host.rsplit(":", 1)[0]
-            if name not in self._hosts:
+            if name not in self.hosts:
                 raise ApiError(403, "host", "without API keys, this service answers to localhost only")
         if scope["method"] not in _SAFE_METHODS and not _is_same_origin(headers):
             raise ApiError(403, "origin", "pages of other origins may not send this request")
@@ -115,9 +110,9 @@ class Guard:
         if scope["method"] in _SAFE_METHODS:
             return 0
         scheme, key = get_authorization_scheme_param(headers.get(b"authorization", b"").decode("latin-1"))
-        identify(self._keys, key if scheme.lower() == "bearer" else None)
+        identify(self.keys, key if scheme.lower() == "bearer" else None)
         is_streamed = scope["path"] in STREAMED_PATHS
-        max_bytes = self._limits.bulk_bytes if is_streamed else self._limits.body_bytes
+        max_bytes = self.limits.bulk_bytes if is_streamed else self.limits.body_bytes
         # Without these headers, HTTP/1.1 has no body; HTTP/2 may have one.
         length = headers.get(b"content-length", b"" if b"transfer-encoding" in headers or not is_http_1 else b"0")
         size = int(length) if length.isdigit() else max_bytes
@@ -128,13 +123,13 @@ class Guard:
     @contextmanager
     def _reserve(self, size: int) -> Iterator[None]:
         """Count the bytes of a body in flight; raise `ApiError` if there are too many."""
-        if size and self._n_bytes + size > self._limits.all_bodies_bytes:
+        if size and self.n_bytes + size > self.limits.all_bodies_bytes:
             raise ApiError(503, "busy", "other requests with long bodies are in progress; try again")
-        self._n_bytes += size
+        self.n_bytes += size
         try:
             yield
         finally:
-            self._n_bytes -= size
+            self.n_bytes -= size
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request by the path of its route, since its own path contains ids.
@@ -144,7 +139,7 @@ class Guard:
         route = getattr(scope.get("route"), "path_format", None)
         axis = scope.get("path_params", {}).get("axis")  # of a route for rows and columns
         name = f"{scope['method']} {route.replace('{axis}', f'{axis}s')}" if route else "(none)"
-        self._metrics.count_request(name, status, seconds)
+        self.metrics.count_request(name, status, seconds)
         fields = {"route": name, "status": status, "ms": round(1000 * seconds, 2), "key": scope.get("deepmf.key")}
         level = logging.DEBUG if scope["path"].startswith(_STATIC_FILES) and status < 400 else logging.INFO
         logger.log(level, "request", extra={"fields": fields})
@@ -209,12 +204,6 @@ def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
         return site in (b"same-origin", b"none")
     origin = headers.get(b"origin")
     return origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
-
-
-def _decode_path(scope: Scope) -> str:
-    """Return the path, decoded exactly once: ids in it may contain any character."""
-    raw = scope.get("raw_path")
-    return _decode_utf8(raw.partition(b"?")[0]) if raw else str(scope["path"])
 
 
 def _decode_utf8(quoted: bytes) -> str:

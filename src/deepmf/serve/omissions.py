@@ -67,10 +67,7 @@ class Omissions:
 
     def find_dismissed(self, row: Any, columns: Labels) -> IndexArray:
         """Return the positions of the columns that a row has dismissed."""
-        dismissed = self.dismissals.get(row)
-        if not dismissed:
-            return NOTHING
-        positions = columns.find(list(dismissed))
+        positions = columns.find(list(self.dismissals.get(row, ())))
         known: IndexArray = positions[positions >= 0]
         return known
 

@@ -38,7 +38,10 @@ MAX_EXPLAINED = 10  # of the recommended columns
 def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.PredictResponse:
     """Predict pairs, or some columns for a new row."""
     entries = snapshot.model.entries_
-    _check_has_values(snapshot)
+    try:
+        check_has_values(snapshot.model.scale_)
+    except BadSetting as error:
+        raise ApiError(409, "no_values", str(error)) from error
     moment = find_moment(request.at, snapshot)
     if new_row is not None:
         columns = find_labels(request.columns or (), entries.columns)
@@ -150,13 +153,6 @@ def _find_omitted(request: s.RecommendRequest, snapshot: Snapshot) -> npt.NDArra
     for positions in (*omitted, columns.positions(excluded or [])):
         mask[positions] = True
     return mask
-
-
-def _check_has_values(snapshot: Snapshot) -> None:
-    try:
-        check_has_values(snapshot.model.scale_)
-    except BadSetting as error:
-        raise ApiError(409, "no_values", str(error)) from error
 
 
 def _read_conditions(where: Mapping[str, s.FeatureCondition], snapshot: Snapshot) -> dict[str, Any]:

@@ -241,10 +241,7 @@ class BulkResponse(Answer):
 # Features
 
 
-def _tag_feature(value: object) -> str | None:
-    """Return the tag of a feature value, so that validation errors refer to its own type only."""
-    return {bool: "truth", int: "number", float: "number", str: "text", list: "list"}.get(type(value))
-
+_TAGS = {bool: "truth", int: "number", float: "number", str: "text", list: "list"}
 
 FeatureText = Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
 FeatureValue = Annotated[
@@ -253,7 +250,7 @@ FeatureValue = Annotated[
     | Annotated[FeatureText, Tag("text")]
     | Annotated[list[FeatureText | Value], Field(max_length=MAX_ITEMS), Tag("list")],
     Discriminator(
-        _tag_feature,
+        lambda value: _TAGS.get(type(value)),  # so that validation errors refer to its own type only
         custom_error_type="bad_feature",
         custom_error_message="Input should be a number, a text, a list of these, true, false or null",
     ),

@@ -22,7 +22,6 @@ from deepmf.models.loading import load
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.database import EntryDatabase, State
 from deepmf.serve.errors import ApiError
-from deepmf.serve.ids import explain_unknown
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
 from deepmf.serve.schemas import NewRow
@@ -336,7 +335,8 @@ def _to_api_error(error: Exception) -> Exception:
     if isinstance(error, ApiError) or not isinstance(error, UserError):
         return error
     if isinstance(error, UnknownLabel):
-        return ApiError(404, "unknown_label", explain_unknown(error))
+        # Without the labels that the library's message suggests, which may be private.
+        return ApiError(404, "unknown_label", str(error).split("; there are ")[0])
     if isinstance(error, BadSetting | NotImplementedError):
         return ApiError(409, "cannot", str(error))
     return ApiError(422, "refused", str(error))

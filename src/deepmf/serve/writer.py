@@ -317,21 +317,18 @@ class DismissalWrite(_Write):
         row = pending.find_label(self.axis, self.id)
         current: frozenset[Any] = pending.read_omission("skips", row) or frozenset()
         self.check_etag(dict.fromkeys(current, True), "dismissed columns")
-        add = {self._find_column(column, pending) for column in self.add}
+        add = {pending.find_label("column", column): column for column in self.add}
+        for column, given in add.items():
+            if not pending.is_known("column", column):
+                raise unknown_id(given, "column")
         remove = {pending.find_label("column", column) for column in self.remove}
-        left = frozenset((current - remove) | add)
+        left = frozenset((current - remove) | add.keys())
         if len(left) > MAX_COLUMNS:
             raise ApiError(422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns")
         if left != current:
             pending.put("skips", row, left)
         n_forgotten, etag = len(current - left), compute_etag(dict.fromkeys(left, True))
         return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag)
-
-    def _find_column(self, given: Id, pending: PendingChanges) -> Any:
-        label = pending.find_label("column", given)
-        if not pending.is_known("column", label):
-            raise unknown_id(given, "column")
-        return label
 
 
 @dataclass(frozen=True)
