@@ -21,7 +21,7 @@ from deepmf.cli.inputs import (
     open_input,
     parse_named_values,
 )
-from deepmf.cli.options import BESIDE, argument, option
+from deepmf.cli.options import BESIDE, argument, offer
 from deepmf.cli.output import say
 from deepmf.errors import BadFeatures, BadSetting
 
@@ -46,29 +46,19 @@ class LabelFiles:
 
     panel: ClassVar[str] = BESIDE
 
-    row_features: Annotated[
-        Path | None, option("--row-features FILE", "Features of rows, with a line per row: csv, parquet, jsonl, xlsx.")
-    ] = None
-    column_features: Annotated[
-        Path | None, option("--column-features FILE", "Features of columns, with a line per column.")
-    ] = None
-    feature_label: Annotated[
-        list[str] | None,
-        option("--feature-label NAME", "Id column of the features file; default: detected; repeatable."),
-    ] = None
-    feature_kinds: Annotated[
-        str | None,
-        option(
-            "--feature-kinds NAME=KIND,NAME=KIND",
-            "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
-        ),
-    ] = None
-    row_names: Annotated[
-        Path | None, option("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
-    ] = None
-    column_names: Annotated[
-        Path | None, option("--column-names FILE", "Names shown beside column ids, such as titles.")
-    ] = None
+    row_features: Path | None = offer(
+        "--row-features FILE", "Features of rows, with a line per row: csv, parquet, jsonl, xlsx."
+    )
+    column_features: Path | None = offer("--column-features FILE", "Features of columns, with a line per column.")
+    feature_label: list[str] | None = offer(
+        "--feature-label NAME", "Id column of the features file; default: detected; repeatable."
+    )
+    feature_kinds: str | None = offer(
+        "--feature-kinds NAME=KIND,NAME=KIND",
+        "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
+    )
+    row_names: Path | None = offer("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
+    column_names: Path | None = offer("--column-names FILE", "Names shown beside column ids, such as titles.")
 
     def __post_init__(self) -> None:
         if not self._list_paths("features") and (self.feature_label or self.feature_kinds):
@@ -170,10 +160,9 @@ class ModelInput:
     """The options of a command about the model that it reads."""
 
     model: Annotated[Path, argument("MODEL", "Model file; - for standard input.")]
-    extend: Annotated[
-        list[Path] | None,
-        option("--extend FILE", "Entries of new rows and columns to add without training; repeatable."),
-    ] = None
+    extend: list[Path] | None = offer(
+        "--extend FILE", "Entries of new rows and columns to add without training; repeatable."
+    )
     files: LabelFiles
     reading: InputOptions
 
