@@ -21,11 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from deepmf.serve.auth import KeyRing
-from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard, respond
 from deepmf.serve.ids import invent_label, is_visitor
 from deepmf.serve.routes import router
-from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE, Axis
+from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE, STATUS_MEANINGS, ApiError, Axis
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"

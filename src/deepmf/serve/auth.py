@@ -17,7 +17,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from deepmf.errors import BadSetting, CannotSave, FileAbsent, UnreadableFile
 from deepmf.files import read_text_file
-from deepmf.serve.errors import ApiError
+from deepmf.serve.schemas import ApiError
 
 KeyRole = Literal["read", "write", "rows", "admin"]
 ROLES: tuple[KeyRole, ...] = get_args(KeyRole)  # each includes those before it

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from deepmf.serve.errors import ApiError
+from deepmf.serve.schemas import ApiError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 from deepmf.models.base import Model
 from deepmf.serve.changes import list_entries
-from deepmf.serve.errors import ApiError, shorten
 from deepmf.serve.ids import is_visitor
-from deepmf.serve.schemas import MAX_LINES, EntryLine
+from deepmf.serve.schemas import MAX_LINES, ApiError, EntryLine, shorten
 from deepmf.serve.writer import BulkWrite, Refusals
 
 LINES_TYPE = "application/x-ndjson"

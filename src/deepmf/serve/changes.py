@@ -18,8 +18,7 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
-from deepmf.serve.errors import ApiError
-from deepmf.serve.schemas import MAX_CATEGORIES, MAX_FEATURES, Axis, EncodedFeature, FeatureSummary
+from deepmf.serve.schemas import MAX_CATEGORIES, MAX_FEATURES, ApiError, Axis, EncodedFeature, FeatureSummary
 
 
 class Entry(NamedTuple):

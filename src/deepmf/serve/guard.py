@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deepmf.serve.auth import KeyRing, identify
-from deepmf.serve.errors import ApiError
 from deepmf.serve.metrics import ServiceMetrics
+from deepmf.serve.schemas import ApiError
 from deepmf.serve.service import ServiceLimits
 
 logger = logging.getLogger("deepmf.serve")
@@ -85,7 +85,10 @@ class Guard:
             # The rest of the body is not waited for.
             await respond(error, {"connection": "close"} if is_http_1 else {})(scope, receive, response)
         except Exception as error:  # noqa: BLE001 (clients see no more than one sentence of any fault)
-            _log_fault(error)
+            # The type and the place of the error, not its message, which may contain ids and values.
+            frames = traceback.extract_tb(error.__traceback__)[-12:]
+            where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+            logger.error("fault", extra={"fields": {"error": type(error).__name__, "where": where}})
             if not response.status:
                 fault = ApiError(500, "fault", "the service failed to answer; its log says more")
                 await respond(fault)(scope, receive, response)
@@ -215,10 +218,3 @@ def _decode_utf8(quoted: bytes) -> str:
 
 def _build_size_error(limit: int) -> ApiError:
     return ApiError(413, "too_large", f"the body is longer than {limit:,} bytes")
-
-
-def _log_fault(error: Exception) -> None:
-    """Log the type and the place of an error, not its message, which may contain ids and values."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-12:]]
-    logger.error("fault", extra={"fields": {"error": type(error).__name__, "where": where}})

@@ -12,8 +12,7 @@ import numpy as np
 from deepmf.errors import BadSetting
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.stored import check_storable
-from deepmf.serve.errors import ApiError
-from deepmf.serve.schemas import LARGEST_ID, SMALLEST_ID, Id
+from deepmf.serve.schemas import LARGEST_ID, SMALLEST_ID, ApiError, Id
 
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
 _FIRST_VISITOR = 2**62  # the page gives its visitors numeric ids from here on

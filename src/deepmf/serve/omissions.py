@@ -74,8 +74,7 @@ class Omissions:
     @cached_property
     def _times(self) -> tuple[FloatArray, FloatArray]:
         """From and until when each column with a state is visible; a hidden column never is."""
-        starts = [
-            np.inf if not one.visible else -np.inf if one.start is None else one.start for one in self.states.values()
-        ]
-        stops = [np.inf if one.stop is None else one.stop for one in self.states.values()]
+        states = self.states.values()
+        starts = [np.inf if not one.visible else -np.inf if one.start is None else one.start for one in states]
+        stops = [np.inf if one.stop is None else one.stop for one in states]
         return np.array(starts), np.array(stops)

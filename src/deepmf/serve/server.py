@@ -207,7 +207,6 @@ class _Server(uvicorn.Server):
         self._on_hangup, self._on_ready = on_hangup, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and announce it."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
@@ -231,10 +230,7 @@ class _Workers(Multiprocess):
 
     A worker that is killed is started again; if a worker cannot start, the service ends.
 
-    Parameters
-    ----------
-    folder : where workers report that they are ready, or why they cannot start.
-    on_ready : called once all workers answer.
+    folder: where workers report that they are ready, or why they cannot start. on_ready: called once all answer.
     """
 
     def __init__(
