@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.table_form import TableForm
     from deepmf.models.base import Model
 
-
 # The options of a command that reads a model; some show no names.
 FEATURES = ("row_features", "column_features", "feature_label")
 FEATURES_AND_NAMES = (*FEATURES, "row_names", "column_names")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
 
-
 _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
 
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from deepmf.sklearn import DMFImputer
 
 _NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
-
 _MOST_ROWS = 10_000  # in which the kind of a table shows
-
 _MOST_SHARED = 20  # levels of columns on the same scale, of which most columns have half
 
 _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
@@ -99,7 +97,7 @@ def impute(
         if many is None:
             frames, schema = iter([given.restore(imputer.transform(given.inputs))]), dict(frame.schema)
         else:
-            frames = _draw_frames(given, imputer, many, seed or 0, show)
+            frames = _draw_many(given, imputer, many, seed or 0, show)
             schema = {_NUMBER_OF_TABLE: polars.Int64(), **frame.schema}
         write_frames(frames, schema, output, as_json=as_json, decimal=reading.decimal)
     if page is not None:
@@ -199,9 +197,7 @@ def _explain_unfit(series: pl.Series) -> str | None:
     return "holds ids" if is_id and n_distinct == series.len() else None
 
 
-def _draw_frames(
-    given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
-) -> Iterator[pl.DataFrame]:
+def _draw_many(given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress) -> Iterator[pl.DataFrame]:
     import polars
 
     show(0, many)

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.models.fold_in import FoldedRows
 
-
 _SCALE_HINT = Hint("fit with a scale of all levels", "fit with --scale and all levels")
 _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows and columns")
 
@@ -349,9 +348,8 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     both = list(zip(frame.get_columns(), (seen.rows, seen.columns), strict=True))
     with locate_errors(path):
         rows, columns = (convert_ids(ids, known, unknown=unknown) for ids, known in both)
-    are_numbers = [ids.dtype == polars.String and _find_kind(known) is int for ids, known in both]
-    shown = frame.select(parse_ids(ids) if typed else ids for (ids, _), typed in zip(both, are_numbers, strict=True))
-    return Pairs((rows, columns), shown, choice.has_names)
+    shown = [parse_ids(ids) if ids.dtype == polars.String and _find_kind(known) is int else ids for ids, known in both]
+    return Pairs((rows, columns), frame.select(shown), choice.has_names)
 
 
 def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:

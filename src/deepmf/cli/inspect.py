@@ -58,16 +58,14 @@ def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
     seen, history = model.entries_, model.history_
     boundaries = getattr(model, "boundaries_", None)
     n_rows, n_columns = seen.train.shape
+    axes = {"rows": (seen.row_features, seen.rows), "columns": (seen.column_features, seen.columns)}
     features = {
-        f"{axis}s": {
+        axis: {
             "kinds": known.encoding.kinds,
             "inputs": known.n_inputs,
             "known": int(known.take(np.arange(len(labels))).are_known.sum()),  # rows or columns that have any
         }
-        for axis, known, labels in (
-            ("row", seen.row_features, seen.rows),
-            ("column", seen.column_features, seen.columns),
-        )
+        for axis, (known, labels) in axes.items()
         if known is not None
     }
     extension = None

@@ -85,11 +85,9 @@ class _Group:
                 self.options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=declared)
 
     def list_parameters(self) -> list[Parameter]:
-        """Return the options of the group and of the groups in it."""
         return [*self.options.values(), *(each for group in self.groups.values() for each in group.list_parameters())]
 
     def build(self, given: Mapping[str, Any]) -> Any:
-        """Return the dataclass with the given options."""
         own = {name: given[name] for name in self.options}
         return self.kind(**own, **{name: group.build(given) for name, group in self.groups.items()})
 
@@ -105,11 +103,8 @@ def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]],
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
         own = signature(command, eval_str=True)
-        groups = {
-            name: _Group(parameter.annotation, only.get(name), only)
-            for name, parameter in own.parameters.items()
-            if is_dataclass(parameter.annotation)
-        }
+        kinds = {name: each.annotation for name, each in own.parameters.items() if is_dataclass(each.annotation)}
+        groups = {name: _Group(kind, only.get(name), only) for name, kind in kinds.items()}
         parameters = [
             each
             for name, parameter in own.parameters.items()

@@ -78,11 +78,8 @@ def predict(
     if distribution:
         chances = fitted.predict_distribution(*read.labels, **how)
         found |= {f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())}
-    form = (
-        TableForm(row=read.shown.columns[0], column=read.shown.columns[1])
-        if read.has_names
-        else fitted.entries_.train.form
-    )
+    row, column = read.shown.columns
+    form = TableForm(row, column) if read.has_names else fitted.entries_.train.form
     frame = read.shown.clone()
     frame.columns = list(form.name_ids_beside(found))
     frame = frame.with_columns(polars.Series(name, array.tolist()) for name, array in found.items())

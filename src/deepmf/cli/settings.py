@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.scale import Scale
     from deepmf.models.base import Model
 
-
 DEFAULT_MODEL = "dmf-o"
 
 
