@@ -36,8 +36,8 @@ def interrupt_on_signals() -> Iterator[list[int]]:
     terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream is not None and stream.isatty()]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        running = [(each.f_code.co_name, each.f_globals.get("__name__")) for each, _ in traceback.walk_stack(frame)]
-        if ("<module>", "torch") in running:
+        stack = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
+        if any((each.f_code.co_name, each.f_globals.get("__name__")) == ("<module>", "torch") for each in stack):
             os._exit(128 + number)
         arrived.append(number)
         if signal.Signals(number).name == "SIGHUP":
