@@ -445,16 +445,16 @@ def find_reasons(
 
 def _list_reasons(found: Explanation) -> dict[str, Any]:
     names = [None] * found.labels.size if found.names is None else found.names.tolist()
-    entries = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), names, strict=True)
-    reasons = [
+    listed = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), names, strict=True)
+    entries, presence = (
         [
             s.EntryReason(column=column, value=value, effect=effect, column_name=name)
             for column, value, effect, name in some
         ]
-        for some in (entries, found.presence)
-    ]
+        for some in (listed, found.presence)
+    )
     features = [s.FeatureReason(name=name, value=value, effect=effect) for name, value, effect in found.features]
-    return {"entries": reasons[0], "features": features, "presence": reasons[1]}
+    return {"entries": entries, "features": features, "presence": presence}
 
 
 def _find_row(given: s.Id | None, snapshot: Snapshot) -> Any:
