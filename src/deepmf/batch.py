@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -130,10 +130,8 @@ class Scorer:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the results."""
         arrow = _import_arrow()
-        entries = self.model.entries_
-        row, column = (
-            arrow.int64() if _are_integers(labels) else arrow.string() for labels in (entries.rows, entries.columns)
-        )
+        axes = self.model.entries_.rows, self.model.entries_.columns
+        row, column = (arrow.int64() if _are_integers(labels) else arrow.string() for labels in axes)
         fields = {"row": row, "rank": arrow.int32(), "column": column, "prediction": arrow.float64()}
         if self.task != "recommend":
             del fields["rank"]
@@ -182,7 +180,8 @@ class Scorer:
         is_new = np.zeros(given.size, dtype=bool)
         rows = []
         if all(name in batch for name in HISTORY):
-            is_new = np.array([_has_items(columns) for columns in batch[HISTORY[0]]], dtype=bool)
+            listed = (each if isinstance(each, Sized) else () for each in batch[HISTORY[0]])  # it may be None or NaN
+            is_new = np.array([len(each) > 0 for each in listed], dtype=bool)
             if is_new.any():
                 rows.append(self._fold_in(given, lines[is_new], batch))
         known = lines[~is_new]
@@ -195,11 +194,8 @@ class Scorer:
     def _fold_in(self, given: npt.NDArray[Any], lines: IndexArray, batch: Columns) -> _Rows:
         columns = self.model.entries_.columns
         histories = [
-            (
-                _convert_labels(np.asarray(batch[HISTORY[0]][line]), columns),
-                np.asarray(batch[HISTORY[1]][line], dtype=float),
-            )
-            for line in lines.tolist()
+            (_convert_labels(np.asarray(given_columns), columns), np.asarray(values, dtype=float))
+            for given_columns, values in zip(*(batch[name][lines] for name in HISTORY), strict=True)
         ]
         folded = self.model.fold_in_many(histories, ordered=True)
         return _Rows(lines, given[lines], np.arange(lines.size), folded.predictor, folded.observed.take, folded)
@@ -224,12 +220,8 @@ class Scorer:
             columns = model.entries_.columns.positions(given)
             return self._build(rows, of, columns, rows.predictor.predict(rows.at, columns))
         pairs = rows.labels.tolist(), given.tolist()
-        found = {
-            "line": rows.lines,
-            "row": rows.labels,
-            "column": given,
-            "prediction": model.predict(*pairs, unknown=self.unknown),
-        }
+        found = {"line": rows.lines, "row": rows.labels, "column": given}
+        found["prediction"] = model.predict(*pairs, unknown=self.unknown)
         if self.distribution:
             found["distribution"] = model.predict_distribution(*pairs, unknown=self.unknown)
         return found
@@ -315,10 +307,6 @@ def _convert_labels(given: npt.NDArray[Any], labels: Labels) -> npt.NDArray[Any]
 
 def _are_integers(labels: Labels) -> bool:
     return len(labels) > 0 and labels[:1].dtype.kind == "i"
-
-
-def _has_items(items: Sequence[Any] | None) -> bool:
-    return items is not None and not isinstance(items, float) and len(items) > 0
 
 
 def _import_arrow() -> Any:

@@ -113,7 +113,7 @@ def make_card(model: Model, repository: str) -> str:
         "training": describe_training(history) if len(history) else "",
         "errors": describe_errors(history) if history.best_error is not None else "",
     }
-    values = entries.train.values
+    addresses = (each.partition(", ") for each in metadata("deepmf").get_all("Project-URL", []))
     return _CARD.format(
         name=repository.rpartition("/")[2],
         repository=repository,
@@ -121,16 +121,10 @@ def make_card(model: Model, repository: str) -> str:
         facts="\n".join(f"| {name} | {fact} |" for name, fact in facts.items() if fact),
         row=entries.rows[:1].tolist()[0],
         column=entries.columns[:1].tolist()[0],
-        value=float(values[0]),
+        value=float(entries.train.values[0]),
         file=MODEL_FILE,
-        address=_find_address(),
+        address=next(address for name, _, address in addresses if name == "Source"),
     )
-
-
-def _find_address() -> str:
-    """Return the address of the repository, as the package's metadata give it."""
-    named = (each.partition(", ") for each in metadata("deepmf").get_all("Project-URL", []))
-    return next(str(address) for name, _, address in named if name == "Source")
 
 
 def _import_hub() -> Any:

@@ -66,11 +66,8 @@ def _saved(model: Model) -> Iterator[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         file = Path(folder, _FILE)
         model.save(file)
-        yield {
-            "loader_module": __name__,
-            "data_path": str(file),
-            "pip_requirements": [f"deepmf=={metadata.version('deepmf')}"],
-        }
+        needed = [f"deepmf=={metadata.version('deepmf')}"]
+        yield {"loader_module": __name__, "data_path": str(file), "pip_requirements": needed}
 
 
 def _load_pyfunc(data_path: str) -> PairPredictor:

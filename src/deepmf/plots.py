@@ -486,27 +486,19 @@ def plot_imputed(observed: npt.ArrayLike, imputed: npt.ArrayLike, ax: Axes | Non
     are_numbers = all(values.dtype.kind in "fiub" for values in given.values())
     levels = np.unique(together if are_numbers else together.astype(str))
     if are_numbers and levels.size > _MOST_BARS:
-        return _plot_densities({name: values.astype(float) for name, values in given.items()}, ax, x_label=x_label)
+        from scipy.stats import gaussian_kde
+
+        low, high = float(levels[0]), float(levels[-1])
+        places = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 200)
+        several = {name: values.astype(float) for name, values in given.items() if np.unique(values).size > 1}
+        curves = {name: (places.tolist(), gaussian_kde(own)(places).tolist()) for name, own in several.items()}
+        return plot_lines(curves, ax, x_label=x_label, y_label="density")
     shares = {
         name: [float(np.mean(values.astype(levels.dtype) == level)) if values.size else 0.0 for level in levels]
         for name, values in given.items()
     }
     names = [format_short(float(level)) if are_numbers else str(level) for level in levels]
     return plot_bars(names, shares, ax, x_label=x_label, y_label="share of values", percent=True)
-
-
-def _plot_densities(given: Mapping[str, npt.NDArray[np.float64]], ax: Axes | None, *, x_label: str) -> Axes:
-    from scipy.stats import gaussian_kde
-
-    together = np.concatenate(list(given.values()))
-    reach = 0.1 * np.ptp(together)
-    places = np.linspace(together.min() - reach, together.max() + reach, 200)
-    curves = {
-        name: (places.tolist(), gaussian_kde(values)(places).tolist())
-        for name, values in given.items()
-        if np.unique(values).size > 1
-    }
-    return plot_lines(curves, ax, x_label=x_label, y_label="density")
 
 
 @_apply_style

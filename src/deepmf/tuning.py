@@ -209,8 +209,7 @@ class Study:
                     raise TrialPruned
 
         model = self._model_class(**self._decode_settings(trial.params))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TrainingInterrupted)  # raised as KeyboardInterrupt below
+        with warnings.catch_warnings(action="ignore", category=TrainingInterrupted):  # raised below
             warnings.simplefilter("ignore", NotBetterThanMeans)  # the study compares trials anyway
             model.fit(self.train, self.validation, **self.features, callbacks=[*callbacks, prune], progress=False)
         if model.history_.stopped == "interrupted":

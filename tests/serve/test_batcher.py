@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from deepmf.serve.batcher import MAX_WAITING, Batcher
-from deepmf.serve.errors import ApiError
+from deepmf.serve.schemas import ApiError
 
 
 class Slow:

@@ -31,9 +31,8 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.low_rank import OptSpace, RankK
 from deepmf.serve.app import create_app
 from deepmf.serve.database import open_database
-from deepmf.serve.errors import ApiError
 from deepmf.serve.queries import check_history
-from deepmf.serve.schemas import HistoryEntry
+from deepmf.serve.schemas import ApiError, HistoryEntry
 from deepmf.serve.service import Service, ServiceLimits
 from deepmf.storage.model_file import compute_digest
 

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     signals = nullcontext(list[int]()) if is_one_of_several() else interrupt_on_signals()
     with warnings.catch_warnings(), signals as arrived:
         warnings.simplefilter("always", DeepMFWarning)
-        warnings.showwarning = _show_in_one_line(warnings.showwarning)
+        warnings.showwarning = partial(_show_warning, warnings.showwarning)
         code = _run(arguments)
     sys.exit(128 + arrived[0] if arrived and code == _INTERRUPTED else code)
 
@@ -176,14 +176,11 @@ def _discard(stream: TextIO, *, code: int) -> int:
     return code
 
 
-def _show_in_one_line(show: Any) -> Any:
-    def show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
-        if not is_first():
-            return
-        if issubclass(category, DeepMFWarning):
-            with suppress(OSError):  # standard error may be full or closed
-                say(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
-        else:
-            show(message, category, *place, **named)
-
-    return show_warning
+def _show_warning(show: Any, message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
+    if not is_first():
+        return
+    if issubclass(category, DeepMFWarning):
+        with suppress(OSError):  # standard error may be full or closed
+            say(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
+    else:
+        show(message, category, *place, **named)

@@ -53,7 +53,7 @@ def demo(
         say(f"{generated.matrix.describe()}\n")
         say(_AREAS.format(**_count_entries(split)))
     with use_threads(1):  # a network this small gains little from a second, and waits for it if it is busy
-        best_model, methods = _fit_models(split, generated, seed=seed, quiet=as_json)
+        best_model, methods = _fit_both(split, generated, seed=seed, quiet=as_json)
     entries = _rate_films(split.train)
     arrival = time.perf_counter()
     best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST, rank_by="relevance")
@@ -86,9 +86,7 @@ def demo(
     )
 
 
-def _fit_models(
-    split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
-) -> tuple[Model, list[dict[str, Any]]]:
+def _fit_both(split: AreaSplit, generated: Generated, *, seed: int, quiet: bool) -> tuple[Model, list[dict[str, Any]]]:
     """Fit and extend both models; return the better one, and the RMSE by area and the seconds of each method."""
     from deepmf.evaluation.areas import evaluate
     from deepmf.metrics import rmse_error

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FEATURES
+from deepmf.cli.feature_files import FEATURES, ModelInput
 from deepmf.cli.inputs import hint_at_extension, locate_errors, name_file, warn_unknown
-from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, UnknownLabel, warn

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FEATURES_AND_NAMES
+from deepmf.cli.feature_files import FEATURES_AND_NAMES, ModelInput
 from deepmf.cli.inputs import RowOptions, convert_label, hint_at_extension
-from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import option
 from deepmf.cli.output import give_name, list_names, say, show_json, show_named_table, show_table
 from deepmf.errors import BadSetting

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.model_input import ModelInput
+from deepmf.cli.feature_files import ModelInput
 from deepmf.cli.options import option
 from deepmf.cli.output import (
     STANDARD,
@@ -81,7 +81,8 @@ def export_entries(
 
     check_frame_target(output, inputs=source.paths)
     taken = [*source.paths, Path(output)]
-    for axis, target in (("row", row_features), ("column", column_features)):
+    targets = {"row": row_features, "column": column_features}
+    for axis, target in targets.items():
         if target is not None:
             if target.suffix.lower() not in _FEATURE_ENDINGS:
                 endings = ", ".join(_FEATURE_ENDINGS)
@@ -98,12 +99,10 @@ def export_entries(
     write_frames([frame], frame.schema, output, as_json=as_json)
     summary: dict[str, Any] = {"entries": len(frame), "file": output}
     words = [f"{len(frame):,} entries in {output}"]
-    for axis, name, features, target in (
-        ("row", form.row, found.row_features, row_features),
-        ("column", form.column, found.column_features, column_features),
-    ):
+    for axis, target in targets.items():
         if target is not None:
-            summary[f"{axis}_features"] = n_described = _write_features(features, target, name)
+            n_described = _write_features(getattr(found, f"{axis}_features"), target, getattr(form, axis))
+            summary[f"{axis}_features"] = n_described
             shown = f"features of {n_described:,} {axis}s in {target}"
             none = f"no {axis} features were added since training; {target} is not written"
             words.append(shown if n_described else none)

@@ -1,4 +1,7 @@
-"""Files of features and of names: read for the rows and columns of a matrix or a model, with ids of the same type."""
+"""Files of features and of names, and the model that a command reads with these files and files that extend it.
+
+Features and names are read for the rows and columns of a matrix or a model, with ids of the same type.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deepmf.cli.inputs import convert_labels, locate_errors, name_file, open_input, parse_named_values
-from deepmf.cli.options import BESIDE, option
+from deepmf.cli.inputs import (
+    InputOptions,
+    convert_labels,
+    convert_matrix,
+    locate_errors,
+    name_file,
+    open_input,
+    parse_named_values,
+)
+from deepmf.cli.options import BESIDE, argument, offer
 from deepmf.cli.output import say
 from deepmf.errors import BadFeatures, BadSetting
 
@@ -23,7 +34,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.table_form import TableForm
     from deepmf.models.base import Model
 
-
 # The options of a command that reads a model; some show no names.
 FEATURES = ("row_features", "column_features", "feature_label")
 FEATURES_AND_NAMES = (*FEATURES, "row_names", "column_names")
@@ -35,29 +45,19 @@ class LabelFiles:
 
     panel: ClassVar[str] = BESIDE
 
-    row_features: Annotated[
-        Path | None, option("--row-features FILE", "Features of rows, with a line per row: csv, parquet, jsonl, xlsx.")
-    ] = None
-    column_features: Annotated[
-        Path | None, option("--column-features FILE", "Features of columns, with a line per column.")
-    ] = None
-    feature_label: Annotated[
-        list[str] | None,
-        option("--feature-label NAME", "Id column of the features file; default: detected; repeatable."),
-    ] = None
-    feature_kinds: Annotated[
-        str | None,
-        option(
-            "--feature-kinds NAME=KIND,NAME=KIND",
-            "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
-        ),
-    ] = None
-    row_names: Annotated[
-        Path | None, option("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
-    ] = None
-    column_names: Annotated[
-        Path | None, option("--column-names FILE", "Names shown beside column ids, such as titles.")
-    ] = None
+    row_features: Path | None = offer(
+        "--row-features FILE", "Features of rows, with a line per row: csv, parquet, jsonl, xlsx."
+    )
+    column_features: Path | None = offer("--column-features FILE", "Features of columns, with a line per column.")
+    feature_label: list[str] | None = offer(
+        "--feature-label NAME", "Id column of the features file; default: detected; repeatable."
+    )
+    feature_kinds: str | None = offer(
+        "--feature-kinds NAME=KIND,NAME=KIND",
+        "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
+    )
+    row_names: Path | None = offer("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
+    column_names: Path | None = offer("--column-names FILE", "Names shown beside column ids, such as titles.")
 
     def __post_init__(self) -> None:
         if not self._list_paths("features") and (self.feature_label or self.feature_kinds):
@@ -152,6 +152,36 @@ def _read_file(path: Path, known: Labels, known_as: list[str], encoding: str | N
         read = read_feature_file(file, ColumnOptions(encoding=encoding), known_as=known_as)
     with locate_errors(path):
         return read._replace(features=read.features.relabel(convert_labels(read.features.labels, known)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInput:
+    """The options of a command about the model that it reads."""
+
+    model: Annotated[Path, argument("MODEL", "Model file; - for standard input.")]
+    extend: list[Path] | None = offer(
+        "--extend FILE", "Entries of new rows and columns to add without training; repeatable."
+    )
+    files: LabelFiles
+    reading: InputOptions
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files that are read."""
+        return [self.model, *(self.extend or ()), *self.files.paths]
+
+    def load(self) -> Model:
+        """Load the model, extend it by features and by the entries of each file in turn, and add names."""
+        from deepmf.models.loading import load
+
+        with open_input(self.model) as file:
+            model = self.files.extend(load(file), self.reading.encoding)
+        for extension in self.extend or ():
+            reading = self.reading.adapt_to(model.entries_.train.form)
+            entries = reading.read_matrix(extension, scale=model.scale_)
+            with locate_errors(extension):
+                model = model.extend(convert_matrix(entries, model.entries_.rows, model.entries_.columns))
+        return self.files.add_names(model, self.reading.encoding)
 
 
 def list_kinds(files: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
 
-
 _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
 
 
@@ -55,6 +54,8 @@ def fit(
 
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
+    from deepmf.training.progress import is_terminal
+
     model = training.make_model()
     if not model.takes_features and (files.row_features or files.column_features):
         raise BadFeatures(f"{type(model).__name__} reads entries alone, no features; models such as als and dmf-o do")
@@ -73,8 +74,8 @@ def fit(
         train, held_out = training.hold_out(entries, reading, seed=model.settings.seed)
     own = held_out if training.validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()
-    if not as_json:
-        _show_plan(model, train)
+    if not as_json and not is_terminal() and (plan := model.plan(train)) is not None:  # on a terminal, `fit` shows it
+        say(plan)
     try:
         model.fit(
             train,
@@ -115,15 +116,6 @@ def _save_fitted(model: Model, output: Path, checkpoint: Path | None) -> None:
         model.save(output)
     if checkpoint is not None and model.history_.stopped != "interrupted":
         remove_checkpoint(checkpoint)
-
-
-def _show_plan(model: Model, train: ObservedMatrix) -> None:
-    """Print what the fit will do; nothing on a terminal, where `fit` shows it."""
-    from deepmf.training.progress import is_terminal
-
-    plan = None if is_terminal() else model.plan(train)
-    if plan is not None:
-        say(plan)
 
 
 def _summarise(

@@ -14,7 +14,6 @@ from deepmf.cli.output import say, show_json, show_share
 
 if TYPE_CHECKING:
     from deepmf.data.read import FileEntries
-    from deepmf.serve.schemas import RefusedLine
 
 _MOST_SHOWN = 10  # refused entries that are shown
 
@@ -60,7 +59,7 @@ def import_entries(
         for start in range(0, entries.numbers.size, batch_size):
             written = client.write_entries(_list_entries(entries, slice(start, start + batch_size)))
             for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
-                _report(refused, entries, start)
+                say(f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}", err=True)
             counts["entries"] += written.n_lines
             counts["changed"] += written.n_changed
             counts["refused"] += written.n_refused
@@ -92,7 +91,3 @@ def _list_entries(entries: FileEntries, part: slice) -> list[tuple[Any, Any, Any
         values = [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
     ids = (axis.labels.array[axis.positions[part]].tolist() for axis in (entries.rows, entries.columns))
     return list(zip(*ids, values, strict=True))
-
-
-def _report(refused: RefusedLine, entries: FileEntries, start: int) -> None:
-    say(f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}", err=True)

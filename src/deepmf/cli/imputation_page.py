@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from deepmf.sklearn import DMFImputer
 
 _MOST_COLUMNS = 24  # whose values are drawn, those with most gaps first
-
 _LEAST_SCORE = 0.05  # that a column which follows from others has, beyond its standard error
-
 _MIXED = 1.1  # the largest ratio of variances of chains that agree (Gelman and Rubin, 1992)
 
 
@@ -36,11 +34,8 @@ def write_imputation(table: Any, completed: Any, columns: list[str], imputer: DM
         )
         for name in shown
     ]
-    gaps = Figure(
-        "Patterns",
-        plot_missing_patterns(patterns.columns, patterns.missing, patterns.counts.tolist()),
-        "Which columns are missing together",
-    )
+    plot = plot_missing_patterns(patterns.columns, patterns.missing, patterns.counts.tolist())
+    gaps = Figure("Patterns", plot, "Which columns are missing together")
     how = (
         "One drawn table. Densities that differ need not be wrong; a difference that the other columns do not explain "
         "is a reason to look."

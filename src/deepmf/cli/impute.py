@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from deepmf.sklearn import DMFImputer
 
 _NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
-
 _MOST_ROWS = 10_000  # in which the kind of a table shows
-
 _MOST_SHARED = 20  # levels of columns on the same scale, of which most columns have half
 
 _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
@@ -99,7 +97,7 @@ def impute(
         if many is None:
             frames, schema = iter([given.restore(imputer.transform(given.inputs))]), dict(frame.schema)
         else:
-            frames = _draw_frames(given, imputer, many, seed or 0, show)
+            frames = _draw_many(given, imputer, many, seed or 0, show)
             schema = {_NUMBER_OF_TABLE: polars.Int64(), **frame.schema}
         write_frames(frames, schema, output, as_json=as_json, decimal=reading.decimal)
     if page is not None:
@@ -158,8 +156,9 @@ class _GappyTable:
         columns = []
         for name in self.completed:
             own, found = self.frame[name], completed[name]
-            if own.dtype.is_float() and (decimals := _count_decimals(own)) is not None:
-                found = found.round(decimals)
+            if own.dtype.is_float():
+                decimals = next((count for count in range(7) if (own.round(count) == own).all()), None)
+                found = found if decimals is None else found.round(decimals)
             columns.append(own.zip_with(own.is_not_null(), found.cast(own.dtype)).alias(name))
         return self.frame.with_columns(columns)
 
@@ -183,11 +182,6 @@ def _describe_choice(given: _GappyTable) -> str | None:
     return Means().fit(ObservedMatrix.from_table(frame), progress=False).describe_choice()
 
 
-def _count_decimals(series: pl.Series) -> int | None:
-    """Return how many decimals the numbers of a column have; None if more than six."""
-    return next((count for count in range(7) if (series.round(count) == series).all()), None)
-
-
 def _explain_unfit(series: pl.Series) -> str | None:
     """Return why no imputer can learn from a column; None where it can."""
     import polars
@@ -203,9 +197,7 @@ def _explain_unfit(series: pl.Series) -> str | None:
     return "holds ids" if is_id and n_distinct == series.len() else None
 
 
-def _draw_frames(
-    given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
-) -> Iterator[pl.DataFrame]:
+def _draw_many(given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress) -> Iterator[pl.DataFrame]:
     import polars
 
     show(0, many)

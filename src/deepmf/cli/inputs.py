@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from deepmf.cli.options import READING, option
+from deepmf.cli.options import READING, offer
 from deepmf.cli.output import STANDARD, say
 from deepmf.errors import (
     BadEntries,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.models.fold_in import FoldedRows
 
-
 _SCALE_HINT = Hint("fit with a scale of all levels", "fit with --scale and all levels")
 _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows and columns")
 
@@ -57,57 +56,38 @@ class InputOptions:
 
     panel: ClassVar[str] = READING
 
-    row: Annotated[
-        str | None, option("--row NAME", "Field of the row ids: name or position from 0; default: detected.")
-    ] = None
-    column: Annotated[
-        str | None, option("--column NAME", "Field of the column ids: name or position; default: detected.")
-    ] = None
-    value: Annotated[
-        str | None, option("--value NAME", "Field of the values: name or position; default: detected.")
-    ] = None
-    no_values: Annotated[
-        bool,
-        option("--no-values", "Read interactions without values, such as clicks; default for a file of two fields."),
-    ] = False
-    count: Annotated[
-        str | None, option("--count NAME", "Field that counts interactions, such as plays; implies --no-values.")
-    ] = None
-    time: Annotated[
-        str | None, option("--time NAME", "Field of the times: Unix times or ISO dates; default: detected.")
-    ] = None
-    weight: Annotated[
-        str | None, option("--weight NAME", "Field of the weights of entries, from 1e-6 to 1e6; default: all are 1.")
-    ] = None
-    separator: Annotated[str | None, option("--separator TEXT", "Field separator; default: detected.")] = None
-    duplicates: Annotated[
-        str, option("--duplicates error|first|last|latest|mean", "What to do with repeated (row, column) pairs.")
-    ] = "error"
-    missing: Annotated[str, option("--missing error|drop", "What to do with lines without a value.")] = "error"
-    decimal: Annotated[str, option("--decimal .|,", "Decimal mark of the values, read or written.")] = "."
-    encoding: Annotated[
-        str | None, option("--encoding NAME", "Encoding of text files, such as cp1250; default: detected.")
-    ] = None
-    form: Annotated[
-        str | None,
-        option(
-            "--form NAME", "What a line of text holds: entries, lists, sequences (in order), inter; default: detected."
-        ),
-    ] = None
-    wide: Annotated[
-        bool, option("--wide", "Read a wide table: a line per row, a field per column, gaps where unobserved.")
-    ] = False
-    exclude_columns: Annotated[
-        str | None, option("--exclude-columns NAME,NAME", "Columns of a wide table to leave out, such as age.")
-    ] = None
+    row: str | None = offer("--row NAME", "Field of the row ids: name or position from 0; default: detected.")
+    column: str | None = offer("--column NAME", "Field of the column ids: name or position; default: detected.")
+    value: str | None = offer("--value NAME", "Field of the values: name or position; default: detected.")
+    no_values: bool = offer(
+        "--no-values", "Read interactions without values, such as clicks; default for a file of two fields.", False
+    )
+    count: str | None = offer("--count NAME", "Field that counts interactions, such as plays; implies --no-values.")
+    time: str | None = offer("--time NAME", "Field of the times: Unix times or ISO dates; default: detected.")
+    weight: str | None = offer(
+        "--weight NAME", "Field of the weights of entries, from 1e-6 to 1e6; default: all are 1."
+    )
+    separator: str | None = offer("--separator TEXT", "Field separator; default: detected.")
+    duplicates: str = offer(
+        "--duplicates error|first|last|latest|mean", "What to do with repeated (row, column) pairs.", "error"
+    )
+    missing: str = offer("--missing error|drop", "What to do with lines without a value.", "error")
+    decimal: str = offer("--decimal .|,", "Decimal mark of the values, read or written.", ".")
+    encoding: str | None = offer("--encoding NAME", "Encoding of text files, such as cp1250; default: detected.")
+    form: str | None = offer(
+        "--form NAME", "What a line of text holds: entries, lists, sequences (in order), inter; default: detected."
+    )
+    wide: bool = offer("--wide", "Read a wide table: a line per row, a field per column, gaps where unobserved.", False)
+    exclude_columns: str | None = offer(
+        "--exclude-columns NAME,NAME", "Columns of a wide table to leave out, such as age."
+    )
     beside: Any = None  # the `TableForm` that this file belongs to: the same field names need no remark
 
     @property
     def fields(self) -> dict[str, str | int | None]:
-        """The name or position of each field; None where it is to be detected."""
-        return {
-            role: _parse_field(getattr(self, role)) for role in ("row", "column", "value", "count", "time", "weight")
-        }
+        """The name or position, which is given as digits, of each field; None where it is to be detected."""
+        given = {role: getattr(self, role) for role in ("row", "column", "value", "count", "time", "weight")}
+        return {role: int(text) if text and text.isascii() and text.isdigit() else text for role, text in given.items()}
 
     @property
     def field_separator(self) -> str | None:
@@ -161,8 +141,7 @@ class InputOptions:
         Values may lie outside an interval, which is only the range seen in training.
         """
         reading = self.adapt_to(form)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConstantValues)  # no model learns from them
+        with warnings.catch_warnings(action="ignore", category=ConstantValues):  # no model learns from them
             try:
                 has_levels = scale.levels is not None or scale.is_interactions
                 matrix = reading.read_matrix(path, scale=scale if has_levels else None)
@@ -184,11 +163,6 @@ class InputOptions:
         options = ColumnOptions(asked=asked, separator=self.field_separator, is_known=is_known, encoding=encoding)
         with open_input(path) as file:
             return read_columns(file, kind, options)
-
-
-def _parse_field(text: str | None) -> str | int | None:
-    """Return a position for digits, otherwise the name."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
 
 def report_reading(path: Path, notes: ReadNotes, *, wide: bool) -> None:
@@ -374,9 +348,8 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     both = list(zip(frame.get_columns(), (seen.rows, seen.columns), strict=True))
     with locate_errors(path):
         rows, columns = (convert_ids(ids, known, unknown=unknown) for ids, known in both)
-    are_numbers = [ids.dtype == polars.String and _find_kind(known) is int for ids, known in both]
-    shown = frame.select(parse_ids(ids) if typed else ids for (ids, _), typed in zip(both, are_numbers, strict=True))
-    return Pairs((rows, columns), shown, choice.has_names)
+    shown = [parse_ids(ids) if ids.dtype == polars.String and _find_kind(known) is int else ids for ids, known in both]
+    return Pairs((rows, columns), frame.select(shown), choice.has_names)
 
 
 def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:
@@ -419,15 +392,13 @@ _NAMED_AT_MOST = 5
 class RowOptions:
     """The options that name a known row, or describe a new one."""
 
-    row: Annotated[str | None, option("--row ID", "Row that the model knows.")] = None
-    history: Annotated[
-        Path | None,
-        option("--history FILE", "New row instead of --row: a column and a value per line, not stored; - for a pipe."),
-    ] = None
-    features: Annotated[
-        str | None,
-        option("--features NAME=VALUE,NAME=VALUE", "Features of a new row, if the model knows row features."),
-    ] = None
+    row: str | None = offer("--row ID", "Row that the model knows.")
+    history: Path | None = offer(
+        "--history FILE", "New row instead of --row: a column and a value per line, not stored; - for a pipe."
+    )
+    features: str | None = offer(
+        "--features NAME=VALUE,NAME=VALUE", "Features of a new row, if the model knows row features."
+    )
 
     @property
     def is_new(self) -> bool:

@@ -15,7 +15,6 @@ from deepmf.cli.output import say, show_json
 from deepmf.cli.settings import format_value
 
 if TYPE_CHECKING:
-    from deepmf.models.base import Model
     from deepmf.training.history import History
 
 
@@ -40,7 +39,7 @@ def inspect(
         stored = map_file(opened)
         of_store = stored.kind == "matrix"
         facts = {"file": str(file), "bytes": opened.stat().st_size, "format": FORMAT, "version": stored.version}
-        facts |= (_read_store_facts if of_store else _read_model_facts)(opened, verified=verified)
+        facts |= (_describe_store if of_store else _describe_model)(opened, verified=verified)
     if as_json:
         show_json(facts)
         return
@@ -48,32 +47,25 @@ def inspect(
         say(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
-def _read_model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
+def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
+    import numpy as np
+
+    from deepmf.matrix.description import scale_to_json
     from deepmf.models.loading import load, verify
     from deepmf.storage.model_file import is_mapped
 
     model = verify(path) if verified else load(path)
-    return {"verified": verified or not is_mapped(path, path.stat().st_size)} | _describe_model(model)
-
-
-def _describe_model(model: Model) -> dict[str, Any]:
-    import numpy as np
-
-    from deepmf.matrix.description import scale_to_json
-
     seen, history = model.entries_, model.history_
     boundaries = getattr(model, "boundaries_", None)
     n_rows, n_columns = seen.train.shape
+    axes = {"rows": (seen.row_features, seen.rows), "columns": (seen.column_features, seen.columns)}
     features = {
-        f"{axis}s": {
+        axis: {
             "kinds": known.encoding.kinds,
             "inputs": known.n_inputs,
             "known": int(known.take(np.arange(len(labels))).are_known.sum()),  # rows or columns that have any
         }
-        for axis, known, labels in (
-            ("row", seen.row_features, seen.rows),
-            ("column", seen.column_features, seen.columns),
-        )
+        for axis, (known, labels) in axes.items()
         if known is not None
     }
     extension = None
@@ -81,6 +73,7 @@ def _describe_model(model: Model) -> dict[str, Any]:
         n_new = {"new_rows": len(seen.rows) - n_rows, "new_columns": len(seen.columns) - n_columns}
         extension = n_new | {"entries": seen.extension.n_entries}
     return {
+        "verified": verified or not is_mapped(path, path.stat().st_size),
         "model": type(model).__name__,
         "predicts": list(model.predicts),
         "settings": model.settings.to_dict(),
@@ -180,7 +173,7 @@ def _format_training(training: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _read_store_facts(path: Path, *, verified: bool) -> dict[str, Any]:
+def _describe_store(path: Path, *, verified: bool) -> dict[str, Any]:
     """Return the facts about a store as JSON content; an incomplete or damaged store is an error."""
     from deepmf.matrix.description import scale_to_json
     from deepmf.matrix.labels import find_stored_kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -63,6 +63,11 @@ def argument(shown: str, text: str, **more: Any) -> Any:
 # Groups of options that several commands take together
 
 
+def offer(shown: str, text: str, default: Any = None) -> Any:
+    """Return the field of a group for an option, shown as by `option`, with its help and its default."""
+    return field(default=default, metadata={"shown": shown, "help": text})
+
+
 class _Group:
     """A dataclass of options, with those of its fields that a command takes as options or as groups."""
 
@@ -70,23 +75,19 @@ class _Group:
         self.kind, self.options = kind, dict[str, Parameter]()
         self.groups = dict[str, _Group]()
         types = get_type_hints(kind, include_extras=True)
-        for field in fields(kind):
-            declared = _declare_option(field, types[field.name]) if field.metadata else types[field.name]
+        for own in fields(kind):
+            name, declared = own.name, _declare_option(own, types[own.name]) if own.metadata else types[own.name]
             if is_dataclass(declared):
-                self.groups[field.name] = _Group(declared, only.get(field.name), only)
-            elif get_origin(declared) is Annotated and (taken is None or field.name in taken):
+                self.groups[name] = _Group(declared, only.get(name), only)
+            elif get_origin(declared) is Annotated and (taken is None or name in taken):
                 declared.__metadata__[0].rich_help_panel = getattr(kind, "panel", None)
-                default = Parameter.empty if field.default is MISSING else field.default
-                self.options[field.name] = Parameter(
-                    field.name, Parameter.KEYWORD_ONLY, default=default, annotation=declared
-                )
+                default = Parameter.empty if own.default is MISSING else own.default
+                self.options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=declared)
 
     def list_parameters(self) -> list[Parameter]:
-        """Return the options of the group and of the groups in it."""
         return [*self.options.values(), *(each for group in self.groups.values() for each in group.list_parameters())]
 
     def build(self, given: Mapping[str, Any]) -> Any:
-        """Return the dataclass with the given options."""
         own = {name: given[name] for name in self.options}
         return self.kind(**own, **{name: group.build(given) for name, group in self.groups.items()})
 
@@ -94,19 +95,16 @@ class _Group:
 def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace each parameter of a command that is a dataclass of options by these options.
 
-    A field with an annotated option or with a help, as `Order` has them, is an option; a dataclass, a group inside the
-    group. A dataclass may name a `panel` of the help for its options.
+    A field with a help, as `offer` and `Order` have them, or with an annotated option is an option; a dataclass is a
+    group inside the group. A dataclass may name a `panel` of the help for its options.
 
     only: the options of a group that the command takes, by the name of the parameter or field; default: all.
     """
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
         own = signature(command, eval_str=True)
-        groups = {
-            name: _Group(parameter.annotation, only.get(name), only)
-            for name, parameter in own.parameters.items()
-            if is_dataclass(parameter.annotation)
-        }
+        kinds = {name: each.annotation for name, each in own.parameters.items() if is_dataclass(each.annotation)}
+        groups = {name: _Group(kind, only.get(name), only) for name, kind in kinds.items()}
         parameters = [
             each
             for name, parameter in own.parameters.items()
@@ -137,16 +135,18 @@ def list_words(group: Any) -> list[str]:
     return words
 
 
-def _declare_option(field: Field[Any], declared: Any) -> Any:
-    """Return the type of an option that is declared by the help of a field."""
+def _declare_option(own: Field[Any], declared: Any) -> Any:
+    """Return the type of an option that is declared by the help of a field, and how it is shown if that says so."""
+    if "shown" in own.metadata:
+        return Annotated[declared, option(own.metadata["shown"], own.metadata["help"])]
     parts = get_args(declared)
     words = [word for part in parts for word in get_args(part)]  # of a literal
     is_flag = bool in (declared, *parts)
     word = "N" if declared is int else "NAME" if str in parts else "NUMBER"
-    flag = field.name.replace("_", "-")
+    flag = own.name.replace("_", "-")
     flag = f"{flag}/--no-{flag}" if bool in parts else flag
     metavar = "|".join(words) or ("" if is_flag else word)
-    return Annotated[str | None if words else declared, option(f"--{flag} {metavar}", field.metadata["help"])]
+    return Annotated[str | None if words else declared, option(f"--{flag} {metavar}", own.metadata["help"])]
 
 
 # Files of entries, and models

@@ -153,17 +153,15 @@ def check_writable(path: Path, *, inputs: Iterable[Path | None]) -> None:
     check_distinct(path, inputs)
     from deepmf.files import write_atomically
 
-    with suppress(TrialEnded):
-        write_atomically(path, end_trial)
+    def stop(_: Path) -> None:
+        raise _TrialEnded
+
+    with suppress(_TrialEnded):
+        write_atomically(path, stop)
 
 
-def end_trial(_: Path) -> None:
-    """End an atomic write where it would fill its temporary file."""
-    raise TrialEnded
-
-
-class TrialEnded(Exception):
-    """Ends a trial write before anything is renamed."""
+class _TrialEnded(Exception):
+    """Ends a trial write where it would fill its temporary file, before anything is renamed."""
 
 
 def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FEATURES
+from deepmf.cli.feature_files import FEATURES, ModelInput
 from deepmf.cli.inputs import hint_at_extension, locate_errors, parse_moment, read_pairs, warn_unknown
-from deepmf.cli.model_input import ModelInput
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, show_share, show_written, write_frames
 from deepmf.errors import BadSetting, UnknownLabel, warn
@@ -79,11 +78,8 @@ def predict(
     if distribution:
         chances = fitted.predict_distribution(*read.labels, **how)
         found |= {f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())}
-    form = (
-        TableForm(row=read.shown.columns[0], column=read.shown.columns[1])
-        if read.has_names
-        else fitted.entries_.train.form
-    )
+    row, column = read.shown.columns
+    form = TableForm(row, column) if read.has_names else fitted.entries_.train.form
     frame = read.shown.clone()
     frame.columns = list(form.name_ids_beside(found))
     frame = frame.with_columns(polars.Series(name, array.tolist()) for name, array in found.items())

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,7 +36,8 @@ def interrupt_on_signals() -> Iterator[list[int]]:
     terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream is not None and stream.isatty()]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if _imports_torch(frame):
+        stack = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
+        if any((each.f_code.co_name, each.f_globals.get("__name__")) == ("<module>", "torch") for each in stack):
             os._exit(128 + number)
         arrived.append(number)
         if signal.Signals(number).name == "SIGHUP":
@@ -55,14 +57,6 @@ def interrupt_on_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in taken.items():
             signal.signal(number, handler)
-
-
-def _imports_torch(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "torch":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def is_one_of_several() -> bool:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FEATURES_AND_NAMES, parse_conditions
+from deepmf.cli.feature_files import FEATURES_AND_NAMES, ModelInput, parse_conditions
 from deepmf.cli.inputs import InputOptions, RowOptions, convert_label, hint_at_extension, parse_moment, read_list
-from deepmf.cli.model_input import ModelInput
-from deepmf.cli.options import OUTPUT, option
+from deepmf.cli.options import OUTPUT, offer, option
 from deepmf.cli.output import (
     check_frame_target,
     give_name,
@@ -39,10 +38,8 @@ _MOST_FEATURES = 3  # of columns, in a table; JSON has all
 class WhichRows(RowOptions):
     """The options that name the rows of a recommendation: a known row, a new row, or many rows."""
 
-    rows: Annotated[
-        Path | None, option("--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input.")
-    ] = None
-    every: Annotated[bool, option("--all", "All rows that the model knows, instead of --row; needs -o.")] = False
+    rows: Path | None = offer("--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input.")
+    every: bool = offer("--all", "All rows that the model knows, instead of --row; needs -o.", False)
 
     def check(self, output: str | None) -> None:
         """Require exactly one of the ways to name rows, and a file for many rows alone."""

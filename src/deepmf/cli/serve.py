@@ -54,10 +54,8 @@ def serve(
         raise BadSetting(f"give {model} or --demo, not both")
 
     def announce(address: str) -> None:
-        if as_json:
-            show_json({"address": address, "process": os.getpid()})
-        else:
-            say(f"serving {'generated films' if demo else model} at {address} (routes: {address}/docs)")
+        text = f"serving {'generated films' if demo else model} at {address} (routes: {address}/docs)"
+        show_json({"address": address, "process": os.getpid()}) if as_json else say(text)
 
     with ExitStack() as stack:
         if model is None:
@@ -92,10 +90,8 @@ def api_key(
     from deepmf.serve.auth import add_key
 
     text = add_key(keys, name=name, role=role)
-    if as_json:
-        show_json({"name": name, "role": role, "key": text, "file": str(keys)})
-    else:
-        say(f"{text}\nis the key {name!r} ({role}); {keys} stores only its hash")
+    shown = f"{text}\nis the key {name!r} ({role}); {keys} stores only its hash"
+    show_json({"name": name, "role": role, "key": text, "file": str(keys)}) if as_json else say(shown)
 
 
 def choose_database(model: Path) -> str:
@@ -123,7 +119,7 @@ def write_demo_model(path: Path, *, seed: int, n_rows: int = 600, n_columns: int
 
     ratings = generate(n_rows, n_columns, density=0.12, noise=0.7, seed=seed).matrix
     ratings = ratings.with_form(TableForm("person", "film", "stars"))
-    with use_threads(1), warnings.catch_warnings():  # a network this small is no faster with more
-        warnings.simplefilter("ignore", DeepMFWarning)
+    # A network this small is no faster with more threads.
+    with use_threads(1), warnings.catch_warnings(action="ignore", category=DeepMFWarning):
         model = OrdinalDMF(effort="quick", seed=seed, device="cpu", **settings).fit(ratings, progress=False)
     model.save(path)

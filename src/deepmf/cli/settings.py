@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, locate_errors, open_input
-from deepmf.cli.options import TRAINING, VALIDATION_SHARE, argument, option
+from deepmf.cli.options import TRAINING, VALIDATION_SHARE, argument, offer
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.files import read_toml
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.models.base import Model
-
 
 DEFAULT_MODEL = "dmf-o"
 
@@ -39,19 +38,14 @@ def settings(
 
     Example: deepmf settings dmf-o
     """
-    if model is None:
-        _show_models(as_json=as_json)
-    else:
+    if model is not None:
         _show_settings(model, as_json=as_json)
-
-
-def _show_models(*, as_json: bool) -> None:
-    if as_json:
+    elif as_json:
         found = [{"name": name, "class": each.class_name, "summary": each.summary} for name, each in MODELS.items()]
         show_json({"models": found})
-        return
-    show_table(["model", "description"], ((name, each.summary) for name, each in MODELS.items()))
-    say("deepmf settings MODEL lists the settings of a model; deepmf fit --model MODEL fits it")
+    else:
+        show_table(["model", "description"], ((name, each.summary) for name, each in MODELS.items()))
+        say("deepmf settings MODEL lists the settings of a model; deepmf fit --model MODEL fits it")
 
 
 def _show_settings(model: str, *, as_json: bool) -> None:
@@ -149,31 +143,21 @@ class TrainingOptions:
 
     panel: ClassVar[str] = TRAINING
 
-    model: Annotated[
-        str | None, option("--model NAME", f"Model to fit: {', '.join(MODELS)}; default: {DEFAULT_MODEL}.")
-    ] = None
-    effort: Annotated[
-        str | None,
-        option(
-            "--effort quick|normal|best", "Training time to spend on accuracy, for dmf-o and bayesian; default: normal."
-        ),
-    ] = None
-    assignments: Annotated[
-        list[str] | None,
-        option("--set NAME=VALUE", "Setting of the model, such as dropout=0.5; repeatable (see deepmf settings)."),
-    ] = None
-    config: Annotated[Path | None, option("--config FILE", "TOML file of settings; --set overrides it.")] = None
-    validation: Annotated[
-        Path | None,
-        option("--validation FILE", "Validation entries, used only for early stopping and to compare settings."),
-    ] = None
-    validation_share: Annotated[
-        float | None,
-        option(
-            "--validation-share SHARE",
-            f"Share of the entries held out for validation; default: {VALIDATION_SHARE:g}; in fit, dmf-o chooses it.",
-        ),
-    ] = None
+    model: str | None = offer("--model NAME", f"Model to fit: {', '.join(MODELS)}; default: {DEFAULT_MODEL}.")
+    effort: str | None = offer(
+        "--effort quick|normal|best", "Training time to spend on accuracy, for dmf-o and bayesian; default: normal."
+    )
+    assignments: list[str] | None = offer(
+        "--set NAME=VALUE", "Setting of the model, such as dropout=0.5; repeatable (see deepmf settings)."
+    )
+    config: Path | None = offer("--config FILE", "TOML file of settings; --set overrides it.")
+    validation: Path | None = offer(
+        "--validation FILE", "Validation entries, used only for early stopping and to compare settings."
+    )
+    validation_share: float | None = offer(
+        "--validation-share SHARE",
+        f"Share of the entries held out for validation; default: {VALIDATION_SHARE:g}; in fit, dmf-o chooses it.",
+    )
     seed: options.Seed = None
     device: options.Device = None
 

@@ -18,7 +18,6 @@ from deepmf.files import check_parts, write_folder_atomically
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
 
-
 _FORMATS = ("csv", "tsv", "parquet", "store")
 _WAYS = ("entries", "rows", "time", "last")
 _PARTS = ("train", "validation", "test", "extension", "given")  # of all ways to split

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -180,8 +179,7 @@ def rmse_margin(rmse: float, n_entries: int) -> float:
 
 def select_known_entries(model: Model, test: ObservedMatrix) -> ObservedMatrix:
     """Return the test entries whose row and column the model knows."""
-    seen = model.entries_
-    return test.take_known(seen.rows, seen.columns)
+    return test.take_known(model.entries_.rows, model.entries_.columns)
 
 
 def count_seen(model: Model, test: ObservedMatrix) -> int:
@@ -194,12 +192,9 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
     return int(np.count_nonzero(~np.isnan(seen.values_at(rows, columns))))
 
 
-@contextmanager
-def ignore_empty_lines() -> Iterator[None]:
+def ignore_empty_lines() -> AbstractContextManager[None]:
     """Silence the warning about rows and columns without entries, which random splits nearly always have."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NothingObserved)
-        yield
+    return warnings.catch_warnings(action="ignore", category=NothingObserved)
 
 
 @dataclass(frozen=True)

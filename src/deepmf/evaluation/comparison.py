@@ -30,13 +30,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 ALL = "all"  # the area name of errors on all test entries
-
 TEST_SHARE = 0.2  # of the entries of each area
-
 ERROR_METRICS = ("rmse", "mae")  # by which models can be ordered; smaller is better
-
 _N_DRAWS = 1000  # of the bootstrap; the first draw is the sample itself
-
 WORSE = "(worse than means)"  # behind a model in the table
 
 Candidate = str | Model | type[Model]
@@ -182,13 +178,11 @@ class SplitPlan:
 
     def split(self, matrix: ObservedMatrix) -> Iterator[Problem]:
         """Yield the problem of each split; the same matrix always gives the same splits."""
-        if self.by != "entries":
-            split = (
-                split_time(matrix, validation=self.validation, test=TEST_SHARE)
-                if self.by == "time"
-                else split_last(matrix, n=1, validation=int(self.validation > 0))
-            )
-            yield Problem.from_split(split)
+        if self.by == "time":
+            yield Problem.from_split(split_time(matrix, validation=self.validation, test=TEST_SHARE))
+            return
+        if self.by == "last":
+            yield Problem.from_split(split_last(matrix, n=1, validation=int(self.validation > 0)))
             return
         if not self.areas:
             splits = iterate_folds(matrix, self.folds, validation=self.validation, seed=self.seed)
@@ -270,8 +264,8 @@ def measure(
     """
     fresh = type(model)(**model.own_settings)
     start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeepMFWarning)  # the table shows which model is no better than the means
+    # The table shows which model is no better than the means.
+    with warnings.catch_warnings(action="ignore", category=DeepMFWarning):
         fresh.fit(
             problem.train,
             problem.validation if problem.validation.n_entries else None,
@@ -337,15 +331,12 @@ def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
 
 def extend_model(model: Model, problem: Problem) -> Model:
     """Return the model extended by the new rows and columns of a problem, as far as it can predict them."""
-    extension = problem.extension
+    extension, train = problem.extension, problem.train
     if extension is None or model.predicts == ("I",):
         return model
     rows, columns = (
         np.arange(len(new)) if area in model.predicts else np.flatnonzero(known.find(new.array) >= 0)
-        for area, new, known in (
-            ("II", extension.rows, problem.train.rows),
-            ("III", extension.columns, problem.train.columns),
-        )
+        for area, new, known in (("II", extension.rows, train.rows), ("III", extension.columns, train.columns))
     )
     with ignore_empty_lines():
         return model.extend(extension.take(rows, columns))

@@ -459,7 +459,6 @@ class _Lists(NamedTuple):
     by_row: ListScores
 
     def take(self, which: npt.NDArray[np.bool_]) -> _Lists:
-        """Return the lists of some rows."""
         return _Lists(self.rows[which], self.columns[which], ListScores(*(each[which] for each in self.by_row)))
 
 
@@ -481,7 +480,6 @@ class _Evaluator:
     feature: str | None
 
     def choose(self, is_inside: npt.NDArray[np.bool_]) -> ColumnChoice:
-        """Return the columns to rank among some."""
         is_allowed = is_inside & (self.popularity >= self.request.min_entries)
         return choose_marked(is_allowed, include_observed=bool(self.request.include_observed))
 
@@ -505,7 +503,11 @@ class _Evaluator:
         for name, own in lists.items():
             by_row = own.by_row._asdict()
             means: dict[str, Any] = {metric: float(values.mean()) for metric, values in by_row.items()}
-            margins = {metric: _compute_margin(values) for metric, values in by_row.items()}
+            n_rows = own.rows.size
+            margins = {
+                metric: float(np.std(values, ddof=1) / math.sqrt(n_rows)) if n_rows > 1 else None
+                for metric, values in by_row.items()
+            }
             found[name] = RankingScores(self.makers[name][0], **means, margins=margins, **self._measure(own, choice))
         return found
 
@@ -573,8 +575,3 @@ def compute_gini(counts: IndexArray) -> float:
     rising = np.sort(counts).astype(np.float64)
     places = 2.0 * np.arange(1, rising.size + 1) - rising.size - 1.0
     return float(places @ rising / (rising.size * rising.sum()))
-
-
-def _compute_margin(numbers: FloatArray) -> float | None:
-    """Return the standard error of a mean; None for a single number."""
-    return float(np.std(numbers, ddof=1) / math.sqrt(numbers.size)) if numbers.size > 1 else None

@@ -19,7 +19,16 @@ from deepmf.experiments.tables import format_costs, format_markdown, list_notes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 2 for a user error."""
-    options = _make_parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m deepmf.experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=["run", "show"])
+    parser.add_argument("table")
+    parser.add_argument("--only", nargs="+", default=(), metavar="RECIPE", help="some rows of the table, such as dmf")
+    parser.add_argument("--splits", type=int, help="the first N splits instead of all")
+    parser.add_argument("--jobs", type=int, default=1, help="how many trials run at once")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where results are kept")
+    options = parser.parse_args(arguments)
     try:
         recipes, results = read_table(options.table, only=options.only), Results(options.out)
         if options.command == "run":
@@ -46,19 +55,6 @@ def _say(progress: Progress) -> None:
         f"{progress.n_done}/{progress.n_trials} {first['recipe']}, seed {first['seed']}{where}: {shown} "
         f"({first['seconds']:.0f} s; about {progress.seconds_left / 60:.1f} min left)\n"
     )
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deepmf.experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("command", choices=["run", "show"])
-    parser.add_argument("table")
-    parser.add_argument("--only", nargs="+", default=(), metavar="RECIPE", help="some rows of the table, such as dmf")
-    parser.add_argument("--splits", type=int, help="the first N splits instead of all")
-    parser.add_argument("--jobs", type=int, default=1, help="how many trials run at once")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where results are kept")
-    return parser
 
 
 if __name__ == "__main__":

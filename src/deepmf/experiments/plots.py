@@ -93,11 +93,9 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
 def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot the error by the number of observed entries of the row, over all splits; of new rows if there are any."""
     area = "II" if any(record["area"] == "II" for record in records) else "I"
-    shown = _group_by_recipe(
-        table, [record for record in records if record["area"] == area and record.get("cold_start")]
-    )
+    measured = [record for record in records if record["area"] == area and record.get("cold_start")]
     curves, margins = {}, {}
-    for recipe, own in shown:
+    for recipe, own in _group_by_recipe(table, measured):
         middles, errors, spreads = _pool([group for record in own for group in record["cold_start"]])
         if middles:
             curves[recipe.title], margins[recipe.title] = (middles, errors), spreads

@@ -47,11 +47,8 @@ class Trial:
     @property
     def key(self) -> dict[str, Any]:
         """The values that identify this trial in a table."""
-        return {
-            "recipe": self.recipe.name,
-            "seed": self.seed,
-            "new_share": self.new_share if self.recipe.has_areas else None,
-        }
+        new_share = self.new_share if self.recipe.has_areas else None
+        return {"recipe": self.recipe.name, "seed": self.seed, "new_share": new_share}
 
     @property
     def design(self) -> dict[str, Any]:
@@ -85,16 +82,10 @@ def run_trial(trial: Trial) -> list[Record]:
     if recipe.joined:
         extended = extended.extend(problem.validation)
     common = trial.key | source | _describe_run(trial, chosen, seconds)
-    records = [
-        common | {"area": area} | _measure_errors(extended, test)
-        for area, test in problem.test.items()
-        if area in model.predicts
-    ]
-    curve = [
-        [each.epoch, each.loss, each.validation_error]
-        for each in chosen.history_.records
-        if each.validation_error is not None
-    ]
+    tests = {area: test for area, test in problem.test.items() if area in model.predicts}
+    records = [common | {"area": area} | _measure_errors(extended, test) for area, test in tests.items()]
+    epochs = (each for each in chosen.history_.records if each.validation_error is not None)
+    curve = [[each.epoch, each.loss, each.validation_error] for each in epochs]
     records[0] |= {"curve": curve} | _describe_quantizer(extended, problem.test["I"])  # once for each trial
     return records
 
@@ -137,9 +128,8 @@ def _describe_quantizer(model: Model, test: ObservedMatrix) -> Record:
     boundaries = getattr(model, "boundaries_", None)
     if boundaries is None or model.scale_.levels is None:
         return {}
-    counts, edges = np.histogram(
-        model.scores(*test.entries()[:2]), bins=80, range=(model.scale_.low, model.scale_.high)
-    )
+    limits = model.scale_.low, model.scale_.high
+    counts, edges = np.histogram(model.scores(*test.entries()[:2]), bins=80, range=limits)
     learned = {"levels": model.scale_.levels.tolist(), "boundaries": boundaries.tolist()}
     return learned | {"scores": {"edges": edges.tolist(), "counts": counts.tolist()}}
 

@@ -89,9 +89,8 @@ def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str
     """Return how each recipe used validation entries, from its records or the recipe."""
     uses = {}
     for recipe in read_table(table):
-        own = [record for record in records if record["recipe"] == recipe.name]
         found = set[str]()
-        for record in own:
+        for record in (record for record in records if record["recipe"] == recipe.name):
             then = {"inputs": record.get("joined", recipe.joined), "training": record.get("refit", recipe.refit)}
             found.add(", then ".join(["choose", *(use for use, is_so in then.items() if is_so)]))
         if found:

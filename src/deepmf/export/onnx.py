@@ -293,7 +293,7 @@ def _make_dmf(model: DMF | DMFD) -> ExportModules:
     return ExportModules(rows, CosineHead(scale), ("predictions",))
 
 
-def _make_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
+def _make_ordinal(model: OrdinalDMF) -> ExportModules:
     encoder, scale = copy.deepcopy(model.predictor_.encoder), model.scale_  # on the CPU
     assert isinstance(encoder, OrdinalEncoder)
     refined, linear = RefinedBranch(encoder.network, encoder.row_refinement(), scale=scale), encoder.linear
@@ -313,11 +313,7 @@ def read_latents(model: Model, table: Latents) -> LatentArray:
     return latents
 
 
-_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {
-    DMF: _make_dmf,
-    DMFD: _make_dmf,
-    OrdinalDMF: _make_ordinal_dmf,
-}
+_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {DMF: _make_dmf, DMFD: _make_dmf, OrdinalDMF: _make_ordinal}
 
 
 FORMAT = 1
@@ -325,7 +321,6 @@ FORMAT = 1
 FILES = ("rows.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json")
 
 _OPSET = 18  # the version of ONNX's operators, known to every ONNX runtime since 2023
-
 _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 GiB
 
 
@@ -431,8 +426,7 @@ def _silence_exporter() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import partial
 from pathlib import Path
 
 from deepmf.evaluation.comparison import ALL, Comparison
@@ -18,7 +19,7 @@ _METRICS = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level
 
 _TILES = ("rmse", "mae")  # of the best model
 
-_LONGEST = 40
+_shorten = partial(shorten, longest=40)
 
 
 def write_comparison(
@@ -68,7 +69,7 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
     metrics = {} if plan.metric in _METRICS else {plan.metric: plan.title_of()}
     metrics |= {metric: metric.upper() for metric in _TILES if ranked[0].mean(metric) is not None}
     numbers = [(f"its {title}", _format_values(ranked[0].errors(metric, ALL))) for metric, title in metrics.items()]
-    return [("best", shorten(ranked[0].label, _LONGEST)), *numbers]
+    return [("best", _shorten(ranked[0].label)), *numbers]
 
 
 def _build_error_section(comparison: Comparison) -> Section | LeftOut:
@@ -109,7 +110,7 @@ def _tabulate(comparison: Comparison, caption: str, areas: list[str], metrics: d
 
 
 def _build_list_section(change: ListChange, models: list[str]) -> Section:
-    lines = [[shorten(cell, _LONGEST) for cell in line] for line in change.list_cells()]
+    lines = [[_shorten(cell) for cell in line] for line in change.list_cells()]
     return Section(
         title=f"What would change for {change.row}",
         how="Both models know all entries. A column that would leave the list is gone, and one that would join it is "
@@ -140,10 +141,8 @@ def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
 def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
     """Plot the error or ranking metric of each model that predicts an area."""
     able = comparison.rank(area)
-    means = {shorten(model.label, _LONGEST): model.mean(metric, area) or 0.0 for model in able}
-    spreads = {
-        shorten(model.label, _LONGEST): spread for model in able if (spread := model.spread(metric, area)) is not None
-    }
+    means = {_shorten(model.label): model.mean(metric, area) or 0.0 for model in able}
+    spreads = {_shorten(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None}
     popular = comparison.popularity(metric, area)
     if popular.size:
         means["popularity"] = float(popular.mean())
@@ -158,7 +157,7 @@ def _describe_areas(comparison: Comparison) -> list[str]:
     if len(comparison.areas) == 1:
         return []
     meanings = "; ".join(f"area {area}: {MEANINGS[area]}" for area in comparison.areas if area != ALL)
-    best = ", ".join(f"{shorten(label, _LONGEST)} in area {area}" for area, label in comparison.best_by_area.items())
+    best = ", ".join(f"{_shorten(label)} in area {area}" for area, label in comparison.best_by_area.items())
     return [
         f"Best by {comparison.plan.title_of()}: {best}.",
         _to_sentence(meanings),
@@ -167,9 +166,7 @@ def _describe_areas(comparison: Comparison) -> list[str]:
 
 
 def _build_time_section(comparison: Comparison) -> Section | LeftOut:
-    seconds = {
-        shorten(model.label, _LONGEST): model.seconds for model in comparison.models if model.seconds is not None
-    }
+    seconds = {_shorten(model.label): model.seconds for model in comparison.models if model.seconds is not None}
     if not seconds:
         return LeftOut("Time", "no model could be fitted")
     lines = [[name, format_amount(value)] for name, value in seconds.items()]

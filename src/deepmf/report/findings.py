@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, NothingObserved
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.evaluation.areas import (
     AreaErrors,
     ColdStart,
@@ -19,6 +18,7 @@ from deepmf.evaluation.areas import (
     evaluate,
     evaluate_cold_start,
     evaluate_columns,
+    ignore_empty_lines,
     select_known_entries,
 )
 from deepmf.evaluation.calibration import Calibration, IntervalCoverage, evaluate_calibration, evaluate_intervals
@@ -162,8 +162,7 @@ def _measure_baseline(
     """Measure the means on the same entries as the model, rounded if the model predicts levels."""
     means, name = (RoundedMeans(), "rounded means") if like.answers_levels else (Means(), "means")
     means.fit(seen.train)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NothingObserved)  # warned of when the model itself was extended
+    with ignore_empty_lines():  # warned of when the model itself was extended
         if seen.dropped.size:
             means = means.forget(entries=seen.train.take_entries(seen.dropped))
         if seen.extension is not None:

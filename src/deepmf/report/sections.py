@@ -61,6 +61,7 @@ def make_data_section(found: Findings) -> Section:
     train, scale, n_dropped = found.seen.train, found.seen.scale, found.seen.dropped.size
     parts = {"training": train, "extension": found.seen.extension, "test": found.test}
     sizes = {name: _list_facts(part) for name, part in parts.items() if part is not None}
+    lines = [[fact, *(own[fact] for own in sizes.values())] for fact in sizes["training"]]
     choice = found.model.describe_choice()  # of cells that nobody chose
     levels = f"on {0 if scale.levels is None else scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
     dropped = f" {format_count(n_dropped)} training entries were replaced or forgotten later." if n_dropped else ""
@@ -75,9 +76,7 @@ def make_data_section(found: Findings) -> Section:
             _plot_counts("row", train.row_counts),
             _plot_counts("column", train.column_counts),
         ],
-        tables=[
-            Table("Size", ["", *sizes], [[fact, *(own[fact] for own in sizes.values())] for fact in sizes["training"]])
-        ],
+        tables=[Table("Size", ["", *sizes], lines)],
     )
 
 
@@ -130,9 +129,10 @@ def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
     numbers = np.bincount(which, minlength=len(STARTS)).tolist()
     ends = [*(start - 1 for start in STARTS[1:]), None]
     shown = {name_group(STARTS[at], ends[at]): int(numbers[at]) for at in range(int(which.min()), int(which.max()) + 1)}
-    median = float(np.median(counts))
+    median, title = float(np.median(counts)), f"Training entries per {axis}"
+    lines = [[name, format_count(n)] for name, n in shown.items()]
     return Figure(
-        f"Training entries per {axis}",
+        title,
         plot_bars(
             list(shown),
             {f"{axis}s": list(shown.values())},
@@ -140,11 +140,7 @@ def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
             y_label=f"{axis}s",
         ),
         f"Number of {axis}s by number of training entries; the median is {median:g}",
-        numbers=Table(
-            f"Training entries per {axis}",
-            ["entries", f"{axis}s"],
-            [[name, format_count(n)] for name, n in shown.items()],
-        ),
+        numbers=Table(title, ["entries", f"{axis}s"], lines),
     )
 
 
@@ -496,10 +492,8 @@ def make_learning_section(found: Findings) -> Section | LeftOut:
     if errors:
         how = "Both curves should fall and level off. A validation error that rises while the loss falls shows overfit."
     curves = []
-    for metric, name in {
-        "loss": "Loss on the training entries",
-        "validation_error": "RMSE on the validation entries",
-    }.items():
+    names = {"loss": "Loss on the training entries", "validation_error": "RMSE on the validation entries"}
+    for metric, name in names.items():
         if points := list_points(history, metric):
             ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
             curves.append(Figure(name, plot_history(history, metric=metric), f"{name}: {ends}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from importlib.resources import files
@@ -21,11 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from deepmf.serve.auth import KeyRing
-from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard, respond
 from deepmf.serve.ids import invent_label, is_visitor
 from deepmf.serve.routes import router
-from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE, Axis
+from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE, STATUS_MEANINGS, ApiError, Axis
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -63,10 +62,14 @@ def create_app(service: Service, *, keys: KeyRing | None = None) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_exception_handler(SQLAlchemyError, _handle_database_error)
-    app.openapi = _describe_both_axes(app)  # type: ignore[method-assign]
-    if keys is None:
+    describe = app.openapi
+
+    def describe_service() -> dict[str, Any]:
+        description = _name_axes(describe())
         # With keys, the description, which needs none, must not name columns.
-        app.openapi = _describe_without_keys(app, service)  # type: ignore[method-assign]
+        return _show_without_keys(description, service) if keys is None else description
+
+    app.openapi = describe_service  # type: ignore[method-assign]
     app.add_middleware(
         Guard, keys=keys, metrics=service.metrics, limits=service.limits, hosts=LOOPBACK_HOSTS if keys is None else None
     )
@@ -81,59 +84,48 @@ async def _get_docs() -> FileResponse:
     return FileResponse(PAGE / "docs.html", media_type="text/html")
 
 
-def _describe_both_axes(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """Return the OpenAPI description, in which a route of rows and of columns is two paths."""
-    describe = app.openapi
-
-    def describe_axes() -> dict[str, Any]:
-        description = describe()
-        paths: dict[str, Any] = {}
-        for path, operations in description["paths"].items():
-            if "{axis}" not in path:
-                paths[path] = operations
-                continue
-            for axis in get_args(Axis):
-                named = copy.deepcopy(operations)
-                paths[path.replace("{axis}/{label}", f"{axis}s/{{{axis}}}")] = named
-                example = EXAMPLE_ROW if axis == "row" else EXAMPLE_COLUMNS[0]
-                for method, operation in named.items():
-                    operation["operationId"] = operation["operationId"].replace("axis___label", axis)
-                    operation["parameters"] = [
-                        one | {"name": axis} | ({"example": example} if method == "get" else {})
-                        if one["name"] == "label"
-                        else one
-                        for one in operation["parameters"]
-                        if one["name"] != "axis"
-                    ]
-        for method in ("put", "patch"):
-            content = paths["/v1/columns/{column}/entries"][method]["requestBody"]["content"]
-            content["application/json"]["example"] = {"entries": [{"row": EXAMPLE_ROW, "value": EXAMPLE_VALUE}]}
-        return {**description, "paths": paths}
-
-    return describe_axes
+def _name_axes(description: dict[str, Any]) -> dict[str, Any]:
+    """Return an OpenAPI description in which a route of rows and of columns is two paths."""
+    paths: dict[str, Any] = {}
+    for path, operations in description["paths"].items():
+        if "{axis}" not in path:
+            paths[path] = operations
+            continue
+        for axis in get_args(Axis):
+            named = copy.deepcopy(operations)
+            paths[path.replace("{axis}/{label}", f"{axis}s/{{{axis}}}")] = named
+            example = EXAMPLE_ROW if axis == "row" else EXAMPLE_COLUMNS[0]
+            for method, operation in named.items():
+                operation["operationId"] = operation["operationId"].replace("axis___label", axis)
+                operation["parameters"] = [
+                    one | {"name": axis} | ({"example": example} if method == "get" else {})
+                    if one["name"] == "label"
+                    else one
+                    for one in operation["parameters"]
+                    if one["name"] != "axis"
+                ]
+    for method in ("put", "patch"):
+        content = paths["/v1/columns/{column}/entries"][method]["requestBody"]["content"]
+        content["application/json"]["example"] = {"entries": [{"row": EXAMPLE_ROW, "value": EXAMPLE_VALUE}]}
+    return {**description, "paths": paths}
 
 
-def _describe_without_keys(app: FastAPI, service: Service) -> Callable[[], dict[str, Any]]:
-    """Return the OpenAPI description without API keys, with ids and values of the model in its examples."""
-    describe = app.openapi
-
-    def describe_with_examples() -> dict[str, Any]:
-        entries = service.current.model.entries_
-        columns = entries.columns[np.argsort(-entries.column_counts, kind="stable")[:2]].tolist()
-        listed = (label for label in entries.rows.array.tolist() if not is_visitor(label))
-        row = next(listed, invent_label(entries.rows))
-        value = 1.0 if entries.scale.is_interactions else entries.scale.high
-        text = json.dumps(describe()).replace(f'"value": {EXAMPLE_VALUE}', f'"value": {value}')
-        for example, label in zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True):
-            text = text.replace(json.dumps(example), json.dumps(label))
-        description: dict[str, Any] = json.loads(text)
-        del description["components"]["securitySchemes"]
-        for operations in description["paths"].values():
-            for operation in operations.values():
-                operation.pop("security", None)
-        return description
-
-    return describe_with_examples
+def _show_without_keys(description: dict[str, Any], service: Service) -> dict[str, Any]:
+    """Return an OpenAPI description without API keys, with ids and values of the model in its examples."""
+    entries = service.current.model.entries_
+    columns = entries.columns[np.argsort(-entries.column_counts, kind="stable")[:2]].tolist()
+    listed = (label for label in entries.rows.array.tolist() if not is_visitor(label))
+    row = next(listed, invent_label(entries.rows))
+    value = 1.0 if entries.scale.is_interactions else entries.scale.high
+    text = json.dumps(description).replace(f'"value": {EXAMPLE_VALUE}', f'"value": {value}')
+    for example, label in zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True):
+        text = text.replace(json.dumps(example), json.dumps(label))
+    shown: dict[str, Any] = json.loads(text)
+    del shown["components"]["securitySchemes"]
+    for operations in shown["paths"].values():
+        for operation in operations.values():
+            operation.pop("security", None)
+    return shown
 
 
 async def _handle_api_error(_: Request, error: Any) -> Response:
@@ -162,13 +154,8 @@ async def _handle_http_exception(request: Request, error: Any) -> Response:
     code, message = "refused", STATUS_MEANINGS.get(status, "The request is refused.")
     if status == 404:
         code, message = "no_such_path", "there is no such path; /docs lists all paths"
-    elif status == 405:
-        code, headers["Allow"] = "no_such_method", ", ".join(sorted(_find_methods(request)))
+    elif status == 405:  # each method of a path is a route of its own; static files are mounted and list none
+        matching = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
+        methods = {method for route in matching for method in getattr(route, "methods", None) or ()}
+        code, headers["Allow"] = "no_such_method", ", ".join(sorted(methods or {"GET", "HEAD"}))
     return respond(ApiError(status, code, message), headers)
-
-
-def _find_methods(request: Request) -> set[str]:
-    """Return the methods of a request's path; each of them is a route of its own."""
-    matching = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
-    methods = {method for route in matching for method in getattr(route, "methods", None) or ()}
-    return methods or {"GET", "HEAD"}  # static files are mounted and list no methods

@@ -17,7 +17,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from deepmf.errors import BadSetting, CannotSave, FileAbsent, UnreadableFile
 from deepmf.files import read_text_file
-from deepmf.serve.errors import ApiError
+from deepmf.serve.schemas import ApiError
 
 KeyRole = Literal["read", "write", "rows", "admin"]
 ROLES: tuple[KeyRole, ...] = get_args(KeyRole)  # each includes those before it
@@ -65,11 +65,15 @@ def read_keys(path: Path) -> KeyRing:
         lines = read_text_file(path).splitlines()
     except FileAbsent as error:
         raise FileAbsent(f"{error}; deepmf api-key creates a key file") from error
-    return KeyRing(
-        _parse_line(line, path, number)
-        for number, line in enumerate(lines, 1)
-        if line.strip() and not line.startswith("#")
-    )
+    keys = []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if words and not line.startswith("#"):
+            if len(words) != 3 or words[1] not in ROLES or not _SHA256.fullmatch(words[2].lower()):
+                expected = f"expected a name, a role ({', '.join(ROLES)}) and a SHA-256"
+                raise UnreadableFile(f"{path}, line {number}: {expected}")
+            keys.append(ApiKey(words[0], words[1], words[2].lower()))
+    return KeyRing(keys)
 
 
 def add_key(path: Path, *, name: str, role: str) -> str:
@@ -93,13 +97,6 @@ def add_key(path: Path, *, name: str, role: str) -> str:
     except OSError as error:
         raise CannotSave(f"{path} could not be written ({error.strerror})") from error
     return text
-
-
-def _parse_line(line: str, path: Path, number: int) -> ApiKey:
-    words = line.split()
-    if len(words) != 3 or words[1] not in ROLES or not _SHA256.fullmatch(words[2].lower()):
-        raise UnreadableFile(f"{path}, line {number}: expected a name, a role ({', '.join(ROLES)}) and a SHA-256")
-    return ApiKey(words[0], words[1], words[2].lower())
 
 
 _BEARER = HTTPBearer(auto_error=False, description="An API key, made by deepmf api-key.")

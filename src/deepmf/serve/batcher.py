@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from deepmf.serve.errors import ApiError
+from deepmf.serve.schemas import ApiError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -76,7 +76,9 @@ class Batcher(Generic[Job, Result]):
     def _run_batches(self) -> None:
         is_stopping = False
         while not is_stopping:
-            batch = self._take_batch()
+            batch = [self._waiting.get()]
+            while len(batch) < self._max_batch and not self._waiting.empty():  # only this thread takes jobs
+                batch.append(self._waiting.get())
             is_stopping = None in batch
             jobs = [item for item in batch if item is not None and item[1].set_running_or_notify_cancel()]
             if not jobs:
@@ -90,10 +92,3 @@ class Batcher(Generic[Job, Result]):
                     future.set_exception(result)
                 else:
                     future.set_result(result)
-
-    def _take_batch(self) -> list[tuple[Job, Future[Result]] | None]:
-        """Wait for a job; return it with the jobs behind it."""
-        batch = [self._waiting.get()]
-        while len(batch) < self._max_batch and not self._waiting.empty():  # only this thread takes jobs
-            batch.append(self._waiting.get())
-        return batch

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 from deepmf.models.base import Model
 from deepmf.serve.changes import list_entries
-from deepmf.serve.errors import ApiError, shorten
 from deepmf.serve.ids import is_visitor
-from deepmf.serve.schemas import MAX_LINES, EntryLine
+from deepmf.serve.schemas import MAX_LINES, ApiError, EntryLine, shorten
 from deepmf.serve.writer import BulkWrite, Refusals
 
 LINES_TYPE = "application/x-ndjson"
@@ -43,22 +42,17 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
     for number, text in enumerate(content.split(b"\n"), 1):
         if not text or text.isspace():
             continue
-        try:
-            found[number] = _read_line(text)
-        except ApiError as error:
-            refusals.setdefault((error.code, str(error)), []).append(number)
+        refusal = "too_long", f"a line may have at most {_LINE_BYTES:,} bytes"
+        if len(text) <= _LINE_BYTES:
+            try:
+                found[number] = EntryLine.model_validate_json(text)
+                continue
+            except ValidationError as error:
+                refusal = "invalid", _describe(error)
+        refusals.setdefault(refusal, []).append(number)
     if not found and not refusals:
         raise ApiError(422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}')
     return BulkWrite(found, refusals, hashlib.sha256(content).hexdigest(), key)
-
-
-def _read_line(text: bytes) -> EntryLine:
-    if len(text) > _LINE_BYTES:
-        raise ApiError(413, "too_long", f"a line may have at most {_LINE_BYTES:,} bytes")
-    try:
-        return EntryLine.model_validate_json(text)
-    except ValidationError as error:
-        raise ApiError(422, "invalid", _describe(error)) from error
 
 
 def export_lines(model: Model) -> Iterator[bytes]:

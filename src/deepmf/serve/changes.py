@@ -18,8 +18,7 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
-from deepmf.serve.errors import ApiError
-from deepmf.serve.schemas import MAX_CATEGORIES, MAX_FEATURES, Axis, EncodedFeature, FeatureSummary
+from deepmf.serve.schemas import MAX_CATEGORIES, MAX_FEATURES, ApiError, Axis, EncodedFeature, FeatureSummary
 
 
 class Entry(NamedTuple):
@@ -59,7 +58,9 @@ def apply_changes(model: Model, entries: EntryChanges, features: FeatureChanges 
     row_features, column_features = collect_features(features, "row"), collect_features(features, "column")
     if matrix is not None or row_features is not None or column_features is not None:
         model = model.extend(matrix, row_features=row_features, column_features=column_features, conflicts="replace")
-    return _forget_empty(model, rows + bare_rows, columns + bare_columns)
+    empty_rows = _find_empty(model.entries_, "row", rows + bare_rows)
+    empty_columns = _find_empty(model.entries_, "column", columns + bare_columns)
+    return model.forget(rows=empty_rows, columns=empty_columns) if empty_rows or empty_columns else model
 
 
 def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
@@ -216,14 +217,8 @@ def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
     return ObservedMatrix.from_entries(*_split_pairs(list(entries)), values, model.scale_, **extras)
 
 
-def _forget_empty(model: Model, rows: list[Any], columns: list[Any]) -> Model:
-    """Forget rows and columns that were added after training and have neither entries nor features left."""
-    empty_rows = _find_empty(model.entries_, "row", rows)
-    empty_columns = _find_empty(model.entries_, "column", columns)
-    return model.forget(rows=empty_rows, columns=empty_columns) if empty_rows or empty_columns else model
-
-
 def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any]:
+    """Return the labels that were added after training and have neither entries nor features left."""
     labels, trained = (entries.rows, entries.train.rows) if axis == "row" else (entries.columns, entries.train.columns)
     at = np.unique(labels.find(touched)) if touched else np.empty(0, dtype=np.int64)
     at = at[at >= len(trained)]

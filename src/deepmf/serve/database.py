@@ -325,7 +325,7 @@ class Transaction:
             {
                 "topic": topic,
                 "label": encode_id(label),
-                "content": _pack_content(content),
+                "content": None if content in (None, frozenset()) else json.dumps(content, default=sorted).encode(),
                 "version": version,
                 "first_version": _NO_VERSION if topic in OMISSIONS else 0 if (topic, label) in in_file else version,
             }
@@ -414,10 +414,6 @@ class Transaction:
         self._connection.execute(sa.update(STATE).values(exported_version=STATE.c.data_version))
 
 
-def _pack_content(content: Any) -> bytes | None:
-    return None if content in (None, frozenset()) else json.dumps(content, default=sorted).encode()
-
-
 def _parse_content(topic: Topic, content: bytes | None) -> Any:
     try:
         return None if content is None else _CONTENTS[topic].validate_json(bytes(content), strict=True)
@@ -497,11 +493,8 @@ def _create_sqlite(url: URL, patience: float) -> sa.Engine:
     file = Path(url.database).absolute()
     # "rw": a file that is removed while it is served is not created again, empty.
     named = f"file:{quote(str(file))}?mode=rw"
-    engine = sa.create_engine(
-        url,
-        creator=partial(sqlite3.connect, named, uri=True, timeout=patience, check_same_thread=False),
-        pool_timeout=patience,
-    )
+    connect = partial(sqlite3.connect, named, uri=True, timeout=patience, check_same_thread=False)
+    engine = sa.create_engine(url, creator=connect, pool_timeout=patience)
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
@@ -536,26 +529,21 @@ def _check_file(file: Path, patience: float) -> None:
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
             return
         checks = {"quick_check": "SELECT * FROM pragma_quick_check(1) WHERE quick_check != 'ok'"}
-        checks |= {
-            table.name: f"SELECT 1 FROM {table.name} WHERE {_find_wrong(table)}" for table in METADATA.tables.values()
-        }
+        # SQLite allows values of any type in any column.
+        names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}  # others are integers
+        for table in METADATA.tables.values():
+            wrong = [
+                f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
+                + (f" AND {column.name} IS NOT NULL)" if column.nullable else ")")
+                for column in table.columns
+            ]
+            checks[table.name] = f"SELECT 1 FROM {table.name} WHERE {' OR '.join(wrong)}"
         checks["state"] += f" OR data_version NOT BETWEEN 0 AND {2**62}"
-        for name, wrong in checks.items():
-            if found := connection.execute(f"{wrong} LIMIT 1").fetchone():
+        for name, check in checks.items():
+            if found := connection.execute(f"{check} LIMIT 1").fetchone():
                 raise sqlite3.DatabaseError(f"the file is damaged: {name}, {found[0]}")
         if connection.execute("SELECT count(*) FROM state").fetchone() != (1,):
             raise sqlite3.DatabaseError("the file is damaged: state has no line")
-
-
-def _find_wrong(table: sa.Table) -> str:
-    """Return the SQL condition of lines with values of a wrong type, which SQLite allows in any column."""
-    names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}  # all others are integers
-    wrong = [
-        f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
-        + (f" AND {column.name} IS NOT NULL)" if column.nullable else ")")
-        for column in table.columns
-    ]
-    return " OR ".join(wrong)
 
 
 def _read_inode(file: Path) -> tuple[int, int] | None:

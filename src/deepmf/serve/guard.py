@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import unquote_to_bytes
 
 from fastapi.security.utils import get_authorization_scheme_param
@@ -15,8 +16,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deepmf.serve.auth import KeyRing, identify
-from deepmf.serve.errors import ApiError
 from deepmf.serve.metrics import ServiceMetrics
+from deepmf.serve.schemas import ApiError
 from deepmf.serve.service import ServiceLimits
 
 logger = logging.getLogger("deepmf.serve")
@@ -42,6 +43,7 @@ STREAMED_PATHS = ("/v1/entries/bulk",)
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
+@dataclass(eq=False)
 class Guard:
     """An ASGI middleware around the whole application.
 
@@ -56,41 +58,37 @@ class Guard:
         400, not with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        keys: KeyRing | None,
-        metrics: ServiceMetrics,
-        limits: ServiceLimits,
-        hosts: tuple[str, ...] | None = None,
-    ) -> None:
-        self._app = app
-        self._keys = keys
-        self._metrics = metrics
-        self._limits = limits
-        self._hosts = hosts
-        self._n_bytes = 0  # of all bodies in flight
+    app: ASGIApp
+    _: KW_ONLY
+    keys: KeyRing | None
+    metrics: ServiceMetrics
+    limits: ServiceLimits
+    hosts: tuple[str, ...] | None = None
+    n_bytes: int = field(default=0, init=False)  # of all bodies in flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         start, response = time.perf_counter(), _Response(send, is_static=scope["path"].startswith(_STATIC_FILES))
         is_http_1 = scope.get("http_version", "1.1").startswith("1")
         try:
-            scope["path"] = _decode_path(scope)
+            if raw := scope.get("raw_path"):  # decoded exactly once: ids in it may contain any character
+                scope["path"] = _decode_utf8(raw.partition(b"?")[0])
             size = self._check(scope, is_http_1)
             with self._reserve(size):
                 if size:
-                    receive = _replay_body(await read_body(receive, size, self._limits.seconds), receive)
-                await self._app(scope, receive, response)
+                    receive = _replay_body(await read_body(receive, size, self.limits.seconds), receive)
+                await self.app(scope, receive, response)
         except ApiError as error:
             # The rest of the body is not waited for.
             await respond(error, {"connection": "close"} if is_http_1 else {})(scope, receive, response)
         except Exception as error:  # noqa: BLE001 (clients see no more than one sentence of any fault)
-            _log_fault(error)
+            # The type and the place of the error, not its message, which may contain ids and values.
+            frames = traceback.extract_tb(error.__traceback__)[-12:]
+            where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+            logger.error("fault", extra={"fields": {"error": type(error).__name__, "where": where}})
             if not response.status:
                 fault = ApiError(500, "fault", "the service failed to answer; its log says more")
                 await respond(fault)(scope, receive, response)
@@ -104,10 +102,10 @@ class Guard:
         that is too large.
         """
         headers = dict(scope["headers"])
-        if self._hosts is not None:
+        if self.hosts is not None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
             name = host if host.endswith("]") else host.rsplit(":", 1)[0]
-            if name not in self._hosts:
+            if name not in self.hosts:
                 raise ApiError(403, "host", "without API keys, this service answers to localhost only")
         if scope["method"] not in _SAFE_METHODS and not _is_same_origin(headers):
             raise ApiError(403, "origin", "pages of other origins may not send this request")
@@ -115,9 +113,9 @@ class Guard:
         if scope["method"] in _SAFE_METHODS:
             return 0
         scheme, key = get_authorization_scheme_param(headers.get(b"authorization", b"").decode("latin-1"))
-        identify(self._keys, key if scheme.lower() == "bearer" else None)
+        identify(self.keys, key if scheme.lower() == "bearer" else None)
         is_streamed = scope["path"] in STREAMED_PATHS
-        max_bytes = self._limits.bulk_bytes if is_streamed else self._limits.body_bytes
+        max_bytes = self.limits.bulk_bytes if is_streamed else self.limits.body_bytes
         # Without these headers, HTTP/1.1 has no body; HTTP/2 may have one.
         length = headers.get(b"content-length", b"" if b"transfer-encoding" in headers or not is_http_1 else b"0")
         size = int(length) if length.isdigit() else max_bytes
@@ -128,13 +126,13 @@ class Guard:
     @contextmanager
     def _reserve(self, size: int) -> Iterator[None]:
         """Count the bytes of a body in flight; raise `ApiError` if there are too many."""
-        if size and self._n_bytes + size > self._limits.all_bodies_bytes:
+        if size and self.n_bytes + size > self.limits.all_bodies_bytes:
             raise ApiError(503, "busy", "other requests with long bodies are in progress; try again")
-        self._n_bytes += size
+        self.n_bytes += size
         try:
             yield
         finally:
-            self._n_bytes -= size
+            self.n_bytes -= size
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request by the path of its route, since its own path contains ids.
@@ -144,7 +142,7 @@ class Guard:
         route = getattr(scope.get("route"), "path_format", None)
         axis = scope.get("path_params", {}).get("axis")  # of a route for rows and columns
         name = f"{scope['method']} {route.replace('{axis}', f'{axis}s')}" if route else "(none)"
-        self._metrics.count_request(name, status, seconds)
+        self.metrics.count_request(name, status, seconds)
         fields = {"route": name, "status": status, "ms": round(1000 * seconds, 2), "key": scope.get("deepmf.key")}
         level = logging.DEBUG if scope["path"].startswith(_STATIC_FILES) and status < 400 else logging.INFO
         logger.log(level, "request", extra={"fields": fields})
@@ -211,12 +209,6 @@ def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
     return origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
 
 
-def _decode_path(scope: Scope) -> str:
-    """Return the path, decoded exactly once: ids in it may contain any character."""
-    raw = scope.get("raw_path")
-    return _decode_utf8(raw.partition(b"?")[0]) if raw else str(scope["path"])
-
-
 def _decode_utf8(quoted: bytes) -> str:
     try:
         return unquote_to_bytes(quoted).decode("utf-8")
@@ -226,10 +218,3 @@ def _decode_utf8(quoted: bytes) -> str:
 
 def _build_size_error(limit: int) -> ApiError:
     return ApiError(413, "too_large", f"the body is longer than {limit:,} bytes")
-
-
-def _log_fault(error: Exception) -> None:
-    """Log the type and the place of an error, not its message, which may contain ids and values."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-12:]]
-    logger.error("fault", extra={"fields": {"error": type(error).__name__, "where": where}})

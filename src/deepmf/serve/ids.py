@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.errors import BadSetting, UnknownLabel
+from deepmf.errors import BadSetting
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.stored import check_storable
-from deepmf.serve.errors import ApiError
-from deepmf.serve.schemas import LARGEST_ID, SMALLEST_ID, Id
+from deepmf.serve.schemas import LARGEST_ID, SMALLEST_ID, ApiError, Id
 
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
 _FIRST_VISITOR = 2**62  # the page gives its visitors numeric ids from here on
 
 
@@ -43,7 +43,7 @@ def convert_id(given: Id, labels: Labels) -> Any:
     """Convert an id to a label of the axis's type; raise `ApiError` if it has another type."""
     if not are_numbers(labels):
         return str(given)
-    if isinstance(given, str) and not _is_integer(given):
+    if isinstance(given, str) and not _INTEGER.fullmatch(given):
         raise ApiError(422, "bad_id", f"{labels.axis} {quote_id(given)} is not an id: {labels.axis}s are integers here")
     number = int(given)
     if not SMALLEST_ID <= number <= LARGEST_ID:
@@ -70,11 +70,6 @@ def unknown_id(given: Id, axis: str) -> ApiError:
     return ApiError(404, f"unknown_{axis}", f"{axis} {quote_id(given)} is not known")
 
 
-def explain_unknown(error: UnknownLabel) -> str:
-    """Return the message of the library's error without the labels that it suggests, which may be private."""
-    return str(error).split("; there are ")[0]
-
-
 def is_visitor(label: Any) -> bool:
     """Whether the page made this row for a visitor; its id is their secret and is never listed."""
     if isinstance(label, str):
@@ -93,8 +88,3 @@ def quote_id(given: Id) -> str:
     """Return an id as messages show it: quoted, and cut if it is long."""
     text = repr(given)
     return text if len(text) <= 80 else f"{text[:76]}...{text[-1]}"
-
-
-def _is_integer(text: str) -> bool:
-    digits = text[1:] if text.startswith("-") else text
-    return digits.isascii() and digits.isdigit() and len(digits) <= 19 and str(int(text)) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,23 +24,17 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.requests = Counter(
-            "deepmf_requests_total", "Requests by route and status.", ["route", "status"], registry=self._registry
-        )
+        counter = partial(Counter, registry=self._registry)
+        gauge = partial(Gauge, registry=self._registry, multiprocess_mode="livemin")
+        self.requests = counter("deepmf_requests_total", "Requests by route and status.", ["route", "status"])
         self.seconds = Histogram(
             "deepmf_request_seconds", "Seconds by route.", ["route"], buckets=BUCKETS, registry=self._registry
         )
-        self._learned = Counter("deepmf_entries_learned_total", "Entries learned.", registry=self._registry)
-        self._latents = Counter("deepmf_latents_recomputed_total", "Latents recomputed.", registry=self._registry)
-        self._histories = Counter(
-            "deepmf_histories_embedded_total", "Histories embedded that are not stored.", registry=self._registry
-        )
-        self._model_version = Gauge(
-            "deepmf_model_version", "The model version.", registry=self._registry, multiprocess_mode="livemin"
-        )
-        self._data_version = Gauge(
-            "deepmf_data_version", "The data version.", registry=self._registry, multiprocess_mode="livemin"
-        )
+        self._learned = counter("deepmf_entries_learned_total", "Entries learned.")
+        self._latents = counter("deepmf_latents_recomputed_total", "Latents recomputed.")
+        self._histories = counter("deepmf_histories_embedded_total", "Histories embedded that are not stored.")
+        self._model_version = gauge("deepmf_model_version", "The model version.")
+        self._data_version = gauge("deepmf_data_version", "The data version.")
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request and its duration."""
@@ -80,16 +75,12 @@ class ServiceMetrics:
         folder = os.environ.get(SHARED_FOLDER)
         if not folder:
             return self._registry
-        _drop_dead_workers(Path(folder))
+        for file in Path(folder).glob("gauge_live*_*.db"):
+            number = int(file.stem.rpartition("_")[2])
+            try:
+                os.kill(number, 0)
+            except ProcessLookupError:  # the worker is dead
+                mark_process_dead(number, folder)  # type: ignore[no-untyped-call]
         together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return together
-
-
-def _drop_dead_workers(folder: Path) -> None:
-    for file in folder.glob("gauge_live*_*.db"):
-        number = file.stem.rpartition("_")[2]
-        try:
-            os.kill(int(number), 0)
-        except ProcessLookupError:
-            mark_process_dead(int(number), str(folder))  # type: ignore[no-untyped-call]

@@ -67,18 +67,14 @@ class Omissions:
 
     def find_dismissed(self, row: Any, columns: Labels) -> IndexArray:
         """Return the positions of the columns that a row has dismissed."""
-        dismissed = self.dismissals.get(row)
-        if not dismissed:
-            return NOTHING
-        positions = columns.find(list(dismissed))
+        positions = columns.find(list(self.dismissals.get(row, ())))
         known: IndexArray = positions[positions >= 0]
         return known
 
     @cached_property
     def _times(self) -> tuple[FloatArray, FloatArray]:
         """From and until when each column with a state is visible; a hidden column never is."""
-        starts = [
-            np.inf if not one.visible else -np.inf if one.start is None else one.start for one in self.states.values()
-        ]
-        stops = [np.inf if one.stop is None else one.stop for one in self.states.values()]
+        states = self.states.values()
+        starts = [np.inf if not one.visible else -np.inf if one.start is None else one.start for one in states]
+        stops = [np.inf if one.stop is None else one.stop for one in states]
         return np.array(starts), np.array(stops)

@@ -26,8 +26,8 @@ from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve import schemas as s
 from deepmf.serve.changes import FeatureValues, check_features, compute_etag, get_labels, read_entries, read_features
-from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
+from deepmf.serve.schemas import ApiError
 from deepmf.serve.snapshot import Snapshot, check_value
 from deepmf.serve.writer import describe_state
 
@@ -38,7 +38,10 @@ MAX_EXPLAINED = 10  # of the recommended columns
 def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.PredictResponse:
     """Predict pairs, or some columns for a new row."""
     entries = snapshot.model.entries_
-    _check_has_values(snapshot)
+    try:
+        check_has_values(snapshot.model.scale_)
+    except BadSetting as error:
+        raise ApiError(409, "no_values", str(error)) from error
     moment = find_moment(request.at, snapshot)
     if new_row is not None:
         columns = find_labels(request.columns or (), entries.columns)
@@ -64,17 +67,16 @@ def recommend(request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRo
     """Recommend columns to a known row or a new row."""
     entries = snapshot.model.entries_
     wanted = _read_request(request, snapshot)
-    moment = wanted.at
     row = None if request.row is None else convert_id(request.row, entries.rows)
     is_new = new_row is None and (row is None or row not in entries.rows)
     if is_new and request.fallback == "popular":
         best = _rank_popular(entries, wanted)
-        values = _predict_unknown_row(snapshot, best, moment)
+        values = _predict_unknown_row(snapshot, best, wanted.at)
     else:
         if new_row is None:
             row = _find_row(request.row, snapshot)
         best = snapshot.model.answer(row, wanted) if new_row is None else new_row.answer(wanted)
-        values = _predict_row(snapshot, new_row, row, best.labels.tolist(), moment)
+        values = _predict_row(snapshot, new_row, row, best.labels.tolist(), wanted.at)
     if not entries.train.has_values:
         values = replace(values, expected=best.values)
     columns = best.labels.tolist()
@@ -150,13 +152,6 @@ def _find_omitted(request: s.RecommendRequest, snapshot: Snapshot) -> npt.NDArra
     for positions in (*omitted, columns.positions(excluded or [])):
         mask[positions] = True
     return mask
-
-
-def _check_has_values(snapshot: Snapshot) -> None:
-    try:
-        check_has_values(snapshot.model.scale_)
-    except BadSetting as error:
-        raise ApiError(409, "no_values", str(error)) from error
 
 
 def _read_conditions(where: Mapping[str, s.FeatureCondition], snapshot: Snapshot) -> dict[str, Any]:
@@ -450,18 +445,16 @@ def find_reasons(
 
 def _list_reasons(found: Explanation) -> dict[str, Any]:
     names = [None] * found.labels.size if found.names is None else found.names.tolist()
-    entries = zip(found.labels.tolist(), names, found.values.tolist(), found.effects.tolist(), strict=True)
-    return {
-        "entries": [
-            s.EntryReason(column=label, column_name=name, value=value, effect=effect)
-            for label, name, value, effect in entries
-        ],
-        "features": [s.FeatureReason(name=name, value=value, effect=effect) for name, value, effect in found.features],
-        "presence": [
-            s.EntryReason(column=each.label, column_name=each.name, value=each.value, effect=each.effect)
-            for each in found.presence
-        ],
-    }
+    listed = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), names, strict=True)
+    entries, presence = (
+        [
+            s.EntryReason(column=column, value=value, effect=effect, column_name=name)
+            for column, value, effect, name in some
+        ]
+        for some in (listed, found.presence)
+    )
+    features = [s.FeatureReason(name=name, value=value, effect=effect) for name, value, effect in found.features]
+    return {"entries": entries, "features": features, "presence": presence}
 
 
 def _find_row(given: s.Id | None, snapshot: Snapshot) -> Any:

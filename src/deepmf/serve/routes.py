@@ -16,9 +16,9 @@ from starlette.convertors import Convertor, PathConvertor, register_url_converto
 from deepmf.errors import UserError
 from deepmf.serve import bulk, queries, schemas as s
 from deepmf.serve.auth import ApiKey, check_role, require_role
-from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import read_body
 from deepmf.serve.omissions import ColumnState
+from deepmf.serve.schemas import STATUS_MEANINGS, ApiError
 from deepmf.serve.service import Service
 from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, WriteReceipt
 
@@ -97,15 +97,8 @@ class Writing:
         """Perform a write; return its receipt as a response."""
         receipt = await self.service.writer.run(replace(write, if_match=self.if_match, key=self.key))
         self.response.headers["etag"] = receipt.etag
-        return s.WriteResponse(
-            axis=write.axis,
-            id=receipt.id,
-            n_entries=receipt.n_entries,
-            n_changed=receipt.n_changed,
-            n_forgotten=receipt.n_forgotten,
-            etag=receipt.etag,
-            version=self.acknowledge(receipt),
-        )
+        shown = {name: getattr(receipt, name) for name in ("id", "n_entries", "n_changed", "n_forgotten", "etag")}
+        return s.WriteResponse(axis=write.axis, **shown, version=self.acknowledge(receipt))
 
     def acknowledge(self, receipt: WriteReceipt) -> s.Version:
         """Say in a header that a write was performed before; return the versions after it."""

@@ -1,4 +1,4 @@
-"""The JSON bodies of the service: what requests send (`...Request`) and what it returns (`...Response`)."""
+"""The JSON bodies of the service: what requests send (`...Request`), what it returns (`...Response`), and errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, UserError
 from deepmf.matrix.extras import LARGEST_WEIGHT, NO_TIME, SMALLEST_WEIGHT, parse_time
 from deepmf.recommend.request import RankBy, Request, list_options
-from deepmf.serve.errors import ApiError
 
 LONGEST_ID = 1_000  # characters
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
@@ -104,6 +103,38 @@ class ErrorResponse(BaseModel):
     """Why a request failed."""
 
     error: ErrorDetail
+
+
+MAX_MESSAGE = 200  # characters, which also limits how much of a request a message repeats
+
+# The statuses of errors, as the OpenAPI description explains them.
+STATUS_MEANINGS = {
+    400: "The request is not valid HTTP, JSON or UTF-8.",
+    401: "The API key is missing or unknown.",
+    403: "The role of the API key does not allow this, or the host or origin is not allowed.",
+    404: "The row, the column or the path does not exist.",
+    405: "The path does not support this method.",
+    409: "The model cannot do this.",
+    412: "The entries have changed since the ETag in If-Match.",
+    413: "The body is too large.",
+    422: "The body or a parameter is invalid.",
+    500: "The service failed; its log says more.",
+    503: "The service is starting, stopping or too busy; try again.",
+}
+
+
+class ApiError(UserError):
+    """A request that fails with an HTTP status; the message names only what the request itself contains."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(shorten(message))
+        self.status = status
+        self.code = code
+
+
+def shorten(message: str) -> str:
+    """Return a message of at most `MAX_MESSAGE` characters: the start and the end of a longer one."""
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 83]}...{message[-80:]}"
 
 
 # Entries
@@ -241,10 +272,7 @@ class BulkResponse(Answer):
 # Features
 
 
-def _tag_feature(value: object) -> str | None:
-    """Return the tag of a feature value, so that validation errors refer to its own type only."""
-    return {bool: "truth", int: "number", float: "number", str: "text", list: "list"}.get(type(value))
-
+_TAGS = {bool: "truth", int: "number", float: "number", str: "text", list: "list"}
 
 FeatureText = Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
 FeatureValue = Annotated[
@@ -253,7 +281,7 @@ FeatureValue = Annotated[
     | Annotated[FeatureText, Tag("text")]
     | Annotated[list[FeatureText | Value], Field(max_length=MAX_ITEMS), Tag("list")],
     Discriminator(
-        _tag_feature,
+        lambda value: _TAGS.get(type(value)),  # so that validation errors refer to its own type only
         custom_error_type="bad_feature",
         custom_error_message="Input should be a number, a text, a list of these, true, false or null",
     ),

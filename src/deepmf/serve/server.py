@@ -167,8 +167,7 @@ def _reload(app: FastAPI, options: ServeOptions, *_: object) -> None:
     threading.Thread(target=reload, daemon=True).start()
 
 
-@contextmanager
-def _listen(options: ServeOptions) -> Iterator[socket.socket]:
+def _listen(options: ServeOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     try:
         listener = socket.create_server((options.host, options.port), family=family, backlog=2048)
@@ -178,8 +177,7 @@ def _listen(options: ServeOptions) -> Iterator[socket.socket]:
             f"cannot listen on {options.host}, port {options.port} ({reason}); choose another --host or --port"
         ) from error
     listener.set_inheritable(True)
-    with listener:
-        yield listener
+    return listener
 
 
 def _configure_uvicorn(app: Any, **settings: Any) -> uvicorn.Config:
@@ -209,7 +207,6 @@ class _Server(uvicorn.Server):
         self._on_hangup, self._on_ready = on_hangup, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and announce it."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
@@ -233,10 +230,7 @@ class _Workers(Multiprocess):
 
     A worker that is killed is started again; if a worker cannot start, the service ends.
 
-    Parameters
-    ----------
-    folder : where workers report that they are ready, or why they cannot start.
-    on_ready : called once all workers answer.
+    folder: where workers report that they are ready, or why they cannot start. on_ready: called once all answer.
     """
 
     def __init__(
@@ -272,7 +266,10 @@ class _Workers(Multiprocess):
                 self._end_reason = said or "a worker could not be started; the log says why"
                 self.should_exit.set()
                 return
-            _log_death(worker)
+            code = worker.exitcode or 0
+            by = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            fields = {"process": worker.pid, "by": by, "why": _DEATH_REASONS.get(by, "")}
+            logger.error("a worker died and is started again", extra={"fields": fields})
             self.processes[place] = Process(self.config, self.sockets)
             self.processes[place].start()
         if self._on_ready is not None and all(map(self._is_ready, self.processes)):
@@ -299,13 +296,6 @@ class _Workers(Multiprocess):
 def _name_report(folder: Path, process: int | None, event: Literal["ready", "failure"]) -> Path:
     """Return the file by which a worker reports an event to its parent."""
     return folder / f"{process}.{event}"
-
-
-def _log_death(worker: Process) -> None:
-    code = worker.exitcode or 0
-    by = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-    fields = {"process": worker.pid, "by": by, "why": _DEATH_REASONS.get(by, "")}
-    logger.error("a worker died and is started again", extra={"fields": fields})
 
 
 class JsonFormatter(logging.Formatter):

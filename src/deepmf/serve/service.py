@@ -21,11 +21,9 @@ from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.database import EntryDatabase, State
-from deepmf.serve.errors import ApiError
-from deepmf.serve.ids import explain_unknown
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
-from deepmf.serve.schemas import NewRow
+from deepmf.serve.schemas import ApiError, NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
 from deepmf.storage.model_file import compute_digest
@@ -33,6 +31,7 @@ from deepmf.storage.model_file import compute_digest
 logger = logging.getLogger("deepmf.serve")
 
 Result = TypeVar("Result")
+Ask = Callable[[Snapshot, FoldedRows | None], Result]
 
 _LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: rewriting it takes seconds during which nobody can write
 _MOST_WRITES = 16  # in one transaction, since each may have thousands of entries
@@ -75,7 +74,7 @@ def load_with_digest(path: Path) -> tuple[Model, str]:
 class Query(NamedTuple):
     """A question to the current snapshot, and the request that may describe a new row to fold in for it."""
 
-    ask: Callable[[Snapshot, FoldedRows | None], Any]
+    ask: Ask[Any]
     new_row: NewRow | None = None
 
 
@@ -138,13 +137,7 @@ class Service:
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._follower.start()
 
-    async def ask(
-        self,
-        question: Callable[[Snapshot, FoldedRows | None], Result],
-        new_row: NewRow | None = None,
-        *,
-        is_slow: bool = False,
-    ) -> Result:
+    async def ask(self, question: Ask[Result], new_row: NewRow | None = None, *, is_slow: bool = False) -> Result:
         """Answer a question to the current snapshot, and to the new row that a request describes, if it does."""
         result: Result = await (self.slow if is_slow else self.quick).run(Query(question, new_row))
         return result
@@ -224,7 +217,11 @@ class Service:
         with self._database.begin_read() as transaction:
             check_replacement(base.base, digest, transaction, is_running=is_running)
             snapshot = replay(base, transaction)
-        _warm_up(snapshot)
+        entries, first = snapshot.model.entries_, np.zeros(1, dtype=np.int64)
+        snapshot.model.predictor_.score_pairs(first, first)
+        if "II" in snapshot.model.predicts:
+            column, value = entries.columns[int(entries.train.by_row.columns[0])], float(entries.train.values[0])
+            snapshot.model.fold_in([column], [value]).recommend(1)
         return snapshot
 
     def _register(self, snapshot: Snapshot, digest: str) -> Snapshot:
@@ -288,7 +285,6 @@ class _Pruner:
         self._is_erased = True
 
     def prune_if_due(self, version: int) -> None:
-        """Prune if the interval has passed."""
         if version < self._pruned:  # the database was restored to an earlier state
             self._version = self._pruned = 0
         if time.monotonic() >= self._due:
@@ -336,7 +332,8 @@ def _to_api_error(error: Exception) -> Exception:
     if isinstance(error, ApiError) or not isinstance(error, UserError):
         return error
     if isinstance(error, UnknownLabel):
-        return ApiError(404, "unknown_label", explain_unknown(error))
+        # Without the labels that the library's message suggests, which may be private.
+        return ApiError(404, "unknown_label", str(error).split("; there are ")[0])
     if isinstance(error, BadSetting | NotImplementedError):
         return ApiError(409, "cannot", str(error))
     return ApiError(422, "refused", str(error))
@@ -346,12 +343,3 @@ def _identify_file(path: Path) -> tuple[int, ...]:
     """Return numbers that change when a file is written or replaced."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _warm_up(snapshot: Snapshot) -> None:
-    entries = snapshot.model.entries_
-    first = np.zeros(1, dtype=np.int64)
-    snapshot.model.predictor_.score_pairs(first, first)
-    if "II" in snapshot.model.predicts:
-        column, value = entries.columns[int(entries.train.by_row.columns[0])], float(entries.train.values[0])
-        snapshot.model.fold_in([column], [value]).recommend(1)

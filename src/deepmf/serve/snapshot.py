@@ -21,7 +21,6 @@ from deepmf.models.base import Model
 from deepmf.serve.changes import (
     UNUSABLE,
     Entry,
-    EntryChanges,
     FeatureChanges,
     FeatureValues,
     Pair,
@@ -36,10 +35,9 @@ from deepmf.serve.changes import (
     summarise_features,
 )
 from deepmf.serve.database import Transaction, open_database
-from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, check_servable
 from deepmf.serve.omissions import OMISSIONS, Omissions
-from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
+from deepmf.serve.schemas import ApiError, Axis, ModelResponse, ScaleSummary, Version
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -98,10 +96,7 @@ class Snapshot:
             n_trained_columns=n_columns,
             areas=[area for area in AREAS if area in model.predicts],  # type: ignore[misc]
             gives_distribution=model.gives_distribution,
-            ids={
-                axis: "number" if are_numbers(labels) else "text"
-                for axis, labels in (("row", entries.rows), ("column", entries.columns))
-            },
+            ids={axis: "number" if are_numbers(get_labels(model, axis)) else "text" for axis in _AXES},
             nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
@@ -116,9 +111,17 @@ def check_value(snapshot: Snapshot, value: float) -> None:
 
 
 def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
-    """Return the snapshot of a model's file with everything in the database."""
+    """Return the snapshot of a model's file with everything in the database; raise `BadSetting` if it does not fit."""
     state, entries = transaction.read_state(), transaction.read_entries()
-    _check_entries_fit(base.base, entries)
+    for place, axis in enumerate(_AXES):
+        _check_ids(base.base, axis, (pair[place] for pair in entries))
+    values = np.array([entry.value for entry in entries.values() if entry is not None], dtype=np.float64)
+    off_scale = values[~base.base.scale_.holds(values)]
+    if off_scale.size:
+        raise BadSetting(
+            f"the database and the model do not belong together: the database has the value {off_scale[0]:g}; the "
+            f"scale of the model is {base.base.scale_}"
+        )
     features = _select_readable(base.base, transaction.read_contents(*_AXES))
     omissions = Omissions(transaction.read_contents(*OMISSIONS))
     _check_ids(base.base, "row", omissions.dismissals)
@@ -188,20 +191,8 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
     return replace(snapshot, model=model, data_version=version, omissions=omissions)
 
 
-def _check_entries_fit(model: Model, entries: EntryChanges) -> None:
-    """Raise `BadSetting` for entries with ids of another type than the model's, or values off its scale."""
-    for place, axis in enumerate(_AXES):
-        _check_ids(model, axis, (pair[place] for pair in entries))
-    values = np.array([entry.value for entry in entries.values() if entry is not None], dtype=np.float64)
-    off_scale = values[~model.scale_.holds(values)]
-    if off_scale.size:
-        raise BadSetting(
-            f"the database and the model do not belong together: the database has the value {off_scale[0]:g}; the "
-            f"scale of the model is {model.scale_}"
-        )
-
-
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
+    """Raise `BadSetting` for ids of another type than the model's."""
     number = are_numbers(get_labels(model, axis))
     if any(isinstance(label, int) != number for label in ids):
         kinds = ("integers", "text") if number else ("text", "integers")

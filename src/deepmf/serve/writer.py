@@ -28,10 +28,9 @@ from deepmf.serve.changes import (
     read_pairs,
 )
 from deepmf.serve.database import EntryDatabase, Receipt, Transaction
-from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
 from deepmf.serve.omissions import ColumnState, Topic
-from deepmf.serve.schemas import MAX_COLUMNS, Axis, EntryLine, EntryRequest, GivenEntry, Id
+from deepmf.serve.schemas import MAX_COLUMNS, ApiError, Axis, EntryLine, EntryRequest, GivenEntry, Id
 from deepmf.serve.snapshot import Snapshot, catch_up, check_value
 
 Refusals = dict[tuple[str, str], list[int]]  # lines of a bulk write that are refused, by code and message
@@ -157,23 +156,16 @@ def resolve(given: EntryRequest, known: Entry | None, now: int) -> Entry | None:
     if given.value is None:
         return None
     base = known if known is not None and known.value == given.value else Entry(given.value, now)
-    if given.time is None and given.weight is None:
-        return base
-    return Entry(
-        given.value,
-        base.time if given.time is None else given.time,
-        base.weight if given.weight is None else given.weight,
-    )
+    time = base.time if given.time is None else given.time
+    return Entry(given.value, time, base.weight if given.weight is None else given.weight)
 
 
 @dataclass(frozen=True)
 class _Write:
     """A write to one row or one column.
 
-    Parameters
-    ----------
-    if_match : ETags, one of which the content must have; None for any.
-    key : the Idempotency-Key of the request and the name of its API key; the database stores only hashes of it.
+    if_match: ETags, one of which the content must have; None for any.
+    key: the Idempotency-Key of the request and the name of its API key; the database stores only hashes of it.
     """
 
     axis: Axis
@@ -317,21 +309,18 @@ class DismissalWrite(_Write):
         row = pending.find_label(self.axis, self.id)
         current: frozenset[Any] = pending.read_omission("skips", row) or frozenset()
         self.check_etag(dict.fromkeys(current, True), "dismissed columns")
-        add = {self._find_column(column, pending) for column in self.add}
+        add = {pending.find_label("column", column): column for column in self.add}
+        for column, given in add.items():
+            if not pending.is_known("column", column):
+                raise unknown_id(given, "column")
         remove = {pending.find_label("column", column) for column in self.remove}
-        left = frozenset((current - remove) | add)
+        left = frozenset((current - remove) | add.keys())
         if len(left) > MAX_COLUMNS:
             raise ApiError(422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns")
         if left != current:
             pending.put("skips", row, left)
         n_forgotten, etag = len(current - left), compute_etag(dict.fromkeys(left, True))
         return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag)
-
-    def _find_column(self, given: Id, pending: PendingChanges) -> Any:
-        label = pending.find_label("column", given)
-        if not pending.is_known("column", label):
-            raise unknown_id(given, "column")
-        return label
 
 
 @dataclass(frozen=True)
@@ -408,12 +397,9 @@ def find_unfit(
     weights = np.array([1.0 if one.weight is None else one.weight for one in entries], dtype=np.float64)
     is_written = ~np.isnan(values)
     is_new_row, is_new_column = model.entries_.rows.find(rows) < 0, model.entries_.columns.find(columns) < 0
+    not_held = f"this value is not on the scale, which is {model.scale_}"
     return [
-        (
-            "off_scale",
-            f"this value is not on the scale, which is {model.scale_}",
-            is_written & ~model.scale_.holds(values),
-        ),
+        ("off_scale", not_held, is_written & ~model.scale_.holds(values)),
         ("no_weights", f"{name} does not use weights of entries", (weights != 1) & (not model.takes_weights)),
         ("cannot_extend", f"{name} cannot predict for new rows", is_written & is_new_row & ("II" not in areas)),
         ("cannot_extend", f"{name} cannot predict for new columns", is_written & is_new_column & ("III" not in areas)),

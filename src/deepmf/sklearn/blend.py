@@ -38,21 +38,13 @@ _FOLDS = 4  # of rows, each predicted by a Gaussian of the others
 _WIDE, _PASSES, _PASSES_OF_WIDE = 200, 30, 5
 
 _MOST_ROWS = 5_000  # that cells are left out of
-
 _LEFT_OUT = 0.05  # of the cells, where columns are too many to leave out each in turn
-
 EFFORTS = {"normal": (6, 20), "best": (100, 100)}  # trees to see whether a forest helps, and trees of a forest
-
 _LEAST_GAIN = 0.005  # of the error, by the first trees of a forest
-
 _ROWS_OF_A_FOREST = 2_000  # from which on forests have fewer trees, down to half
-
 _FEW_ROWS = 500  # of which forests are grown whole at once
-
 _LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its time
-
 _CELLS_OF_ALL = 50  # the weights of all columns count in those of a column as by that many cells
-
 _MOST_CELLS = 20_000  # that weights are solved from
 
 Show = Callable[[str, int, int], None]  # takes the name of a candidate, the fits that are done, and their number
@@ -344,8 +336,7 @@ def _solve(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, a
     heavy = 1e3 * max(1.0, float(np.linalg.norm(values)))
     equations = np.vstack([predictions, np.full(predictions.shape[1], heavy)])
     weights = scipy.optimize.nnls(equations, np.append(values, heavy))[0]
-    normalised: FloatArray = weights / weights.sum()
-    return normalised
+    return np.asarray(weights / weights.sum())
 
 
 def _compare(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool) -> float:

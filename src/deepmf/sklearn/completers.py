@@ -86,15 +86,10 @@ class Stacked(Completer):
 
 
 _STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
-
 _JITTER = 1e-4  # a variance that every column has of its own: columns may be copies of others
-
 _LEAST_SPREAD = 0.02  # of what a start has in any direction
-
 _MOST_ROWS = 10_000  # that are learned from; a covariance is no better for more
-
 _MOST_WORK = 2e9  # multiplications of a pass: a few seconds. Rows of wide tables are fewer, but no less than
-
 _ROWS_OF_A_COLUMN = 4  # for each column
 
 # Groups of rows, at most on either side, and the columns of each at least: smaller groups take longer to handle.
@@ -216,7 +211,22 @@ class Gaps:
 
     def __init__(self, table: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> None:
         self.observed: MaskArray = ~np.isnan(table)
-        self.groups = list(_groups(self.observed, cells_at_a_time))
+        self.groups = list(self._iterate_groups(cells_at_a_time))
+
+    def _iterate_groups(self, cells_at_a_time: int) -> Iterator[tuple[IndexArray, bool]]:
+        n_columns = self.observed.shape[1]
+        counts = np.count_nonzero(self.observed, axis=1)
+        few_observed = 2 * counts < n_columns
+        widths = np.where(few_observed, counts, n_columns - counts)
+        steps = np.maximum(np.ceil(widths / max(_COLUMNS_OF_A_GROUP, n_columns / _GROUPS)), 1.0)
+        for step, few in sorted(set(zip(steps.tolist(), few_observed.tolist(), strict=True))):
+            rows = np.flatnonzero((steps == step) & (few_observed == few))
+            width = max(1, int(widths[rows].max()))
+            at_a_time = max(1, cells_at_a_time // (width * width))
+            if rows.size > at_a_time:  # some of about as many cells at a time, so that blocks are no larger than needed
+                rows = rows[np.argsort(widths[rows], kind="stable")]
+            for start in range(0, rows.size, at_a_time):
+                yield rows[start : start + at_a_time], few
 
 
 class _Blocks:
@@ -263,8 +273,7 @@ def _invert_roots(matrices: FloatArray) -> FloatArray:
     """Return the inverses (..., cells, cells) of the Cholesky factors of positive definite matrices."""
     lower = torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L
     unit = torch.eye(lower.shape[-1], dtype=lower.dtype).expand_as(lower)
-    inverted: FloatArray = torch.linalg.solve_triangular(lower, unit, upper=False).numpy()
-    return inverted
+    return np.asarray(torch.linalg.solve_triangular(lower, unit, upper=False).numpy())
 
 
 def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArray:
@@ -294,20 +303,3 @@ def _start(table: FloatArray, weights: FloatArray, shrinkage: float) -> FloatArr
     covariance = cells.T @ cells / np.where(totals > 0, totals, 1.0)
     spreads, directions = np.linalg.eigh(_shrink(covariance, weights.sum(), shrinkage))
     return np.asarray((directions * np.maximum(spreads, _LEAST_SPREAD)) @ directions.T)
-
-
-def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[tuple[IndexArray, bool]]:
-    """Yield rows with about equally many cells to solve for, some of them at a time, and whether few are observed."""
-    n_columns = observed.shape[1]
-    counts = np.count_nonzero(observed, axis=1)
-    few_observed = 2 * counts < n_columns
-    widths = np.where(few_observed, counts, n_columns - counts)
-    steps = np.maximum(np.ceil(widths / max(_COLUMNS_OF_A_GROUP, n_columns / _GROUPS)), 1.0)
-    for step, few in sorted(set(zip(steps.tolist(), few_observed.tolist(), strict=True))):
-        rows = np.flatnonzero((steps == step) & (few_observed == few))
-        width = max(1, int(widths[rows].max()))
-        at_a_time = max(1, cells_at_a_time // (width * width))
-        if rows.size > at_a_time:  # those at a time have about as many cells, so that blocks are no larger than needed
-            rows = rows[np.argsort(widths[rows], kind="stable")]
-        for start in range(0, rows.size, at_a_time):
-            yield rows[start : start + at_a_time], few

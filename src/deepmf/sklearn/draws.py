@@ -290,8 +290,7 @@ class JointDraws:
         weights = np.linalg.solve(within + _JITTER * np.eye(rest.size), shifts.T)
         scores = (completed[:, rest] - part.means[rest]) @ weights - 0.5 * (shifts.T * weights).sum(axis=0)
         scores += np.log(shares)
-        chances: FloatArray = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return chances
+        return np.asarray(np.exp(scores - scores.max(axis=1, keepdims=True)))
 
     def _choose_category(self, shares: FloatArray, columns: IndexArray, random: np.random.Generator) -> FloatArray:
         """Draw one category for each row by shares (rows, categories); return 1 for it and 0 for others, in units."""
@@ -302,16 +301,14 @@ class JointDraws:
 
 def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:
     shares = (np.arange(ranked.size) + 0.5) / ranked.size
-    scores: FloatArray = scipy.special.ndtri(np.interp(cells, ranked, shares))
-    return scores
+    return np.asarray(scipy.special.ndtri(np.interp(cells, ranked, shares)))
 
 
 def _bend(cells: FloatArray, knots: FloatArray) -> FloatArray:
     """Return the curved functions (rows, knots - 2) of a natural cubic spline, in units of the distance of its ends."""
     cubes = np.maximum(cells[:, None] - knots, 0.0) ** 3
     slopes = (cubes - cubes[:, -1:])[:, :-1] / (knots[-1] - knots[:-1])
-    curves: FloatArray = (slopes[:, :-1] - slopes[:, -1:]) / (knots[-1] - knots[0])
-    return curves
+    return np.asarray((slopes[:, :-1] - slopes[:, -1:]) / (knots[-1] - knots[0]))
 
 
 def _draw_by_regression(
@@ -346,8 +343,7 @@ def _draw_by_regression(
     first = np.clip(first, 0, max(values.size - _DONORS, 0))
     donors = order[np.minimum(first + random.integers(_DONORS, size=own.size), values.size - 1)]
     spread = np.sqrt(square / max(float(np.average(np.square(residuals), weights=weights)), 1e-12))
-    found: FloatArray = own + spread * residuals[donors]
-    return found
+    return np.asarray(own + spread * residuals[donors])
 
 
 def _score_draws(draws: FloatArray, table: FloatArray, hidden: MaskArray, column: int) -> float:

@@ -263,9 +263,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_count("m", m)
         X = make_dense(X)  # noqa: N806
         table, streams = self._read(X, reset=False), np.random.SeedSequence(seed).spawn(int(m))
-        return (
-            self._complete(X, table, partial(self._draw, random=np.random.default_rng(stream))) for stream in streams
-        )
+        draws = (partial(self._draw, random=np.random.default_rng(stream)) for stream in streams)
+        return (self._complete(X, table, draw) for draw in draws)
 
     def trace_means(self, *, chains: int = 4, seed: int = 0) -> dict[str, FloatArray] | None:
         """Return the means of each column (chains, steps) along the chains that draws start with.

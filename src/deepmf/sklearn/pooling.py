@@ -71,8 +71,7 @@ class PooledEstimates:
         """Return two-sided p values of the hypothesis that the truth is `null`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = np.abs(self.estimate - null) / self.standard_error
-        p_value: FloatArray = 2.0 * scipy.stats.t.sf(np.nan_to_num(statistic, nan=0.0), self.degrees_of_freedom)
-        return p_value
+        return np.asarray(2.0 * scipy.stats.t.sf(np.nan_to_num(statistic, nan=0.0), self.degrees_of_freedom))
 
 
 def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = None) -> PooledEstimates:
@@ -131,9 +130,8 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
             freedom = np.where(within > 0, 1.0 / (1.0 / freedom + 1.0 / observed), freedom)
         increase = added / within
         lost = np.where(within > 0, (increase + 2.0 / (freedom + 3.0)) / (1.0 + increase), share)
-    mean, within, between, total, freedom, lost = map(
-        np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)
-    )
+    parts = found.mean(axis=0), within, between, total, freedom, lost
+    mean, within, between, total, freedom, lost = map(np.asarray, parts)
     return PooledEstimates(mean, within, between, total, freedom, lost, names)
 
 

@@ -66,7 +66,9 @@ def mask_entries(
     observed = ~np.isnan(checked)
     random = np.random.default_rng(seed)
     chosen = random.random(checked.shape)
-    drivers = slope * _standardise(checked)
+    means, spreads = measure_columns(checked)
+    # In standard deviations; cells that are missing are at the mean.
+    drivers = slope * np.nan_to_num((checked - means) / np.where(spreads > 0, spreads, 1.0))
     hidden = np.zeros(checked.shape, dtype=bool)
     for column in range(1 if mechanism == "mar" else 0, checked.shape[1]):
         if mechanism == "mcar":
@@ -75,16 +77,9 @@ def mask_entries(
             log_odds = drivers[:, column]
         else:  # a driver that is hidden itself has no influence, so the reason is always visible to an imputer
             log_odds = np.where(hidden[:, column - 1], 0.0, drivers[:, column - 1])
-        hidden[:, column] = observed[:, column] & (
-            chosen[:, column] < _match_share(log_odds, observed[:, column], share)
-        )
+        known = observed[:, column]
+        hidden[:, column] = known & (chosen[:, column] < _match_share(log_odds, known, share))
     return MaskedTable(hide_entries(X, ~hidden), hidden)
-
-
-def _standardise(table: npt.NDArray[Any]) -> FloatArray:
-    """Return columns with mean 0 and standard deviation 1; missing cells are 0."""
-    means, spreads = measure_columns(table)
-    return np.nan_to_num((table - means) / np.where(spreads > 0, spreads, 1.0))
 
 
 def _match_share(log_odds: FloatArray, observed: MaskArray, share: float) -> FloatArray:
@@ -93,8 +88,7 @@ def _match_share(log_odds: FloatArray, observed: MaskArray, share: float) -> Flo
     if own.size == 0:
         return np.zeros(log_odds.size)
     shift = scipy.optimize.brentq(lambda by: float(expit(own + by).mean()) - share, -60.0, 60.0)
-    chances: FloatArray = expit(log_odds + shift)
-    return chances
+    return np.asarray(expit(log_odds + shift))
 
 
 def hidden_entries_score(

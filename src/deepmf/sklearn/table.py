@@ -458,13 +458,11 @@ class ColumnUnits:
 
     def convert(self, values: FloatArray, columns: IndexArray | slice = slice(None)) -> FloatArray:
         """Return values (..., columns) in the units of the model, wherever they lie."""
-        units: FloatArray = (values - self.centres[columns]) / self.spreads[columns]
-        return units
+        return np.asarray((values - self.centres[columns]) / self.spreads[columns])
 
     def undo(self, units: npt.NDArray[np.floating], columns: IndexArray | slice = slice(None)) -> FloatArray:
         """Return values (..., columns) in the units of their columns, wherever they lie."""
-        values: FloatArray = self.centres[columns] + self.spreads[columns] * units
-        return values
+        return np.asarray(self.centres[columns] + self.spreads[columns] * units)
 
     def clip(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
         """Return predictions in the units of the model, clipped to the range of their column."""
