@@ -106,7 +106,10 @@ def describe(
         if not (ratings.exists() or ratings.suffix or name == STANDARD):
             raise FileAbsent(f"there is no file {ratings}, and no data set of that name (see deepmf datasets list)")
         description = reading.read_matrix(ratings, scale=parse_scale(scale)).describe()
-    show_json(description.to_dict()) if as_json else say(str(description))
+    if as_json:
+        show_json(description.to_dict())
+    else:
+        say(str(description))
 
 
 def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:

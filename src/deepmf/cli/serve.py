@@ -55,7 +55,10 @@ def serve(
 
     def announce(address: str) -> None:
         text = f"serving {'generated films' if demo else model} at {address} (routes: {address}/docs)"
-        show_json({"address": address, "process": os.getpid()}) if as_json else say(text)
+        if as_json:
+            show_json({"address": address, "process": os.getpid()})
+        else:
+            say(text)
 
     with ExitStack() as stack:
         if model is None:
@@ -91,7 +94,10 @@ def api_key(
 
     text = add_key(keys, name=name, role=role)
     shown = f"{text}\nis the key {name!r} ({role}); {keys} stores only its hash"
-    show_json({"name": name, "role": role, "key": text, "file": str(keys)}) if as_json else say(shown)
+    if as_json:
+        show_json({"name": name, "role": role, "key": text, "file": str(keys)})
+    else:
+        say(shown)
 
 
 def choose_database(model: Path) -> str:
