@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from deepmf.errors import BadSetting
 from deepmf.files import holds_number_texts, import_polars, write_atomically, write_csv, write_tsv
+from deepmf.matrix.arrays import Array
 from deepmf.matrix.features import Features
 from deepmf.matrix.frames import build_label_series
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import polars as pl
 
 
@@ -91,7 +91,7 @@ def encode_frames(
         yield content.getvalue()
 
 
-def find_label_type(labels: npt.NDArray[Any]) -> Any:
+def find_label_type(labels: Array) -> Any:
     """Return the polars type of labels, independent of the labels in a single frame."""
     return import_polars().Series(labels[:1].tolist()).dtype
 

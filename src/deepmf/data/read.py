@@ -29,7 +29,7 @@ from deepmf.data.lists import LISTS, are_lists, read_lists
 from deepmf.data.source import check_encoding, check_expansion, locate_errors, summarise, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, warn
 from deepmf.files import check_path, import_polars
-from deepmf.matrix.arrays import ValueArray
+from deepmf.matrix.arrays import Array, ValueArray
 from deepmf.matrix.column_roles import assign_roles, check_roles
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_extras, read_numbers
@@ -341,7 +341,7 @@ def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
     return Labelled(gathered.labels, np.concatenate(positions))
 
 
-def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:
+def _warn_of_counts(path: Path, values: Array) -> None:
     """Warn of values that look like counts: whole numbers from 1, most of them small and some of them large."""
     low, high = float(values.min()), float(values.max())
     if not (0 <= low <= 1 and high >= _MANY) or np.any(values % 1 != 0):

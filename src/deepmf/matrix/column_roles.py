@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint, warn
+from deepmf.matrix.arrays import Array
 from deepmf.matrix.table_form import COUNT, DETECT, ValueColumn
 
 # Usual names of the columns by role, in lower case without separators.
@@ -134,7 +134,7 @@ def _is_line_number(name: str) -> bool:
     return _normalise(name) in _LINE_NUMBERS
 
 
-def are_times(numbers: npt.NDArray[Any]) -> bool:
+def are_times(numbers: Array) -> bool:
     """Whether all numbers are whole and could be unix times, in seconds or in milliseconds."""
     if numbers.size == 0:
         return False

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import (
     NO_ENTRIES,
     NOTHING,
@@ -91,7 +91,7 @@ class EntryStore:
         cls,
         train: ObservedMatrix,
         extension: ObservedMatrix | None,
-        dropped: npt.NDArray[Any] = NOTHING,
+        dropped: Array = NOTHING,
         *,
         are_trusted: bool = False,
     ) -> EntryStore:
@@ -256,13 +256,8 @@ class EntryStore:
         )
 
     def _look_up(
-        self,
-        row_of: IndexArray,
-        column_of: IndexArray,
-        found: npt.NDArray[Any],
-        of_training: npt.NDArray[Any] | None,
-        of_added: npt.NDArray[Any] | None,
-    ) -> npt.NDArray[Any]:
+        self, row_of: IndexArray, column_of: IndexArray, found: Array, of_training: Array | None, of_added: Array | None
+    ) -> Array:
         """Fill in a field of the entries at some pairs of positions; pairs that are not observed stay as they are."""
         if of_training is not None:
             places = self.train_places(row_of, column_of)
@@ -288,7 +283,7 @@ class EntryStore:
         places[possible[found]] = entry[at[found]]
         return places
 
-    def are_as_trained(self, axis: Axis, positions: IndexArray) -> npt.NDArray[np.bool_]:
+    def are_as_trained(self, axis: Axis, positions: IndexArray) -> BoolArray:
         """Return whether rows (or columns) have the entries in trained columns (or rows), and features, of training."""
         n_rows, n_columns = self.train.shape
         if axis == "row":
@@ -354,7 +349,7 @@ class EntryStore:
         return counts + np.bincount(self.added.columns, minlength=counts.size)
 
     @property
-    def column_totals(self) -> npt.NDArray[Any]:
+    def column_totals(self) -> Array:
         """The total weight of each column: its number of entries where no entry has a weight."""
         if self.train.weights is None and self.added.extras.weights is None:
             return self.column_counts
@@ -387,7 +382,7 @@ class ChangedStore(NamedTuple):
     gone_columns: IndexArray = NOTHING
 
 
-def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
+def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: Array) -> None:
     for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
         if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
             raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
@@ -420,9 +415,9 @@ def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions
     return entries if features is None else entries._replace(features=features.take(positions))
 
 
-def _are_changed(known: Extras, new: Extras) -> npt.NDArray[np.bool_]:
+def _are_changed(known: Extras, new: Extras) -> BoolArray:
     """Return whether each entry has a new date, or another weight where weights are given."""
-    changed: npt.NDArray[np.bool_] = np.zeros(1, dtype=bool)
+    changed: BoolArray = np.zeros(1, dtype=bool)
     if new.times is not None:
         dated = new.times != NO_TIME
         changed = changed | (dated if known.times is None else dated & (new.times != known.times))
@@ -610,5 +605,4 @@ def _drop_labels(labels: Labels, trained: Labels, gone: IndexArray) -> Labels:
 
 def _move_up(positions: IndexArray, gone: IndexArray) -> IndexArray:
     """Return positions after others are removed."""
-    moved: IndexArray = positions - np.searchsorted(gone, positions)
-    return moved
+    return positions - np.searchsorted(gone, positions)

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -36,7 +35,7 @@ from deepmf.linalg.ridge import (
     solve_bordered,
 )
 from deepmf.linalg.svd import compute_truncated_svd, make_sparse, multiply_sparse
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -239,7 +238,7 @@ def subtract_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArra
     return residuals, effects[0]
 
 
-def count_by_weight(train: ObservedMatrix) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def count_by_weight(train: ObservedMatrix) -> tuple[Array, Array]:
     """Return the total weight of the entries of each row and of each column; their numbers without weights."""
     if train.weights is None:
         return train.row_counts, train.column_counts
@@ -259,12 +258,7 @@ class FeatureRegression:
     """
 
     def __init__(
-        self,
-        features: AxisFeatures,
-        counts: npt.NDArray[Any],
-        latent_ridges: FloatArray,
-        settings: ALSSettings,
-        width: int,
+        self, features: AxisFeatures, counts: Array, latent_ridges: FloatArray, settings: ALSSettings, width: int
     ) -> None:
         self._features = features.take(np.arange(counts.size))
         self._latents, self._effects = (

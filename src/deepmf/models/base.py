@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis
 from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
 from deepmf.matrix.extras import TimeArray, parse_time, parse_times
@@ -288,8 +288,7 @@ class Model(Estimator):
     def row_counts(self, rows: Iterable[Any]) -> npt.NDArray[np.int64]:
         """Return the number of entries over the trained columns of each row, (rows,)."""
         distinct, which = np.unique(self.entries_.rows.positions(rows), return_inverse=True)
-        counts: npt.NDArray[np.int64] = np.diff(self.entries_.row_entries(distinct).starts)[which]
-        return counts
+        return np.diff(self.entries_.row_entries(distinct).starts)[which]
 
     def recommend(self, rows: Any, n: int = 10, **options: Unpack[RequestOptions]) -> Ranking:
         """Return the n best columns of one row, or of each row of a list, best first.
@@ -476,7 +475,7 @@ class Model(Estimator):
         write_file(path, kind="model", content=content, tensors=tensors)
 
     @classmethod
-    def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
+    def from_stored(cls, content: dict[str, Any], tensors: dict[str, Array]) -> Self:
         """Return the model that `save` wrote; contents that no model could have raise `BadModelFile`."""
         from deepmf.models.interactions import InteractionPredictor
         from deepmf.recommend.next_ridge import NextRidge
@@ -536,12 +535,12 @@ class Model(Estimator):
         return self._require_fitted().rankers
 
     @property
-    def row_labels_(self) -> npt.NDArray[Any]:
+    def row_labels_(self) -> Array:
         """The labels of all known rows."""
         return self.entries_.rows.array
 
     @property
-    def column_labels_(self) -> npt.NDArray[Any]:
+    def column_labels_(self) -> Array:
         """The labels of all known columns."""
         return self.entries_.columns.array
 

@@ -348,8 +348,7 @@ class BayesianMF(Recommends, Model):
             return found
         if self.scale_.levels is None:
             return self.scale_.clip(found)
-        levels: FloatArray = readout.support[np.searchsorted(readout.cutpoints, found)]
-        return levels
+        return readout.support[np.searchsorted(readout.cutpoints, found)]
 
     def _draw_columns(self, at: IndexArray, which: Sequence[int], generator: torch.Generator) -> Tensor:
         """Return columns (draws, columns, D): trained ones as the samples drew them, others from their posterior."""

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from deepmf.data.frame_file import find_label_type, write_frame_file
 from deepmf.errors import NotEnoughMemory
 from deepmf.files import import_polars
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.recommend.ranker import Rankers
@@ -37,7 +36,7 @@ class CompletedRows(NamedTuple):
 
     rows: IndexArray
     values: FloatArray
-    observed: npt.NDArray[np.bool_]
+    observed: BoolArray
 
 
 # Rows whose entries tell whether rows choose what they like, and when they do: the correlation of value and presence

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadSetting, check_count
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -60,7 +60,7 @@ class Explanation(NamedTuple):
     effects are those on it.
     """
 
-    labels: npt.NDArray[Any]
+    labels: Array
     values: FloatArray
     effects: FloatArray
     prediction: float

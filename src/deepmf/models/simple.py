@@ -6,9 +6,8 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import AREAS
@@ -84,7 +83,7 @@ class SimpleSolver(Solver):
         """Solve for the rows once more, so that they are what the encoder returns for their entries."""
         self.rows = self._model.solve_rows(self._by_row, self.columns)
 
-    def latents(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def latents(self) -> tuple[Array, Array]:
         """Return the factors, and the mean as a further product."""
         return append(self.rows, self.mean), append(self.columns, 1.0)
 

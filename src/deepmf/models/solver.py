@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.matrix.arrays import Array
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -26,7 +26,7 @@ from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
 from deepmf.training.memory import FitBytes
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 # Why a model that has factors and no encoder cannot be extended.
@@ -54,7 +54,7 @@ class Solver(ABC):
         return
 
     @abstractmethod
-    def latents(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def latents(self) -> tuple[Array, Array]:
         """Return latents (rows, latent) and (columns, latent) whose inner products are scores in the scale's units.
 
         Means and effects are their last columns.

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from deepmf.linalg.products import make_product
 from deepmf.linalg.ridge import run_batches
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries, find_spans, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
@@ -135,7 +135,7 @@ class ColumnRidge:
         """The number of trained columns."""
         return self.sizes.size
 
-    def score(self, entries: AxisEntries) -> npt.NDArray[Any]:
+    def score(self, entries: AxisEntries) -> Array:
         """Return the scores (rows, columns) of rows with these entries over the trained columns; larger is likelier."""
         rows = read_rows(entries, self.n_trained, self.count_weight)
         own, added = rows @ self.weights, self.settled.added
@@ -263,7 +263,7 @@ class ColumnRidge:
         kept = np.setdiff1d(np.arange(known.added.shape[1]), columns - self.n_trained)
         return replace(known, added=known.added[:, kept], added_sizes=known.added_sizes[kept])
 
-    def pack(self, prefix: str = "presence") -> dict[str, npt.NDArray[Any]]:
+    def pack(self, prefix: str = "presence") -> dict[str, Array]:
         """Return the weights in half precision; new columns are left out, because their entries describe them."""
         if isinstance(self.weights, np.ndarray):
             return _DENSE.pack(self, prefix=prefix).tensors
@@ -413,7 +413,7 @@ class Gram(NamedTuple):
                 ranks.sum_(torch.from_numpy(weights))
         return solved
 
-    def _compare_costs(self, places: IndexArray) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+    def _compare_costs(self, places: IndexArray) -> tuple[BoolArray, FloatArray]:
         """Return for which targets products of lines take less time than finding cells, and what either reads."""
         if isinstance(self.cells, Tensor):
             return np.zeros(len(places), dtype=bool), np.zeros(len(places))
@@ -550,7 +550,7 @@ def _find_sharing() -> Ranks | None:
     return ranks if ranks is not None and ranks.device.type == "cpu" else None
 
 
-def _cut(sizes: npt.NDArray[Any], most: float, most_items: int) -> list[int]:
+def _cut(sizes: Array, most: float, most_items: int) -> list[int]:
     """Return the ends of consecutive groups of items, each of bounded size and number; a large item alone."""
     sums, ends = np.cumsum(sizes), [0]
     while ends[-1] < sums.size:
@@ -657,7 +657,7 @@ def _weigh_entries(train: ObservedMatrix, power: float, count_weight: float) -> 
     return weighted
 
 
-def _count_effective(rows: IndexArray, weights: npt.NDArray[Any], n_rows: int) -> FloatArray:
+def _count_effective(rows: IndexArray, weights: Array, n_rows: int) -> FloatArray:
     """Return the effective number of entries of each row, at least 1: equal weights count as without weights."""
     largest = np.zeros(n_rows)
     np.maximum.at(largest, rows, weights)

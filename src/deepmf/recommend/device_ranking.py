@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from deepmf.errors import BadSetting
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker
@@ -28,16 +27,16 @@ MOST_GPU_THREADS = 6
 class BestColumns(NamedTuple):
     """The n best columns of some rows (rows, n), best first: their keys and places, and parts of the keys, if known."""
 
-    keys: npt.NDArray[Any]
+    keys: Array
     places: IndexArray
-    products: npt.NDArray[Any] | None = None  # of latents
-    scores: npt.NDArray[Any] | None = None  # of presence
+    products: Array | None = None  # of latents
+    scores: Array | None = None  # of presence
 
     def pick(self, picked: IndexArray) -> BestColumns:
         """Return some of the columns (rows, n) of each row."""
         return BestColumns(*(None if each is None else np.take_along_axis(each, picked, axis=1) for each in self))  # type: ignore[arg-type]
 
-    def fill(self, missing: npt.NDArray[np.bool_]) -> BestColumns:
+    def fill(self, missing: BoolArray) -> BestColumns:
         """Return the same with zeros where columns are missing."""
         return BestColumns(*(None if each is None else np.where(missing, each.dtype.type(0), each) for each in self))  # type: ignore[arg-type]
 
@@ -138,7 +137,7 @@ class DeviceColumns:
         slopes, cutpoints = (self._send(each)[:, None] for each in logits)
         return functional.logsigmoid(products * slopes - cutpoints)
 
-    def _send(self, array: npt.NDArray[Any]) -> Tensor:
+    def _send(self, array: Array) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
 
 

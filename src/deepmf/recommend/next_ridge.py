@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
@@ -114,7 +113,7 @@ class NextPart(NamedTuple):
     model: ColumnRidge
     weight: float
 
-    def score(self, entries: AxisEntries) -> npt.NDArray[Any]:
+    def score(self, entries: AxisEntries) -> Array:
         """Return the scores (rows, trained columns) of rows with these entries."""
         return self.model.score(self.decay.weigh(entries))
 

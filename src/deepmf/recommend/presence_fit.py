@@ -6,15 +6,14 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
@@ -241,7 +240,7 @@ class _Choice:
         fitted = gram.fit_some([ridge], self._candidates) if kind == "nearest" else gram.fit([ridge])
         return self._combine(fitted[0])
 
-    def _send(self, array: npt.NDArray[Any]) -> Tensor:
+    def _send(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
     def _measure_model(self, model: ColumnRidge) -> FloatArray:

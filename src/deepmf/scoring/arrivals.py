@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.storage.parts import Form, Part
@@ -19,10 +18,10 @@ class Arrived(NamedTuple):
     They are in the order of positions, after the trained ones; None where nothing has arrived.
     """
 
-    rows: npt.NDArray[Any] | None = None
-    columns: npt.NDArray[Any] | None = None
+    rows: Array | None = None
+    columns: Array | None = None
 
-    def put(self, axis: Literal["row", "column"], at: IndexArray, factors: npt.NDArray[Any]) -> Arrived:
+    def put(self, axis: Literal["row", "column"], at: IndexArray, factors: Array) -> Arrived:
         """Return other factors of some rows (or columns), counted from the first new one."""
         if at.size == 0:
             return self
@@ -44,8 +43,8 @@ class Arrived(NamedTuple):
 class TrainedRows(NamedTuple):
     """Trained rows whose entries in trained columns are those of training."""
 
-    latents: npt.NDArray[Any]  # (rows, latent)
-    totals: npt.NDArray[Any]  # (rows,) total weights of their trained entries
+    latents: Array  # (rows, latent)
+    totals: Array  # (rows,) total weights of their trained entries
     column_counts: IndexArray  # (columns,) entries of the trained columns
 
 
@@ -70,7 +69,7 @@ class Unsettled(NamedTuple):
     are_any: bool
 
 
-def find_met(entries: EntryStore) -> npt.NDArray[np.bool_]:
+def find_met(entries: EntryStore) -> BoolArray:
     """Return whether each column is new, and new rows have entries in it, (columns,)."""
     is_met = np.zeros(len(entries.columns), dtype=bool)
     n_rows, n_columns = entries.train.shape

@@ -24,11 +24,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.optimize
 from scipy.special import expit, logit
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution, choose_targets
 from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
@@ -295,23 +294,23 @@ class AskedReadout(Readout):
     def as_chosen(self) -> Readout:
         return self._learned
 
-    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+    def scores(self, products: Array, row_fields: LatentArray) -> Array:
         """Return the learned scores, which order columns as predictions do."""
         return self._learned.scores(products, row_fields)
 
-    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def units(self, scores: Array) -> FloatArray:
         return self.scale.clip(move(self.calibration.line, self.calibration.knots, self._learned.units(scores)))
 
-    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def values(self, scores: Array) -> FloatArray:
         units = self.units(scores)
         return self.scale.nearest_level(units) if self.predicts_levels else units
 
-    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+    def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         return self.calibrate(self._learned.distribution(products, row_fields))
 
     def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
         return found if self.calibration.odds is None else self.calibration.odds.apply(found)
 
-    def pack(self) -> dict[str, npt.NDArray[Any]]:
+    def pack(self) -> dict[str, Array]:
         """Return the learned parameters; those of the calibration are a part of their own."""
         return self._learned.pack()

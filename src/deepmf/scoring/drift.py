@@ -26,10 +26,9 @@ from itertools import compress
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import scipy.optimize
 
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
@@ -103,7 +102,7 @@ class Component(NamedTuple):
         sums[dated], counts[dated] = (each[which] for each in found)
         return sums, counts
 
-    def take(self, which: npt.NDArray[Any]) -> Component:
+    def take(self, which: Array) -> Component:
         """Return the component of some of its groups and bins, by places or a mask."""
         return self._replace(keys=self.keys[which], sums=self.sums[which], counts=self.counts[which])
 
@@ -155,7 +154,7 @@ class DatedResiduals(NamedTuple):
     columns: IndexArray
     times: TimeArray
     residuals: FloatArray
-    weights: npt.NDArray[Any] | None
+    weights: Array | None
 
     def build(self, kind: Kind | Component) -> tuple[Component, IndexArray]:
         """Return the component of a kind, without shrinkage, and the key of each entry."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, Held, lay_out
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
@@ -214,7 +214,7 @@ class SampleEncoder(SolvingEncoder):
         return means[..., :-1].reshape(len(factors), -1), effects, factors[:, -2:]
 
 
-def _end_in_ones(factors: npt.NDArray[Any]) -> LatentArray:
+def _end_in_ones(factors: Array) -> LatentArray:
     """Return (v_j, 1) of columns with the factors (v_j, c_j)."""
     return np.column_stack([factors[:, :-1], np.ones(len(factors))]).astype(np.float32)
 
@@ -313,7 +313,7 @@ class _FoldIn:
         errors = found.fit.squared_errors + found.fit.totals * found.variances
         return (_NOISE_COUNT + alpha * errors) / (_NOISE_COUNT + self._totals)
 
-    def _copy(self, array: npt.NDArray[Any]) -> Tensor:
+    def _copy(self, array: Array) -> Tensor:
         """Return an array, which may be memory-mapped, as a tensor in single precision.
 
         The tensor lies where torch puts tensors: last bits of products depend on the alignment of their factors.
@@ -352,7 +352,7 @@ class SampleReadout(Readout):
         if coverages is None and scale.levels is not None:
             self.coverages = COVERAGES
 
-    def distribution(self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any]) -> PredictiveDistribution:
+    def distribution(self, products: Array, row_fields: Array) -> PredictiveDistribution:
         """Return the distribution of each product, with spreads of its row, or of its row and column, (pairs, 2)."""
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         exceedance = scipy.special.ndtr((products[:, None].astype(np.float64) - self.cutpoints) / deviations)
@@ -362,9 +362,7 @@ class SampleReadout(Readout):
         found = PredictiveDistribution(self.support, boundaries, exceedance)
         return found if self.coverages is None else found.calibrate(self.coverages)
 
-    def log_exceedance(
-        self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any], thresholds: FloatArray
-    ) -> npt.NDArray[Any]:
+    def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one cutpoint a row."""
         if self.scale.levels is None:
             return super().log_exceedance(products, row_fields, thresholds)
@@ -372,18 +370,17 @@ class SampleReadout(Readout):
         ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
         own = ends[np.searchsorted(self.scale.levels, thresholds)]
         margins = torch.from_numpy((products - own[:, None]) / deviations)
-        found: npt.NDArray[Any] = torch.special.log_ndtr(margins).numpy()  # in as many threads as torch uses
+        found: Array = torch.special.log_ndtr(margins).numpy()  # in as many threads as torch uses
         return found
 
-    def pack(self) -> dict[str, npt.NDArray[Any]]:
+    def pack(self) -> dict[str, Array]:
         """Return the support, its boundaries and the calibration."""
         return _READOUT.pack(self, spread=np.array([self.noise, self.spread])).tensors
 
 
-def combine_spreads(noise: float, spreads: npt.NDArray[Any]) -> FloatArray:
+def combine_spreads(noise: float, spreads: Array) -> FloatArray:
     """Return standard deviations of values: of the noise times s, and of the posterior r, for spreads (..., 2)."""
-    deviations: FloatArray = np.hypot(noise * spreads[..., 1].astype(np.float64), spreads[..., 0].astype(np.float64))
-    return deviations
+    return np.hypot(noise * spreads[..., 1].astype(np.float64), spreads[..., 0].astype(np.float64))
 
 
 class SamplePredictor(Predictor):
@@ -395,8 +392,7 @@ class SamplePredictor(Predictor):
 
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
         """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
-        values: FloatArray = self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
-        return values
+        return self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
 
     def find_spreads(self, rows: IndexArray, columns: IndexArray) -> LatentArray:
         """Return r and s of each pair of positions, (pairs, 2)."""
@@ -426,7 +422,7 @@ class HeldOutPredictions(NamedTuple):
     """Predictions of held-out entries, and their true values."""
 
     means: FloatArray
-    spreads: npt.NDArray[Any]  # (pairs, 2), by `find_spreads`
+    spreads: Array  # (pairs, 2), by `find_spreads`
     values: FloatArray
 
 

@@ -156,8 +156,7 @@ class Inputs:
             (sums,) = self._recorded_sums(factors, weights, lambdas)
         else:
             (sums,) = _sum_products(self.multiply, factors, weights, lambdas)
-        found: FloatArray = sums.double().cpu().numpy()
-        return found
+        return sums.double().cpu().numpy()
 
     def solve_densely(self, target: Tensor, lambdas: Tensor) -> Tensor:
         """Return W with (F'F + lambda) W = target, by the dense table."""

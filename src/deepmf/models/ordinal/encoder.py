@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import expit
 from torch import Tensor
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
@@ -232,7 +231,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return torch.from_numpy(latents).to(self.device)
 
 
-def share_empty(are_empty: npt.NDArray[np.bool_]) -> tuple[IndexArray, IndexArray]:
+def share_empty(are_empty: BoolArray) -> tuple[IndexArray, IndexArray]:
     """Return the vectors to encode, the first empty one among them, and the place of each vector's latent there.
 
     >>> share_empty(np.array([False, True, False, True]))
