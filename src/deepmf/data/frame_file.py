@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from deepmf.errors import BadSetting
 from deepmf.files import holds_number_texts, import_polars, write_atomically, write_csv, write_tsv
@@ -55,20 +55,26 @@ def check_ending(path: str | Path) -> None:
 
 def write_frame_file(
     frames: Iterable[Any], schema: Mapping[str, Any], path: str | Path, *, decimal_comma: bool = False
-) -> None:
-    """Write polars frames of one schema to a file one after another, in bounded memory."""
+) -> int:
+    """Write polars frames of one schema to a file one after another, in bounded memory; return the number of lines."""
     check_ending(path)
-    ending = Path(path).suffix.lower()
-    if ending in _PARQUET:
-        write_atomically(path, lambda temporary: _write_parquet(frames, schema, temporary))
-    else:
-        pieces = encode_frames(frames, schema, ending, decimal_comma=decimal_comma)
+    ending, n_lines = Path(path).suffix.lower(), 0
 
-        def write(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                file.writelines(pieces)
+    def count_lines() -> Iterator[Any]:
+        nonlocal n_lines
+        for frame in frames:
+            n_lines += frame.height
+            yield frame
 
-        write_atomically(path, write)
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # Parquet, too: after an error, polars may still create a file at a path
+            if ending in _PARQUET:
+                _write_parquet(count_lines(), schema, file)
+            else:
+                file.writelines(encode_frames(count_lines(), schema, ending, decimal_comma=decimal_comma))
+
+    write_atomically(path, write)
+    return n_lines
 
 
 def encode_frames(
@@ -96,11 +102,9 @@ def find_label_type(labels: Array) -> Any:
     return import_polars().Series(labels[:1].tolist()).dtype
 
 
-def _write_parquet(frames: Iterable[Any], schema: Mapping[str, Any], path: Path) -> None:
+def _write_parquet(frames: Iterator[Any], schema: Mapping[str, Any], file: BinaryIO) -> None:
     polars = import_polars()
     try:
-        # An open file: after an error, polars may still create a file at a path.
-        with path.open("wb") as file:
-            polars.io.plugins.register_io_source(lambda *_: iter(frames), schema=schema).sink_parquet(file)
+        polars.io.plugins.register_io_source(lambda *_: frames, schema=schema).sink_parquet(file)
     except polars.exceptions.PolarsError as error:
         raise OSError(str(error)) from error  # a full disk, for example

@@ -334,16 +334,7 @@ class Recommendations:
         """Write the frames to a file, completely or not at all; return the number of lines."""
         from deepmf.data.frame_file import write_frame_file
 
-        count = 0
-
-        def count_lines() -> Iterator[Any]:
-            nonlocal count
-            for frame in self.frames():
-                count += frame.height
-                yield frame
-
-        write_frame_file(count_lines(), self.schema, path)
-        return count
+        return write_frame_file(self.frames(), self.schema, path)
 
 
 def most_similar(
