@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
+from deepmf.formatting import format_count
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis
 from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
@@ -27,7 +28,8 @@ from deepmf.scoring.pairs import Unknown, check_has_values, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, PairPredictor, Predictor, check_levels, unpack_arrived
 from deepmf.storage.model_file import encode_json, is_mapped, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
-from deepmf.training.history import History
+from deepmf.training.history import History, describe_errors
+from deepmf.training.settings import list_settings
 
 if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained or completed
     from deepmf.matrix.names import GivenNames
@@ -39,6 +41,10 @@ if TYPE_CHECKING:  # imported by the methods that use them: most models are neve
     from deepmf.scoring.distribution import Interval, PredictiveDistribution
 
 Missing = Literal["error", "ignore"]
+
+_MOST_FEATURES = 12  # that the text of a model lists by name
+
+_MOST_FEATURES = 12  # that the text of a model lists by name
 
 _CONTENT = Form(
     Part("settings", "object"),
@@ -589,9 +595,30 @@ class Model(Estimator):
         }
 
     def __repr__(self) -> str:
-        from deepmf.models.view import describe_model
+        """Return the constructor call or, once fitted, what the model knows, its errors, and its settings.
 
-        return describe_model(self)
+        Settings that no fit chooses are shown where they differ from their defaults.
+        """
+        name, given = type(self).__name__, self.settings_class.from_names(self.own_settings).to_dict()
+        changed = [each.name for each in list_settings(self.settings_class) if given[each.name] != each.default]
+        changes = ", ".join(f"{each}={given[each]!r}" for each in changed)
+        if not self.is_fitted:
+            return f"{name}({changes})"
+        entries, n_chosen = self.entries_, len(self._chosen)
+        size = f"{format_count(len(entries.rows))} x {format_count(len(entries.columns))}"
+        facts = [size, f"{format_count(entries.n_entries)} entries", describe_errors(self.history_)]
+        choice = f"; {format_count(n_chosen)} chosen (see chosen_)" if n_chosen else ""
+        lines = [
+            f"{name}({', '.join(filter(None, facts))})",
+            f"  scale: {entries.scale}",
+            f"  settings: {changes or 'all by default'}{choice}",
+        ]
+        for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
+            if features is not None:
+                known = [f"{column.name} ({column.kind})" for column in features.encoding.columns]
+                more = f" and {format_count(len(known) - _MOST_FEATURES)} more" if len(known) > _MOST_FEATURES else ""
+                lines.append(f"  {axis} features: {', '.join(known[:_MOST_FEATURES])}{more}")
+        return "\n".join(lines)
 
     # Internals.
 
