@@ -27,6 +27,8 @@ USUAL_NAMES = {
 # Usual names of the labels of features, beside those of rows and of columns.
 _USUAL_LABELS = ("id", "label", "key")
 
+Asked = Mapping[str, str | int | None]  # names or positions of columns by role; None: it is recognised
+
 _COUNTS = {2: "two", 3: "three"}
 
 # Names of columns that hold neither values nor, if there are others, the ids of rows and columns.
@@ -61,9 +63,7 @@ class Content(NamedTuple):
 UNSEEN = Content()  # of columns of which only the names are known
 
 
-def assign_roles(
-    names: Sequence[str], asked: Mapping[str, str | int | None], content: Content = UNSEEN
-) -> dict[str, str]:
+def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) -> dict[str, str]:
     """Choose a column for each role: as asked for, by a usual name, or the first columns left.
 
     With more columns than roles, a column with the usual name of a role that is not needed is not used for another one.
@@ -143,9 +143,7 @@ def are_times(numbers: Array) -> bool:
     return inside and bool(np.all(numbers % 1 == 0))
 
 
-def find_roles(
-    names: Sequence[str], asked: Mapping[str, str | int | None], *, value: ValueColumn
-) -> dict[str, str | int | None]:
+def find_roles(names: Sequence[str], asked: Asked, *, value: ValueColumn) -> dict[str, str | int | None]:
     """Return the roles of a long table with the columns asked for: interactions have a count or nothing but ids.
 
     A table of two columns holds interactions, and so does one with a column called "interactions" and no values.
@@ -194,7 +192,7 @@ def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequen
     return [*found, *names][0]
 
 
-def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
+def is_guess(names: Sequence[str], asked: Asked) -> bool:
     """Whether a role that was not asked for has none or several columns with a usual name."""
     plain = list(map(_normalise, names))
     return any(
@@ -202,7 +200,7 @@ def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> boo
     )
 
 
-def is_uncertain(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
+def is_uncertain(names: Sequence[str], asked: Asked) -> bool:
     """Whether a guess among named columns may well be wrong: of values, or with columns left over.
 
     >>> is_uncertain(["who", "what", "stars"], dict.fromkeys(("row", "column", "value")))

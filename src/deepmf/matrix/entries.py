@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, IndexPair
 from deepmf.matrix.axis_entries import (
     NO_ENTRIES,
     NOTHING,
@@ -377,7 +377,7 @@ class ChangedStore(NamedTuple):
     entries: EntryStore
     rows: IndexArray
     columns: IndexArray
-    crossed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
+    crossed: IndexPair = (NOTHING, NOTHING)
     gone_rows: IndexArray = NOTHING
     gone_columns: IndexArray = NOTHING
 
@@ -451,8 +451,8 @@ class ForgetPlan(NamedTuple):
 
     rows: IndexArray
     columns: IndexArray
-    pairs: tuple[IndexArray, IndexArray]
-    without_features: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
+    pairs: IndexPair
+    without_features: IndexPair = (NOTHING, NOTHING)
 
 
 def plan_forget(
@@ -571,7 +571,7 @@ def _drop_names(names: Names | None, labels: Labels, gone: IndexArray) -> Names 
     return names if names is None or not gone.size else names.without(labels[gone].tolist())
 
 
-def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:
+def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> IndexPair:
     if entries is None:
         return NOTHING, NOTHING
     given = entries.entries()[:2] if isinstance(entries, ObservedMatrix) else entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.column_roles import (
     MANY_COLUMNS,
+    Asked,
     Content,
     are_times,
     assign_roles,
@@ -73,9 +74,7 @@ class WideTable(NamedTuple):
     form: TableForm
 
 
-def read_long_frame(
-    frame: Any, asked: Mapping[str, str | int | None], *, value: ValueColumn, time: ValueColumn, missing: str
-) -> LongEntries:
+def read_long_frame(frame: Any, asked: Asked, *, value: ValueColumn, time: ValueColumn, missing: str) -> LongEntries:
     """Read the columns of a long frame that hold rows, columns, and values or counts of interactions.
 
     asked: names or positions of columns by role: row, column, count and weight.

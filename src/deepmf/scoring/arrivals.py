@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from deepmf.matrix.arrays import Array, BoolArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, IndexArray, IndexPair
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.storage.parts import Form, Part
@@ -78,9 +78,7 @@ def find_met(entries: EntryStore) -> BoolArray:
     return is_met
 
 
-def find_changed(
-    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: tuple[IndexArray, IndexArray]
-) -> IndexArray:
+def find_changed(entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair) -> IndexArray:
     """Return the columns that changes of rows and columns concern: also new columns of changed new rows."""
     n_rows, n_columns = entries.train.shape
     is_changed = np.zeros(len(entries.columns), dtype=bool)
@@ -92,9 +90,7 @@ def find_changed(
     return np.flatnonzero(is_changed)
 
 
-def find_unsettled(
-    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: tuple[IndexArray, IndexArray]
-) -> Unsettled:
+def find_unsettled(entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair) -> Unsettled:
     """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
     n_columns = entries.train.shape[1]
     if not entries.added.rows.size:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
@@ -419,11 +419,7 @@ class Predictor(PairPredictor):
         return found
 
     def extend(
-        self,
-        entries: EntryStore,
-        rows: IndexArray,
-        columns: IndexArray,
-        crossed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING),
+        self, entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair = (NOTHING, NOTHING)
     ) -> Self:
         """Return a predictor in which the rows and columns at some positions are encoded from their entries again.
 
