@@ -170,7 +170,9 @@ def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
     if array.ndim != 1 or n_entries not in (None, array.size):
         raise BadEntries(f"there must be one time per entry; got shape {array.shape} for {n_entries} entries")
     if array.dtype.kind == "M":
-        return _parse_datetimes(array)
+        seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
+        _check_range(seconds, lambda at: str(array[at]))
+        return ParsedTimes(seconds, "date" if np.datetime_data(array.dtype)[0] == "D" else "datetime")
     if array.dtype.kind in "iuf":
         return _parse_numbers(array)
     return _parse_objects(array.tolist())
@@ -198,13 +200,6 @@ def format_time(seconds: int) -> str:
     """
     text = str(np.datetime64(int(seconds), "s"))
     return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else f"{text}Z"
-
-
-def _parse_datetimes(array: Array) -> ParsedTimes:
-    is_date = np.datetime_data(array.dtype)[0] == "D"
-    seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
-    _check_range(seconds, lambda at: str(array[at]))
-    return ParsedTimes(seconds, "date" if is_date else "datetime")
 
 
 def _parse_numbers(array: Array) -> ParsedTimes:

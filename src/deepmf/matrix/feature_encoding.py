@@ -278,11 +278,14 @@ class CategoryEncoding(ColumnEncoding):
 
     def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         if not isinstance(condition, Mapping):
-            condition = {"any": list(condition) if isinstance(condition, LISTS) else [condition]}
+            condition = {"any": condition}
         _check_words(self.name, condition, ("any", "all", "none"))
         found: BoolArray = weights(1) == 0
         for word, wanted in condition.items():
-            has = [weights(self._find_place(item)) != 0 for item in _list_items(self.name, word, wanted)]
+            items = list(wanted) if isinstance(wanted, LISTS) else [wanted]
+            if not items:
+                raise BadSetting(f"the condition {word!r} of {self.name} has no categories")
+            has = [weights(self._find_place(item)) != 0 for item in items]
             found &= np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
         return found
 
@@ -486,13 +489,6 @@ def _read_limits(name: str, condition: Any) -> dict[str, Any]:
     limits = dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
     _check_words(name, limits, ("min", "max"))
     return limits
-
-
-def _list_items(name: str, word: str, wanted: Any) -> list[Any]:
-    items = list(wanted) if isinstance(wanted, LISTS) else [wanted]
-    if not items:
-        raise BadSetting(f"the condition {word!r} of {name} has no categories")
-    return items
 
 
 def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Encoder, NoEncoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
-from deepmf.training.loop import Epoch
+from deepmf.training.loop import Epoch, Task
 from deepmf.training.memory import FitBytes
 
 Arrays = dict[str, Array]
@@ -122,7 +122,7 @@ class FactorModel(Model):
         return self._make_readout(None, scale)
 
 
-class SolverTask:
+class SolverTask(Task):
     """A solver as a task of the training loop; `make_predictor` wraps its current factors for validation."""
 
     def __init__(
@@ -151,10 +151,3 @@ class SolverTask:
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         """Give the solver a copy of stored arrays."""
         self.solver.set_arrays({name: tensor.numpy().copy() for name, tensor in learned.items()})
-
-    def state(self) -> dict[str, Tensor]:
-        """Return nothing: the arrays are the whole state."""
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Do nothing: the arrays are the whole state."""

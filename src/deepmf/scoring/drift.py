@@ -106,10 +106,6 @@ class Component(NamedTuple):
         """Return the component of some of its groups and bins, by places or a mask."""
         return self._replace(keys=self.keys[which], sums=self.sums[which], counts=self.counts[which])
 
-    def build_again(self, dated: DatedResiduals) -> Component:
-        """Return the component of other residuals."""
-        return dated.build(self)[0]._replace(shrinkage=self.shrinkage)
-
     def evaluate_keys(self, shrinkage: float) -> FloatArray:
         """Return the value of the component in the group and bin of each key."""
         sums, counts = self._sum_near(*np.divmod(self.keys, self.n_bins))
@@ -226,7 +222,9 @@ class Drift(NamedTuple):
             return self._keep([each.group == "column" for each in self.components])._replace(ends=ends)
         np.maximum.at(ends, dated.rows, dated.times)
         kept = self._keep([each.group == "column" or each.fades for each in self.components])
-        components = (each.build_again(dated) if each.fades else each for each in kept.components)
+        components = (
+            dated.build(each)[0]._replace(shrinkage=each.shrinkage) if each.fades else each for each in kept.components
+        )
         return kept._replace(components=tuple(components), ends=ends)
 
     def _find_dated(self, entries: AxisEntries) -> DatedResiduals | None:
