@@ -29,7 +29,7 @@ from scipy.special import expit, logit
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import PlacedEntries
-from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution, choose_targets
+from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution
 from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
 from deepmf.scoring.pairs import PairFunction
 from deepmf.scoring.predictor import Predictor, Readout
@@ -115,9 +115,8 @@ class Odds(NamedTuple):
     def apply(self, found: PredictiveDistribution) -> PredictiveDistribution:
         """Return distributions for any cell."""
         odds = self.sharpness * _read_odds(found) + self.offsets
-        return CalibratedDistribution(
-            found.support, found.boundaries, np.minimum.accumulate(expit(odds), axis=1), self.targets
-        )
+        exceedance = np.minimum.accumulate(expit(odds), axis=1)
+        return CalibratedDistribution(found.support, found.boundaries, exceedance, self.targets)
 
     @classmethod
     def fit(cls, found: PredictiveDistribution, values: FloatArray, effects: FloatArray, *, of_levels: bool) -> Odds:
@@ -143,8 +142,7 @@ class Odds(NamedTuple):
         change = scipy.optimize.minimize(measure_loss, usual, jac=True, method="BFGS", options={"gtol": 1e-6}).x
         plain = cls(max(float(change[0]), 0.0), change[1:], COVERAGES)
         found = plain.apply(found).shift(effects)
-        targets = choose_targets(found, values) if of_levels else found.measure_coverages(values, seed=0)
-        return plain._replace(targets=targets)
+        return plain._replace(targets=found.choose_coverages(values, of_levels=of_levels))
 
 
 def _read_odds(found: PredictiveDistribution) -> FloatArray:
@@ -203,9 +201,8 @@ class Calibration:
             found = PredictiveDistribution(found.support, found.boundaries, exceedance)
             odds = Odds.fit(found, values, of_cells, of_levels=readout.scale.levels is not None)
             curve = bend(line, learned, odds.apply(found).probabilities @ found.support)
-            knots = choose(
-                [curve, None], lambda each: np.square(values - of_cells - move(line, each, learned))
-            ).candidate
+            wanted = values - of_cells
+            knots = choose([curve, None], lambda each: np.square(wanted - move(line, each, learned))).candidate
         after = readout.scale.clip(move(line, knots, learned) + of_cells)
         errors = (float(np.sqrt(np.mean(np.square(each - values)))) for each in (learned, after, values.mean()))
         return cls(values.size, line, means, knots, odds, tuple(errors), effects)  # type: ignore[arg-type]  # three

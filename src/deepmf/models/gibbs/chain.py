@@ -31,13 +31,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.special
 import torch
 from torch import Tensor
 
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, RowFit
-from deepmf.matrix.arrays import Array, FloatArray
+from deepmf.matrix.arrays import Array, FloatArray, SingleArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior
@@ -122,9 +121,8 @@ class GibbsSampler:
         size = min(latent_size, n_rows, n_columns) + 1
         self.set_entries(entries)
         self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
-        self.column_factors = 0.3 * torch.randn(
-            n_columns, size, generator=make_generator(seed, "start", device), dtype=torch.float32, device=device
-        )
+        start = make_generator(seed, "start", device)
+        self.column_factors = 0.3 * torch.randn(n_columns, size, generator=start, dtype=torch.float32, device=device)
 
         def start_prior(inputs: Inputs) -> Prior:
             zeros = self.row_factors.new_zeros(1 + sum(inputs.blocks), size)
@@ -287,7 +285,7 @@ class Samples(NamedTuple):
 
     rows: AxisSamples
     columns: AxisSamples
-    alphas: npt.NDArray[np.float32]  # (samples,)
+    alphas: SingleArray  # (samples,)
 
     @property
     def n_samples(self) -> int:
@@ -339,9 +337,8 @@ class SampleRing:
     def take(self, slots: Tensor) -> Samples:
         """Return the samples of some slots."""
         arrays = {name: tensor[slots.to(tensor.device)].cpu().numpy() for name, tensor in self.tensors.items()}
-        rows, columns = (
-            AxisSamples(*(arrays[f"{axis}.{name}"] for name in AxisSamples._fields)) for axis in ("rows", "columns")
-        )
+        names = AxisSamples._fields
+        rows, columns = (AxisSamples(*(arrays[f"{axis}.{name}"] for name in names)) for axis in ("rows", "columns"))
         return Samples(rows, columns, arrays["alphas"])
 
 

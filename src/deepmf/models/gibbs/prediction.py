@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.optimize
 import scipy.special
 import torch
@@ -24,20 +23,14 @@ from torch import Tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, Held, lay_out
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, SingleArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
 from deepmf.models.gibbs.prior import Inputs
 from deepmf.scoring.arrivals import TrainedRows
-from deepmf.scoring.distribution import (
-    COVERAGES,
-    CalibratedDistribution,
-    PredictiveDistribution,
-    choose_targets,
-    find_support,
-)
+from deepmf.scoring.distribution import COVERAGES, PredictiveDistribution, find_support
 from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
@@ -56,7 +49,6 @@ _ROW_SPREADS, _COLUMN_SPREADS = slice(-4, -2), slice(-2, None)
 
 # The prior of a factor on the noise counts as this many entries.
 _NOISE_COUNT = 20.0
-
 
 NOTHING_NEW = Latents(np.empty((0, 0), dtype=np.float16))  # trained rows and columns are in the samples
 
@@ -117,7 +109,7 @@ class SampleEncoder(SolvingEncoder):
         latents = self.finish("column", np.pad(factors, ((0, 0), (0, 2))))
         expected = (multiply_each(moved, latents, new) - self.units.mean) / self.units.deviation
         residuals = self.units.standardise(new.values) - expected
-        batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
+        batches = lay_out(new, residuals, n_others=used.size)
         of_samples = factors.reshape(used.size, *samples.rows.means.shape).swapaxes(0, 1)
         moves = [
             held.move_rows(batches, _end_in_ones(own), trained.totals[:, None], 1.0)
@@ -285,9 +277,8 @@ class _FoldIn:
     def solve(self, sample: int, alpha: float, noise: Tensor | None = None) -> AxisPosterior:
         """Return the posterior in a sample; with variances, unless it draws."""
         own, others = self._own, self._others
-        weights = torch.cat(
-            [self._copy(own.weights[sample][self._used]), self._copy(own.weights[sample][self._n_others :])]
-        )
+        of_inputs = own.weights[sample]
+        weights = torch.cat([self._copy(of_inputs[self._used]), self._copy(of_inputs[self._n_others :])])
         means = self._copy(own.means[sample]) + self._inputs.multiply(weights, self._copy(own.averages[sample]))
         means += self._inputs.centre_shares * self._copy(own.centres[sample])
         draws = self._copy(others.draws[sample][self._used])
@@ -340,7 +331,7 @@ class SampleReadout(Readout):
         self,
         scale: Scale,
         support: FloatArray,
-        unit_boundaries: npt.NDArray[np.float32],
+        unit_boundaries: SingleArray,
         *,
         cutpoints: FloatArray,
         noise: float,
@@ -356,11 +347,8 @@ class SampleReadout(Readout):
         """Return the distribution of each product, with spreads of its row, or of its row and column, (pairs, 2)."""
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         exceedance = scipy.special.ndtr((products[:, None].astype(np.float64) - self.cutpoints) / deviations)
-        boundaries = self.scale.from_unit(self.unit_boundaries)
-        if self.scale.levels is not None and self.coverages is not None:
-            return CalibratedDistribution(self.support, boundaries, exceedance, self.coverages)
-        found = PredictiveDistribution(self.support, boundaries, exceedance)
-        return found if self.coverages is None else found.calibrate(self.coverages)
+        found = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
+        return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
 
     def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one cutpoint a row."""
@@ -391,7 +379,6 @@ class SamplePredictor(Predictor):
         return self.readout.distribution(self._products(rows, columns), self.find_spreads(rows, columns))
 
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
-        """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
         return self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
 
     def find_spreads(self, rows: IndexArray, columns: IndexArray) -> LatentArray:
@@ -459,9 +446,8 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> Samp
         return float(-np.log(np.maximum(own, 1e-12)).mean())
 
     best = choose(list(map(place, _SPREADS)), surprise).candidate
-    found, values = best.distribution(held_out.means, held_out.spreads), held_out.values
-    of_levels = scale.levels is not None
-    best.coverages = choose_targets(found, values) if of_levels else found.measure_coverages(values, seed=0)
+    found = best.distribution(held_out.means, held_out.spreads)
+    best.coverages = found.choose_coverages(held_out.values, of_levels=scale.levels is not None)
     return best
 
 

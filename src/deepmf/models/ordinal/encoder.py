@@ -52,7 +52,7 @@ from deepmf.models.ordinal.refinement import (
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
-from deepmf.scoring.distribution import PredictiveDistribution, choose_targets
+from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
@@ -444,9 +444,7 @@ def _measure_coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: H
     head = encoder.network.head
     boundaries = encoder.scale.from_unit(head.boundaries.cpu().numpy())
     nominal = PredictiveDistribution(head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64))
-    if encoder.scale.levels is not None:
-        return choose_targets(nominal, held_out.values)
-    return nominal.measure_coverages(held_out.values, seed=seed)
+    return nominal.choose_coverages(held_out.values, of_levels=encoder.scale.levels is not None, seed=seed)
 
 
 def explain_parts(encoder: OrdinalEncoder, stages: dict[str, float], settings: OrdinalDMFSettings) -> dict[str, str]:

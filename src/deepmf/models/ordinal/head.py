@@ -16,7 +16,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.scale import Scale
 from deepmf.nn.branch import normalise_latents
-from deepmf.scoring.distribution import CalibratedDistribution, PredictiveDistribution
+from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.predictor import Readout
 
 
@@ -224,9 +224,8 @@ class OrdinalReadout(Readout):
     ) -> None:
         super().__init__(scale, head.support.cpu().numpy(), head.boundaries.cpu().numpy())
         self.linear_share, self.coverages = linear_share, coverages
-        self._cutpoints: LatentArray = (
-            head.cutpoints.detach().cpu().numpy() if linear_cutpoints is None else linear_cutpoints
-        )
+        own = head.cutpoints.detach().cpu().numpy()
+        self._cutpoints: LatentArray = own if linear_cutpoints is None else linear_cutpoints
         self.row_fields = layout.response
 
     def scores(self, products: Array, row_fields: LatentArray) -> FloatArray:
@@ -240,12 +239,8 @@ class OrdinalReadout(Readout):
     def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
-        distribution = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
-        if self.coverages is None:
-            return distribution
-        if self.scale.levels is None:
-            return distribution.calibrate(self.coverages)
-        return CalibratedDistribution(self.support, distribution.boundaries, exceedance, self.coverages)
+        found = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
+        return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
 
     def log_exceedance(self, products: Array, row_fields: LatentArray, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one boundary a row."""

@@ -14,12 +14,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import expit
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, ValueArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, SingleArray, ValueArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -382,7 +381,7 @@ class HeldOutScores(NamedTuple):
     Scores are the numbers that the chain was given: values, or their normal scores.
     """
 
-    linear: npt.NDArray[np.float32]  # (entries,) predicted scores less the mean
+    linear: SingleArray  # (entries,) predicted scores less the mean
     targets: FloatArray  # (entries,) scores less the mean
     values: FloatArray  # (entries,)
     support: FloatArray  # the values of the distribution
@@ -442,9 +441,8 @@ def choose_blend(logits: LatentArray, held_out: HeldOutScores, *, is_trained: bo
         return held_out.square_errors(logits, blend)
 
     alone = held_out.make_blends((_ALONE[0],), slopes)
-    chosen: Choice[Blend | None] = choose(
-        alone, compute_errors, usual=slopes.index(_ALONE[1]), at_least=_LEAST_FALLS[0]
-    )
+    usual = slopes.index(_ALONE[1])
+    chosen: Choice[Blend | None] = choose(alone, compute_errors, usual=usual, at_least=_LEAST_FALLS[0])
     if is_trained:
         candidates = [chosen.candidate, None, *held_out.make_blends(_SHARES, slopes)]
         chosen = choose(candidates, compute_errors, at_least=_LEAST_FALLS[n_held_out < _MANY_HELD_OUT])
@@ -469,8 +467,7 @@ def cut_columns(seen: EntryStore, held_out: HeldOut, *, seed: int) -> CutColumns
         columns = np.sort(numbers.choice(columns, _MOST_CUT, replace=False))
     pairs = np.sort(pairs[np.isin(held_out.columns[pairs], columns)][:_MOST_PREDICTED])
     entries = seen.column_entries(columns)
-    counts = np.diff(entries.starts)
-    of_column = np.repeat(np.arange(columns.size), counts)
+    of_column = entries.group_of
     order = np.lexsort((numbers.random(of_column.size), of_column))
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size) - entries.starts[of_column]
