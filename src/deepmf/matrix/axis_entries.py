@@ -15,7 +15,6 @@ from deepmf.matrix.feature_encoding import FeatureVectors
 NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
 NOTHING.flags.writeable = False
 
-
 Axis = Literal["row", "column"]
 
 
@@ -88,11 +87,6 @@ class AxisEntries(NamedTuple):
         places = np.nonzero(kept)[1]
         features = None if self.features is None else self.features.take(np.zeros(left_out.size, dtype=np.int64))
         return AxisEntries(starts, self.others[places], self.values[places], features, self.extras.take(places))
-
-    def with_features_of(self, features: FeatureVectors) -> AxisEntries:
-        """Return the entries of a single group once for each feature vector."""
-        repeated = self.take(np.zeros(len(features), dtype=np.int64))
-        return repeated._replace(features=features)
 
 
 class PlacedEntries(NamedTuple):

@@ -195,9 +195,8 @@ def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequen
 def is_guess(names: Sequence[str], asked: Asked) -> bool:
     """Whether a role that was not asked for has none or several columns with a usual name."""
     plain = list(map(_normalise, names))
-    return any(
-        wanted is None and sum(name in USUAL_NAMES[role] for name in plain) != 1 for role, wanted in asked.items()
-    )
+    open_roles = [role for role, wanted in asked.items() if wanted is None]
+    return any(sum(name in USUAL_NAMES[role] for name in plain) != 1 for role in open_roles)
 
 
 def is_uncertain(names: Sequence[str], asked: Asked) -> bool:

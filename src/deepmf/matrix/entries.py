@@ -26,7 +26,6 @@ from deepmf.matrix.axis_entries import (
     locate,
 )
 from deepmf.matrix.extras import NO_TIME, Extras
-from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
@@ -122,20 +121,11 @@ class EntryStore:
     @cached_property
     def extension(self) -> ObservedMatrix | None:
         """The added entries as a matrix with all rows and columns; None if nothing was added."""
-        if not self.added.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
+        added = self.added
+        if not added.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
             return None
-        rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
-        return ObservedMatrix.from_positions(
-            rows, columns, self.added.values, scale=self.scale, extras=self.added.extras
-        )
-
-    def take_trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
-        """Return the features of all trained rows and of all trained columns."""
-        rows, columns = (
-            None if features is None else features.take(np.arange(count))
-            for features, count in zip((self.row_features, self.column_features), self.train.shape, strict=True)
-        )
-        return rows, columns
+        rows, columns = Labelled(self.rows, added.rows), Labelled(self.columns, added.columns)
+        return ObservedMatrix.from_positions(rows, columns, added.values, scale=self.scale, extras=added.extras)
 
     def extend(
         self,
@@ -298,21 +288,19 @@ class EntryStore:
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
-        found = self._gather(0, positions, below=self.train.shape[1])
-        return _add_features(found, self.row_features, positions)
+        return self._gather("row", positions, self.row_features, below=self.train.shape[1])
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some columns in trained rows, and their features."""
-        found = self._gather(1, positions, below=self.train.shape[0])
-        return _add_features(found, self.column_features, positions)
+        return self._gather("column", positions, self.column_features, below=self.train.shape[0])
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, including those in new columns."""
-        return self._gather(0, positions)
+        return self._gather("row", positions)
 
     def seen_rows(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some columns, including those in new rows."""
-        return self._gather(1, positions)
+        return self._gather("column", positions)
 
     def new_row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows that were added since training."""
@@ -320,19 +308,18 @@ class EntryStore:
 
     def all_entries(self, axis: Axis, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows (or columns), and their features."""
-        if axis == "row":
-            return _add_features(self.seen_columns(positions), self.row_features, positions)
-        return _add_features(self.seen_rows(positions), self.column_features, positions)
+        return self._gather(axis, positions, self.row_features if axis == "row" else self.column_features)
 
-    def _gather(self, axis: int, positions: IndexArray, *, below: int | None = None) -> AxisEntries:
-        """Return the entries of some rows (axis 0) or columns (1); added ones only `below` a position of the other."""
+    def _gather(
+        self, axis: Axis, positions: IndexArray, features: AxisFeatures | None = None, *, below: int | None = None
+    ) -> AxisEntries:
+        """Return the entries of some rows (or columns); added ones only `below` a position of the other axis."""
         train, added = self.train, self.added
-        starts, others = train.by_column[:2] if axis else train.by_row
-        order = train.by_column.entries if axis else None
+        starts, others, order = (*train.by_row, None) if axis == "row" else train.by_column
         held = gather(positions, starts, others, train.values, order=order, dropped=self.dropped, extras=train.extras)
-        if not added.rows.size:
-            return group(positions.size, held)
-        return group(positions.size, held, (added.of_columns if axis else added.of_rows)(positions, below=below))
+        of = added.of_rows if axis == "row" else added.of_columns
+        found = group(positions.size, held, *([of(positions, below=below)] if added.rows.size else []))
+        return found if features is None else found._replace(features=features.take(positions))
 
     @cached_property
     def row_counts(self) -> IndexArray:
@@ -409,10 +396,6 @@ def _set_features(
         )
     positions = labels.positions(new.labels).astype(np.int64)
     return known.replace(positions, new.encode(known.encoding)), np.sort(positions)
-
-
-def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
-    return entries if features is None else entries._replace(features=features.take(positions))
 
 
 def _are_changed(known: Extras, new: Extras) -> BoolArray:
@@ -561,10 +544,8 @@ def _find_described(
     return positions[known]
 
 
-def _drop_features(
-    features: AxisFeatures | None, without_features: IndexArray, gone: IndexArray
-) -> AxisFeatures | None:
-    return None if features is None else features.clear(without_features).without(gone)
+def _drop_features(features: AxisFeatures | None, cleared: IndexArray, gone: IndexArray) -> AxisFeatures | None:
+    return None if features is None else features.clear(cleared).without(gone)
 
 
 def _drop_names(names: Names | None, labels: Labels, gone: IndexArray) -> Names | None:

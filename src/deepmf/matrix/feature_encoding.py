@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadFeatures, BadSetting, suggest_name
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, SingleArray
 from deepmf.matrix.feature_values import LISTS, NUMBERS, are_missing, convert_each, convert_values, to_text
 
 Part = tuple[IndexArray, IndexArray, Array]  # vector, input and weight of each non-zero
@@ -30,7 +30,7 @@ class FeatureVectors:
     """
 
     inputs: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]
+    weights: SingleArray
     n_inputs: int
 
     @classmethod
@@ -86,7 +86,7 @@ class FeatureVectors:
         found: Array = self.to_sparse() @ table
         return found
 
-    def read_input(self, at: int) -> npt.NDArray[np.float32]:
+    def read_input(self, at: int) -> SingleArray:
         """Return the weight of each vector at one input; 0 if it has none."""
         own = slice(*self._by_input.indptr[at : at + 2])
         found = np.zeros(len(self), dtype=np.float32)
@@ -103,9 +103,8 @@ class FeatureVectors:
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the vectors as a sparse matrix (vectors, inputs); sums over it do not depend on padding."""
         starts = np.arange(len(self) + 1) * self.inputs.shape[1]
-        return scipy.sparse.csr_array(
-            (self.weights.ravel(), self.inputs.ravel(), starts), shape=(len(self), self.n_inputs)
-        )
+        cells = self.weights.ravel(), self.inputs.ravel(), starts
+        return scipy.sparse.csr_array(cells, shape=(len(self), self.n_inputs))
 
     @property
     def are_known(self) -> BoolArray:
@@ -141,6 +140,7 @@ class FeatureItem(NamedTuple):
     inputs: tuple[int, ...]
 
 
+@dataclass(frozen=True)
 class ColumnEncoding(ABC):
     """The encoding of one feature; its inputs are numbered from 0."""
 
@@ -168,7 +168,7 @@ class ColumnEncoding(ABC):
         """
 
 
-WeightsOf = Callable[[int], npt.NDArray[np.float32]]
+WeightsOf = Callable[[int], SingleArray]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,6 @@ class NumberEncoding(ColumnEncoding):
     """A standardised number, an indicator for a missing value, and an interpolation between quantiles."""
 
     kind: ClassVar[str] = "number"
-    name: str
     mean: float
     spread: float
     knots: tuple[float, ...]
@@ -241,7 +240,6 @@ class CategoryEncoding(ColumnEncoding):
     """Indicators: one for rare categories, one for a missing value, and one for each frequent category."""
 
     kind: ClassVar[str] = "category"
-    name: str
     categories: tuple[str, ...]
 
     @classmethod
@@ -249,9 +247,8 @@ class CategoryEncoding(ColumnEncoding):
         """Learn the encoding from values, some of which may be missing."""
         counts = cls.count(values)
         fewest = max(_FEWEST, _ROOT_SHARE * np.sqrt(values.size))
-        common = sorted(
-            (item for item, count in counts.items() if count >= fewest), key=lambda item: (-counts[item], item)
-        )
+        common = [item for item, count in counts.items() if count >= fewest]
+        common.sort(key=lambda item: (-counts[item], item))
         return cls(name, tuple(sorted(common[:MOST_CATEGORIES])))
 
     @classmethod
@@ -330,7 +327,6 @@ class DateEncoding(NumberEncoding):
 
     @classmethod
     def learn(cls, name: str, values: Array) -> NumberEncoding:
-        """Learn the encoding from values, some of which may be missing."""
         return super().learn(name, _compute_years(values))
 
     def parts(self, values: Array) -> list[Part]:
@@ -368,7 +364,6 @@ class VectorEncoding(ColumnEncoding):
     """An embedding that the user brings: centred, of length 1 on average, and an indicator for a missing one."""
 
     kind: ClassVar[str] = "vector"
-    name: str
     means: tuple[float, ...]
     spread: float
 

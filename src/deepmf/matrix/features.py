@@ -287,10 +287,7 @@ class AxisFeatures:
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return features without some positions; new positions are removed, so later ones move up."""
         cleared, gone = self.clear(forgotten), forgotten[forgotten >= len(self.base)]
-        if not gone.size:
-            return cleared
-        moved = cleared.positions - np.searchsorted(gone, cleared.positions)
-        return replace(cleared, positions=moved)
+        return replace(cleared, positions=cleared.positions - np.searchsorted(gone, cleared.positions))
 
     def match(self, where: Mapping[str, Any], count: int) -> BoolArray:
         """Return which of the first `count` positions meet all conditions, by name (see `FeatureEncoding.match`)."""
@@ -327,6 +324,5 @@ class AxisFeatures:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)
         kinds = self.encoding.kinds
-        return self.encoding.encode(
-            1, {name: convert_values(kinds[name], [each], name) for name, each in values.items()}
-        )
+        known = {name: convert_values(kinds[name], [each], name) for name, each in values.items()}
+        return self.encoding.encode(1, known)

@@ -101,15 +101,14 @@ def read_long_frame(frame: Any, asked: Asked, *, value: ValueColumn, time: Value
         table, extras = table[kept.tolist()], extras.take(kept)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(lambda axis: gather_ids(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
+    words = {role: repr(name) for role, name in chosen.items()}
     return LongEntries(
         rows,
         columns,
         np.ones(len(table)) if number is None else read_numbers(table.get_column(number)),
         TableForm.of_roles({role: str(name) for role, name in (chosen | named).items()}, time_type),
         are_interactions="value" not in chosen,
-        guess=describe_roles({role: repr(name) for role, name in chosen.items()})
-        if is_uncertain(left, wanted)
-        else None,
+        guess=describe_roles(words) if is_uncertain(left, wanted) else None,
         extras=extras,
     )
 
@@ -200,9 +199,8 @@ def refuse_long_frame(names: Sequence[Any]) -> None:
 def _has_row_labels(frame: Any) -> bool:
     """Whether a pandas frame has an index of labels, and not of positions that a filter left."""
     index = getattr(frame, "index", None)
-    return index is not None and (
-        index.name is not None or str(getattr(index, "dtype", "")) in ("object", "str", "string")
-    )
+    kind = str(getattr(index, "dtype", ""))
+    return index is not None and (index.name is not None or kind in ("object", "str", "string"))
 
 
 def _are_numbers(series: nw.Series[Any]) -> bool:

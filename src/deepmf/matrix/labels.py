@@ -194,7 +194,6 @@ class JoinedLabels(Labels):
         return array
 
     def find(self, items: Iterable[Any]) -> IndexArray:
-        """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
         positions = self._first.find(array)
         unknown = np.flatnonzero(positions < 0)
@@ -436,7 +435,6 @@ class TextLabels(Labels):
         return array
 
     def find(self, items: Iterable[Any]) -> IndexArray:
-        """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
         if not self.is_sorted or "_index" in vars(self) or _FEW * array.size > len(self):
             return super().find(array)

@@ -346,9 +346,7 @@ class ObservedMatrix:
         if scale is None:
             refuse_off_scale_columns(table.array, table.column_labels)
             warn_of_codes(table.array)
-        matrix = cls.from_array(
-            table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
-        )
+        matrix = cls.from_array(table.array, scale, row_labels=table.row_labels, column_labels=table.column_labels)
         return matrix.with_form(table.form)
 
     @classmethod
@@ -563,9 +561,8 @@ class ObservedMatrix:
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, including zeros."""
-        return scipy.sparse.csr_array(
-            (self.values.astype(np.float64), self.by_row.columns, self.by_row.starts), shape=self.shape
-        )
+        starts, columns = self.by_row
+        return scipy.sparse.csr_array((self.values.astype(np.float64), columns, starts), shape=self.shape)
 
     def to_array(self) -> FloatArray:
         """Return a dense array (rows, columns) with NaN for missing entries."""

@@ -47,14 +47,12 @@ class UnitMap(NamedTuple):
 # Values with more distinct numbers than this are treated as continuous.
 MOST_LEVELS = 64
 
-
 # The ends of an inferred interval are at most twice as far from the median as the 1st and the 99th percentile. For
 # normal values this is 4.65 standard deviations, exceeded by one value in 300,000.
 _REACH, _TAIL = 2.0, 0.01
 
 # Percentiles are computed from at most this many values, drawn at random.
 _SAMPLE = 1 << 20
-
 
 # The difference and the mean of two numbers up to this magnitude are finite.
 LARGEST = 1e307
