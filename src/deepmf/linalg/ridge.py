@@ -27,6 +27,8 @@ from deepmf.training.runtime import GraphFunction
 
 T = TypeVar("T")
 
+CPU = torch.device("cpu")
+
 
 class Limits(NamedTuple):
     """How many rows and entries are computed together.
@@ -249,7 +251,7 @@ def solve_residuals(batches: Sequence[Batch], lines: Array, ridges: Array, *, n_
             least_gain=0.0,
         ).factors
 
-    run_batches(solve, [group for batch in batches for group in batch.groups], torch.device("cpu"))
+    run_batches(solve, [group for batch in batches for group in batch.groups])
     return found
 
 
@@ -269,7 +271,7 @@ def lay_out(
     values: FloatArray,
     *,
     n_others: int,
-    device: torch.device,
+    device: torch.device = CPU,
     ranks: Ranks | None = None,
     limits: Limits | None = None,
 ) -> list[Batch]:
@@ -325,7 +327,7 @@ def pad_entries(starts: Tensor, positions: Tensor, width: int) -> tuple[Tensor, 
     return torch.where(observed, places, 0), observed
 
 
-def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.device) -> list[Any]:
+def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.device = CPU) -> list[Any]:
     """Solve batches, on a CPU in as many threads as torch uses; return the results in their order."""
     n_threads = min(torch.get_num_threads(), len(batches))
     if n_threads <= 1 or device.type == "cuda":

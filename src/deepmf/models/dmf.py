@@ -200,7 +200,7 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         factors = others.extra[used - len(others.base)]
         lines = np.where(factors[:, -1:] > 0, factors[:, :-1], mean_other)
         residuals = self._scale.to_unit(new.values) - multiply_each(latents, lines, new)
-        batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
+        batches = lay_out(new, residuals, n_others=used.size)
         moves: LatentArray = solve_residuals(batches, lines, np.full_like(latents, _RIDGE), n_steps=_RIDGE_STEPS)
         return latents + moves
 

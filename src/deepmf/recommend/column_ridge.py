@@ -34,7 +34,7 @@ from scipy.linalg.lapack import spotrf, spotri
 from torch import Tensor
 
 from deepmf.linalg.products import make_product
-from deepmf.linalg.ridge import run_batches
+from deepmf.linalg.ridge import CPU, run_batches
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries, find_spans, group
 from deepmf.matrix.entries import EntryStore
@@ -45,8 +45,6 @@ from deepmf.storage.parts import Form, Part, ends_of, not_falling, positions_of
 
 if TYPE_CHECKING:
     from deepmf.nn.ranks import Ranks
-
-CPU = torch.device("cpu")
 
 # The largest number of columns that are regressed on all others: the weights take 150 MB, and an inverse seconds.
 MOST_FULL = 6000
@@ -436,9 +434,8 @@ class Gram(NamedTuple):
         target, first = np.nonzero(places < n_columns)
         columns = places[target, first]
         if by_lines and self.lines is not None:
-            return torch.from_numpy(
-                _multiply_lines(self.lines, target * places.shape[1] + first, columns, places.shape)
-            )
+            at_line = target * places.shape[1] + first
+            return torch.from_numpy(_multiply_lines(self.lines, at_line, columns, places.shape))
         cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
         own, n_own = _number(columns, n_columns)
         place_of = np.full((len(places), n_own + 1), -1, dtype=np.int32)
@@ -539,7 +536,7 @@ def _prune(
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
     ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
-    return Sparse(scipy.sparse.vstack(run_batches(search, list(pairwise(ends)), CPU), format="csr")), sizes, near
+    return Sparse(scipy.sparse.vstack(run_batches(search, list(pairwise(ends))), format="csr")), sizes, near
 
 
 def _find_sharing() -> Ranks | None:
@@ -597,7 +594,7 @@ def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
             some = slice(start, start + _LINES_AT_A_TIME)
             (turned[some] @ weighted).toarray(out=cells[some])
 
-        run_batches(fill, range(0, n_columns, _LINES_AT_A_TIME), CPU)
+        run_batches(fill, range(0, n_columns, _LINES_AT_A_TIME))
         return torch.from_numpy(cells)
     product = torch.zeros(n_columns, n_columns, dtype=torch.float32, device=device)
     for start in range(0, n_rows, _ROWS_AT_A_TIME):

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
+from deepmf.recommend.column_choice import Omitted
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker
@@ -74,14 +75,8 @@ class DeviceColumns:
         """The number of rows that are ranked together; None for as many as without a device."""
         return max(_CELLS_ON_GPU // max(len(self._latents), 1), 1) if self._device.type == "cuda" else None
 
-    def find_best(
-        self, ranker: Ranker, rows: IndexArray, n: int, lines: IndexArray, places: IndexArray, everywhere: IndexArray
-    ) -> BestColumns:
-        """Return the n best columns of each row; ties go to the earlier place.
-
-        lines, places: the pairs that are left out, with a key of minus infinity. everywhere: the places that are left
-        out in all lines.
-        """
+    def find_best(self, ranker: Ranker, rows: IndexArray, n: int, omitted: Omitted) -> BestColumns:
+        """Return the n best columns of each row; ties go to the earlier place, and omitted ones have minus infinity."""
         products = self._send(ranker.predictor.rows.take(rows)) @ self._latents.T
         keys, scores, relevance = products, None, ranker.relevance
         if relevance is not None:
@@ -96,13 +91,12 @@ class DeviceColumns:
                 if liking_weight and self._has_values:
                     log_liked = self._log_liked(ranker.predictor, presence, products, rows, encoded.thresholds)
                     keys = keys + liking_weight * log_liked
-        keys[self._send(lines), self._send(places)] = -torch.inf
-        keys[:, self._send(everywhere)] = -torch.inf
+        keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf
+        keys[:, self._send(omitted.everywhere)] = -torch.inf
         best = _find_largest(keys, n)
         at_best = None if scores is None else scores.gather(1, best).cpu().numpy()
-        largest, of_best, of_products = (
-            each.cpu().numpy() for each in (keys.gather(1, best), best, products.gather(1, best))
-        )
+        found = keys.gather(1, best), best, products.gather(1, best)
+        largest, of_best, of_products = (each.cpu().numpy() for each in found)
         return BestColumns(largest, of_best, of_products, at_best)
 
     def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from deepmf.linalg.ridge import run_batches
+from deepmf.linalg.ridge import CPU, run_batches
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import CPU, ColumnRidge, Gram
+from deepmf.recommend.column_ridge import ColumnRidge, Gram
 from deepmf.recommend.next_ridge import (
     RIDGES,
     Decay,
@@ -248,9 +248,8 @@ class _Choice:
         parts = run_batches(fit, list_decays(np.diff(rows.starts)), self._device)
         lists = self._shortlist(parts)
         weights = lists.choose_weights(len(parts))
-        used = tuple(
-            part._replace(weight=float(weight)) for part, weight in zip(parts, weights, strict=False) if weight > 0
-        )
+        weighted = zip(parts, weights.tolist(), strict=False)
+        used = tuple(part._replace(weight=weight) for part, weight in weighted if weight > 0)
         found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0, ndcg=float(lists.measure(weights).mean()))
         found = self._calibrate(found)
         return replace(found, liking_weight=self._choose_liking(found))

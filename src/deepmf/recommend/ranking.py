@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from deepmf.errors import check_count
 from deepmf.files import import_polars
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ObjectArray, SingleArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
@@ -72,9 +71,9 @@ class Ranking:
     presence: FloatArray | None = None
     liked: FloatArray | None = None
     distribution: FloatArray | None = None
-    names: npt.NDArray[np.object_] | None = None
+    names: ObjectArray | None = None
     rows: Array | None = None
-    row_names: npt.NDArray[np.object_] | None = None
+    row_names: ObjectArray | None = None
     fields: tuple[str, str, str] = ("row", "column", "prediction")
 
     def __iter__(self) -> Iterator[Array]:
@@ -193,7 +192,7 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
     if on_device is None or n_best == 0:
         best = find_best(ranker, rows, choice, n_best, omitted)
     else:
-        best = on_device.find_best(ranker, rows, n_best, *omitted)
+        best = on_device.find_best(ranker, rows, n_best, omitted)
     columns = choice.columns(best.places)
     if reranker is not None:
         picked = reranker.pick(rows, best.keys, columns, n)
@@ -338,7 +337,7 @@ class Recommendations:
 
 
 def most_similar(
-    directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int, *, barred: IndexArray = NOTHING
+    directions: SingleArray, labels: Labels, label: Any, n: int, *, barred: IndexArray = NOTHING
 ) -> Ranking:
     """Return the n labels whose directions have the largest cosines with the direction of a label, without itself."""
     position = labels.positions([label])[0]
