@@ -24,8 +24,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, warn_of_nothing
-from deepmf.scoring.pairs import Unknown, check_has_values, find_pairs
-from deepmf.scoring.predictor import NO_DISTRIBUTION, PairPredictor, Predictor, check_levels, unpack_arrived
+from deepmf.scoring.pairs import Question, Unknown, check_has_values, find_pairs
+from deepmf.scoring.predictor import NO_DISTRIBUTION, Predictor, check_levels, unpack_arrived
 from deepmf.storage.model_file import encode_json, is_mapped, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History, describe_errors
@@ -34,7 +34,7 @@ from deepmf.training.settings import list_settings
 if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained or completed
     from deepmf.matrix.names import GivenNames
     from deepmf.models.explanation import Explanation
-    from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory
+    from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory, ManyFeatures
     from deepmf.recommend.ranker import Ranker, Rankers
     from deepmf.recommend.ranking import Ranking
     from deepmf.recommend.request import Request, RequestOptions
@@ -180,11 +180,7 @@ class Model(Estimator):
         return self._fold_in([(columns, values, times)], given, single=True, ordered=ordered)
 
     def fold_in_many(
-        self,
-        histories: Sequence[RowHistory],
-        *,
-        ordered: bool = False,
-        features: Sequence[FeatureValues | None] | None = None,
+        self, histories: Sequence[RowHistory], *, ordered: bool = False, features: ManyFeatures | None = None
     ) -> FoldedRows:
         """Return one unstored row for each history, columns and values (and times), computed in one pass."""
         return self._fold_in(histories, features, single=False, ordered=ordered)
@@ -389,10 +385,9 @@ class Model(Estimator):
         entries, predictor = self.entries_, self.predictor_
         if self.scale_.is_interactions:
             found = find_similar(entries, axis, label, n, barred=barred)
-        elif axis == "row":
-            found = most_similar(predictor.directions(predictor.rows), entries.rows, label, n)
         else:
-            found = most_similar(predictor.directions(predictor.columns), entries.columns, label, n, barred=barred)
+            labels, latents = (entries.rows, predictor.rows) if axis == "row" else (entries.columns, predictor.columns)
+            found = most_similar(predictor.directions(latents), labels, label, n, barred=barred)
         row, column = entries.train.form.name_ids_beside(FRAME_FIELDS)
         names, ids = (entries.row_names, (column, row)) if axis == "row" else (entries.column_names, (row, column))
         return found.describe(names, (*ids, "cosine"))
@@ -508,11 +503,10 @@ class Model(Estimator):
         if "drift" in content:
             predictor = replace(predictor, drift=Drift.unpack(content["drift"], tensors))
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
-        has_asked, shape = "asked" in content, entries.train.shape
-        asked = Calibration.unpack(content["asked"], tensors, predictor.readout, shape) if has_asked else None
+        shape = entries.train.shape
+        asked = Calibration.unpack(content["asked"], tensors, predictor.readout, shape) if "asked" in content else None
         predictor = predictor if asked is None else asked.adapt(predictor)
-        n_columns = entries.train.shape[1]
-        following = NextRidge.unpack(content["next"], tensors, n_columns) if "next" in content else None
+        following = NextRidge.unpack(content["next"], tensors, shape[1]) if "next" in content else None
         rank_by = model._choose_rank_by(presence, following)
         model._fitted = Fitted(entries, predictor, presence, rank_by, recency, following, asked)
         return model
@@ -628,12 +622,7 @@ class Model(Estimator):
         return model
 
     def _fold_in(
-        self,
-        histories: Sequence[RowHistory],
-        features: Sequence[FeatureValues | None] | None,
-        *,
-        single: bool,
-        ordered: bool,
+        self, histories: Sequence[RowHistory], features: ManyFeatures | None, *, single: bool, ordered: bool
     ) -> FoldedRows:
         from deepmf.models.fold_in import FoldedRows
 
@@ -658,12 +647,7 @@ class Model(Estimator):
         return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: read(predictor.distribution(*pairs)))
 
     def _ask(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        at: Any,
-        unknown: Unknown,
-        question: Callable[[PairPredictor, IndexArray, IndexArray], FloatArray],
+        self, rows: Iterable[Any], columns: Iterable[Any], at: Any, unknown: Unknown, question: Question
     ) -> FloatArray:
         """Return the answers (pairs, ...) of the predictor, or for unknown labels of the fallback, at a time."""
         check_has_values(self.scale_)

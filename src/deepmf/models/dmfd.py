@@ -204,8 +204,7 @@ class QuantizedReadout(CosineReadout):
         self._quantizer = quantizer
 
     def values(self, scores: Array) -> FloatArray:
-        levels = self.scale.levels
-        assert levels is not None
+        levels = self.scale.require_levels("DMF-D")
         units = torch.from_numpy(self.units(scores).astype(np.float32))
         chosen: FloatArray = levels[self._quantizer.positions(units).numpy()]
         return chosen

@@ -124,7 +124,7 @@ class EffectEncoder(SolvingEncoder):
         prior = compute_prior(entries, weights)
         if prior is None:
             return compute_effects(entries, deviations, self._shrinkage)
-        left = deviations - np.repeat(prior[:, 0], np.diff(entries.starts))
+        left = deviations - prior[entries.group_of, 0]
         return prior[:, 0] + compute_effects(entries, left, self._shrinkage)
 
 

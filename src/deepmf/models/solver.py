@@ -28,13 +28,11 @@ from deepmf.training.memory import FitBytes
 
 Arrays = dict[str, Array]
 
-
 # Why a model that has factors and no encoder cannot be extended.
 FACTORS_ONLY = (
     "its factors belong to the rows and columns it was trained on; "
     "fit again, or use a model that extends, such as ALS or DMF"
 )
-
 
 # The least memory of a solver: positions and values by row and by column; the factors of the current, the last and the
 # best sweep, and the latents.

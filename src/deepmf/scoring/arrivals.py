@@ -92,12 +92,11 @@ def find_changed(entries: EntryStore, rows: IndexArray, columns: IndexArray, cro
 
 def find_unsettled(entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair) -> Unsettled:
     """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
-    n_columns = entries.train.shape[1]
-    if not entries.added.rows.size:
+    n_columns, added = entries.train.shape[1], entries.added
+    if not added.rows.size:
         return Unsettled(NOTHING, NOTHING, np.union1d(rows, crossed[0]), False)
-    row_of, column_of = (
-        part[entries.added.columns >= n_columns] for part in (entries.added.rows, entries.added.columns)
-    )
+    in_new = added.columns >= n_columns
+    row_of, column_of = added.rows[in_new], added.columns[in_new]
     is_met, is_crossed, is_changed = find_met(entries), *np.zeros((2, len(entries.columns)), dtype=bool)
     is_crossed[crossed[1][crossed[1] >= n_columns]] = True
     is_changed[find_changed(entries, rows, columns, crossed)] = True

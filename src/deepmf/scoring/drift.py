@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import scipy.optimize
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries, locate
+from deepmf.matrix.axis_entries import Axis, AxisEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.scoring.effects import SHRINKAGE, compute_effects
@@ -42,8 +42,6 @@ _KERNEL = 0.5 ** np.abs(np.arange(-_REACH, _REACH + 1))
 # Prior weight, in later entries of a row, of the mean share of recent entries.
 _PRIOR_ENTRIES = 100
 
-Grouping = Literal["row", "column"]
-
 # One bin for all times.
 _BEGINNING, ALWAYS = -(10**17), 1e18
 
@@ -54,7 +52,7 @@ class Kind(NamedTuple):
     halvings: half-lives in the span of a row, if the component fades.
     """
 
-    group: Grouping
+    group: Axis
     width: float
     halvings: float = 0.0
 
@@ -68,7 +66,7 @@ class Component(NamedTuple):
     halvings: half-lives in the span of a row, if older residuals count less.
     """
 
-    group: Grouping
+    group: Axis
     width: float
     first: int
     n_bins: int
@@ -307,7 +305,7 @@ _DRIFT = Form(
     Part(
         "components",
         Form(
-            Part("group", "text", (), one_of(*get_args(Grouping))),
+            Part("group", "text", (), one_of(*get_args(Axis))),
             Part("width", "number", (), positive),
             Part("first", "whole"),
             Part("n_bins", "whole", (), positive),

@@ -152,13 +152,12 @@ def pair_products(row_latents: Latents, column_latents: Latents, rows: Array, co
 
     order = np.argsort(rows, kind="stable")
     products = np.empty(rows.size, dtype=row_latents.base.dtype)
-    products[order] = multiply_pairs(
-        row_latents.take, column_latents.take, rows[order], columns[order], like=row_latents.base
-    )
+    places = rows[order], columns[order]
+    products[order] = multiply_pairs(row_latents.take, column_latents.take, *places, like=row_latents.base)
     return products
 
 
-def multiply_each(rows: LatentArray, columns: LatentArray, entries: AxisEntries) -> LatentArray:
+def multiply_each(rows: Array, columns: Array, entries: AxisEntries) -> Array:
     """Return the product of latents of each entry; it is at a place of `columns`."""
-    products: LatentArray = np.einsum("ek,ek->e", rows[entries.group_of], columns[entries.others])
+    products: Array = np.einsum("ek,ek->e", rows[entries.group_of], columns[entries.others])
     return products

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray, SingleArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 LEAST_PROBABILITY = 1e-9
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
-
 
 NO_DISTRIBUTION = "predicts a value, not a distribution; models such as OrdinalDMF and BayesianMF predict both"
 
@@ -51,7 +50,7 @@ class Readout:
     ranks_by_products: bool = False
 
     def __init__(
-        self, scale: Scale, support: FloatArray | None = None, unit_boundaries: npt.NDArray[np.float32] | None = None
+        self, scale: Scale, support: FloatArray | None = None, unit_boundaries: SingleArray | None = None
     ) -> None:
         self.scale = scale
         self._support, self._unit_boundaries = support, unit_boundaries
@@ -94,7 +93,7 @@ class Readout:
         return self._support
 
     @property
-    def unit_boundaries(self) -> npt.NDArray[np.float32]:
+    def unit_boundaries(self) -> SingleArray:
         """The boundaries between neighbouring values of the support, in units of [-1, 1]."""
         if self._unit_boundaries is None:
             raise BadSetting(f"this model {NO_DISTRIBUTION}")
@@ -389,10 +388,8 @@ class Predictor(PairPredictor):
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
         """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
         deviations = self.encoder.find_deviations(self.rows.take(rows), self.columns.take(columns))
-        drawn: FloatArray = self.readout.scores(
-            self._products(rows, columns) + deviations * noise, self._row_fields(rows)
-        )
-        return drawn
+        products = self._products(rows, columns) + deviations * noise
+        return self.readout.scores(products, self._row_fields(rows))
 
     def log_exceed_block(self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float) -> Array:
         """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
@@ -475,11 +472,8 @@ class Predictor(PairPredictor):
         settled = settled._encode_by_trained("row", entries, np.setdiff1d(unsettled.rows_left, encoded))
         if not unsettled.are_any:
             return settled
-        base = self.rows.base
-        rows = settled.rows.defer(
-            unsettled.rows, lambda positions: _solve_again(encoder, entries, positions, base, others)
-        )
-        return replace(settled, rows=rows)
+        solve = partial(_solve_again, encoder, entries, base=self.rows.base, columns=others)
+        return replace(settled, rows=settled.rows.defer(unsettled.rows, solve))
 
     def _put_solved(self, axis: Axis, at: IndexArray, factors: LatentArray) -> Self:
         """Take the latents of rows (or columns) at some positions from factors; keep the factors of new ones."""

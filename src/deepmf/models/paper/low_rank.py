@@ -154,9 +154,8 @@ class OptSpaceSolver(Solver):
     def _predict_change(self, direction: Spaces) -> FloatArray:
         """Return the first-order change (entries,) of the observed entries of X S Y' along a direction."""
         (rows, columns), core = self.point.spaces, self.point.core
-        return self._multiply_at_entries(
-            np.hstack([direction.rows @ core, rows @ core]), np.hstack([columns, direction.columns])
-        )
+        row_latents = np.hstack([direction.rows @ core, rows @ core])
+        return self._multiply_at_entries(row_latents, np.hstack([columns, direction.columns]))
 
     def _multiply_at_entries(self, row_latents: FloatArray, column_latents: FloatArray) -> FloatArray:
         """Return the inner products (entries,) of latents where an entry is observed."""
