@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from deepmf.errors import BadSetting
 from deepmf.files import holds_number_texts, import_polars, write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import Array
+from deepmf.matrix.feature_values import SEPARATOR
 from deepmf.matrix.features import Features
 from deepmf.matrix.frames import build_label_series
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-_BETWEEN_ITEMS = "|"  # of a list in delimited text
 
 
 def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
@@ -39,7 +37,7 @@ def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """Join the items of lists with bars, for delimited text."""
     polars = import_polars()
     lists = polars.col(polars.List(polars.String), polars.List(polars.Float64))
-    return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
+    return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(SEPARATOR))
 
 
 _TEXTS = (".csv", ".tsv", ".jsonl")

@@ -233,9 +233,8 @@ def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKno
     if all(_is_heading(text) or has_usual_names([text], [role]) for text, role in ((row, "row"), (column, "column"))):
         return True
     ids = [fields[at] for fields in rest for at in places[:2] if at < len(fields)]
-    return (
-        bool(ids) and all(map(is_whole, ids)) and not any(is_whole(text) or is_missing(text) for text in (row, column))
-    )
+    are_whole = bool(ids) and all(map(is_whole, ids))
+    return are_whole and not any(is_whole(text) or is_missing(text) for text in (row, column))
 
 
 def _find_entry(names: Fields) -> list[int]:

@@ -79,9 +79,7 @@ def sum_bags(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) ->
     sums = _embedding_bag(table, indices, piece_starts, weights)
     if len(sums) == starts.numel() - 1:
         return sums
-    return functional.embedding_bag(
-        torch.arange(len(sums), device=sums.device), sums, first_pieces, mode="sum", include_last_offset=True
-    )
+    return _embedding_bag(sums, torch.arange(len(sums), device=sums.device), first_pieces, None)
 
 
 def cut_into_pieces(starts: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -97,7 +95,7 @@ def cut_into_pieces(starts: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return torch.cat([starts[vector_of] + most * within, starts[-1:]]), first_pieces
 
 
-def _embedding_bag(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+def _embedding_bag(table: Tensor, indices: Tensor, starts: Tensor, weights: Tensor | None) -> Tensor:
     return functional.embedding_bag(
         indices, table, starts.to(indices.dtype), mode="sum", per_sample_weights=weights, include_last_offset=True
     )

@@ -223,11 +223,10 @@ class VectorBlocks(BlockSource):
         """
         vectors, n_vectors = self.vectors, ids.numel()
         is_whole, share = n_vectors == self._positions.size, n_vectors / self._positions.size
-        inputs: Batch
         if isinstance(vectors, DenseVectors):
-            inputs = vectors.table if is_whole else vectors.take(ids)
+            table = vectors.table if is_whole else vectors.take(ids)
             targets = self._targets if is_whole else self._targets.index_select(0, ids)
-            return VectorBlock(inputs, targets, n_vectors, share)
+            return VectorBlock(table, targets, n_vectors, share)
         inputs = SparseBatch(vectors.indices, vectors.starts, vectors.weights) if is_whole else vectors.take(ids)
         return VectorBlock(inputs, inputs.weights, n_vectors, share)
 

@@ -111,9 +111,8 @@ class Loop:
         tensors = {f"learned.{name}": tensor for name, tensor in self.task.get_learned().items()}
         tensors |= {f"good.{name}": tensor for name, tensor in (self._good or {}).items()}
         tensors |= {f"state.{name}": tensor for name, tensor in self.task.state().items()}
-        return TrainingState(
-            {"history": self.history.to_dict()}, {name: tensor.cpu().clone() for name, tensor in tensors.items()}
-        )
+        copies = {name: tensor.cpu().clone() for name, tensor in tensors.items()}
+        return TrainingState({"history": self.history.to_dict()}, copies)
 
     def restore(self, state: TrainingState) -> None:
         """Continue from a state: the next epoch runs as it would have run.
