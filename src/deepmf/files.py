@@ -18,6 +18,8 @@ from deepmf.errors import BadEntries, CannotSave, FileAbsent, UnreadableFile, Us
 # Called with the amount done and the total, such as bytes or entries; None if the total is not known.
 Progress = Callable[[int, int | None], None]
 
+AnyPath = str | os.PathLike[str]
+
 # Names of temporary files and folders. One that was not written to for a day is what a killed process has left.
 _PREFIX, _ENDING, _DAY = ".deepmf-", ".part", 86400  # seconds
 
@@ -27,7 +29,7 @@ _INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
 # Atomic writes
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
+def write_atomically(path: AnyPath, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
 
     If anything fails, the file at `path` is unchanged and the temporary file is removed; after a kill, a call for this
@@ -46,9 +48,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], objec
     _flush_folder(target.parent)
 
 
-def write_folder_atomically(
-    path: str | os.PathLike[str], write: Callable[[Path], object], *, is_part: Callable[[Path], bool]
-) -> None:
+def write_folder_atomically(path: AnyPath, write: Callable[[Path], object], *, is_part: Callable[[Path], bool]) -> None:
     """Let `write` fill a new folder, then rename it to `path`; see `check_parts` for what it may replace.
 
     If anything fails, `path` is unchanged and the new folder is removed; after a kill, a call a day later removes it.
@@ -78,7 +78,7 @@ def write_folder_atomically(
 
 
 @contextmanager
-def _refuse_failures(path: str | os.PathLike[str]) -> Iterator[None]:
+def _refuse_failures(path: AnyPath) -> Iterator[None]:
     """Turn an `OSError` over a temporary file into `CannotSave` over its final path."""
     try:
         yield
@@ -113,7 +113,7 @@ def _remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def check_parts(path: str | os.PathLike[str], *, is_part: Callable[[Path], bool]) -> None:
+def check_parts(path: AnyPath, *, is_part: Callable[[Path], bool]) -> None:
     """Raise an error if a folder cannot be replaced: it holds other files, or it is the working folder."""
     target = _resolve(path)
     if not os.path.lexists(target):
@@ -130,7 +130,7 @@ def check_parts(path: str | os.PathLike[str], *, is_part: Callable[[Path], bool]
         raise _build_error(path, f"the whole folder is replaced, and it also holds {other!r}; give another name")
 
 
-def check_absent(path: str | os.PathLike[str]) -> None:
+def check_absent(path: AnyPath) -> None:
     """Raise an error if a path exists already, or if its parent folder does not exist."""
     target = _resolve(path)
     if os.path.lexists(target):
@@ -141,14 +141,14 @@ def check_absent(path: str | os.PathLike[str]) -> None:
         raise _build_error(path, f"the folder {target.parent} is write-protected")
 
 
-def _resolve(path: str | os.PathLike[str]) -> Path:
+def _resolve(path: AnyPath) -> Path:
     try:
         return Path(os.path.realpath(path))
     except (OSError, ValueError) as error:  # ValueError: a null character
         raise _build_error(path, _find_reason(error)) from error
 
 
-def _check_mode(target: Path, path: str | os.PathLike[str]) -> int | None:
+def _check_mode(target: Path, path: AnyPath) -> int | None:
     """Return the permissions of the file to be replaced, None if there is none; check that it may be replaced."""
     try:
         mode = target.stat().st_mode
@@ -186,16 +186,14 @@ def _find_reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def _build_error(path: str | os.PathLike[str], reason: str) -> CannotSave:
+def _build_error(path: AnyPath, reason: str) -> CannotSave:
     return CannotSave(f"{os.fspath(path)} could not be written ({reason}); nothing was changed")
 
 
 # Files to read
 
 
-def check_path(
-    path: str | os.PathLike[str], *, error: type[UnreadableFile] = UnreadableFile, may_be_empty: bool = False
-) -> Path:
+def check_path(path: AnyPath, *, error: type[UnreadableFile] = UnreadableFile, may_be_empty: bool = False) -> Path:
     """Return the path of an ordinary file that is not empty; refuse any other path."""
     file = Path(path)
     try:

@@ -16,7 +16,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.als import ALSSettings, LeastSquares
 from deepmf.models.ordinal.head import OrdinalHead
-from deepmf.models.ordinal.refinement import NewtonStep
+from deepmf.models.ordinal.refinement import NewtonStep, PaddedEntries
 from deepmf.models.registry import MODELS, model_class
 from deepmf.nn.ranks import Ranks
 from deepmf.recommend.column_ridge import Gram, Ridge
@@ -107,11 +107,11 @@ def test_a_weight_of_two_is_the_entry_twice_in_a_refinement_step(n_features: int
         return torch.linalg.solve(matrices, right)
 
     real = torch.ones(2, 4, dtype=torch.bool)
-    weighted = NewtonStep.from_scores(head, scores, response, units, real, features, roots).take(0.7, solve)
-    repeated = NewtonStep.from_scores(head, take(scores), take(response), take(units), take(real), take(features)).take(
-        0.7, solve
-    )
-    assert torch.allclose(weighted, repeated, atol=1e-5)
+    once = PaddedEntries(torch.arange(4).expand(2, 4), units, real, roots)
+    twice = PaddedEntries(doubled, take(units), take(real))
+    weighted = NewtonStep.from_scores(head, scores, response, once, features)
+    repeated = NewtonStep.from_scores(head, take(scores), take(response), twice, take(features))
+    assert torch.allclose(weighted.take(0.7, solve), repeated.take(0.7, solve), atol=1e-5)
 
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])

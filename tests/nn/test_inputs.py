@@ -12,6 +12,7 @@ from torch import Tensor
 from deepmf.nn.inputs import (
     N_SUMMARY_FEATURES,
     Batch,
+    FeatureBatch,
     SparseBatch,
     SparseVectors,
     apply_mask,
@@ -216,3 +217,9 @@ def test_a_part_of_vectors_knows_how_many_entries_there_are() -> None:
     part = SparseVectors(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), all_counts=torch.tensor([7]))
     assert part.counts.tolist() == part.to(torch.device("cpu")).counts.tolist() == [7]
     assert part.take(torch.tensor([0])).starts.tolist() == [0, 1]
+
+
+def test_features_move_to_a_device_with_their_vectors() -> None:
+    features = FeatureBatch(torch.tensor([[3]]), torch.tensor([[0.5]]))
+    moved = SparseVectors(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), features=features)
+    assert moved.to(torch.device("meta")).features.weights.device.type == "meta"

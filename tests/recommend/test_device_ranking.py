@@ -1,7 +1,7 @@
 """Rankings on a device are those of numpy, and what cannot be ranked there is refused."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars
@@ -20,7 +20,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.low_rank import RankK
 from deepmf.recommend.ranker import Relevance
-from deepmf.recommend.request import RANK_BY, RankBy
+from deepmf.recommend.request import RankBy
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "views": 1, "device": "cpu"}
 
@@ -66,7 +66,7 @@ def test_scores_of_what_comes_next_come_from_the_device(
     ],
     ids=["plain", "all", "observed", "among", "exclude", "rerank"],
 )
-@pytest.mark.parametrize("rank_by", RANK_BY)
+@pytest.mark.parametrize("rank_by", get_args(RankBy))
 def test_columns_are_those_of_numpy(model: Model, rank_by: RankBy, choice: dict[str, Any], tmp_path: Path) -> None:
     for name in {"among", "exclude"} & choice.keys():
         choice = {**choice, name: model.column_labels_[choice[name]]}
@@ -90,7 +90,7 @@ def check_same(model: Model, folder: Path, **options: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:1 row")
 @pytest.mark.parametrize("presence", ["full", "nearest"])
-@pytest.mark.parametrize("rank_by", RANK_BY)
+@pytest.mark.parametrize("rank_by", get_args(RankBy))
 @pytest.mark.parametrize("kind", ["ratings", "weighted", "interactions"])
 def test_presence_is_that_of_numpy(presence: str, rank_by: RankBy, kind: str, tmp_path: Path) -> None:
     rows, columns, values = generate(90, 60, density=0.2, seed=1, named=False).matrix.entries()

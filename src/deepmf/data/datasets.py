@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.data.download import Checksum, download, extract
@@ -19,6 +18,7 @@ from deepmf.data.read import TextForm, read_matrix, read_npz
 from deepmf.data.splits import Split, split_from_masks
 from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile, suggest_name
 from deepmf.files import Progress, read_toml
+from deepmf.matrix.arrays import Array
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
@@ -266,7 +266,7 @@ def _read_mask(dataset: Dataset, matrix: ObservedMatrix, path: Path | None) -> s
     return scipy.sparse.coo_array((np.ones(rows.size, dtype=bool), places), shape=matrix.shape)
 
 
-def _read_pairs(dataset: Dataset, path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _read_pairs(dataset: Dataset, path: Path) -> tuple[Array, Array]:
     """Return the row and column labels of the entries of a file."""
     if path.suffix != ".npz":
         entries = _read_entries(dataset, path).entries()

@@ -128,7 +128,11 @@ def read_feature_file(
         raise UnreadableFile(f"{path} holds no {FEATURES.content}")
     try:
         chosen = choose_label(frame.columns, label, known_as)
-        _check_labels(frame[chosen], first_line)
+        labels = frame[chosen]
+        if labels.null_count():
+            at = int(labels.is_null().arg_true()[0])
+            place = f"entry {at}" if first_line is None else f"line {at + first_line}"
+            raise BadFeatures(f"{place}: the label is missing")
         if first_line is not None:
             frame = frame.select(
                 parse_ids(series) if series.name == chosen else infer_type(series) for series in frame.get_columns()
@@ -151,13 +155,6 @@ def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int |
     if not layout.has_header:
         frame = frame.rename({name: f"field {name}" for name in layout.names})
     return frame, layout.first_line
-
-
-def _check_labels(labels: pl.Series, first_line: int | None) -> None:
-    if labels.null_count():
-        at = int(labels.is_null().arg_true()[0])
-        place = f"entry {at}" if first_line is None else f"line {at + first_line}"
-        raise BadFeatures(f"{place}: the label is missing")
 
 
 def infer_type(texts: pl.Series, decimal: str = ".", missing_values: Sequence[str] = ()) -> pl.Series:

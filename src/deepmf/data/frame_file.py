@@ -6,19 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from deepmf.errors import BadSetting
 from deepmf.files import holds_number_texts, import_polars, write_atomically, write_csv, write_tsv
+from deepmf.matrix.arrays import Array
+from deepmf.matrix.feature_values import SEPARATOR
 from deepmf.matrix.features import Features
 from deepmf.matrix.frames import build_label_series
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import polars as pl
-
-
-_BETWEEN_ITEMS = "|"  # of a list in delimited text
 
 
 def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
@@ -39,7 +37,7 @@ def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """Join the items of lists with bars, for delimited text."""
     polars = import_polars()
     lists = polars.col(polars.List(polars.String), polars.List(polars.Float64))
-    return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
+    return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(SEPARATOR))
 
 
 _TEXTS = (".csv", ".tsv", ".jsonl")
@@ -55,20 +53,26 @@ def check_ending(path: str | Path) -> None:
 
 def write_frame_file(
     frames: Iterable[Any], schema: Mapping[str, Any], path: str | Path, *, decimal_comma: bool = False
-) -> None:
-    """Write polars frames of one schema to a file one after another, in bounded memory."""
+) -> int:
+    """Write polars frames of one schema to a file one after another, in bounded memory; return the number of lines."""
     check_ending(path)
-    ending = Path(path).suffix.lower()
-    if ending in _PARQUET:
-        write_atomically(path, lambda temporary: _write_parquet(frames, schema, temporary))
-    else:
-        pieces = encode_frames(frames, schema, ending, decimal_comma=decimal_comma)
+    ending, n_lines = Path(path).suffix.lower(), 0
 
-        def write(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                file.writelines(pieces)
+    def count_lines() -> Iterator[Any]:
+        nonlocal n_lines
+        for frame in frames:
+            n_lines += frame.height
+            yield frame
 
-        write_atomically(path, write)
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # Parquet, too: after an error, polars may still create a file at a path
+            if ending in _PARQUET:
+                _write_parquet(count_lines(), schema, file)
+            else:
+                file.writelines(encode_frames(count_lines(), schema, ending, decimal_comma=decimal_comma))
+
+    write_atomically(path, write)
+    return n_lines
 
 
 def encode_frames(
@@ -91,16 +95,14 @@ def encode_frames(
         yield content.getvalue()
 
 
-def find_label_type(labels: npt.NDArray[Any]) -> Any:
+def find_label_type(labels: Array) -> Any:
     """Return the polars type of labels, independent of the labels in a single frame."""
     return import_polars().Series(labels[:1].tolist()).dtype
 
 
-def _write_parquet(frames: Iterable[Any], schema: Mapping[str, Any], path: Path) -> None:
+def _write_parquet(frames: Iterator[Any], schema: Mapping[str, Any], file: BinaryIO) -> None:
     polars = import_polars()
     try:
-        # An open file: after an error, polars may still create a file at a path.
-        with path.open("wb") as file:
-            polars.io.plugins.register_io_source(lambda *_: iter(frames), schema=schema).sink_parquet(file)
+        polars.io.plugins.register_io_source(lambda *_: frames, schema=schema).sink_parquet(file)
     except polars.exceptions.PolarsError as error:
         raise OSError(str(error)) from error  # a full disk, for example

@@ -64,8 +64,7 @@ class Truth:
         """Return the mean of each entry given the signal, (pairs,): no prediction has a lower squared error."""
         if self.levels is None:
             return self.signal(rows, columns) / self.unit
-        mean: FloatArray = self.distribution(rows, columns) @ self.levels
-        return mean
+        return self.distribution(rows, columns) @ self.levels
 
     def median(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
         """Return the median of each entry given the signal, (pairs,): no prediction has a lower absolute error."""
@@ -90,8 +89,7 @@ class Truth:
         """Turn sums of signal and noise, of any shape, into values: levels or real values."""
         if self.levels is None:
             return sums / self.unit
-        values: FloatArray = self.levels[np.searchsorted(self.boundaries, sums)]
-        return values
+        return self.levels[np.searchsorted(self.boundaries, sums)]
 
     def __repr__(self) -> str:
         (rank, n_rows), n_columns = self.row_factors.shape, len(self.columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -232,9 +233,8 @@ def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKno
     if all(_is_heading(text) or has_usual_names([text], [role]) for text, role in ((row, "row"), (column, "column"))):
         return True
     ids = [fields[at] for fields in rest for at in places[:2] if at < len(fields)]
-    return (
-        bool(ids) and all(map(is_whole, ids)) and not any(is_whole(text) or is_missing(text) for text in (row, column))
-    )
+    are_whole = bool(ids) and all(map(is_whole, ids))
+    return are_whole and not any(is_whole(text) or is_missing(text) for text in (row, column))
 
 
 def _find_entry(names: Fields) -> list[int]:
@@ -272,7 +272,7 @@ def _is_header_of_lines(first: Fields, rest: Sequence[Fields], is_known: IsKnown
     return _is_heading(first[0]) or not any(is_number(field) or is_missing(field) for field in first)
 
 
-def _is_header_of_ids(first: Fields, is_known: IsKnown, *, role: str) -> bool:
+def _is_header_of_ids(first: Fields, rest: Sequence[Fields], is_known: IsKnown, *, role: str) -> bool:
     """Whether a name is usual or a heading, and no field is a known id; any other text is an unknown id."""
     if any(map(is_known, first)):
         return False
@@ -348,7 +348,5 @@ TABLE = LineKind(("row", "column"), "entries", _is_header_of_table, defines_ids=
 FEATURES = LineKind(("label", "feature"), "lines with a label and features", _is_header_of_lines, defines_ids=True)
 PAIRS = LineKind(("row", "column"), "lines with a row and a column", _is_header_of_lines)
 HISTORY = LineKind(("column", "value"), "lines with a column and a value", _is_header_of_lines)
-ROWS = LineKind(("row",), "lines with a row", lambda first, _, is_known: _is_header_of_ids(first, is_known, role="row"))
-COLUMNS = LineKind(
-    ("column",), "lines with a column", lambda first, _, is_known: _is_header_of_ids(first, is_known, role="column")
-)
+ROWS = LineKind(("row",), "lines with a row", partial(_is_header_of_ids, role="row"))
+COLUMNS = LineKind(("column",), "lines with a column", partial(_is_header_of_ids, role="column"))

@@ -40,8 +40,7 @@ class RandomStream:
 
     def integers(self, count: int, low: int, high: int) -> IndexArray:
         """Return whole numbers from `low` to `high` - 1, (count,)."""
-        integers: IndexArray = low + (self.uniforms(count) * (high - low)).astype(np.int64)
-        return integers
+        return low + (self.uniforms(count) * (high - low)).astype(np.int64)
 
     def order(self, count: int) -> IndexArray:
         """Return 0 to count - 1 in a random order, (count,)."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.data.columns import is_typed_file, read_columns, read_typed_file
@@ -29,7 +28,7 @@ from deepmf.data.lists import LISTS, are_lists, read_lists
 from deepmf.data.source import check_encoding, check_expansion, locate_errors, summarise, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, warn
 from deepmf.files import check_path, import_polars
-from deepmf.matrix.arrays import ValueArray
+from deepmf.matrix.arrays import Array, IndexArray, ValueArray
 from deepmf.matrix.column_roles import assign_roles, check_roles
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_extras, read_numbers
@@ -264,7 +263,7 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
     """Read the entries of a file with a line for each: delimited text, Parquet, JSON lines or Excel."""
     frame, choice = read_columns(path, options.kind, options)
     n_lines = frame.height
-    lines: range | npt.NDArray[np.int64] = range(n_lines)
+    lines: range | IndexArray = range(n_lines)
 
     def locate(at: int | None) -> str:
         return f"{path}" if at is None else f"{path}, {choice.locate(int(lines[at]))}"
@@ -341,7 +340,7 @@ def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
     return Labelled(gathered.labels, np.concatenate(positions))
 
 
-def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:
+def _warn_of_counts(path: Path, values: Array) -> None:
     """Warn of values that look like counts: whole numbers from 1, most of them small and some of them large."""
     low, high = float(values.min()), float(values.max())
     if not (0 <= low <= 1 and high >= _MANY) or np.any(values % 1 != 0):
@@ -356,7 +355,7 @@ def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:
 
 def keep_complete_lines(
     frame: pl.DataFrame, n_needed: int, missing: Missing
-) -> tuple[pl.DataFrame, range | npt.NDArray[np.int64]]:
+) -> tuple[pl.DataFrame, range | IndexArray]:
     """Drop the lines in which a row, a column or a value (in this order) is missing, or refuse them.
 
     Returns the other lines and their positions. n_needed: the number of columns, from the first, that no line may lack.

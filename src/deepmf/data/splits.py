@@ -16,7 +16,7 @@ import scipy.sparse
 
 from deepmf.data.random_numbers import draw_order
 from deepmf.errors import BadSplit, Hint, check_count
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.extras import NO_TIME, TimeArray, format_time, parse_time
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
@@ -241,11 +241,11 @@ def split_arrivals(
 
 def _choose_latest(
     matrix: ObservedMatrix, which: IndexArray, count: int, n_new: int, dates: Iterable[Any] | None, seed: int, axis: str
-) -> npt.NDArray[np.bool_]:
+) -> BoolArray:
     """Choose the latest of `count` rows (or columns), of which `which` has each entry; ties, and all without dates,
     are broken at random."""
     order = draw_order(count, open_stream(seed, axis))
-    since: npt.NDArray[Any] = np.zeros(count)
+    since: Array = np.zeros(count)
     if dates is not None:
         given = list(dates)
         since = np.array([each if isinstance(each, int | float | np.number) else parse_time(each) for each in given])
@@ -304,7 +304,7 @@ def split_rows(
     return RowSplit(*_share_scale(parts))
 
 
-def _choose_first(owner: IndexArray, order: IndexArray, share: float) -> npt.NDArray[np.bool_]:
+def _choose_first(owner: IndexArray, order: IndexArray, share: float) -> BoolArray:
     """Choose a share of the entries of each owner, the first in an order of all; return a mask, (entries,)."""
     if not 0 < share < 1:
         raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {share!r}")
@@ -429,7 +429,7 @@ def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: A
     return _take_parts(matrix, owner - 1)
 
 
-def _take_parts(matrix: ObservedMatrix, part_of: npt.NDArray[Any]) -> Split:
+def _take_parts(matrix: ObservedMatrix, part_of: Array) -> Split:
     """Return the entries of the parts 0, 1 and 2."""
     return Split(*_share_scale(matrix.take_entries(part_of == part) for part in range(3)))
 
@@ -478,7 +478,7 @@ def open_stream(seed: int, purpose: str) -> np.random.PCG64:
     return np.random.PCG64(np.random.SeedSequence([int(seed), *purpose.encode()]))
 
 
-def _choose(count: int, n_chosen: int, stream: np.random.PCG64) -> npt.NDArray[np.bool_]:
+def _choose(count: int, n_chosen: int, stream: np.random.PCG64) -> BoolArray:
     """Choose some of `count` at random; return a mask, (count,)."""
     is_chosen = np.zeros(count, dtype=bool)
     is_chosen[draw_order(count, stream)[:n_chosen]] = True

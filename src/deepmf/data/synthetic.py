@@ -310,9 +310,7 @@ class Sampler:
         position = np.repeat(np.arange(rows.size), n_draws)
         column = self.by_popularity[self.popularity.draw(dice.uniforms(position.size))]
         if self.selection:
-            row = rows[position]
-            liking = self.truth.signal_at(row, column) - self.truth.row_effects[row]
-            liked = dice.uniforms(position.size) * self._compute_reluctance(liking) < 1.0
+            liked = dice.uniforms(position.size) * self._compute_reluctance(rows[position], column) < 1.0
             position, column = position[liked], column[liked]
         known = cells[missing[cells // self._n_columns] > 0]
         return _keep_first_new(position, position * self._n_columns + column, known, missing)
@@ -327,19 +325,16 @@ class Sampler:
         for piece in (short[start : start + step] for start in range(0, short.size, step)):
             times = -np.log(dice.uniforms(piece.size * self._n_columns)).reshape(piece.size, -1) / self._weights
             if self.selection:
-                row = rows[piece]
-                liking = (
-                    self.truth.signal_at(row[:, None], np.arange(self._n_columns)) - self.truth.row_effects[row, None]
-                )
-                times *= self._compute_reluctance(liking)
+                times *= self._compute_reluctance(rows[piece, None], np.arange(self._n_columns))
             place = np.minimum(np.searchsorted(piece, position), piece.size - 1)
             held = piece[place] == position
             times[place[held], column[held]] = np.inf
             earliest = np.arange(self._n_columns) < missing[piece, None]
             yield np.repeat(piece, missing[piece]) * self._n_columns + np.argsort(times, axis=1)[earliest]
 
-    def _compute_reluctance(self, liking: FloatArray) -> FloatArray:
-        """Return one over the probability that a drawn cell is accepted."""
+    def _compute_reluctance(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return one over the probability that a drawn cell is accepted, for positions that broadcast."""
+        liking = self.truth.signal_at(rows, columns) - self.truth.row_effects[rows]
         return 1.0 + np.exp(np.minimum(-self.selection * liking, 500.0))  # beyond, exp would overflow
 
     @property

@@ -5,33 +5,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, IndexArray
 
 # Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches hold.
 _GATHERED_AT_A_TIME = 1 << 18
 
-Take = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]  # from positions (pairs,) to latents (pairs, latent)
+Take = Callable[[Array], Array]  # from positions (pairs,) to latents (pairs, latent)
 Product = Callable[[Tensor], Tensor]
 
 
-def entry_products(
-    row_latents: npt.NDArray[Any], column_latents: npt.NDArray[Any], rows: IndexArray, columns: IndexArray
-) -> npt.NDArray[Any]:
+def entry_products(row_latents: Array, column_latents: Array, rows: IndexArray, columns: IndexArray) -> Array:
     """Return the inner product of the latents of each entry, from plain tables; entries are in the order of rows."""
     return multiply_pairs(row_latents.__getitem__, column_latents.__getitem__, rows, columns, like=row_latents)
 
 
-def multiply_pairs(
-    take_rows: Take, take_columns: Take, rows: IndexArray, columns: IndexArray, *, like: npt.NDArray[Any]
-) -> npt.NDArray[Any]:
+def multiply_pairs(take_rows: Take, take_columns: Take, rows: IndexArray, columns: IndexArray, *, like: Array) -> Array:
     """Return the inner product of the latents of each pair, which have the width and the type of a table's.
 
     Batches of pairs are computed by as many threads as torch uses; numpy releases the interpreter lock.
@@ -53,13 +47,7 @@ def multiply_pairs(
     return products
 
 
-def make_product(
-    starts: npt.NDArray[Any],
-    indices: npt.NDArray[Any],
-    weights: npt.NDArray[Any] | None,
-    n_inputs: int,
-    device: torch.device,
-) -> Product:
+def make_product(starts: Array, indices: Array, weights: Array | None, n_inputs: int, device: torch.device) -> Product:
     """Return the product of a sparse matrix in CSR format with dense ones; its entries are 1 without weights."""
     starts, indices = np.ascontiguousarray(starts, dtype=np.int64), np.ascontiguousarray(indices, dtype=np.int64)
     if device.type == "cuda":

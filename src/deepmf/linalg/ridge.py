@@ -3,6 +3,7 @@
 Rows with about as many entries are padded to one length (`lay_out`). The lines of their columns are gathered, and give
 Gram matrices (`compute_grams`) that Cholesky factors solve (`solve_bordered`), or directions of conjugate gradients
 (`descend`). Batches run in threads on a CPU, or on a GPU. Everything is described for rows, and used for columns too.
+Arrays are in single precision.
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import torch
 from torch import Tensor
 
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import Array, FloatArray, Numbers
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import GraphFunction
 
 T = TypeVar("T")
-Array = npt.NDArray[Any]  # in single precision
-Numbers = TypeVar("Numbers", Array, Tensor)
+
+CPU = torch.device("cpu")
 
 
 class Limits(NamedTuple):
@@ -217,7 +217,7 @@ class Held(NamedTuple):
     turn: Array  # T, (D, D)
 
     @classmethod
-    def of(cls, lines: Array, counts: npt.NDArray[Any], precision: Array) -> Held:
+    def of(cls, lines: Array, counts: Array, precision: Array) -> Held:
         """Return it for the lines (columns, D) of the trained columns, by the numbers of their entries."""
         moment = lines.T @ (counts[:, None] / max(counts.sum(), 1) * lines.astype(np.float64))
         values, turn = scipy.linalg.eigh(moment, precision.astype(np.float64))
@@ -229,8 +229,7 @@ class Held(NamedTuple):
         lines: of the columns, (columns, D). totals, penalties: n and lambda of each row, (rows, 1).
         """
         ridges = (totals * self.values + penalties).astype(np.float32)
-        moved: Array = solve_residuals(batches, lines @ self.turn, ridges, n_steps=_MOVE_STEPS) @ self.turn.T
-        return moved
+        return solve_residuals(batches, lines @ self.turn, ridges, n_steps=_MOVE_STEPS) @ self.turn.T
 
 
 def solve_residuals(batches: Sequence[Batch], lines: Array, ridges: Array, *, n_steps: int) -> Array:
@@ -252,7 +251,7 @@ def solve_residuals(batches: Sequence[Batch], lines: Array, ridges: Array, *, n_
             least_gain=0.0,
         ).factors
 
-    run_batches(solve, [group for batch in batches for group in batch.groups], torch.device("cpu"))
+    run_batches(solve, [group for batch in batches for group in batch.groups])
     return found
 
 
@@ -272,7 +271,7 @@ def lay_out(
     values: FloatArray,
     *,
     n_others: int,
-    device: torch.device,
+    device: torch.device = CPU,
     ranks: Ranks | None = None,
     limits: Limits | None = None,
 ) -> list[Batch]:
@@ -328,7 +327,7 @@ def pad_entries(starts: Tensor, positions: Tensor, width: int) -> tuple[Tensor, 
     return torch.where(observed, places, 0), observed
 
 
-def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.device) -> list[Any]:
+def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.device = CPU) -> list[Any]:
     """Solve batches, on a CPU in as many threads as torch uses; return the results in their order."""
     n_threads = min(torch.get_num_threads(), len(batches))
     if n_threads <= 1 or device.type == "cuda":

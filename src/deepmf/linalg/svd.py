@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.linalg.products import entry_products
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.matrix import ObservedMatrix
 
 # Cells of a dense matrix that exist at a time, 16 MB: in smaller blocks, the threads of a product wait for each other.
 CELLS_AT_A_TIME = 1 << 21
 
-Vectors = npt.NDArray[Any]  # (rows or columns, vectors), in double or in single precision
+Vectors = Array  # (rows or columns, vectors), in double or in single precision
 
 
 class LowRank(NamedTuple):
@@ -138,12 +137,11 @@ def soft_threshold(values: FloatArray, threshold: float) -> FloatArray:
     return values - np.clip(values, -threshold, threshold)
 
 
-def make_sparse(matrix: ObservedMatrix, values: npt.NDArray[np.floating[Any]]) -> scipy.sparse.csr_array:
+def make_sparse(matrix: ObservedMatrix, values: ValueArray) -> scipy.sparse.csr_array:
     """Return a sparse matrix with values (entries,) where `matrix` is observed."""
     return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
 
 
 def orthonormalise(vectors: Vectors) -> Vectors:
     """Return an orthonormal basis in row-major memory, as files store it, so that products agree to the bit."""
-    basis: Vectors = np.ascontiguousarray(np.linalg.qr(vectors).Q)
-    return basis
+    return np.ascontiguousarray(np.linalg.qr(vectors).Q)

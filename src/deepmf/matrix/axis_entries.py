@@ -7,15 +7,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.feature_encoding import FeatureVectors
 
 NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
 NOTHING.flags.writeable = False
-
 
 Axis = Literal["row", "column"]
 
@@ -30,7 +28,7 @@ class AxisEntries(NamedTuple):
     extras: Extras = PLAIN_EXTRAS  # of each entry
 
     @property
-    def totals(self) -> npt.NDArray[Any]:
+    def totals(self) -> Array:
         """The total weight of each group: its number of entries where no entry has a weight."""
         counts = np.diff(self.starts)
         if self.extras.weights is None:
@@ -43,9 +41,9 @@ class AxisEntries(NamedTuple):
         return np.repeat(np.arange(self.starts.size - 1), np.diff(self.starts))
 
     @property
-    def are_empty(self) -> npt.NDArray[np.bool_]:
+    def are_empty(self) -> BoolArray:
         """Whether each group has neither entries nor features."""
-        empty: npt.NDArray[np.bool_] = np.diff(self.starts) == 0
+        empty: BoolArray = np.diff(self.starts) == 0
         return empty if self.features is None else empty & ~self.features.are_known
 
     def groups(self) -> Iterator[tuple[IndexArray, FloatArray]]:
@@ -60,7 +58,7 @@ class AxisEntries(NamedTuple):
         taken = group(groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras))
         return taken if self.features is None else taken._replace(features=self.features.take(groups))
 
-    def move_first(self, some: npt.NDArray[np.bool_]) -> AxisEntries:
+    def move_first(self, some: BoolArray) -> AxisEntries:
         """Return the entries, some of which are counted once less and come before all others."""
         times, places = (None if each is None else np.where(some, each.min(), each) for each in self.extras[::2])
         places = None if places is None else places - some
@@ -70,7 +68,7 @@ class AxisEntries(NamedTuple):
         """Return the entries whose position on the other axis is below a limit."""
         return self.select(self.others < position)
 
-    def select(self, kept: npt.NDArray[np.bool_]) -> AxisEntries:
+    def select(self, kept: BoolArray) -> AxisEntries:
         """Return some of the entries."""
         if kept.all():
             return self
@@ -89,11 +87,6 @@ class AxisEntries(NamedTuple):
         places = np.nonzero(kept)[1]
         features = None if self.features is None else self.features.take(np.zeros(left_out.size, dtype=np.int64))
         return AxisEntries(starts, self.others[places], self.values[places], features, self.extras.take(places))
-
-    def with_features_of(self, features: FeatureVectors) -> AxisEntries:
-        """Return the entries of a single group once for each feature vector."""
-        repeated = self.take(np.zeros(len(features), dtype=np.int64))
-        return repeated._replace(features=features)
 
 
 class PlacedEntries(NamedTuple):
@@ -154,16 +147,16 @@ def _list_spans(first: IndexArray, counts: IndexArray) -> tuple[IndexArray, Inde
     return (first - (np.cumsum(counts) - counts))[which] + np.arange(which.size), which
 
 
-def locate(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
+def locate(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, BoolArray]:
     """Return the places of wanted keys among increasing keys, and whether each key is there."""
     if keys.size == 0:
         return np.zeros(wanted.size, dtype=np.int64), np.zeros(wanted.size, dtype=bool)
     at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    found: npt.NDArray[np.bool_] = keys[at] == wanted
+    found: BoolArray = keys[at] == wanted
     return at, found
 
 
-def are_among(places: IndexArray, some: IndexArray) -> npt.NDArray[np.bool_]:
+def are_among(places: IndexArray, some: IndexArray) -> BoolArray:
     """Return whether each place is among some increasing places."""
     return locate(some, places)[1]
 
@@ -172,7 +165,7 @@ def gather(
     positions: IndexArray,
     starts: IndexArray,
     others: IndexArray,
-    values: npt.NDArray[Any],
+    values: Array,
     *,
     order: IndexArray | None = None,
     dropped: IndexArray = NOTHING,

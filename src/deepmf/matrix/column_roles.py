@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint, warn
+from deepmf.matrix.arrays import Array
 from deepmf.matrix.table_form import COUNT, DETECT, ValueColumn
 
 # Usual names of the columns by role, in lower case without separators.
@@ -26,6 +26,8 @@ USUAL_NAMES = {
 
 # Usual names of the labels of features, beside those of rows and of columns.
 _USUAL_LABELS = ("id", "label", "key")
+
+Asked = Mapping[str, str | int | None]  # names or positions of columns by role; None: it is recognised
 
 _COUNTS = {2: "two", 3: "three"}
 
@@ -61,9 +63,7 @@ class Content(NamedTuple):
 UNSEEN = Content()  # of columns of which only the names are known
 
 
-def assign_roles(
-    names: Sequence[str], asked: Mapping[str, str | int | None], content: Content = UNSEEN
-) -> dict[str, str]:
+def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) -> dict[str, str]:
     """Choose a column for each role: as asked for, by a usual name, or the first columns left.
 
     With more columns than roles, a column with the usual name of a role that is not needed is not used for another one.
@@ -134,7 +134,7 @@ def _is_line_number(name: str) -> bool:
     return _normalise(name) in _LINE_NUMBERS
 
 
-def are_times(numbers: npt.NDArray[Any]) -> bool:
+def are_times(numbers: Array) -> bool:
     """Whether all numbers are whole and could be unix times, in seconds or in milliseconds."""
     if numbers.size == 0:
         return False
@@ -143,9 +143,7 @@ def are_times(numbers: npt.NDArray[Any]) -> bool:
     return inside and bool(np.all(numbers % 1 == 0))
 
 
-def find_roles(
-    names: Sequence[str], asked: Mapping[str, str | int | None], *, value: ValueColumn
-) -> dict[str, str | int | None]:
+def find_roles(names: Sequence[str], asked: Asked, *, value: ValueColumn) -> dict[str, str | int | None]:
     """Return the roles of a long table with the columns asked for: interactions have a count or nothing but ids.
 
     A table of two columns holds interactions, and so does one with a column called "interactions" and no values.
@@ -194,15 +192,14 @@ def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequen
     return [*found, *names][0]
 
 
-def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
+def is_guess(names: Sequence[str], asked: Asked) -> bool:
     """Whether a role that was not asked for has none or several columns with a usual name."""
     plain = list(map(_normalise, names))
-    return any(
-        wanted is None and sum(name in USUAL_NAMES[role] for name in plain) != 1 for role, wanted in asked.items()
-    )
+    open_roles = [role for role, wanted in asked.items() if wanted is None]
+    return any(sum(name in USUAL_NAMES[role] for name in plain) != 1 for role in open_roles)
 
 
-def is_uncertain(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
+def is_uncertain(names: Sequence[str], asked: Asked) -> bool:
     """Whether a guess among named columns may well be wrong: of values, or with columns left over.
 
     >>> is_uncertain(["who", "what", "stars"], dict.fromkeys(("row", "column", "value")))

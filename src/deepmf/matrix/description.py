@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from deepmf.matrix.arrays import IndexArray, iterate_pieces
+from deepmf.matrix.arrays import IndexArray, ValueArray, iterate_pieces
 from deepmf.matrix.scale import Scale
 
 _QUANTILES = {"min": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "max": 1.0}
@@ -94,7 +93,7 @@ def _compute_quantiles(counts: IndexArray) -> dict[str, float]:
     return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
-def _compute_histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> dict[float, int]:
+def _compute_histogram(scale: Scale, values: ValueArray) -> dict[float, int]:
     if scale.levels is not None:
         counts = np.zeros(scale.levels.size, dtype=np.int64)
         for piece in iterate_pieces(values):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, IndexPair
 from deepmf.matrix.axis_entries import (
     NO_ENTRIES,
     NOTHING,
@@ -26,7 +26,6 @@ from deepmf.matrix.axis_entries import (
     locate,
 )
 from deepmf.matrix.extras import NO_TIME, Extras
-from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
@@ -91,7 +90,7 @@ class EntryStore:
         cls,
         train: ObservedMatrix,
         extension: ObservedMatrix | None,
-        dropped: npt.NDArray[Any] = NOTHING,
+        dropped: Array = NOTHING,
         *,
         are_trusted: bool = False,
     ) -> EntryStore:
@@ -122,20 +121,11 @@ class EntryStore:
     @cached_property
     def extension(self) -> ObservedMatrix | None:
         """The added entries as a matrix with all rows and columns; None if nothing was added."""
-        if not self.added.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
+        added = self.added
+        if not added.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
             return None
-        rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
-        return ObservedMatrix.from_positions(
-            rows, columns, self.added.values, scale=self.scale, extras=self.added.extras
-        )
-
-    def take_trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
-        """Return the features of all trained rows and of all trained columns."""
-        rows, columns = (
-            None if features is None else features.take(np.arange(count))
-            for features, count in zip((self.row_features, self.column_features), self.train.shape, strict=True)
-        )
-        return rows, columns
+        rows, columns = Labelled(self.rows, added.rows), Labelled(self.columns, added.columns)
+        return ObservedMatrix.from_positions(rows, columns, added.values, scale=self.scale, extras=added.extras)
 
     def extend(
         self,
@@ -256,13 +246,8 @@ class EntryStore:
         )
 
     def _look_up(
-        self,
-        row_of: IndexArray,
-        column_of: IndexArray,
-        found: npt.NDArray[Any],
-        of_training: npt.NDArray[Any] | None,
-        of_added: npt.NDArray[Any] | None,
-    ) -> npt.NDArray[Any]:
+        self, row_of: IndexArray, column_of: IndexArray, found: Array, of_training: Array | None, of_added: Array | None
+    ) -> Array:
         """Fill in a field of the entries at some pairs of positions; pairs that are not observed stay as they are."""
         if of_training is not None:
             places = self.train_places(row_of, column_of)
@@ -288,7 +273,7 @@ class EntryStore:
         places[possible[found]] = entry[at[found]]
         return places
 
-    def are_as_trained(self, axis: Axis, positions: IndexArray) -> npt.NDArray[np.bool_]:
+    def are_as_trained(self, axis: Axis, positions: IndexArray) -> BoolArray:
         """Return whether rows (or columns) have the entries in trained columns (or rows), and features, of training."""
         n_rows, n_columns = self.train.shape
         if axis == "row":
@@ -303,21 +288,19 @@ class EntryStore:
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
-        found = self._gather(0, positions, below=self.train.shape[1])
-        return _add_features(found, self.row_features, positions)
+        return self._gather("row", positions, self.row_features, below=self.train.shape[1])
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some columns in trained rows, and their features."""
-        found = self._gather(1, positions, below=self.train.shape[0])
-        return _add_features(found, self.column_features, positions)
+        return self._gather("column", positions, self.column_features, below=self.train.shape[0])
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, including those in new columns."""
-        return self._gather(0, positions)
+        return self._gather("row", positions)
 
     def seen_rows(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some columns, including those in new rows."""
-        return self._gather(1, positions)
+        return self._gather("column", positions)
 
     def new_row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows that were added since training."""
@@ -325,19 +308,18 @@ class EntryStore:
 
     def all_entries(self, axis: Axis, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows (or columns), and their features."""
-        if axis == "row":
-            return _add_features(self.seen_columns(positions), self.row_features, positions)
-        return _add_features(self.seen_rows(positions), self.column_features, positions)
+        return self._gather(axis, positions, self.row_features if axis == "row" else self.column_features)
 
-    def _gather(self, axis: int, positions: IndexArray, *, below: int | None = None) -> AxisEntries:
-        """Return the entries of some rows (axis 0) or columns (1); added ones only `below` a position of the other."""
+    def _gather(
+        self, axis: Axis, positions: IndexArray, features: AxisFeatures | None = None, *, below: int | None = None
+    ) -> AxisEntries:
+        """Return the entries of some rows (or columns); added ones only `below` a position of the other axis."""
         train, added = self.train, self.added
-        starts, others = train.by_column[:2] if axis else train.by_row
-        order = train.by_column.entries if axis else None
+        starts, others, order = (*train.by_row, None) if axis == "row" else train.by_column
         held = gather(positions, starts, others, train.values, order=order, dropped=self.dropped, extras=train.extras)
-        if not added.rows.size:
-            return group(positions.size, held)
-        return group(positions.size, held, (added.of_columns if axis else added.of_rows)(positions, below=below))
+        of = added.of_rows if axis == "row" else added.of_columns
+        found = group(positions.size, held, *([of(positions, below=below)] if added.rows.size else []))
+        return found if features is None else found._replace(features=features.take(positions))
 
     @cached_property
     def row_counts(self) -> IndexArray:
@@ -354,7 +336,7 @@ class EntryStore:
         return counts + np.bincount(self.added.columns, minlength=counts.size)
 
     @property
-    def column_totals(self) -> npt.NDArray[Any]:
+    def column_totals(self) -> Array:
         """The total weight of each column: its number of entries where no entry has a weight."""
         if self.train.weights is None and self.added.extras.weights is None:
             return self.column_counts
@@ -382,12 +364,12 @@ class ChangedStore(NamedTuple):
     entries: EntryStore
     rows: IndexArray
     columns: IndexArray
-    crossed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
+    crossed: IndexPair = (NOTHING, NOTHING)
     gone_rows: IndexArray = NOTHING
     gone_columns: IndexArray = NOTHING
 
 
-def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
+def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: Array) -> None:
     for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
         if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
             raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
@@ -416,13 +398,9 @@ def _set_features(
     return known.replace(positions, new.encode(known.encoding)), np.sort(positions)
 
 
-def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
-    return entries if features is None else entries._replace(features=features.take(positions))
-
-
-def _are_changed(known: Extras, new: Extras) -> npt.NDArray[np.bool_]:
+def _are_changed(known: Extras, new: Extras) -> BoolArray:
     """Return whether each entry has a new date, or another weight where weights are given."""
-    changed: npt.NDArray[np.bool_] = np.zeros(1, dtype=bool)
+    changed: BoolArray = np.zeros(1, dtype=bool)
     if new.times is not None:
         dated = new.times != NO_TIME
         changed = changed | (dated if known.times is None else dated & (new.times != known.times))
@@ -456,8 +434,8 @@ class ForgetPlan(NamedTuple):
 
     rows: IndexArray
     columns: IndexArray
-    pairs: tuple[IndexArray, IndexArray]
-    without_features: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
+    pairs: IndexPair
+    without_features: IndexPair = (NOTHING, NOTHING)
 
 
 def plan_forget(
@@ -566,17 +544,15 @@ def _find_described(
     return positions[known]
 
 
-def _drop_features(
-    features: AxisFeatures | None, without_features: IndexArray, gone: IndexArray
-) -> AxisFeatures | None:
-    return None if features is None else features.clear(without_features).without(gone)
+def _drop_features(features: AxisFeatures | None, cleared: IndexArray, gone: IndexArray) -> AxisFeatures | None:
+    return None if features is None else features.clear(cleared).without(gone)
 
 
 def _drop_names(names: Names | None, labels: Labels, gone: IndexArray) -> Names | None:
     return names if names is None or not gone.size else names.without(labels[gone].tolist())
 
 
-def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:
+def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> IndexPair:
     if entries is None:
         return NOTHING, NOTHING
     given = entries.entries()[:2] if isinstance(entries, ObservedMatrix) else entries
@@ -610,5 +586,4 @@ def _drop_labels(labels: Labels, trained: Labels, gone: IndexArray) -> Labels:
 
 def _move_up(positions: IndexArray, gone: IndexArray) -> IndexArray:
     """Return positions after others are removed."""
-    moved: IndexArray = positions - np.searchsorted(gone, positions)
-    return moved
+    return positions - np.searchsorted(gone, positions)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.feature_values import is_missing
 
 TimeArray = npt.NDArray[np.int64]  # Unix seconds, `NO_TIME` for an entry without a date
@@ -79,7 +79,7 @@ class Extras(NamedTuple):
     @classmethod
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:
         """Join the times and weights of several groups of entries, given the number of entries of each group."""
-        joined: list[npt.NDArray[Any] | None] = [None, None, None]
+        joined: list[Array | None] = [None, None, None]
         for at, empty in enumerate((np.int64(NO_TIME), np.float64(1.0), np.int32(0))):
             if any(part[at] is not None for _, part in parts):
                 joined[at] = np.concatenate([np.full(n, empty) if part[at] is None else part[at] for n, part in parts])
@@ -146,7 +146,7 @@ def check_weights(weights: Any, n_entries: int, *, of: str = "entry") -> FloatAr
     return floats
 
 
-def are_weights(numbers: ValueArray) -> npt.NDArray[np.bool_]:
+def are_weights(numbers: ValueArray) -> BoolArray:
     """Return whether each number is a legal weight, up to the rounding of means and of single precision."""
     return (numbers >= SMALLEST_WEIGHT * (1 - 1e-6)) & (numbers <= LARGEST_WEIGHT * (1 + 1e-6))
 
@@ -170,7 +170,9 @@ def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
     if array.ndim != 1 or n_entries not in (None, array.size):
         raise BadEntries(f"there must be one time per entry; got shape {array.shape} for {n_entries} entries")
     if array.dtype.kind == "M":
-        return _parse_datetimes(array)
+        seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
+        _check_range(seconds, lambda at: str(array[at]))
+        return ParsedTimes(seconds, "date" if np.datetime_data(array.dtype)[0] == "D" else "datetime")
     if array.dtype.kind in "iuf":
         return _parse_numbers(array)
     return _parse_objects(array.tolist())
@@ -200,14 +202,7 @@ def format_time(seconds: int) -> str:
     return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else f"{text}Z"
 
 
-def _parse_datetimes(array: npt.NDArray[Any]) -> ParsedTimes:
-    is_date = np.datetime_data(array.dtype)[0] == "D"
-    seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
-    _check_range(seconds, lambda at: str(array[at]))
-    return ParsedTimes(seconds, "date" if is_date else "datetime")
-
-
-def _parse_numbers(array: npt.NDArray[Any]) -> ParsedTimes:
+def _parse_numbers(array: Array) -> ParsedTimes:
     """Return Unix seconds from seconds or milliseconds; the median tells which, since both may lie in one column."""
     is_gap = np.isnan(array) | (array == NO_TIME)
     known = array[~is_gap].astype(np.float64)

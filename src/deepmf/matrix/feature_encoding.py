@@ -16,10 +16,10 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadFeatures, BadSetting, suggest_name
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, SingleArray
 from deepmf.matrix.feature_values import LISTS, NUMBERS, are_missing, convert_each, convert_values, to_text
 
-Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # vector, input and weight of each non-zero
+Part = tuple[IndexArray, IndexArray, Array]  # vector, input and weight of each non-zero
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FeatureVectors:
     """
 
     inputs: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]
+    weights: SingleArray
     n_inputs: int
 
     @classmethod
@@ -55,7 +55,7 @@ class FeatureVectors:
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
 
-    def take(self, positions: npt.NDArray[Any]) -> FeatureVectors:
+    def take(self, positions: Array) -> FeatureVectors:
         """Return the vectors at some positions; positions past the end are vectors without features."""
         inside = positions < len(self)
         if inside.all():
@@ -81,12 +81,12 @@ class FeatureVectors:
         inputs = np.repeat(self.inputs, len(groups), axis=0)
         return FeatureVectors(inputs, np.where(dropped, np.float32(0.0), self.weights), self.n_inputs)
 
-    def product(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def product(self, table: Array) -> Array:
         """Return the products (vectors, width) with a table (inputs, width)."""
-        found: npt.NDArray[Any] = self.to_sparse() @ table
+        found: Array = self.to_sparse() @ table
         return found
 
-    def read_input(self, at: int) -> npt.NDArray[np.float32]:
+    def read_input(self, at: int) -> SingleArray:
         """Return the weight of each vector at one input; 0 if it has none."""
         own = slice(*self._by_input.indptr[at : at + 2])
         found = np.zeros(len(self), dtype=np.float32)
@@ -103,14 +103,13 @@ class FeatureVectors:
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the vectors as a sparse matrix (vectors, inputs); sums over it do not depend on padding."""
         starts = np.arange(len(self) + 1) * self.inputs.shape[1]
-        return scipy.sparse.csr_array(
-            (self.weights.ravel(), self.inputs.ravel(), starts), shape=(len(self), self.n_inputs)
-        )
+        cells = self.weights.ravel(), self.inputs.ravel(), starts
+        return scipy.sparse.csr_array(cells, shape=(len(self), self.n_inputs))
 
     @property
-    def are_known(self) -> npt.NDArray[np.bool_]:
+    def are_known(self) -> BoolArray:
         """Whether each vector has any features."""
-        known: npt.NDArray[np.bool_] = (self.weights != 0).any(axis=1)
+        known: BoolArray = (self.weights != 0).any(axis=1)
         return known
 
 
@@ -141,6 +140,7 @@ class FeatureItem(NamedTuple):
     inputs: tuple[int, ...]
 
 
+@dataclass(frozen=True)
 class ColumnEncoding(ABC):
     """The encoding of one feature; its inputs are numbered from 0."""
 
@@ -153,7 +153,7 @@ class ColumnEncoding(ABC):
         """Number of inputs."""
 
     @abstractmethod
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+    def parts(self, values: Array) -> list[Part]:
         """Encode values of its kind."""
 
     @abstractmethod
@@ -161,14 +161,14 @@ class ColumnEncoding(ABC):
         """Decode weights by input; a missing value gives no item."""
 
     @abstractmethod
-    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         """Return which vectors with features meet a condition; a missing value meets none.
 
         weights: the weights of the vectors at one of the inputs.
         """
 
 
-WeightsOf = Callable[[int], npt.NDArray[np.float32]]
+WeightsOf = Callable[[int], SingleArray]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,6 @@ class NumberEncoding(ColumnEncoding):
     """A standardised number, an indicator for a missing value, and an interpolation between quantiles."""
 
     kind: ClassVar[str] = "number"
-    name: str
     mean: float
     spread: float
     knots: tuple[float, ...]
@@ -196,7 +195,7 @@ class NumberEncoding(ColumnEncoding):
     def n_inputs(self) -> int:
         return 2 + len(self.knots)
 
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+    def parts(self, values: Array) -> list[Part]:
         which, missing = np.flatnonzero(~np.isnan(values)), np.flatnonzero(np.isnan(values))
         known = values[which]
         standard = np.clip((known - self.mean) / self.spread, -LARGEST_WEIGHT, LARGEST_WEIGHT)
@@ -220,14 +219,14 @@ class NumberEncoding(ColumnEncoding):
     def _format(self, number: float) -> str:
         return f"{number:.6g}"
 
-    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         limits = _read_limits(self.name, condition)
         for limit in limits.values():
             if not isinstance(limit, NUMBERS) or isinstance(limit, bool) or limit != limit:
                 raise BadSetting(f"the limits of {self.name} must be numbers; got {limit!r}")
         return self.match_limits(float(limits.get("min", -np.inf)), float(limits.get("max", np.inf)), weights)
 
-    def match_limits(self, low: float, high: float, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+    def match_limits(self, low: float, high: float, weights: WeightsOf) -> BoolArray:
         """Return which numbers lie between two limits; weights are rounded to 32 bits, so the limits have a margin."""
         standard, margin = weights(0), 1e-5
         is_inside = standard >= (low - self.mean) / self.spread - margin
@@ -241,21 +240,19 @@ class CategoryEncoding(ColumnEncoding):
     """Indicators: one for rare categories, one for a missing value, and one for each frequent category."""
 
     kind: ClassVar[str] = "category"
-    name: str
     categories: tuple[str, ...]
 
     @classmethod
-    def learn(cls, name: str, values: npt.NDArray[Any]) -> CategoryEncoding:
+    def learn(cls, name: str, values: Array) -> CategoryEncoding:
         """Learn the encoding from values, some of which may be missing."""
         counts = cls.count(values)
         fewest = max(_FEWEST, _ROOT_SHARE * np.sqrt(values.size))
-        common = sorted(
-            (item for item, count in counts.items() if count >= fewest), key=lambda item: (-counts[item], item)
-        )
+        common = [item for item, count in counts.items() if count >= fewest]
+        common.sort(key=lambda item: (-counts[item], item))
         return cls(name, tuple(sorted(common[:MOST_CATEGORIES])))
 
     @classmethod
-    def count(cls, values: npt.NDArray[Any]) -> Counter[str]:
+    def count(cls, values: Array) -> Counter[str]:
         """Count each category."""
         counts = Counter(values.tolist())
         del counts[None]
@@ -269,20 +266,23 @@ class CategoryEncoding(ColumnEncoding):
     def _places(self) -> dict[str | None, int]:
         return {None: 1} | {category: 2 + at for at, category in enumerate(self.categories)}
 
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+    def parts(self, values: Array) -> list[Part]:
         inputs = np.fromiter(map(self._places.get, values.tolist(), repeat(0)), dtype=np.int64, count=values.size)
         return [(np.arange(values.size), inputs, np.ones(values.size))]
 
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
         return [FeatureItem(self.name, self.categories[at - 2], (at,)) for at in sorted(found) if at >= 2]
 
-    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         if not isinstance(condition, Mapping):
-            condition = {"any": list(condition) if isinstance(condition, LISTS) else [condition]}
+            condition = {"any": condition}
         _check_words(self.name, condition, ("any", "all", "none"))
-        found: npt.NDArray[np.bool_] = weights(1) == 0
+        found: BoolArray = weights(1) == 0
         for word, wanted in condition.items():
-            has = [weights(self._find_place(item)) != 0 for item in _list_items(self.name, word, wanted)]
+            items = list(wanted) if isinstance(wanted, LISTS) else [wanted]
+            if not items:
+                raise BadSetting(f"the condition {word!r} of {self.name} has no categories")
+            has = [weights(self._find_place(item)) != 0 for item in items]
             found &= np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
         return found
 
@@ -303,11 +303,11 @@ class ListEncoding(CategoryEncoding):
     kind: ClassVar[str] = "list"
 
     @classmethod
-    def count(cls, values: npt.NDArray[Any]) -> Counter[str]:
+    def count(cls, values: Array) -> Counter[str]:
         """Count the lists that contain each category."""
         return Counter(chain.from_iterable(items for items in values.tolist() if items is not None))
 
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+    def parts(self, values: Array) -> list[Part]:
         places = self._places
 
         def find_inputs(items: tuple[str, ...] | None) -> list[int]:
@@ -326,17 +326,16 @@ class DateEncoding(NumberEncoding):
     kind: ClassVar[str] = "date"
 
     @classmethod
-    def learn(cls, name: str, values: npt.NDArray[Any]) -> NumberEncoding:
-        """Learn the encoding from values, some of which may be missing."""
+    def learn(cls, name: str, values: Array) -> NumberEncoding:
         return super().learn(name, _compute_years(values))
 
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+    def parts(self, values: Array) -> list[Part]:
         return super().parts(_compute_years(values))
 
     def _format(self, number: float) -> str:
         return str(int(number + _PART_OF_DAY))
 
-    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         limits = _read_limits(self.name, condition)
         low = self._find_limit(limits.get("min", "0001"), "01-01")
         high = self._find_limit(limits.get("max", "9999"), "12-31")
@@ -354,7 +353,7 @@ class DateEncoding(NumberEncoding):
         return float(_compute_years(date)[0])
 
 
-def _compute_years(dates: npt.NDArray[Any]) -> FloatArray:
+def _compute_years(dates: Array) -> FloatArray:
     years = dates.astype("datetime64[Y]")
     passed = (dates.astype("datetime64[D]") - years.astype("datetime64[D]")).astype(np.float64) / 366
     return np.where(np.isnat(dates), np.nan, years.astype(np.float64) + 1970.0 + passed)
@@ -365,12 +364,11 @@ class VectorEncoding(ColumnEncoding):
     """An embedding that the user brings: centred, of length 1 on average, and an indicator for a missing one."""
 
     kind: ClassVar[str] = "vector"
-    name: str
     means: tuple[float, ...]
     spread: float
 
     @classmethod
-    def learn(cls, name: str, values: npt.NDArray[Any]) -> VectorEncoding:
+    def learn(cls, name: str, values: Array) -> VectorEncoding:
         """Learn the encoding from vectors of one length, some of which may be missing."""
         known = [each for each in values.tolist() if each is not None]
         table = _stack_vectors(name, known, len(known[0]))
@@ -382,7 +380,7 @@ class VectorEncoding(ColumnEncoding):
     def n_inputs(self) -> int:
         return len(self.means) + 1
 
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+    def parts(self, values: Array) -> list[Part]:
         missing, size = are_missing(self.kind, values), len(self.means)
         which, gaps = np.flatnonzero(~missing), np.flatnonzero(missing)
         table = (_stack_vectors(self.name, values[which].tolist(), size) - np.array(self.means)) / self.spread
@@ -396,7 +394,7 @@ class VectorEncoding(ColumnEncoding):
         size = len(self.means)
         return [] if size in found or not found else [FeatureItem(self.name, f"{size} numbers", tuple(range(size + 1)))]
 
-    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         raise BadSetting(f"{self.name} is a {self.kind}, and {self.kind}s have no conditions; use another feature")
 
 
@@ -418,7 +416,7 @@ class TextEncoding(VectorEncoding):
     directions: tuple[float, ...]
 
     @classmethod
-    def learn(cls, name: str, values: npt.NDArray[Any]) -> TextEncoding:
+    def learn(cls, name: str, values: Array) -> TextEncoding:
         """Learn the encoding from texts, some of which may be missing."""
         from scipy.linalg import eigh
 
@@ -436,7 +434,7 @@ class TextEncoding(VectorEncoding):
         lists = (tuple(each.ravel().tolist()) for each in (importance, table))
         return cls(name, vector.means, vector.spread, words, *lists)
 
-    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+    def parts(self, values: Array) -> list[Part]:
         weights = _weigh_words(values, self.words, np.array(self.importance))
         return super().parts(_embed_words(weights, self._table))
 
@@ -449,9 +447,7 @@ class TextEncoding(VectorEncoding):
         return [item._replace(text="its words") for item in super().items(found)]
 
 
-def _weigh_words(
-    texts: npt.NDArray[Any], words: tuple[str, ...], importance: npt.NDArray[Any]
-) -> scipy.sparse.csr_array:
+def _weigh_words(texts: Array, words: tuple[str, ...], importance: Array) -> scipy.sparse.csr_array:
     """Return the weights (texts, words): logarithms of counts times importance, of length 1 for each text."""
     places = {word: at for at, word in enumerate(words)}
     found = [Counter(places[word] for word in _split_words(text) if word in places) for text in texts.tolist()]
@@ -463,7 +459,7 @@ def _weigh_words(
     return scipy.sparse.csr_array((weights, (which, at)), shape=(len(found), len(words)))
 
 
-def _embed_words(weights: scipy.sparse.csr_array, directions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _embed_words(weights: scipy.sparse.csr_array, directions: Array) -> Array:
     """Return a tuple of numbers for each text; None for a missing one, or one without any known word."""
     vectors = map(tuple, (weights @ directions.astype(np.float64)).tolist())
     are_known = np.diff(weights.indptr) > 0
@@ -488,13 +484,6 @@ def _read_limits(name: str, condition: Any) -> dict[str, Any]:
     limits = dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
     _check_words(name, limits, ("min", "max"))
     return limits
-
-
-def _list_items(name: str, word: str, wanted: Any) -> list[Any]:
-    items = list(wanted) if isinstance(wanted, LISTS) else [wanted]
-    if not items:
-        raise BadSetting(f"the condition {word!r} of {name} has no categories")
-    return items
 
 
 def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -531,7 +520,7 @@ class FeatureEncoding:
         """Number of inputs."""
         return 1 + sum(column.n_inputs for column in self.columns)
 
-    def encode(self, count: int, values: Mapping[str, npt.NDArray[Any]]) -> FeatureVectors:
+    def encode(self, count: int, values: Mapping[str, Array]) -> FeatureVectors:
         """Encode `count` vectors from values by name; a feature that is not given is missing in all of them."""
         parts: list[Part] = [(np.arange(count), np.zeros(count, dtype=np.int64), np.ones(count))]
         for first, column in self.locate_columns():
@@ -564,13 +553,13 @@ class FeatureEncoding:
                 found[item.name] = float(item.text) if self.kinds[item.name] == "number" else item.text
         return found
 
-    def match(self, where: Mapping[str, Any], vectors: FeatureVectors) -> npt.NDArray[np.bool_]:
+    def match(self, where: Mapping[str, Any], vectors: FeatureVectors) -> BoolArray:
         """Return which vectors meet all conditions.
 
         A number has {"min": ..., "max": ...}, or a value that it must equal; a date the same with years or dates; a
         category or a list {"any": [...]}, {"all": [...]} or {"none": [...]}, or the categories of which it has any.
         """
-        found: npt.NDArray[np.bool_] = vectors.read_input(0) != 0
+        found: BoolArray = vectors.read_input(0) != 0
         for first, column in self.locate_columns():
             if column.name in where:
                 found &= column.match(where[column.name], lambda at, first=first: vectors.read_input(first + at))  # type: ignore[misc]

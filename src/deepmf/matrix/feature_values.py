@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadFeatures
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray
 
 # Separator of a list of categories that is written as one text.
 SEPARATOR = "|"
@@ -47,7 +47,7 @@ _KIND_NAMES = {
 KINDS = tuple(_KIND_NAMES)
 
 
-def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
+def read_values(values: Iterable[Any]) -> Array:
     """Return values as an array of numbers, dates or objects; missing values are NaN, NaT or None."""
     if isinstance(values, np.ndarray):
         if values.ndim == 2 and values.dtype.kind == "f":  # a vector for each label
@@ -69,7 +69,7 @@ def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
     return _to_objects(items)
 
 
-def infer_kind(values: npt.NDArray[Any]) -> str:
+def infer_kind(values: Array) -> str:
     """Infer the kind of values.
 
     Integers are categories if they have at most 32 distinct values, at most a tenth of all values. Texts are lists if
@@ -88,8 +88,8 @@ def infer_kind(values: npt.NDArray[Any]) -> str:
     items = values.tolist()
     types = _find_types(items)
     if any(issubclass(kind, LISTS) for kind in types):
-        known = [item for item in items if item is not None]
-        are_vectors = all(len(item) and all(isinstance(each, float | np.floating) for each in item) for item in known)
+        lists = [item for item in items if item is not None]
+        are_vectors = all(len(item) and all(isinstance(each, float | np.floating) for each in item) for item in lists)
         return "vector" if are_vectors else "list"
     if types and all(issubclass(kind, _DATES) for kind in types):
         return "date"
@@ -104,7 +104,7 @@ def infer_kind(values: npt.NDArray[Any]) -> str:
     return "text" if 2 * len(texts) > len(items) and n_words > _TEXT_WORDS * len(texts) else "category"
 
 
-def convert_values(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[Any]:
+def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
     """Convert values to a kind: float64, strings or None, tuples of strings or None, or datetime64 days."""
     try:
         array = read_values(values)
@@ -122,10 +122,10 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[A
         raise BadFeatures(f"the feature {name!r} cannot be read as {_KIND_NAMES[kind]}: {error}") from error
 
 
-def are_missing(kind: str, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def are_missing(kind: str, values: Array) -> BoolArray:
     """Return whether each value of a kind is missing."""
     if kind in ("number", "date"):
-        gaps: npt.NDArray[np.bool_] = np.isnan(values) if kind == "number" else np.isnat(values)
+        gaps: BoolArray = np.isnan(values) if kind == "number" else np.isnat(values)
         return gaps
     return np.fromiter((item is None for item in values.tolist()), dtype=bool, count=values.size)
 
@@ -147,11 +147,11 @@ def _find_types(items: list[Any]) -> set[type]:
     return set(map(type, items)) - {type(None)}
 
 
-def _to_objects(items: list[Any]) -> npt.NDArray[Any]:
+def _to_objects(items: list[Any]) -> Array:
     return np.fromiter(items, dtype=object, count=len(items))
 
 
-def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
+def _to_numbers(array: Array, name: str) -> FloatArray:
     if array.dtype.kind == "M":
         raise ValueError("they are dates")
     if array.dtype == object:
@@ -165,7 +165,7 @@ def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def _to_dates(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _to_dates(array: Array) -> Array:
     if array.dtype.kind == "M":
         return array.astype("datetime64[D]")
     if array.dtype != object:

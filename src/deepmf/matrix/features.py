@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadFeatures, warn
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.feature_encoding import (
     ENCODINGS_OF_KINDS,
     MOST_CATEGORIES,
@@ -59,7 +58,7 @@ class Features:
             if values.size != self.labels.size:
                 raise BadFeatures(f"the feature {name!r} has {values.size} values for {self.labels.size} labels")
         self._given = dict(kinds or {})
-        self._converted: dict[str, npt.NDArray[Any]] = {}
+        self._converted: dict[str, Array] = {}
         for name, kind in self._given.items():
             if name not in self._values:
                 raise BadFeatures(
@@ -102,7 +101,7 @@ class Features:
         """Kind of each feature, given or inferred."""
         return {name: self._given.get(name) or infer_kind(values) for name, values in self._values.items()}
 
-    def values(self, name: str) -> npt.NDArray[Any]:
+    def values(self, name: str) -> Array:
         """Return the values of a feature, (labels,).
 
         Numbers are floats, dates are days, categories are strings and lists are tuples of strings. Missing values are
@@ -160,7 +159,7 @@ class Features:
         unknown = np.flatnonzero(labels.find(self.labels) < 0)
         return self.take(unknown) if unknown.size else None
 
-    def take(self, positions: npt.NDArray[Any]) -> Features:
+    def take(self, positions: Array) -> Features:
         """Return the features of the labels at some positions."""
         columns = {name: values[positions] for name, values in self._values.items()}
         return Features(self.labels[positions], columns, kinds=self._given)
@@ -198,7 +197,7 @@ class Features:
         return encoding
 
 
-def _read_column(name: str, values: Iterable[Any]) -> npt.NDArray[Any]:
+def _read_column(name: str, values: Iterable[Any]) -> Array:
     try:
         return read_values(values)
     except (TypeError, ValueError, OverflowError) as error:
@@ -214,7 +213,7 @@ def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
         )
 
 
-def _find_doubt(encoding: CategoryEncoding, values: npt.NDArray[Any]) -> str | None:
+def _find_doubt(encoding: CategoryEncoding, values: Array) -> str | None:
     """Return a warning if categories are too many or too rare to learn from; None if they are not."""
     n_distinct, n_apart = len(encoding.count(values)), len(encoding.categories)
     found = f"the feature {encoding.name!r} has {n_distinct:,} categories"
@@ -259,7 +258,7 @@ class AxisFeatures:
         """Number of inputs of a feature vector."""
         return self.encoding.n_inputs
 
-    def take(self, positions: npt.NDArray[Any]) -> FeatureVectors:
+    def take(self, positions: Array) -> FeatureVectors:
         """Return the features at some positions."""
         if not self.positions.size:
             return self.base.take(positions)
@@ -288,12 +287,9 @@ class AxisFeatures:
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return features without some positions; new positions are removed, so later ones move up."""
         cleared, gone = self.clear(forgotten), forgotten[forgotten >= len(self.base)]
-        if not gone.size:
-            return cleared
-        moved = cleared.positions - np.searchsorted(gone, cleared.positions)
-        return replace(cleared, positions=moved)
+        return replace(cleared, positions=cleared.positions - np.searchsorted(gone, cleared.positions))
 
-    def match(self, where: Mapping[str, Any], count: int) -> npt.NDArray[np.bool_]:
+    def match(self, where: Mapping[str, Any], count: int) -> BoolArray:
         """Return which of the first `count` positions meet all conditions, by name (see `FeatureEncoding.match`)."""
         self.check_conditions(where)
         found = np.zeros(count, dtype=bool)
@@ -307,7 +303,7 @@ class AxisFeatures:
         check_names(where, self.encoding)
         self.encoding.match(where, FeatureVectors.empty(0, self.n_inputs))
 
-    def are_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
+    def are_as_trained(self, positions: IndexArray) -> BoolArray:
         """Return whether each position has its features of training."""
         return ~np.isin(positions, self.positions)
 
@@ -328,6 +324,5 @@ class AxisFeatures:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)
         kinds = self.encoding.kinds
-        return self.encoding.encode(
-            1, {name: convert_values(kinds[name], [each], name) for name, each in values.items()}
-        )
+        known = {name: convert_values(kinds[name], [each], name) for name, each in values.items()}
+        return self.encoding.encode(1, known)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency, warn
 from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.column_roles import (
     MANY_COLUMNS,
+    Asked,
     Content,
     are_times,
     assign_roles,
@@ -58,7 +58,7 @@ class LongEntries(NamedTuple):
 
     rows: Labelled
     columns: Labelled
-    values: npt.NDArray[Any]
+    values: Array
     form: TableForm
     are_interactions: bool
     guess: str | None
@@ -68,15 +68,13 @@ class LongEntries(NamedTuple):
 class WideTable(NamedTuple):
     """A wide frame as an array with NaN for missing entries, and its labels; row_labels: None for 0, 1, 2, ..."""
 
-    array: npt.NDArray[np.float64]
+    array: FloatArray
     row_labels: Sequence[Any] | None
     column_labels: list[Any]
     form: TableForm
 
 
-def read_long_frame(
-    frame: Any, asked: Mapping[str, str | int | None], *, value: ValueColumn, time: ValueColumn, missing: str
-) -> LongEntries:
+def read_long_frame(frame: Any, asked: Asked, *, value: ValueColumn, time: ValueColumn, missing: str) -> LongEntries:
     """Read the columns of a long frame that hold rows, columns, and values or counts of interactions.
 
     asked: names or positions of columns by role: row, column, count and weight.
@@ -103,15 +101,14 @@ def read_long_frame(
         table, extras = table[kept.tolist()], extras.take(kept)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(lambda axis: gather_ids(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
+    words = {role: repr(name) for role, name in chosen.items()}
     return LongEntries(
         rows,
         columns,
         np.ones(len(table)) if number is None else read_numbers(table.get_column(number)),
         TableForm.of_roles({role: str(name) for role, name in (chosen | named).items()}, time_type),
         are_interactions="value" not in chosen,
-        guess=describe_roles({role: repr(name) for role, name in chosen.items()})
-        if is_uncertain(left, wanted)
-        else None,
+        guess=describe_roles(words) if is_uncertain(left, wanted) else None,
         extras=extras,
     )
 
@@ -140,7 +137,7 @@ def _read_times(native: Any) -> ParsedTimes:
     return ParsedTimes(seconds, kind)
 
 
-def read_numbers(native: Any, what: str = "the value") -> npt.NDArray[Any]:
+def read_numbers(native: Any, what: str = "the value") -> Array:
     """Return the numbers of a column of any library, of which none may be missing."""
     import narwhals as nw
 
@@ -202,16 +199,15 @@ def refuse_long_frame(names: Sequence[Any]) -> None:
 def _has_row_labels(frame: Any) -> bool:
     """Whether a pandas frame has an index of labels, and not of positions that a filter left."""
     index = getattr(frame, "index", None)
-    return index is not None and (
-        index.name is not None or str(getattr(index, "dtype", "")) in ("object", "str", "string")
-    )
+    kind = str(getattr(index, "dtype", ""))
+    return index is not None and (index.name is not None or kind in ("object", "str", "string"))
 
 
 def _are_numbers(series: nw.Series[Any]) -> bool:
     return series.dtype.is_numeric() or str(series.dtype) == "Boolean"
 
 
-def refuse_off_scale_columns(array: npt.NDArray[np.float64], labels: Sequence[Any]) -> None:
+def refuse_off_scale_columns(array: FloatArray, labels: Sequence[Any]) -> None:
     """Refuse columns far beyond the few levels that most columns share, such as ages beside answers from 1 to 6."""
     filled = np.flatnonzero(~np.isnan(array).all(axis=0))
     if filled.size <= _FEWEST_ALIKE:
@@ -238,7 +234,7 @@ def refuse_off_scale_columns(array: npt.NDArray[np.float64], labels: Sequence[An
     )
 
 
-def warn_of_codes(array: npt.NDArray[np.float64]) -> None:
+def warn_of_codes(array: FloatArray) -> None:
     """Warn of a value that may stand for a missing one, such as 99 beside ratings from -10 to 10.
 
     It is the lowest or the highest, lies further from the others than three times their range, and is in most columns.
@@ -255,7 +251,7 @@ def warn_of_codes(array: npt.NDArray[np.float64]) -> None:
             )
 
 
-def is_far(code: float, others: npt.NDArray[np.float64]) -> bool:
+def is_far(code: float, others: FloatArray) -> bool:
     """Return whether a value lies so far from others that it may be a code: -99 does from all that are positive."""
     low, high = others.min(), others.max()
     if code < -9 and low >= 0 and set(f"{-code:g}") == {"9"}:
@@ -374,7 +370,7 @@ def build_wide_frame(matrix: Any) -> pl.DataFrame:
     return frame
 
 
-def name_wide_columns(row: str, columns: npt.NDArray[Any]) -> list[str]:
+def name_wide_columns(row: str, columns: Array) -> list[str]:
     """Return the column names of a wide table: the name of row ids, then all column labels as text."""
     names = [row, *map(str, columns.tolist())]
     if len(set(names)) < len(names):
@@ -383,7 +379,7 @@ def name_wide_columns(row: str, columns: npt.NDArray[Any]) -> list[str]:
     return names
 
 
-def build_label_series(labels: npt.NDArray[Any]) -> pl.Series:
+def build_label_series(labels: Array) -> pl.Series:
     """Return labels as a polars series; labels of a type that polars lacks become text."""
     polars = import_polars()
     items = labels.tolist()
@@ -391,7 +387,7 @@ def build_label_series(labels: npt.NDArray[Any]) -> pl.Series:
     return polars.Series(list(map(str, items))) if series.dtype == polars.Object else series
 
 
-def build_value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
+def build_value_series(values: Array, scale: Scale) -> pl.Series:
     """Return values as a polars series with null for NaN; integers if all levels, or all counts, are integers."""
     polars = import_polars()
     series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
@@ -437,7 +433,7 @@ def gather_ids(native: Any, *, axis: str) -> Labelled:
     return Labels.gather(series.to_list(), axis=axis)
 
 
-def _to_numpy(series: nw.Series[Any]) -> npt.NDArray[Any]:
+def _to_numpy(series: nw.Series[Any]) -> Array:
     import narwhals as nw
 
     return (series.cast(nw.Float64) if _is_beyond_numpy(series) else series).to_numpy()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, UnknownLabel, UnreadableFile
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, IndexArray
 
 # Integers are numbered by a table unless their range is more than this many times their number.
 _TABLE_SPREAD = 8
@@ -45,7 +45,7 @@ class Labels(Sequence[Any]):
     ('Big', 3, True)
     """
 
-    array: npt.NDArray[Any]
+    array: Array
 
     def __init__(self, labels: Iterable[Any], *, axis: str) -> None:
         array = build_label_array(labels, axis=axis)
@@ -57,7 +57,7 @@ class Labels(Sequence[Any]):
                 f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats, such as {twice!r}"
             )
 
-    def _set(self, array: npt.NDArray[Any], axis: str) -> None:
+    def _set(self, array: Array, axis: str) -> None:
         array.flags.writeable = False
         self.array, self.axis = array, axis
 
@@ -80,7 +80,7 @@ class Labels(Sequence[Any]):
         return Labels.from_distinct(np.arange(count), axis=axis)
 
     @classmethod
-    def from_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
+    def from_distinct(cls, array: Array, *, axis: str) -> Labels:
         """Return labels from distinct ints or objects, without a check; an array of ints is not copied."""
         labels = Labels.__new__(Labels)
         labels._set(array if array.dtype.kind == "i" else array.astype(object, copy=False), axis)
@@ -95,14 +95,14 @@ class Labels(Sequence[Any]):
             raise self.build_unknown_error(np.extract(unknown, array))
         return positions
 
-    def build_unknown_error(self, labels: npt.NDArray[Any], *others: str) -> UnknownLabel:
+    def build_unknown_error(self, labels: Array, *others: str) -> UnknownLabel:
         """Return an error that names the first unknown label and counts the others."""
         n_more = count_distinct(labels) - 1
         more = " and ".join([f"{n_more} more"] * (n_more > 0) + list(others))
         message = f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
         return UnknownLabel(f"{message}; there are {self._summarise()}")
 
-    def check_kind(self, array: npt.NDArray[Any]) -> None:
+    def check_kind(self, array: Array) -> None:
         """Raise an error if labels have another type than these."""
         if len(self) and array.size and _name_kind(array) != _name_kind(self[:1]):
             raise BadEntries(
@@ -125,7 +125,7 @@ class Labels(Sequence[Any]):
         found = self._order[np.minimum(near, len(self) - 1)]
         return np.where(self.array[found] == array, found, -1)
 
-    def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
+    def take(self, positions: IndexArray) -> Labels:
         """Return the labels at some positions."""
         return Labels.from_distinct(self[positions], axis=self.axis)
 
@@ -141,7 +141,7 @@ class Labels(Sequence[Any]):
         """Return these labels followed by the rest of a longer list that begins with them."""
         return self if len(longer) == len(self) else self._append(longer[len(self) :])
 
-    def _append(self, fresh: npt.NDArray[Any]) -> Labels:
+    def _append(self, fresh: Array) -> Labels:
         """Return these labels followed by new ones, without copying these."""
         rest = Labels.from_distinct(fresh, axis=self.axis)
         return JoinedLabels(self, rest) if len(self) else rest
@@ -187,14 +187,13 @@ class JoinedLabels(Labels):
         self.axis = first.axis
 
     @cached_property
-    def array(self) -> npt.NDArray[Any]:  # type: ignore[override]
+    def array(self) -> Array:  # type: ignore[override]
         """All labels in order, read-only."""
         array = np.concatenate([self._first.array, self._rest.array])
         array.flags.writeable = False
         return array
 
     def find(self, items: Iterable[Any]) -> IndexArray:
-        """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
         positions = self._first.find(array)
         unknown = np.flatnonzero(positions < 0)
@@ -203,7 +202,7 @@ class JoinedLabels(Labels):
             positions[unknown] = np.where(behind < 0, -1, behind + len(self._first))
         return positions
 
-    def _append(self, fresh: npt.NDArray[Any]) -> Labels:
+    def _append(self, fresh: Array) -> Labels:
         # Parts grow geometrically from the last to the first, so there are few parts and copies are rare.
         first: Labels = self
         while isinstance(first, JoinedLabels) and len(first._rest) < _PART_GROWTH * fresh.size:
@@ -228,7 +227,7 @@ class JoinedLabels(Labels):
 # Arrays of labels
 
 
-def build_label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
+def build_label_array(items: Iterable[Any], *, axis: str) -> Array:
     """Return labels as an array of int64 or of objects; nulls and labels of several types raise an error."""
     if isinstance(items, Labels):
         return items.array
@@ -257,7 +256,7 @@ def build_label_array(items: Iterable[Any], *, axis: str) -> npt.NDArray[Any]:
     return _check_objects(array, axis=axis)
 
 
-def _check_objects(array: npt.NDArray[Any], *, axis: str) -> npt.NDArray[Any]:
+def _check_objects(array: Array, *, axis: str) -> Array:
     kinds = set(map(type, array))
     if any(issubclass(kind, np.generic) for kind in kinds):
         plain = (item.item() if isinstance(item, np.generic) else item for item in array)
@@ -285,12 +284,12 @@ def _is_missing(item: Any) -> bool:
     return item is None or (item.is_nan() if isinstance(item, Decimal) else bool(item != item))
 
 
-def count_distinct(labels: npt.NDArray[Any]) -> int:
+def count_distinct(labels: Array) -> int:
     """Return the number of different labels."""
     return len(set(labels.tolist()))
 
 
-def _name_kind(array: npt.NDArray[Any]) -> str:
+def _name_kind(array: Array) -> str:
     """Return the type of at least one label as a plural, for messages."""
     return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"
 
@@ -316,7 +315,7 @@ def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
     return np.flatnonzero(seen) + low, position_of[offsets]
 
 
-def gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArray]:
+def gather_objects(array: Array) -> tuple[Array, IndexArray]:
     """Return the distinct objects, sorted if they have an order, and the position of each given object."""
     items = array.tolist()
     distinct = list(dict.fromkeys(items))
@@ -429,14 +428,13 @@ class TextLabels(Labels):
         return cls(text, starts, kind=kind, is_sorted=is_increasing(np.array(labels, dtype=object)), axis=axis)
 
     @cached_property
-    def array(self) -> npt.NDArray[Any]:  # type: ignore[override]
+    def array(self) -> Array:  # type: ignore[override]
         """All labels in order, read-only."""
         array = self._decode(range(len(self)))
         array.flags.writeable = False
         return array
 
     def find(self, items: Iterable[Any]) -> IndexArray:
-        """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
         if not self.is_sorted or "_index" in vars(self) or _FEW * array.size > len(self):
             return super().find(array)
@@ -456,7 +454,7 @@ class TextLabels(Labels):
         except ValueError as error:  # only in a damaged file
             raise UnreadableFile(f"{self.axis} {at} has a label that cannot be read ({error})") from error
 
-    def _decode(self, positions: Iterable[int]) -> npt.NDArray[Any]:
+    def _decode(self, positions: Iterable[int]) -> Array:
         labels = [self._decode_one(at) for at in positions]
         return np.fromiter(labels, dtype=object, count=len(labels))
 
@@ -471,7 +469,7 @@ class TextLabels(Labels):
         return self._decode(positions.ravel().tolist()).reshape(positions.shape)[()]
 
 
-def is_increasing(labels: npt.NDArray[Any]) -> bool:
+def is_increasing(labels: Array) -> bool:
     """Whether labels increase; labels without an order do not."""
     try:
         return bool(np.all(labels[1:] > labels[:-1]))

@@ -14,7 +14,7 @@ import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
-from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
@@ -54,7 +54,7 @@ ENDINGS = (*_WRITERS, ".store")
 NAME_COLUMNS = "set row=, column= and value= (or count=) to choose"
 
 
-def compute_area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+def compute_area_codes(row_is_new: BoolArray, column_is_new: BoolArray) -> npt.NDArray[np.int8]:
     """Return the position in `AREAS` of each pair: II for new rows, III for new columns, IV for both."""
     return row_is_new.astype(np.int8) + 2 * column_is_new.astype(np.int8)
 
@@ -62,8 +62,8 @@ def compute_area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDA
 class Entries(NamedTuple):
     """The observed entries as three arrays of the same length, in row order."""
 
-    rows: npt.NDArray[Any]
-    columns: npt.NDArray[Any]
+    rows: Array
+    columns: Array
     values: FloatArray
 
 
@@ -346,9 +346,7 @@ class ObservedMatrix:
         if scale is None:
             refuse_off_scale_columns(table.array, table.column_labels)
             warn_of_codes(table.array)
-        matrix = cls.from_array(
-            table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
-        )
+        matrix = cls.from_array(table.array, scale, row_labels=table.row_labels, column_labels=table.column_labels)
         return matrix.with_form(table.form)
 
     @classmethod
@@ -400,7 +398,7 @@ class ObservedMatrix:
         return ObservedMatrix.from_parts(**parts | changed)
 
     @property
-    def _arrays(self) -> list[npt.NDArray[Any]]:
+    def _arrays(self) -> list[Array]:
         arrays = (*self.by_row, *self.by_column, self.values, *self.extras)
         return [array for array in arrays if array is not None]
 
@@ -439,12 +437,12 @@ class ObservedMatrix:
         return self.extras.weights
 
     @property
-    def row_labels(self) -> npt.NDArray[Any]:
+    def row_labels(self) -> Array:
         """The row labels as given, read-only."""
         return self.rows.array
 
     @property
-    def column_labels(self) -> npt.NDArray[Any]:
+    def column_labels(self) -> Array:
         """The column labels as given, read-only."""
         return self.columns.array
 
@@ -479,7 +477,7 @@ class ObservedMatrix:
         """Return (rows, columns, values) in row order: arrays of labels and of floats."""
         return Entries(self.rows[self.entry_rows], self.columns[self.by_row.columns], self.values.astype(np.float64))
 
-    def take_entries(self, which: npt.NDArray[Any]) -> ObservedMatrix:
+    def take_entries(self, which: Array) -> ObservedMatrix:
         """Return a matrix with the same rows, columns and scale, and some of the entries.
 
         `which` is a mask over the entries in row order, or their places.
@@ -563,9 +561,8 @@ class ObservedMatrix:
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, including zeros."""
-        return scipy.sparse.csr_array(
-            (self.values.astype(np.float64), self.by_row.columns, self.by_row.starts), shape=self.shape
-        )
+        starts, columns = self.by_row
+        return scipy.sparse.csr_array((self.values.astype(np.float64), columns, starts), shape=self.shape)
 
     def to_array(self) -> FloatArray:
         """Return a dense array (rows, columns) with NaN for missing entries."""

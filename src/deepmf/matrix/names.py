@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadFeatures, BadSetting
+from deepmf.matrix.arrays import Array, ObjectArray
 from deepmf.matrix.feature_values import is_missing
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labels, build_label_array
@@ -37,7 +37,7 @@ class Names(dict[Any, str]):
         """Return the name of each label, None if it has none."""
         return [self.get(label) for label in labels]
 
-    def find_array(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
+    def find_array(self, labels: Array) -> ObjectArray:
         """Return the names of an array of labels as an array of the same shape."""
         found = np.fromiter(self.find(labels.ravel().tolist()), dtype=object, count=labels.size)
         return found.reshape(labels.shape)

@@ -130,9 +130,7 @@ _BY_COLUMN = Form(
 
 def pack_matrix(matrix: Any, prefix: str) -> Packed:
     """Return a matrix for a file: the start of each row, and the column and value of each entry."""
-    of_rows, of_columns = (
-        pack_labels(labels, f"{prefix}.{name}") for name, labels in (("rows", matrix.rows), ("columns", matrix.columns))
-    )
+    of_rows, of_columns = pack_labels(matrix.rows, f"{prefix}.rows"), pack_labels(matrix.columns, f"{prefix}.columns")
     content = {"rows": of_rows.content, "columns": of_columns.content, "scale": matrix.scale.to_dict()}
     content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     arrays = matrix.by_row._asdict() | matrix.extras._asdict() | {"values": matrix.values}

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, warn
-from deepmf.matrix.arrays import FloatArray, iterate_pieces
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-Numbers = TypeVar("Numbers", npt.NDArray[Any], "Tensor")
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, Numbers, iterate_pieces
 
 
 class UnitMap(NamedTuple):
@@ -53,14 +47,12 @@ class UnitMap(NamedTuple):
 # Values with more distinct numbers than this are treated as continuous.
 MOST_LEVELS = 64
 
-
 # The ends of an inferred interval are at most twice as far from the median as the 1st and the 99th percentile. For
 # normal values this is 4.65 standard deviations, exceeded by one value in 300,000.
 _REACH, _TAIL = 2.0, 0.01
 
 # Percentiles are computed from at most this many values, drawn at random.
 _SAMPLE = 1 << 20
-
 
 # The difference and the mean of two numbers up to this magnitude are finite.
 LARGEST = 1e307
@@ -154,7 +146,7 @@ class Scale:
         return cls(levels)
 
     @classmethod
-    def infer_interval(cls, values: npt.NDArray[Any]) -> Scale:
+    def infer_interval(cls, values: Array) -> Scale:
         """Infer an unbounded interval from values (n,), of which at least two differ.
 
         It reaches from the lowest to the highest value, but on either side at most twice as far from the median as the
@@ -171,7 +163,7 @@ class Scale:
         high = min(high, median + _REACH * (upper - median)) if upper > median else high
         return cls(low=low, high=high, bounded=False)
 
-    def infer_again(self, values: npt.NDArray[Any]) -> Scale:
+    def infer_again(self, values: Array) -> Scale:
         """Infer the interval again from a part of the values; keep levels, given intervals and constant values."""
         if self.is_bounded or self.is_interactions or values.size == 0:
             return self
@@ -218,8 +210,7 @@ class Scale:
         if self.levels is None:
             raise BadSetting(f"{self!r} has no levels")
         array = np.asarray(values, dtype=np.float64)
-        chosen: FloatArray = self.levels[np.searchsorted(np.asarray(boundaries), array, side="right")]
-        return chosen
+        return self.levels[np.searchsorted(np.asarray(boundaries), array, side="right")]
 
     def clip(self, values: npt.ArrayLike) -> FloatArray:
         """Clip values to the ends of the scale, unless it is unbounded."""
@@ -243,7 +234,7 @@ class Scale:
             raise OffScale(f"{np.extract(off, array)[0]:g} is not a level of {self!r}")
         return positions
 
-    def holds(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def holds(self, values: npt.ArrayLike) -> BoolArray:
         """Return whether each value is legal: a level, or inside the given interval."""
         array = np.asarray(values, dtype=np.float64)
         if self.is_interactions:
@@ -286,7 +277,7 @@ class Scale:
         return self.low, self.high, self.is_bounded, self.is_interactions, levels
 
 
-def find_few_levels(values: npt.NDArray[Any], *, piece: int = 1 << 16) -> FloatArray | None:
+def find_few_levels(values: Array, *, piece: int = 1 << 16) -> FloatArray | None:
     """Return the sorted distinct values, or None if there are more than `MOST_LEVELS`.
 
     Comparing pieces of the values with the levels found so far is much faster than sorting all values.
@@ -303,11 +294,11 @@ def find_few_levels(values: npt.NDArray[Any], *, piece: int = 1 << 16) -> FloatA
     return seen
 
 
-def _are_among(levels: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
+def _are_among(levels: FloatArray, values: FloatArray) -> BoolArray:
     """Return whether each value is one of the sorted levels; for few levels, comparisons are faster than a search."""
     if levels.size > 16:
         return np.equal(levels[np.searchsorted(levels[:-1], values)], values)
-    among: npt.NDArray[np.bool_] = values == levels[0]
+    among: BoolArray = values == levels[0]
     for level in levels[1:]:
         among |= values == level
     return among

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale, warn
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, TimeArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
@@ -69,7 +68,7 @@ def to_numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
     return array
 
 
-def _parse(values: npt.NDArray[Any]) -> FloatArray:
+def _parse(values: Array) -> FloatArray:
     try:
         return values.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -224,7 +223,7 @@ def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
 
 
 def merge_repeats(
-    values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Merging, extras: Extras = PLAIN_EXTRAS
+    values: FloatArray, again: BoolArray, duplicates: Merging, extras: Extras = PLAIN_EXTRAS
 ) -> tuple[FloatArray, Extras]:
     """Merge each run of repeats: keep the first, the last or the latest, or take the weighted mean or the sum."""
     firsts = np.flatnonzero(~again)
@@ -252,8 +251,7 @@ def _pick_repeats(firsts: IndexArray, count: int, duplicates: Merging, times: Ti
     if times is None:
         raise BadSetting("duplicates='latest' needs entries with dates; 'last' keeps the last in their order")
     run_of = np.repeat(np.arange(firsts.size), ends - firsts)
-    picks: IndexArray = np.lexsort((times, run_of))[ends - 1]  # stable: the last of equal times is kept
-    return picks
+    return np.lexsort((times, run_of))[ends - 1]  # stable: the last of equal times is kept
 
 
 def _round_to_levels(means: FloatArray, scale: Scale) -> FloatArray:
@@ -268,9 +266,7 @@ def _round_to_levels(means: FloatArray, scale: Scale) -> FloatArray:
     return levels
 
 
-def _build_duplicate_error(
-    rows: Labelled, columns: Labelled, order: IndexArray, again: npt.NDArray[np.bool_]
-) -> DuplicateEntries:
+def _build_duplicate_error(rows: Labelled, columns: Labelled, order: IndexArray, again: BoolArray) -> DuplicateEntries:
     """Return an error that counts the repeats and names the first of them."""
     position = int(order[again].min())
     return DuplicateEntries(

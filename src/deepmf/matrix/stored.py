@@ -149,9 +149,8 @@ def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> Entr
 
 def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
     columns = Form(Part("columns", "object", ("columns",))).read(content, prefix=prefix)["columns"]
-    encoding = FeatureEncoding(
-        tuple(_unpack_column(each, tensors, f"{prefix}.{number}") for number, each in enumerate(columns))
-    )
+    encodings = (_unpack_column(each, tensors, f"{prefix}.{number}") for number, each in enumerate(columns))
+    encoding = FeatureEncoding(tuple(encodings))
     if len(set(encoding.names)) < len(columns):
         raise BadModelFile("the stored features have a name twice")
     positions = Form(_POSITIONS).read({}, tensors, prefix=prefix, known=count)["positions"]

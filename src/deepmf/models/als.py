@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -36,7 +36,7 @@ from deepmf.linalg.ridge import (
     solve_bordered,
 )
 from deepmf.linalg.svd import compute_truncated_svd, make_sparse, multiply_sparse
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -106,11 +106,8 @@ class ALSSettings(LoopSettings, RecommendationSettings):
     )
 
 
-_CPU = torch.device("cpu")
-
 # Conjugate gradient steps of a row in a sweep: with 3 steps, sweeps are as good as with exact solutions (docs/log.md).
 _MOST_STEPS = 3
-
 
 # A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a tenth of
 # that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
@@ -214,9 +211,8 @@ def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
     """
     size = min(settings.latent_size, *train.shape)
     residuals, effects = subtract_effects(train, settings.effect_penalty)
-    row_units, column_units = (
-        np.maximum(totals, 1.0) ** (-settings.count_power / 2) for totals in count_by_weight(train)
-    )
+    power = -settings.count_power / 2
+    row_units, column_units = (np.maximum(totals, 1.0) ** power for totals in count_by_weight(train))
     residuals = residuals if train.weights is None else residuals * train.weights
     scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
     # Single precision takes half the time and is precise enough for a start.
@@ -239,7 +235,7 @@ def subtract_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArra
     return residuals, effects[0]
 
 
-def count_by_weight(train: ObservedMatrix) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def count_by_weight(train: ObservedMatrix) -> tuple[Array, Array]:
     """Return the total weight of the entries of each row and of each column; their numbers without weights."""
     if train.weights is None:
         return train.row_counts, train.column_counts
@@ -259,12 +255,7 @@ class FeatureRegression:
     """
 
     def __init__(
-        self,
-        features: AxisFeatures,
-        counts: npt.NDArray[Any],
-        latent_ridges: FloatArray,
-        settings: ALSSettings,
-        width: int,
+        self, features: AxisFeatures, counts: Array, latent_ridges: FloatArray, settings: ALSSettings, width: int
     ) -> None:
         self._features = features.take(np.arange(counts.size))
         self._latents, self._effects = (
@@ -312,19 +303,16 @@ class LeastSquares:
         self.latent_ridges = compute_latent_ridges(self._counts.astype(np.float64), train.scale, settings)  # (rows,)
         self.effect_ridge = settings.effect_penalty
         values = entries.values - train.mean
-        self._batches = lay_out(entries, values, n_others=n_others, device=_CPU, limits=limits)
+        self._batches = lay_out(entries, values, n_others=n_others, limits=limits)
 
     def solve(self, others: LatentArray, prior: LatentArray | None = None) -> Solution:
         """Return the exact ridge solution of every row given the factors of the columns."""
         table = make_table(torch.tensor(others, dtype=torch.float32))
         shape = self.latent_ridges.size, others.shape[1]
         factors = np.zeros(shape, dtype=np.float32) if prior is None else prior.astype(np.float32)
-        buffer = Buffer(table, self._limits)
-
-        def solve_batch(batch: Batch) -> float:
-            return self._solve_batch(batch, table, factors, has_prior=prior is not None, buffer=buffer)
-
-        return Solution(factors, sum(run_batches(solve_batch, self._batches, _CPU)))
+        buffer, has_prior = Buffer(table, self._limits), prior is not None
+        solve = partial(self._solve_batch, table=table, factors=factors, has_prior=has_prior, buffer=buffer)
+        return Solution(factors, sum(run_batches(solve, self._batches)))
 
     def improve(self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None) -> Solution:
         """Return better factors of every row, at a third of the cost of the exact solution.
@@ -342,7 +330,7 @@ class LeastSquares:
         def improve_batch(batch: Batch) -> float:
             (group,), at = batch.groups, batch.positions.numpy()
             if group.values.shape[1] > self._limits.entries_at_a_time:
-                return self._solve_batch(batch, table, better, has_prior=prior is not None, buffer=buffer)
+                return self._solve_batch(batch, table=table, factors=better, has_prior=prior is not None, buffer=buffer)
             ridges, start = self._make_ridges(at, others.shape[1]), factors[at]
             gathered, values = buffer.gather(lines, group.cut(group.others)), group.cut(group.values)
             if group.roots is not None:
@@ -361,10 +349,10 @@ class LeastSquares:
             better[at] += moved.factors
             return float(np.vdot(moved.residuals, moved.residuals) + np.vdot(ridges * moved.factors, moved.factors))
 
-        return Solution(better, sum(run_batches(improve_batch, self._batches, _CPU)))
+        return Solution(better, sum(run_batches(improve_batch, self._batches)))
 
     def _solve_batch(
-        self, batch: Batch, table: Tensor, factors: LatentArray, *, has_prior: bool, buffer: Buffer
+        self, batch: Batch, *, table: Tensor, factors: LatentArray, has_prior: bool, buffer: Buffer
     ) -> float:
         """Write the ridge solutions around `factors` where these are a prior, or around 0; return their objective."""
         at = batch.positions.numpy()
@@ -378,9 +366,8 @@ class LeastSquares:
     def compute_penalty(self, factors: LatentArray, prior: LatentArray | None = None) -> float:
         """Return the penalty of factors, which is on their distance from a prior."""
         squares = np.square(factors if prior is None else factors - prior, dtype=np.float64)
-        return float(
-            (squares[:, :-1].sum(axis=1) * self.latent_ridges).sum() + squares[:, -1].sum() * self.effect_ridge
-        )
+        of_latents = (squares[:, :-1].sum(axis=1) * self.latent_ridges).sum()
+        return float(of_latents + squares[:, -1].sum() * self.effect_ridge)
 
     def _make_ridges(self, at: IndexArray, n_unknowns: int) -> LatentArray:
         ridges = np.full((at.size, n_unknowns), self.effect_ridge, dtype=np.float32)
@@ -494,7 +481,7 @@ class RidgeEncoder(SolvingEncoder):
         used, new = new.renumber_others()
         latents, moved = columns.take(used), trained.latents.copy()
         residuals = new.values - multiply_each(moved, latents, new)
-        batches = lay_out(new, residuals, n_others=used.size, device=_CPU, limits=LIMITS)
+        batches = lay_out(new, residuals, n_others=used.size, limits=LIMITS)
         penalties = compute_latent_ridges(trained.totals + new.totals, self._train.scale, self._settings)
         moved[:, :-2] += self._held.move_rows(batches, latents[:, :-2], trained.totals[:, None], penalties[:, None])
         return moved

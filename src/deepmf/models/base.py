@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.formatting import format_count
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis
 from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
 from deepmf.matrix.extras import TimeArray, parse_time, parse_times
@@ -23,22 +24,27 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, warn_of_nothing
-from deepmf.scoring.pairs import Unknown, check_has_values, find_pairs
-from deepmf.scoring.predictor import NO_DISTRIBUTION, PairPredictor, Predictor, check_levels, unpack_arrived
+from deepmf.scoring.pairs import Question, Unknown, check_has_values, find_pairs
+from deepmf.scoring.predictor import NO_DISTRIBUTION, Predictor, check_levels, unpack_arrived
 from deepmf.storage.model_file import encode_json, is_mapped, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
-from deepmf.training.history import History
+from deepmf.training.history import History, describe_errors
+from deepmf.training.settings import list_settings
 
 if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained or completed
     from deepmf.matrix.names import GivenNames
     from deepmf.models.explanation import Explanation
-    from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory
+    from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory, ManyFeatures
     from deepmf.recommend.ranker import Ranker, Rankers
     from deepmf.recommend.ranking import Ranking
     from deepmf.recommend.request import Request, RequestOptions
     from deepmf.scoring.distribution import Interval, PredictiveDistribution
 
 Missing = Literal["error", "ignore"]
+
+_MOST_FEATURES = 12  # that the text of a model lists by name
+
+_MOST_FEATURES = 12  # that the text of a model lists by name
 
 _CONTENT = Form(
     Part("settings", "object"),
@@ -174,11 +180,7 @@ class Model(Estimator):
         return self._fold_in([(columns, values, times)], given, single=True, ordered=ordered)
 
     def fold_in_many(
-        self,
-        histories: Sequence[RowHistory],
-        *,
-        ordered: bool = False,
-        features: Sequence[FeatureValues | None] | None = None,
+        self, histories: Sequence[RowHistory], *, ordered: bool = False, features: ManyFeatures | None = None
     ) -> FoldedRows:
         """Return one unstored row for each history, columns and values (and times), computed in one pass."""
         return self._fold_in(histories, features, single=False, ordered=ordered)
@@ -288,8 +290,7 @@ class Model(Estimator):
     def row_counts(self, rows: Iterable[Any]) -> npt.NDArray[np.int64]:
         """Return the number of entries over the trained columns of each row, (rows,)."""
         distinct, which = np.unique(self.entries_.rows.positions(rows), return_inverse=True)
-        counts: npt.NDArray[np.int64] = np.diff(self.entries_.row_entries(distinct).starts)[which]
-        return counts
+        return np.diff(self.entries_.row_entries(distinct).starts)[which]
 
     def recommend(self, rows: Any, n: int = 10, **options: Unpack[RequestOptions]) -> Ranking:
         """Return the n best columns of one row, or of each row of a list, best first.
@@ -384,10 +385,9 @@ class Model(Estimator):
         entries, predictor = self.entries_, self.predictor_
         if self.scale_.is_interactions:
             found = find_similar(entries, axis, label, n, barred=barred)
-        elif axis == "row":
-            found = most_similar(predictor.directions(predictor.rows), entries.rows, label, n)
         else:
-            found = most_similar(predictor.directions(predictor.columns), entries.columns, label, n, barred=barred)
+            labels, latents = (entries.rows, predictor.rows) if axis == "row" else (entries.columns, predictor.columns)
+            found = most_similar(predictor.directions(latents), labels, label, n, barred=barred)
         row, column = entries.train.form.name_ids_beside(FRAME_FIELDS)
         names, ids = (entries.row_names, (column, row)) if axis == "row" else (entries.column_names, (row, column))
         return found.describe(names, (*ids, "cosine"))
@@ -476,7 +476,7 @@ class Model(Estimator):
         write_file(path, kind="model", content=content, tensors=tensors)
 
     @classmethod
-    def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
+    def from_stored(cls, content: dict[str, Any], tensors: dict[str, Array]) -> Self:
         """Return the model that `save` wrote; contents that no model could have raise `BadModelFile`."""
         from deepmf.models.interactions import InteractionPredictor
         from deepmf.recommend.next_ridge import NextRidge
@@ -503,11 +503,10 @@ class Model(Estimator):
         if "drift" in content:
             predictor = replace(predictor, drift=Drift.unpack(content["drift"], tensors))
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
-        has_asked, shape = "asked" in content, entries.train.shape
-        asked = Calibration.unpack(content["asked"], tensors, predictor.readout, shape) if has_asked else None
+        shape = entries.train.shape
+        asked = Calibration.unpack(content["asked"], tensors, predictor.readout, shape) if "asked" in content else None
         predictor = predictor if asked is None else asked.adapt(predictor)
-        n_columns = entries.train.shape[1]
-        following = NextRidge.unpack(content["next"], tensors, n_columns) if "next" in content else None
+        following = NextRidge.unpack(content["next"], tensors, shape[1]) if "next" in content else None
         rank_by = model._choose_rank_by(presence, following)
         model._fitted = Fitted(entries, predictor, presence, rank_by, recency, following, asked)
         return model
@@ -536,12 +535,12 @@ class Model(Estimator):
         return self._require_fitted().rankers
 
     @property
-    def row_labels_(self) -> npt.NDArray[Any]:
+    def row_labels_(self) -> Array:
         """The labels of all known rows."""
         return self.entries_.rows.array
 
     @property
-    def column_labels_(self) -> npt.NDArray[Any]:
+    def column_labels_(self) -> Array:
         """The labels of all known columns."""
         return self.entries_.columns.array
 
@@ -590,9 +589,30 @@ class Model(Estimator):
         }
 
     def __repr__(self) -> str:
-        from deepmf.models.view import describe_model
+        """Return the constructor call or, once fitted, what the model knows, its errors, and its settings.
 
-        return describe_model(self)
+        Settings that no fit chooses are shown where they differ from their defaults.
+        """
+        name, given = type(self).__name__, self.settings_class.from_names(self.own_settings).to_dict()
+        changed = [each.name for each in list_settings(self.settings_class) if given[each.name] != each.default]
+        changes = ", ".join(f"{each}={given[each]!r}" for each in changed)
+        if not self.is_fitted:
+            return f"{name}({changes})"
+        entries, n_chosen = self.entries_, len(self._chosen)
+        size = f"{format_count(len(entries.rows))} x {format_count(len(entries.columns))}"
+        facts = [size, f"{format_count(entries.n_entries)} entries", describe_errors(self.history_)]
+        choice = f"; {format_count(n_chosen)} chosen (see chosen_)" if n_chosen else ""
+        lines = [
+            f"{name}({', '.join(filter(None, facts))})",
+            f"  scale: {entries.scale}",
+            f"  settings: {changes or 'all by default'}{choice}",
+        ]
+        for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
+            if features is not None:
+                known = [f"{column.name} ({column.kind})" for column in features.encoding.columns]
+                more = f" and {format_count(len(known) - _MOST_FEATURES)} more" if len(known) > _MOST_FEATURES else ""
+                lines.append(f"  {axis} features: {', '.join(known[:_MOST_FEATURES])}{more}")
+        return "\n".join(lines)
 
     # Internals.
 
@@ -602,12 +622,7 @@ class Model(Estimator):
         return model
 
     def _fold_in(
-        self,
-        histories: Sequence[RowHistory],
-        features: Sequence[FeatureValues | None] | None,
-        *,
-        single: bool,
-        ordered: bool,
+        self, histories: Sequence[RowHistory], features: ManyFeatures | None, *, single: bool, ordered: bool
     ) -> FoldedRows:
         from deepmf.models.fold_in import FoldedRows
 
@@ -632,12 +647,7 @@ class Model(Estimator):
         return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: read(predictor.distribution(*pairs)))
 
     def _ask(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        at: Any,
-        unknown: Unknown,
-        question: Callable[[PairPredictor, IndexArray, IndexArray], FloatArray],
+        self, rows: Iterable[Any], columns: Iterable[Any], at: Any, unknown: Unknown, question: Question
     ) -> FloatArray:
         """Return the answers (pairs, ...) of the predictor, or for unknown labels of the fallback, at a time."""
         check_has_values(self.scale_)

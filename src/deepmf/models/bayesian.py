@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadSetting, RankLost
+from deepmf.errors import BadSetting, RankLost, check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -317,8 +317,7 @@ class BayesianMF(Recommends, Model):
         """
         if of not in ("entries", "means"):
             raise BadSetting(f"of must be 'entries' or 'means'; got {of!r}")
-        if not isinstance(n, int) or n < 1:
-            raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")
+        check_count("n", n)
         entries, predictor = self.entries_, self.predictor_
         check_has_values(entries.scale)
         encoder, readout = predictor.encoder, predictor.readout.as_chosen
@@ -330,14 +329,12 @@ class BayesianMF(Recommends, Model):
         which = [which[number % len(which)] for number in range(n)]
         row_at, row_of = np.unique(pairs.rows, return_inverse=True)
         column_at, column_of = np.unique(pairs.columns, return_inverse=True)
-        row_draws = encoder.draw(
-            "row", predictor.read_entries("row", entries, row_at), predictor.solve_by("column"), which, generator
-        )
+        own_entries = predictor.read_entries("row", entries, row_at)
+        row_draws = encoder.draw("row", own_entries, predictor.solve_by("column"), which, generator)
         column_draws = self._draw_columns(column_at, which, generator)
         found = np.empty((n, pairs.rows.size))
-        noise = (
-            np.random.default_rng([seed, 1]).standard_normal(found.shape) if of == "entries" else np.zeros(found.shape)
-        )
+        numbers = np.random.default_rng([seed, 1])
+        noise = numbers.standard_normal(found.shape) if of == "entries" else np.zeros(found.shape)
         noise *= predictor.find_spreads(pairs.rows, pairs.columns)[:, 1]
         for number, sample in enumerate(which):
             own, other = row_draws[number].numpy()[row_of], column_draws[number].numpy()[column_of]
@@ -348,8 +345,7 @@ class BayesianMF(Recommends, Model):
             return found
         if self.scale_.levels is None:
             return self.scale_.clip(found)
-        levels: FloatArray = readout.support[np.searchsorted(readout.cutpoints, found)]
-        return levels
+        return readout.support[np.searchsorted(readout.cutpoints, found)]
 
     def _draw_columns(self, at: IndexArray, which: Sequence[int], generator: torch.Generator) -> Tensor:
         """Return columns (draws, columns, D): trained ones as the samples drew them, others from their posterior."""
@@ -361,10 +357,8 @@ class BayesianMF(Recommends, Model):
         for number, sample in enumerate(which):
             drawn[number, known] = torch.from_numpy(encoder.samples.columns.draws[sample][at[known]].astype(np.float32))
         if not known.all():
-            new = predictor.read_entries("column", entries, at[~known])
-            drawn[:, torch.from_numpy(~known)] = encoder.draw(
-                "column", new, predictor.solve_by("row"), which, generator
-            )
+            new, others = predictor.read_entries("column", entries, at[~known]), predictor.solve_by("row")
+            drawn[:, torch.from_numpy(~known)] = encoder.draw("column", new, others, which, generator)
         return drawn
 
     @property

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from deepmf.data.frame_file import find_label_type, write_frame_file
 from deepmf.errors import NotEnoughMemory
 from deepmf.files import import_polars
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.recommend.ranker import Rankers
@@ -37,7 +36,7 @@ class CompletedRows(NamedTuple):
 
     rows: IndexArray
     values: FloatArray
-    observed: npt.NDArray[np.bool_]
+    observed: BoolArray
 
 
 # Rows whose entries tell whether rows choose what they like, and when they do: the correlation of value and presence
@@ -61,9 +60,8 @@ def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
     for some in np.array_split(np.arange(rows.size), max(1, rows.size * len(entries.columns) // (1 << 22))):
         block = relevance.score_block(rows[some], slice(0, len(entries.columns)))
         found = own.take(some)
-        scores.append(block[np.repeat(np.arange(some.size), np.diff(found.starts)), found.others])
-    counts = np.diff(own.starts)
-    line = np.repeat(np.arange(counts.size), counts)
+        scores.append(block[found.group_of, found.others])
+    counts, line = np.diff(own.starts), own.group_of
 
     def centre(values: FloatArray) -> FloatArray:
         return values - (np.bincount(line, values, minlength=counts.size) / np.maximum(counts, 1))[line]
@@ -104,17 +102,8 @@ def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
 
 
 def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
-    """Write every missing entry to a file in bounded memory, completely or not at all."""
-    count = 0
-
-    def count_lines() -> Iterator[Any]:
-        nonlocal count
-        for frame in _iterate_missing(entries, predictor):
-            count += frame.height
-            yield frame
-
-    write_frame_file(count_lines(), _build_schema(entries), path)
-    return count
+    """Write every missing entry to a file in bounded memory, completely or not at all; return their number."""
+    return write_frame_file(_iterate_missing(entries, predictor), _build_schema(entries), path)
 
 
 def complete_rows(
@@ -137,7 +126,7 @@ def complete_rows(
         values = predictor.readout.scale.nearest_level(values) if to_levels else values
         known = (observed_columns or entries.seen_columns)(rows)
         observed = np.zeros(values.shape, dtype=bool)
-        places = np.repeat(np.arange(rows.size), np.diff(known.starts)), known.others
+        places = known.group_of, known.others
         observed[places] = True
         values[places] = known.values
         yield CompletedRows(rows, values, observed)
@@ -159,12 +148,9 @@ def _iterate_missing(entries: EntryStore, predictor: Predictor) -> Iterator[Any]
     schema = _build_schema(entries)
     for part in complete_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
-        found = (
-            entries.rows.array[part.rows[row_of]],
-            entries.columns.array[column_of],
-            part.values[row_of, column_of],
-        )
-        yield polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
+        labels = entries.rows.array[part.rows[row_of]], entries.columns.array[column_of]
+        found = zip(schema, (*labels, part.values[row_of, column_of]), strict=True)
+        yield polars.DataFrame(dict(found), schema=schema)
 
 
 def _build_schema(entries: EntryStore) -> dict[str, Any]:

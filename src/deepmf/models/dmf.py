@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from deepmf.errors import BadSetting
 from deepmf.linalg.ridge import lay_out, solve_residuals
-from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -144,11 +143,11 @@ def encode_vectors(branch: Branch, vectors: Vectors) -> Tensor:
 class CosineReadout(Readout):
     """Maps products, which are cosines, from [-1, 1] to the scale."""
 
-    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+    def scores(self, products: Array, row_fields: LatentArray) -> Array:
         """Return cosines, clipped to [-1, 1]."""
         return np.clip(products, -1.0, 1.0, out=products)
 
-    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def units(self, scores: Array) -> FloatArray:
         return self.scale.from_unit(scores)
 
 
@@ -201,15 +200,14 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         factors = others.extra[used - len(others.base)]
         lines = np.where(factors[:, -1:] > 0, factors[:, :-1], mean_other)
         residuals = self._scale.to_unit(new.values) - multiply_each(latents, lines, new)
-        batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
+        batches = lay_out(new, residuals, n_others=used.size)
         moves: LatentArray = solve_residuals(batches, lines, np.full_like(latents, _RIDGE), n_steps=_RIDGE_STEPS)
         return latents + moves
 
 
 def encode(branch: Branch, vectors: Vectors) -> LatentArray:
     """Return a branch's latents of vectors; without autocast, all of it is in single precision."""
-    latents: LatentArray = encode_vectors(branch, vectors).cpu().numpy()
-    return latents
+    return encode_vectors(branch, vectors).cpu().numpy()
 
 
 class DMF(Recommends, NetworkModel):

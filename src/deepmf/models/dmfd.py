@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from deepmf.errors import BadSetting
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import Array, FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -204,9 +203,8 @@ class QuantizedReadout(CosineReadout):
         super().__init__(scale)
         self._quantizer = quantizer
 
-    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        levels = self.scale.levels
-        assert levels is not None
+    def values(self, scores: Array) -> FloatArray:
+        levels = self.scale.require_levels("DMF-D")
         units = torch.from_numpy(self.units(scores).astype(np.float32))
         chosen: FloatArray = levels[self._quantizer.positions(units).numpy()]
         return chosen

@@ -145,9 +145,8 @@ class Estimator(ABC):
         """
         from deepmf.training.progress import show_epochs
 
-        prepared = self._prepare(
-            to_matrix(train), validation, (row_features, column_features), (row_names, column_names)
-        )
+        features, names = (row_features, column_features), (row_names, column_names)
+        prepared = self._prepare(to_matrix(train), validation, features, names)
         cells = None if asked is None else find_asked(prepared, to_matrix(asked, prepared.entries.scale))
         entries, held_out = prepared.entries, prepared.held_out
         if not entries.train.has_values:
@@ -434,9 +433,8 @@ class Estimator(ABC):
         fitted = self._require_fitted()
         predictor, asked = fitted.predictor, fitted.asked
         calibrate = (lambda means: means) if asked is None else asked.means.apply
-        counts = fitted.fallback
         return FallbackPredictor(
-            predictor.readout, self._predict_means, counts, calibrate, predictor.drift, predictor.effects
+            predictor.readout, self._predict_means, fitted.fallback, calibrate, predictor.drift, predictor.effects
         )
 
     def _measure_means(self, validation: HeldOut) -> float:

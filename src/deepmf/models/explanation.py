@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadSetting, check_count
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, ObjectArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -60,13 +59,13 @@ class Explanation(NamedTuple):
     effects are those on it.
     """
 
-    labels: npt.NDArray[Any]
+    labels: Array
     values: FloatArray
     effects: FloatArray
     prediction: float
     features: tuple[FeatureEffect, ...] = ()
     presence: tuple[PresenceEffect, ...] = ()
-    names: npt.NDArray[np.object_] | None = None
+    names: ObjectArray | None = None
 
     def with_names(self, names: Names | None) -> Explanation:
         """Return the explanation with the names of its labels."""
@@ -182,7 +181,8 @@ def _find_feature_effects(
     items = [] if known is None or entries.features is None else known.encoding.items(entries.features)
     if not items or entries.features is None:
         return [[] for _ in range(targets.size)]
-    without = entries.with_features_of(entries.features.without_inputs([item.inputs for item in items]))
+    features = entries.features.without_inputs([item.inputs for item in items])
+    without = entries.take(np.zeros(len(items), dtype=np.int64))._replace(features=features)
     effects = with_all - _predict(predictor.with_only(axis, without), axis, np.arange(len(items)), targets)
     return [
         sorted(

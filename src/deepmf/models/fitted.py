@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import IndexArray, IndexPair
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.features import Features
@@ -74,12 +74,7 @@ class Fitted:
         return ExtendedState(encoded, rows, columns)
 
     def encode_again(
-        self,
-        entries: EntryStore,
-        rows: IndexArray,
-        columns: IndexArray,
-        areas: PredictedAreas,
-        crossed: tuple[IndexArray, IndexArray],
+        self, entries: EntryStore, rows: IndexArray, columns: IndexArray, areas: PredictedAreas, crossed: IndexPair
     ) -> Fitted:
         """Return the state with other entries, from which some rows and columns are encoded again."""
         rows = rows if areas.covers_new("row") else rows[:0]

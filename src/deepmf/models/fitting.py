@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import (
     BadEntries,
@@ -26,7 +25,7 @@ from deepmf.errors import (
     warn,
 )
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import iterate_pieces
+from deepmf.matrix.arrays import Array, iterate_pieces
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, PlacedEntries
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras, format_time
@@ -191,7 +190,7 @@ def check_extension(
     check_features(row_features=row_features, column_features=column_features)
 
 
-def warn_of_nothing(axis: Axis, inputs: AxisEntries, labels: npt.NDArray[Any] | None = None) -> None:
+def warn_of_nothing(axis: Axis, inputs: AxisEntries, labels: Array | None = None) -> None:
     """Warn of rows, or columns, without entries or features; name them where they have labels."""
     n_empty = int(np.count_nonzero(inputs.are_empty))
     if n_empty:

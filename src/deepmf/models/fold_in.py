@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, Unpack
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from deepmf.errors import BadEntries, BadFeatures, BadSetting, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import Axis, AxisEntries
+from deepmf.matrix.axis_entries import Axis, AxisEntries, PlacedEntries, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras, parse_time, parse_times
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -26,13 +26,14 @@ from deepmf.recommend.ranking import Ranking, Search, rank_columns
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.pairs import check_has_values
+from deepmf.scoring.pairs import Question, check_has_values
 from deepmf.scoring.predictor import Predictor
 
 # Labels, the values that a row (or column) has there, and optionally their times.
 History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]
 
 FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
+ManyFeatures = Sequence[FeatureValues | None]  # of several rows; None for one without
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Folded:
         rankers: Rankers,
         predictor: Predictor,
         histories: Sequence[History],
-        features: Sequence[FeatureValues | None] | None = None,
+        features: ManyFeatures | None = None,
         *,
         single: bool,
         ordered: bool = False,
@@ -96,9 +97,7 @@ class Folded:
         """Return the predictor for a time; the default is that of the latest training entry."""
         return self.predictor.at(self._read_time(at))
 
-    def _ask(
-        self, labels: Iterable[Any], at: Any, question: Callable[[Predictor, IndexArray, IndexArray], FloatArray]
-    ) -> FloatArray:
+    def _ask(self, labels: Iterable[Any], at: Any, question: Question) -> FloatArray:
         check_has_values(self.entries.scale)
         positions = self._others.positions(labels)
         pairs = np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self))
@@ -183,7 +182,7 @@ def _encode(predictor: Predictor, axis: Axis, observed: AxisEntries) -> Predicto
 
 
 def _encode_features(
-    known: AxisFeatures | None, given: Sequence[FeatureValues | None] | None, count: int, *, of: str
+    known: AxisFeatures | None, given: ManyFeatures | None, count: int, *, of: str
 ) -> FeatureVectors | None:
     """Encode the features of rows or columns; None if the model was fitted without."""
     if known is None:
@@ -200,19 +199,14 @@ def _encode_features(
 
 
 def _read_histories(
-    entries: EntryStore,
-    histories: Sequence[History],
-    given_features: Sequence[FeatureValues | None] | None,
-    *,
-    of: Axis,
-    ordered: bool,
+    entries: EntryStore, histories: Sequence[History], given: ManyFeatures | None, *, of: Axis, ordered: bool
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
     others, known = (entries.columns, entries.row_features) if of == "row" else (entries.rows, entries.column_features)
-    scale, features = entries.scale, _encode_features(known, given_features, len(histories), of=of)
+    scale, features = entries.scale, _encode_features(known, given, len(histories), of=of)
     have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
-    position_parts, value_parts, extra_parts, counts = [], [], [], []
-    for (labels, given_values, *given_times), has_features in zip(histories, have_features.tolist(), strict=True):
+    parts = []
+    for number, (labels, given_values, *given_times) in enumerate(histories):
         positions, values = others.positions(labels), to_numbers(given_values)
         dated = bool(given_times) and given_times[0] is not None
         extras = Extras(parse_times(given_times[0], positions.size).seconds if dated else None)
@@ -220,17 +214,12 @@ def _read_histories(
             extras = extras._replace(places=np.arange(positions.size, dtype=np.int32))
         if scale.is_interactions:
             positions, values, extras = _count_interactions(positions, values, extras)
-        if positions.size or values.size or not has_features:
+        if positions.size or values.size or not have_features[number]:
             _check_history(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
-        position_parts.append(positions[order])
-        value_parts.append(values[order])
-        extra_parts.append((positions.size, extras.take(order)))
-        counts.append(positions.size)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
-    extras = Extras.join(extra_parts)
-    return AxisEntries(starts, positions, values, features, extras)
+        row_of = np.full(positions.size, number)
+        parts.append(PlacedEntries(row_of, positions[order].astype(np.int64), values[order], extras.take(order)))
+    return group(len(histories), *parts)._replace(features=features)
 
 
 def _count_interactions(

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadSetting
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.distribution import PredictiveDistribution
@@ -36,9 +35,7 @@ class InteractionPredictor(Predictor):
         n_rows, n_columns = entries.train.shape
         return trained.extend(entries, np.arange(n_rows, len(entries.rows)), np.arange(n_columns, len(entries.columns)))
 
-    def log_exceed(
-        self, products: npt.NDArray[Any], rows: IndexArray, thresholds: FloatArray, spread: float
-    ) -> npt.NDArray[Any]:
+    def log_exceed(self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float) -> Array:
         """Return zeros: every interaction is liked."""
         return np.zeros_like(products)
 
@@ -56,14 +53,14 @@ class _InteractionEncoder(Encoder):
 class _InteractionReadout(Readout):
     """Refuses to read values."""
 
-    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def units(self, scores: Array) -> FloatArray:
         """Return one for each pair: an interaction that happens once."""
         return np.ones(scores.shape)
 
-    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def values(self, scores: Array) -> FloatArray:
         raise BadSetting(NO_VALUES)
 
-    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+    def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         raise BadSetting(NO_VALUES)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -47,10 +46,10 @@ class MeansSettings(RecommendationSettings):
 class FeatureWeights(NamedTuple):
     """The weights (inputs, width) of the features of rows and of columns; None where there are no features."""
 
-    rows: npt.NDArray[Any] | None = None
-    columns: npt.NDArray[Any] | None = None
+    rows: Array | None = None
+    columns: Array | None = None
 
-    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         """Return the weights under their names in a model file."""
         return {f"features.{axis}": table for axis, table in self._asdict().items() if table is not None}
 
@@ -65,7 +64,7 @@ def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, k
     return FeatureWeights(**Form(*parts, prefix="features").read({}, tensors))
 
 
-def compute_prior(entries: AxisEntries, weights: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+def compute_prior(entries: AxisEntries, weights: Array | None) -> Array | None:
     """Return the predictions from the features of rows (or columns), (vectors, width); None without features."""
     if weights is None or entries.features is None:
         return None
@@ -86,7 +85,7 @@ class FeatureRidge:
         gram[np.diag_indices_from(gram)] += penalty * (counted.mean() if counted.size else 1.0)
         self._factor = scipy.linalg.cho_factor(gram)
 
-    def weights(self, targets: npt.NDArray[Any]) -> FloatArray:
+    def weights(self, targets: Array) -> FloatArray:
         """Return the weights (inputs, width) for numbers (vectors, width)."""
         solved: FloatArray = scipy.linalg.cho_solve(self._factor, self._weighted @ targets.astype(np.float64))
         return solved
@@ -116,8 +115,7 @@ class EffectEncoder(SolvingEncoder):
 
     def row_deviations(self, entries: AxisEntries, columns: Latents) -> FloatArray:
         """Return the entries by row minus the mean and the column effects."""
-        deviations: FloatArray = entries.values - self.mean - columns.take(entries.others)[:, 1]
-        return deviations
+        return entries.values - self.mean - columns.take(entries.others)[:, 1]
 
     def pack(self) -> Packed:
         return Packed({}, self.feature_weights.tensors())
@@ -126,9 +124,8 @@ class EffectEncoder(SolvingEncoder):
         prior = compute_prior(entries, weights)
         if prior is None:
             return compute_effects(entries, deviations, self._shrinkage)
-        left = deviations - np.repeat(prior[:, 0], np.diff(entries.starts))
-        effects: FloatArray = prior[:, 0] + compute_effects(entries, left, self._shrinkage)
-        return effects
+        left = deviations - prior[entries.group_of, 0]
+        return prior[:, 0] + compute_effects(entries, left, self._shrinkage)
 
 
 class Means(Recommends, Model):

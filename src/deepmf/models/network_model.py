@@ -7,11 +7,11 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
 from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import Array
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -102,7 +102,7 @@ class NetworkModel(Model):
         return network.eval()
 
 
-def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:
+def sparse_vectors(entries: AxisEntries, inputs: Array) -> SparseVectors:
     """Return rows or columns as inputs of a network: their entries, with inputs in place of values."""
     arrays = (torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32)))
     weights = entries.extras.weights

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.solver import Arrays, FactorModel, Solver
-from deepmf.scoring.latents import Latents
+from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
@@ -74,17 +74,14 @@ class SimpleSolver(Solver):
         """Solve for the rows, then for the columns; return the root mean squared error on the training entries."""
         self.rows = self._model.solve_rows(self._by_row, self.columns)
         self.columns = self._model.solve_columns(self._by_column, self.rows)
-        row_factors = np.repeat(self.rows, np.diff(self._by_row.starts), axis=0)
-        fitted = np.einsum("ed,ed->e", row_factors, self.columns[self._by_row.others])
-        return float(
-            np.sqrt(np.mean(np.square(fitted - self._by_row.values)))
-        )  # may be infinite: training has diverged
+        fitted = multiply_each(self.rows, self.columns, self._by_row)
+        return math.sqrt(np.mean(np.square(fitted - self._by_row.values)))  # may be infinite: training has diverged
 
     def finish(self) -> None:
         """Solve for the rows once more, so that they are what the encoder returns for their entries."""
         self.rows = self._model.solve_rows(self._by_row, self.columns)
 
-    def latents(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def latents(self) -> tuple[Array, Array]:
         """Return the factors, and the mean as a further product."""
         return append(self.rows, self.mean), append(self.columns, 1.0)
 

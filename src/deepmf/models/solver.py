@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.matrix.arrays import Array
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -23,18 +23,16 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Encoder, NoEncoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
-from deepmf.training.loop import Epoch
+from deepmf.training.loop import Epoch, Task
 from deepmf.training.memory import FitBytes
 
-Arrays = dict[str, npt.NDArray[Any]]
-
+Arrays = dict[str, Array]
 
 # Why a model that has factors and no encoder cannot be extended.
 FACTORS_ONLY = (
     "its factors belong to the rows and columns it was trained on; "
     "fit again, or use a model that extends, such as ALS or DMF"
 )
-
 
 # The least memory of a solver: positions and values by row and by column; the factors of the current, the last and the
 # best sweep, and the latents.
@@ -54,7 +52,7 @@ class Solver(ABC):
         return
 
     @abstractmethod
-    def latents(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def latents(self) -> tuple[Array, Array]:
         """Return latents (rows, latent) and (columns, latent) whose inner products are scores in the scale's units.
 
         Means and effects are their last columns.
@@ -122,7 +120,7 @@ class FactorModel(Model):
         return self._make_readout(None, scale)
 
 
-class SolverTask:
+class SolverTask(Task):
     """A solver as a task of the training loop; `make_predictor` wraps its current factors for validation."""
 
     def __init__(
@@ -151,10 +149,3 @@ class SolverTask:
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         """Give the solver a copy of stored arrays."""
         self.solver.set_arrays({name: tensor.numpy().copy() for name, tensor in learned.items()})
-
-    def state(self) -> dict[str, Tensor]:
-        """Return nothing: the arrays are the whole state."""
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Do nothing: the arrays are the whole state."""

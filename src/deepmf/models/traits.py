@@ -76,9 +76,8 @@ class Recommends(Estimator):
 
             drift = fit_drift(fitted.entries.train, fitted.predictor, prepared.placed, seed=self.settings.seed)
             fitted = replace(fitted, predictor=replace(fitted.predictor, drift=drift))
-        return (
-            fitted if self.settings.presence is None else self._fit_presence(fitted, prepared, self.settings.presence)
-        )
+        kind = self.settings.presence
+        return fitted if kind is None else self._fit_presence(fitted, prepared, kind)
 
     def _fit_presence(self, fitted: Fitted, prepared: Prepared, kind: str) -> Fitted:
         from deepmf.recommend.next_fit import fit_order

@@ -102,8 +102,7 @@ def make_feature_batch(features: FeatureVectors | None, device: torch.device | s
     """Return features as tensors on a device; None without features."""
     if features is None:
         return None
-    inputs, weights = torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights)
-    return FeatureBatch(inputs, weights).to(device)
+    return FeatureBatch(torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights)).to(device)
 
 
 def take_features(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
@@ -159,7 +158,12 @@ def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks =
     """
     if isinstance(batch, SparseBatch):
         return _make_sparse_channels(batch, n_inputs, sum_over_ranks)
-    return _make_dense_channels(batch)
+    observed = ~batch.isnan()
+    values = batch.nan_to_num(0.0)
+    counts = observed.sum(1)
+    places = torch.cat([values, observed.to(batch.dtype)], dim=1)
+    places *= counts.clamp(min=1).to(torch.float32).rsqrt()[:, None].to(batch.dtype)
+    return Channels(places, _summarise(values.sum(1, dtype=torch.float32), counts))
 
 
 def apply_mask(batch: Batch, visible: Tensor) -> Batch:
@@ -169,15 +173,6 @@ def apply_mask(batch: Batch, visible: Tensor) -> Batch:
     kept = visible.nonzero().squeeze(1)
     starts = torch.searchsorted(kept, batch.starts)
     return SparseBatch(batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept))
-
-
-def _make_dense_channels(batch: Tensor) -> Channels:
-    observed = ~batch.isnan()
-    values = batch.nan_to_num(0.0)
-    counts = observed.sum(1)
-    places = torch.cat([values, observed.to(batch.dtype)], dim=1)
-    places *= counts.clamp(min=1).to(torch.float32).rsqrt()[:, None].to(batch.dtype)
-    return Channels(places, _summarise(values.sum(1, dtype=torch.float32), counts))
 
 
 def _make_sparse_channels(batch: SparseBatch, n_inputs: int, sum_over_ranks: SumOverRanks) -> Channels:

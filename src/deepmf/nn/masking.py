@@ -67,9 +67,8 @@ class Masking(RandomModule):
         row_numbers = _hash(rows.int() * _ROW_FACTOR + step_seed)
         column_numbers = _hash(columns.int() * _COLUMN_FACTOR - step_seed)
         below_columns = self._find_thresholds(column_numbers, self.cold_column_rate) if self.cold_column_rate else None
-        return MaskHashes(
-            row_numbers, column_numbers, self._find_thresholds(row_numbers, self.cold_row_rate), below_columns
-        )
+        below_rows = self._find_thresholds(row_numbers, self.cold_row_rate)
+        return MaskHashes(row_numbers, column_numbers, below_rows, below_columns)
 
     def mask_features(self, features: FeatureBatch | None, ids: Tensor, step_seed: Tensor) -> FeatureBatch | None:
         """Return the features of the rows or columns at these positions, with masked ones set to 0."""

@@ -147,13 +147,9 @@ def report_lost_ranks() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, UserError):
             raise
+        # Its first sentence, without the location in the sources of torch.
+        reason = re.sub(r"^\[\S+\] ", "", str(error)).split("\n")[0].split(". ")[0] or type(error).__name__
         raise RankLost(
-            f"the processes that train together lost each other ({_shorten(error)}); if one was killed, "
+            f"the processes that train together lost each other ({reason}); if one was killed, "
             "torchrun --max-restarts restarts them, and a checkpoint (--resume) lets them continue"
         ) from error
-
-
-def _shorten(error: RuntimeError) -> str:
-    """Return the first sentence of an error of torch, without the location in its sources."""
-    text = re.sub(r"^\[\S+\] ", "", str(error)).split("\n")[0].split(". ")[0]
-    return text or type(error).__name__

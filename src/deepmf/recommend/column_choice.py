@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadSetting, Hint, check_count
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
@@ -39,7 +38,7 @@ def choose_columns(entries: EntryStore, request: Request = DEFAULT_REQUEST) -> C
     return choose_marked(is_allowed, include_observed=include_observed)
 
 
-def choose_marked(is_allowed: npt.NDArray[np.bool_], *, include_observed: bool) -> ColumnChoice:
+def choose_marked(is_allowed: BoolArray, *, include_observed: bool) -> ColumnChoice:
     """Return the columns that are marked (columns,)."""
     chosen = np.flatnonzero(is_allowed)
     if chosen.size > _LARGE_SHARE * is_allowed.size:
@@ -110,7 +109,7 @@ class Omitted(NamedTuple):
     places: IndexArray
     everywhere: IndexArray
 
-    def mark(self, keys: npt.NDArray[Any], start: int) -> None:
+    def mark(self, keys: Array, start: int) -> None:
         """Give the omitted columns of a block of keys (rows, places) the key -inf; its first place is `start`."""
         inside = (self.places >= start) & (self.places < start + keys.shape[1])
         keys[self.lines[inside], self.places[inside] - start] = -np.inf
@@ -118,7 +117,7 @@ class Omitted(NamedTuple):
         keys[:, everywhere - start] = -np.inf
 
 
-def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> BoolArray:
     """Return which columns have features that meet the conditions."""
     if entries.column_features is None:
         raise BadSetting(

@@ -34,8 +34,8 @@ from scipy.linalg.lapack import spotrf, spotri
 from torch import Tensor
 
 from deepmf.linalg.products import make_product
-from deepmf.linalg.ridge import run_batches
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.linalg.ridge import CPU, run_batches
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries, find_spans, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
@@ -45,8 +45,6 @@ from deepmf.storage.parts import Form, Part, ends_of, not_falling, positions_of
 
 if TYPE_CHECKING:
     from deepmf.nn.ranks import Ranks
-
-CPU = torch.device("cpu")
 
 # The largest number of columns that are regressed on all others: the weights take 150 MB, and an inverse seconds.
 MOST_FULL = 6000
@@ -135,7 +133,7 @@ class ColumnRidge:
         """The number of trained columns."""
         return self.sizes.size
 
-    def score(self, entries: AxisEntries) -> npt.NDArray[Any]:
+    def score(self, entries: AxisEntries) -> Array:
         """Return the scores (rows, columns) of rows with these entries over the trained columns; larger is likelier."""
         rows = read_rows(entries, self.n_trained, self.count_weight)
         own, added = rows @ self.weights, self.settled.added
@@ -263,7 +261,7 @@ class ColumnRidge:
         kept = np.setdiff1d(np.arange(known.added.shape[1]), columns - self.n_trained)
         return replace(known, added=known.added[:, kept], added_sizes=known.added_sizes[kept])
 
-    def pack(self, prefix: str = "presence") -> dict[str, npt.NDArray[Any]]:
+    def pack(self, prefix: str = "presence") -> dict[str, Array]:
         """Return the weights in half precision; new columns are left out, because their entries describe them."""
         if isinstance(self.weights, np.ndarray):
             return _DENSE.pack(self, prefix=prefix).tensors
@@ -413,7 +411,7 @@ class Gram(NamedTuple):
                 ranks.sum_(torch.from_numpy(weights))
         return solved
 
-    def _compare_costs(self, places: IndexArray) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+    def _compare_costs(self, places: IndexArray) -> tuple[BoolArray, FloatArray]:
         """Return for which targets products of lines take less time than finding cells, and what either reads."""
         if isinstance(self.cells, Tensor):
             return np.zeros(len(places), dtype=bool), np.zeros(len(places))
@@ -436,9 +434,8 @@ class Gram(NamedTuple):
         target, first = np.nonzero(places < n_columns)
         columns = places[target, first]
         if by_lines and self.lines is not None:
-            return torch.from_numpy(
-                _multiply_lines(self.lines, target * places.shape[1] + first, columns, places.shape)
-            )
+            at_line = target * places.shape[1] + first
+            return torch.from_numpy(_multiply_lines(self.lines, at_line, columns, places.shape))
         cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
         own, n_own = _number(columns, n_columns)
         place_of = np.full((len(places), n_own + 1), -1, dtype=np.int32)
@@ -539,7 +536,7 @@ def _prune(
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
     ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
-    return Sparse(scipy.sparse.vstack(run_batches(search, list(pairwise(ends)), CPU), format="csr")), sizes, near
+    return Sparse(scipy.sparse.vstack(run_batches(search, list(pairwise(ends))), format="csr")), sizes, near
 
 
 def _find_sharing() -> Ranks | None:
@@ -550,7 +547,7 @@ def _find_sharing() -> Ranks | None:
     return ranks if ranks is not None and ranks.device.type == "cpu" else None
 
 
-def _cut(sizes: npt.NDArray[Any], most: float, most_items: int) -> list[int]:
+def _cut(sizes: Array, most: float, most_items: int) -> list[int]:
     """Return the ends of consecutive groups of items, each of bounded size and number; a large item alone."""
     sums, ends = np.cumsum(sizes), [0]
     while ends[-1] < sums.size:
@@ -597,7 +594,7 @@ def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
             some = slice(start, start + _LINES_AT_A_TIME)
             (turned[some] @ weighted).toarray(out=cells[some])
 
-        run_batches(fill, range(0, n_columns, _LINES_AT_A_TIME), CPU)
+        run_batches(fill, range(0, n_columns, _LINES_AT_A_TIME))
         return torch.from_numpy(cells)
     product = torch.zeros(n_columns, n_columns, dtype=torch.float32, device=device)
     for start in range(0, n_rows, _ROWS_AT_A_TIME):
@@ -657,7 +654,7 @@ def _weigh_entries(train: ObservedMatrix, power: float, count_weight: float) -> 
     return weighted
 
 
-def _count_effective(rows: IndexArray, weights: npt.NDArray[Any], n_rows: int) -> FloatArray:
+def _count_effective(rows: IndexArray, weights: Array, n_rows: int) -> FloatArray:
     """Return the effective number of entries of each row, at least 1: equal weights count as without weights."""
     largest = np.zeros(n_rows)
     np.maximum.at(largest, rows, weights)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from deepmf.errors import BadSetting
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
+from deepmf.recommend.column_choice import Omitted
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker
@@ -28,16 +28,16 @@ MOST_GPU_THREADS = 6
 class BestColumns(NamedTuple):
     """The n best columns of some rows (rows, n), best first: their keys and places, and parts of the keys, if known."""
 
-    keys: npt.NDArray[Any]
+    keys: Array
     places: IndexArray
-    products: npt.NDArray[Any] | None = None  # of latents
-    scores: npt.NDArray[Any] | None = None  # of presence
+    products: Array | None = None  # of latents
+    scores: Array | None = None  # of presence
 
     def pick(self, picked: IndexArray) -> BestColumns:
         """Return some of the columns (rows, n) of each row."""
         return BestColumns(*(None if each is None else np.take_along_axis(each, picked, axis=1) for each in self))  # type: ignore[arg-type]
 
-    def fill(self, missing: npt.NDArray[np.bool_]) -> BestColumns:
+    def fill(self, missing: BoolArray) -> BestColumns:
         """Return the same with zeros where columns are missing."""
         return BestColumns(*(None if each is None else np.where(missing, each.dtype.type(0), each) for each in self))  # type: ignore[arg-type]
 
@@ -75,14 +75,8 @@ class DeviceColumns:
         """The number of rows that are ranked together; None for as many as without a device."""
         return max(_CELLS_ON_GPU // max(len(self._latents), 1), 1) if self._device.type == "cuda" else None
 
-    def find_best(
-        self, ranker: Ranker, rows: IndexArray, n: int, lines: IndexArray, places: IndexArray, everywhere: IndexArray
-    ) -> BestColumns:
-        """Return the n best columns of each row; ties go to the earlier place.
-
-        lines, places: the pairs that are left out, with a key of minus infinity. everywhere: the places that are left
-        out in all lines.
-        """
+    def find_best(self, ranker: Ranker, rows: IndexArray, n: int, omitted: Omitted) -> BestColumns:
+        """Return the n best columns of each row; ties go to the earlier place, and omitted ones have minus infinity."""
         products = self._send(ranker.predictor.rows.take(rows)) @ self._latents.T
         keys, scores, relevance = products, None, ranker.relevance
         if relevance is not None:
@@ -97,13 +91,12 @@ class DeviceColumns:
                 if liking_weight and self._has_values:
                     log_liked = self._log_liked(ranker.predictor, presence, products, rows, encoded.thresholds)
                     keys = keys + liking_weight * log_liked
-        keys[self._send(lines), self._send(places)] = -torch.inf
-        keys[:, self._send(everywhere)] = -torch.inf
+        keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf
+        keys[:, self._send(omitted.everywhere)] = -torch.inf
         best = _find_largest(keys, n)
         at_best = None if scores is None else scores.gather(1, best).cpu().numpy()
-        largest, of_best, of_products = (
-            each.cpu().numpy() for each in (keys.gather(1, best), best, products.gather(1, best))
-        )
+        found = keys.gather(1, best), best, products.gather(1, best)
+        largest, of_best, of_products = (each.cpu().numpy() for each in found)
         return BestColumns(largest, of_best, of_products, at_best)
 
     def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
@@ -138,7 +131,7 @@ class DeviceColumns:
         slopes, cutpoints = (self._send(each)[:, None] for each in logits)
         return functional.logsigmoid(products * slopes - cutpoints)
 
-    def _send(self, array: npt.NDArray[Any]) -> Tensor:
+    def _send(self, array: Array) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
 
 

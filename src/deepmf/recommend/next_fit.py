@@ -11,20 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from deepmf.linalg.ridge import run_batches
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.linalg.ridge import CPU, run_batches
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import CPU, ColumnRidge, Gram
+from deepmf.recommend.column_ridge import ColumnRidge, Gram
 from deepmf.recommend.next_ridge import (
     RIDGES,
     Decay,
@@ -249,9 +248,8 @@ class _Choice:
         parts = run_batches(fit, list_decays(np.diff(rows.starts)), self._device)
         lists = self._shortlist(parts)
         weights = lists.choose_weights(len(parts))
-        used = tuple(
-            part._replace(weight=float(weight)) for part, weight in zip(parts, weights, strict=False) if weight > 0
-        )
+        weighted = zip(parts, weights.tolist(), strict=False)
+        used = tuple(part._replace(weight=weight) for part, weight in weighted if weight > 0)
         found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0, ndcg=float(lists.measure(weights).mean()))
         found = self._calibrate(found)
         return replace(found, liking_weight=self._choose_liking(found))
@@ -293,7 +291,7 @@ class _Choice:
         scores = found.score(visible, self._presence.model.score(visible), self._popularity)
         known, own = (visible.group_of, visible.others), (np.arange(targets.size), targets)
 
-        def find_keys(option: NextRidge) -> npt.NDArray[Any]:
+        def find_keys(option: NextRidge) -> Array:
             keys = np.array(scores)
             if not option.allows_repeats:
                 keys[known] = -np.inf
@@ -345,7 +343,7 @@ class _Shortlists(NamedTuple):
     of_target: LatentArray
 
     @classmethod
-    def of(cls, parts: Sequence[npt.NDArray[Any]], targets: IndexArray, visible: AxisEntries) -> _Shortlists:
+    def of(cls, parts: Sequence[Array], targets: IndexArray, visible: AxisEntries) -> _Shortlists:
         """Return the best columns by each part; columns of the row and the target are none of them."""
         lines = np.arange(targets.size)
         of_target = np.stack([each[lines, targets] for each in parts], axis=-1)
@@ -388,7 +386,7 @@ def _score_ranks(ranks: IndexArray) -> FloatArray:
     return np.where(ranks < _LENGTH, 1.0 / np.log2(ranks + 2.0), 0.0)
 
 
-def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: npt.NDArray[np.bool_]) -> FloatArray:
+def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: BoolArray) -> FloatArray:
     """Return the NDCG@10 (rows,) of the liked ones among some hidden entries, of rows with any, at their first time."""
     train, visible, n_columns = held_out.train, held_out.visible, held_out.train.shape[1]
     hidden = held_out.hidden
@@ -409,9 +407,7 @@ def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: np
     return np.concatenate(found)
 
 
-def _score_keys(
-    keys: npt.NDArray[Any], visible: AxisEntries | None, row_of: IndexArray, column_of: IndexArray
-) -> FloatArray:
+def _score_keys(keys: Array, visible: AxisEntries | None, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
     """Return the NDCG@10 (rows,) of some pairs in rankings by keys (rows, columns), without the visible entries."""
     keys = np.array(keys, dtype=np.float64)
     if visible is not None:

@@ -20,28 +20,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.linalg.ridge import CPU
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
-from deepmf.recommend.column_ridge import (
-    CPU,
-    ColumnRidge,
-    Gram,
-    Near,
-    Ridge,
-    Score,
-    Sparse,
-    count_affordable,
-    count_near,
-)
+from deepmf.recommend.column_ridge import ColumnRidge, Gram, Near, Ridge, Score, Sparse, count_affordable, count_near
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
 
@@ -114,7 +104,7 @@ class NextPart(NamedTuple):
     model: ColumnRidge
     weight: float
 
-    def score(self, entries: AxisEntries) -> npt.NDArray[Any]:
+    def score(self, entries: AxisEntries) -> Array:
         """Return the scores (rows, trained columns) of rows with these entries."""
         return self.model.score(self.decay.weigh(entries))
 
@@ -160,9 +150,8 @@ class NextRidge:
             scores[:, : own.shape[1]] += part.weight * scale_rows(own)
         if self.repeats:
             counts = self.find_repeats(entries)
-            scores[entries.group_of, entries.others] += (
-                counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
-            )
+            added = counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
+            scores[entries.group_of, entries.others] += added
         return scores
 
     def find_repeats(self, entries: AxisEntries) -> LatentArray:

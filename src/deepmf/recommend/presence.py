@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, Numbers
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras, TimeArray
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
-
-Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)  # tensors lie on the device of a fit
 
 # Scores may be negative; below this size they are smoothly turned into small positive numbers.
 _SMALL_SCORE = 0.01
@@ -118,12 +115,12 @@ class Presence:
         found: Numbers = -np.logaddexp(0.0, -log_odds)
         return found
 
-    def score_of(self, log_probability: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def score_of(self, log_probability: Array) -> Array:
         """Return the scores times powers of popularity that have these probabilities, minus infinity for P = 0."""
         with np.errstate(divide="ignore", over="ignore"):
             log_odds = log_probability - np.log(-np.expm1(log_probability))
             positive = np.exp((log_odds - self.intercept) / self.score_power)
-            found: npt.NDArray[Any] = positive - _SMALL_SCORE**2 / (4 * positive)
+            found: Array = positive - _SMALL_SCORE**2 / (4 * positive)
         return found
 
 
@@ -191,7 +188,7 @@ class Recency(NamedTuple):
         return counts[which].reshape(*asked.shape, -1)
 
     def _sum_by_age(
-        self, columns: IndexArray, times: TimeArray, weights: npt.NDArray[Any], moments: TimeArray, n_columns: int
+        self, columns: IndexArray, times: TimeArray, weights: Array, moments: TimeArray, n_columns: int
     ) -> FloatArray:
         """Return the sums (moments, columns) of weights that halve with each half-life to either side of a moment.
 

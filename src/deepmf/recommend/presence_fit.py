@@ -6,15 +6,15 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
@@ -241,7 +241,7 @@ class _Choice:
         fitted = gram.fit_some([ridge], self._candidates) if kind == "nearest" else gram.fit([ridge])
         return self._combine(fitted[0])
 
-    def _send(self, array: npt.NDArray[Any]) -> Tensor:
+    def _send(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
     def _measure_model(self, model: ColumnRidge) -> FloatArray:
@@ -259,8 +259,8 @@ class _Choice:
         popular = replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0)
         plain, *_ = of_popular = self._weigh_liking(popular, scores)
         usual = _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT)
-        finished = (_choose(each, _read_ndcg, usual) for each in (of_popular, self._weigh_liking(best, scores)))
-        chosen, ndcg = _choose([plain, *finished], _read_ndcg)
+        finished = (_choose(each, itemgetter(1), usual) for each in (of_popular, self._weigh_liking(best, scores)))
+        chosen, ndcg = _choose([plain, *finished], itemgetter(1))
         return replace(chosen, ndcg=float(ndcg.mean()), popularity_ndcg=float(plain[1].mean()))
 
     def _weigh_liking(self, presence: Presence, scores: Tensor) -> list[tuple[Presence, FloatArray]]:
@@ -348,10 +348,6 @@ def _find_largest(keys: Tensor, n: int) -> Tensor:
 def _choose(candidates: Sequence[T], measure: Callable[[T], FloatArray], usual: int = 0) -> T:
     """Return the candidate with the best scores (rows,), or the usual one unless it is better by a standard error."""
     return choose(candidates, lambda each: -measure(each), usual=usual, at_least=1.0).candidate
-
-
-def _read_ndcg(measured: tuple[Presence, FloatArray]) -> FloatArray:
-    return measured[1]
 
 
 def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[float, float]:

@@ -17,14 +17,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import logsumexp, ndtr
 
 from deepmf.errors import BadSetting, Hint
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
@@ -37,7 +36,7 @@ from deepmf.recommend.request import Order, RankBy
 from deepmf.scoring.predictor import KnownProducts, Positions, Predictor, list_positions
 
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
-Omit = Callable[[npt.NDArray[Any]], None]  # gives the columns that are left out the key minus infinity
+Omit = Callable[[Array], None]  # gives the columns that are left out the key minus infinity
 
 # With at least this share of cells observed, columns are ranked by value by default.
 MOST_DENSE = 0.5
@@ -76,9 +75,9 @@ class Relevance:
     mean: float
     following: NextRidge | None = None
     _last: threading.local = field(default_factory=threading.local, init=False)  # the rows that a thread encoded last
-    _scores: npt.NDArray[Any] | None = field(default=None, init=False)
+    _scores: Array | None = field(default=None, init=False)
 
-    def with_known(self, predictor: Predictor, scores: npt.NDArray[Any] | None) -> Relevance:
+    def with_known(self, predictor: Predictor, scores: Array | None) -> Relevance:
         """Return the probabilities of pairs that a predictor knows, and whose scores of presence may be known."""
         known = copy.copy(self)
         known.predictor, known._scores = predictor, scores
@@ -90,7 +89,7 @@ class Relevance:
         recent = self.find_recent()
         return self.presence.add_popularity(recent, recent, self.presence.raise_popularity(recent))
 
-    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         encoded = self.encode_rows(rows)
         scores = np.array(encoded.presence[:, columns])
@@ -100,7 +99,7 @@ class Relevance:
             scores[encoded.are_empty] = empty_scores[encoded.are_empty]
         return scores
 
-    def log_next(self, rows: IndexArray) -> npt.NDArray[Any]:
+    def log_next(self, rows: IndexArray) -> Array:
         """Return the logarithms (rows, all columns) of the probabilities that a column comes next.
 
         That of a row without entries is the share of the column in recent popularity.
@@ -113,12 +112,12 @@ class Relevance:
             encoded.log_next = keys - logsumexp(keys, axis=1, keepdims=True)
         return encoded.log_next
 
-    def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def log_liked_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
         thresholds = self.encode_rows(rows).thresholds
         return self.predictor.log_exceed_block(rows, columns, thresholds, spread=self.presence.spread)
 
-    def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> Array:
         """Return `log_liked_block` for pairs (pairs,) of a place in `rows` and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
@@ -160,15 +159,15 @@ class EncodedRows:
     entries: AxisEntries
     said: AxisEntries
     thresholds: FloatArray
-    log_next: npt.NDArray[Any] | None = None  # (rows, columns), once it is asked for
+    log_next: Array | None = None  # (rows, columns), once it is asked for
 
     @property
-    def are_empty(self) -> npt.NDArray[np.bool_]:
+    def are_empty(self) -> BoolArray:
         """Which rows have no entries in trained columns: popularity ranks better than what new columns alone say."""
         return np.asarray(np.diff(self.entries.starts) == 0)
 
     @cached_property
-    def presence(self) -> npt.NDArray[Any]:
+    def presence(self) -> Array:
         """The scores (rows, columns) of the column ridge."""
         return self.model.score(self.said)
 
@@ -203,11 +202,11 @@ class Ranker:
 
     rank_by: ClassVar[RankBy] = "value"
 
-    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return keys (rows, columns) by which the columns of each row are ranked; larger is better."""
         return self.predictor.rank_block(rows, columns)
 
-    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> npt.NDArray[Any]:
+    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> Array:
         """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each row matter."""
         keys = self.rank_block(rows, columns)
         omit(keys)
@@ -223,7 +222,7 @@ class Ranker:
         """Whether columns in which a row has an entry are recommended by default."""
         return False
 
-    def with_known(self, products: npt.NDArray[Any], scores: npt.NDArray[Any] | None = None) -> Self:
+    def with_known(self, products: Array, scores: Array | None = None) -> Self:
         """Return a ranker that reads columns (rows, n) of each row whose products, and scores of presence, are known.
 
         It belongs to a predictor that reads everything from products of latents.
@@ -241,7 +240,7 @@ class Ranker:
             "distribution": self.has_values and self.predictor.readout.gives_distribution,
         }
 
-    def read(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> RankedRows:
+    def read(self, rows: IndexArray, columns: IndexArray, keys: Array) -> RankedRows:
         """Return predictions and probabilities of the columns (rows, n) of each row, which have these keys."""
         if not self.has_values:
             presence = self._read_presence(rows, columns, keys, np.zeros(1))
@@ -267,9 +266,7 @@ class Ranker:
                 liked = predicted.exceed(ends)
         return RankedRows(rows, columns, values, presence, liked.reshape(shape), distribution)
 
-    def _read_presence(
-        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
-    ) -> FloatArray:
+    def _read_presence(self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
         relevance = self.learned or self.relevance
         assert relevance is not None
@@ -286,15 +283,15 @@ class RelevanceRanker(Ranker):
 
     rank_by: ClassVar[RankBy] = "relevance"
 
-    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the logarithms (rows, columns) of relevance."""
         relevance, presence = self.relevance, self.relevance.presence
-        keys: npt.NDArray[Any] = presence.log_probabilities(relevance.score_block(rows, columns))
+        keys: Array = presence.log_probabilities(relevance.score_block(rows, columns))
         if presence.liking_weight:
             keys = keys + presence.liking_weight * relevance.log_liked_block(rows, columns)
         return keys
 
-    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> npt.NDArray[Any]:
+    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> Array:
         """Return the logarithms of relevance, minus infinity for omitted columns and for most that cannot be best.
 
         Relevance is at most the probability that an entry exists, so columns with too small a score are skipped.
@@ -318,12 +315,12 @@ class RelevanceRanker(Ranker):
         return keys
 
     def _rank_pairs(
-        self, scores: npt.NDArray[Any], rows: IndexArray, columns: Positions, lines: IndexArray, places: IndexArray
-    ) -> npt.NDArray[Any]:
+        self, scores: Array, rows: IndexArray, columns: Positions, lines: IndexArray, places: IndexArray
+    ) -> Array:
         """Return the logarithms of relevance of some pairs (pairs,) of a block with these scores."""
         relevance, presence = self.relevance, self.relevance.presence
         with np.errstate(divide="ignore"):  # omitted columns have a score of minus infinity
-            keys: npt.NDArray[Any] = presence.log_probabilities(scores[lines, places])
+            keys: Array = presence.log_probabilities(scores[lines, places])
         if presence.liking_weight:
             liked = relevance.log_liked_pairs(rows, lines, list_positions(columns)[places])
             keys = keys + presence.liking_weight * liked
@@ -348,16 +345,14 @@ class NextRanker(Ranker):
         """Whether columns in which a row has an entry are recommended by default: where rows take columns again."""
         return self.following.allows_repeats
 
-    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the logarithms (rows, columns) of both probabilities."""
         keys = self.relevance.log_next(rows)[:, columns]
         if self.following.liking_weight:
             return keys + self.following.liking_weight * self.relevance.log_liked_block(rows, columns)
         return keys.copy() if isinstance(columns, slice) else keys
 
-    def _read_presence(
-        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
-    ) -> FloatArray:
+    def _read_presence(self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray) -> FloatArray:
         """Return the probabilities that the columns (rows, n) of each row come next, which are parts of the keys."""
         return np.exp(keys.astype(np.float64) - self.following.liking_weight * log_liked)
 
@@ -450,7 +445,7 @@ class Rankers:
         counts = self.entries.column_totals if self.recency is None else self.recency.count_entries(self.entries, at)
         return self._share_rows(counts)
 
-    def _share_rows(self, counts: npt.NDArray[Any]) -> LatentArray:
+    def _share_rows(self, counts: Array) -> LatentArray:
         """Return numbers of entries as shares of the rows; unknown entries add half an entry."""
         return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)
 

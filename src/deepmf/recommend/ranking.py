@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from deepmf.errors import check_count
 from deepmf.files import import_polars
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ObjectArray, SingleArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
@@ -67,17 +66,17 @@ class Ranking:
     fields : the names of rows, labels and values in frames.
     """
 
-    labels: npt.NDArray[Any]
+    labels: Array
     values: FloatArray
     presence: FloatArray | None = None
     liked: FloatArray | None = None
     distribution: FloatArray | None = None
-    names: npt.NDArray[np.object_] | None = None
-    rows: npt.NDArray[Any] | None = None
-    row_names: npt.NDArray[np.object_] | None = None
+    names: ObjectArray | None = None
+    rows: Array | None = None
+    row_names: ObjectArray | None = None
     fields: tuple[str, str, str] = ("row", "column", "prediction")
 
-    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+    def __iter__(self) -> Iterator[Array]:
         """Yield the labels, then the values."""
         yield from (self.labels, self.values)
 
@@ -127,7 +126,7 @@ class Search:
         return cls(entries, ranker, observed, request, choose_columns(entries, request), reranker)
 
 
-def rank_columns(search: Search, rows: IndexArray, labels: npt.NDArray[Any] | None) -> Ranking:
+def rank_columns(search: Search, rows: IndexArray, labels: Array | None) -> Ranking:
     """Return the best columns of some rows, (rows, n), with the labels of the rows; of one row, (n,), without (None).
 
     A line with fewer columns than n is filled up with NaN.
@@ -135,7 +134,7 @@ def rank_columns(search: Search, rows: IndexArray, labels: npt.NDArray[Any] | No
     return label_ranked(search.entries, join_ranked(rank_batches(search, rows)), labels)
 
 
-def label_ranked(entries: EntryStore, best: RankedRows, labels: npt.NDArray[Any] | None) -> Ranking:
+def label_ranked(entries: EntryStore, best: RankedRows, labels: Array | None) -> Ranking:
     """Return the labels and names of the best columns of some rows, which have these labels, or of one row (None)."""
     found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
     parts: list[Any] = [found, *best[2:]]
@@ -193,7 +192,7 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
     if on_device is None or n_best == 0:
         best = find_best(ranker, rows, choice, n_best, omitted)
     else:
-        best = on_device.find_best(ranker, rows, n_best, *omitted)
+        best = on_device.find_best(ranker, rows, n_best, omitted)
     columns = choice.columns(best.places)
     if reranker is not None:
         picked = reranker.pick(rows, best.keys, columns, n)
@@ -229,10 +228,10 @@ class BestSoFar:
     """
 
     def __init__(self, n_rows: int, n: int) -> None:
-        self.keys: npt.NDArray[Any] = np.full((n_rows, n), -np.inf, dtype=np.float32)
+        self.keys: Array = np.full((n_rows, n), -np.inf, dtype=np.float32)
         self.places: IndexArray = np.zeros((n_rows, n), dtype=np.int64)
 
-    def add(self, keys: npt.NDArray[Any], start: int) -> None:
+    def add(self, keys: Array, start: int) -> None:
         """Add a block of keys (rows, places), whose first place is `start`; keys of -inf are skipped."""
         if self.keys.dtype != keys.dtype:
             self.keys = self.keys.astype(keys.dtype)
@@ -242,10 +241,10 @@ class BestSoFar:
             which, places = np.divmod(np.flatnonzero(self._are_candidates(some, lines)), keys.shape[1])
             self.merge(lines[which], places + start, some[which, places])
 
-    def _are_candidates(self, keys: npt.NDArray[Any], lines: IndexArray) -> npt.NDArray[np.bool_]:
+    def _are_candidates(self, keys: Array, lines: IndexArray) -> BoolArray:
         """Return which keys (lines, places) of some rows may be among their n best."""
         n, width = self.keys.shape[1], keys.shape[1]
-        above: npt.NDArray[np.bool_] = keys > self.keys[lines, -1:]
+        above: BoolArray = keys > self.keys[lines, -1:]
         if width > n and np.count_nonzero(above) > _MANY * keys.size:
             smallest = np.partition(keys, width - n, axis=1)[:, width - n, None]
             above &= keys >= smallest
@@ -254,7 +253,7 @@ class BestSoFar:
                 above &= ~ties | (np.cumsum(ties, axis=1, dtype=np.int32) <= n)
         return above
 
-    def merge(self, lines: IndexArray, places: IndexArray, keys: npt.NDArray[Any]) -> None:
+    def merge(self, lines: IndexArray, places: IndexArray, keys: Array) -> None:
         """Keep the n best of each row among the old and the new keys."""
         n_rows, n = self.keys.shape
         every_line = np.concatenate([np.repeat(np.arange(n_rows), n), lines])
@@ -267,7 +266,7 @@ class BestSoFar:
         self.keys, self.places = every_key[kept], every_place[kept]
 
 
-def best_positions(scores: npt.NDArray[Any], n: int) -> BestSoFar:
+def best_positions(scores: Array, n: int) -> BestSoFar:
     """Return the places and the keys of the n largest scores of each line; keys of -inf have no place."""
     check_count("n", n)
     best = BestSoFar(len(scores), min(int(n), scores.shape[1]))
@@ -334,20 +333,11 @@ class Recommendations:
         """Write the frames to a file, completely or not at all; return the number of lines."""
         from deepmf.data.frame_file import write_frame_file
 
-        count = 0
-
-        def count_lines() -> Iterator[Any]:
-            nonlocal count
-            for frame in self.frames():
-                count += frame.height
-                yield frame
-
-        write_frame_file(count_lines(), self.schema, path)
-        return count
+        return write_frame_file(self.frames(), self.schema, path)
 
 
 def most_similar(
-    directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int, *, barred: IndexArray = NOTHING
+    directions: SingleArray, labels: Labels, label: Any, n: int, *, barred: IndexArray = NOTHING
 ) -> Ranking:
     """Return the n labels whose directions have the largest cosines with the direction of a label, without itself."""
     position = labels.positions([label])[0]

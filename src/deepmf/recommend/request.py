@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # the command line reads the options before it imports numpy
 RankBy = Literal["relevance", "value", "next"]
 Rerank = Literal["mmr"]
 
-RANK_BY: tuple[RankBy, ...] = get_args(RankBy)
-
 
 class OrderOptions(TypedDict, total=False):
     """The keyword arguments of `Order`."""
@@ -86,7 +84,6 @@ class Order:
         default=None,
         metadata={"help": "Smallest value that counts as liked; default: the row's or the overall mean, rounded up."},
     )
-
     popularity: float = field(
         default=1.0,
         metadata={"help": "How much popular columns are favoured: 1 as learned, 0 not at all.", "ge": 0, "le": 5},

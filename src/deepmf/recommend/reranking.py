@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadSetting, Hint
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import CategoryEncoding
@@ -67,7 +66,7 @@ class Reranker:
         """Return the number of best columns among which the n of a list are picked."""
         return n + _MOST_BEYOND if self.request.explore else min(_TIMES * n, n + _MOST_BEYOND)
 
-    def pick(self, rows: IndexArray, keys: npt.NDArray[Any], columns: IndexArray, n: int) -> IndexArray:
+    def pick(self, rows: IndexArray, keys: Array, columns: IndexArray, n: int) -> IndexArray:
         """Return the places (rows, n) of the columns of each list among candidates (rows, m), best first.
 
         Keys of minus infinity mark places without a column; they come last.
@@ -117,7 +116,7 @@ class Reranker:
         return scipy.sparse.csr_array((lengths, found.others, found.starts), (columns.size, len(self.entries.rows)))
 
 
-def pick_diverse(keys: npt.NDArray[Any], similarities: npt.NDArray[Any], n: int) -> IndexArray:
+def pick_diverse(keys: Array, similarities: Array, n: int) -> IndexArray:
     """Return the places of n candidates in the order of their marginal relevance; the first has the largest key.
 
     keys: (candidates,), in falling order.
@@ -138,7 +137,7 @@ def pick_diverse(keys: npt.NDArray[Any], similarities: npt.NDArray[Any], n: int)
     return np.array(picked)
 
 
-def pick_balanced(keys: npt.NDArray[Any], shares: FloatArray, liked: FloatArray, n: int) -> IndexArray:
+def pick_balanced(keys: Array, shares: FloatArray, liked: FloatArray, n: int) -> IndexArray:
     """Return the places of n candidates whose shares of a feature (candidates, categories) are like those liked.
 
     >>> shares = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -213,6 +212,6 @@ def _normalise(amounts: FloatArray) -> FloatArray:
     return shares
 
 
-def _scale_keys(keys: npt.NDArray[Any]) -> FloatArray:
+def _scale_keys(keys: Array) -> FloatArray:
     spread = keys[0] - keys[-1]
     return np.asarray((keys - keys[-1]) / spread if spread > 0 else np.zeros(keys.size))

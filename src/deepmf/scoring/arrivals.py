@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, IndexArray, IndexPair
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.storage.parts import Form, Part
@@ -19,10 +18,10 @@ class Arrived(NamedTuple):
     They are in the order of positions, after the trained ones; None where nothing has arrived.
     """
 
-    rows: npt.NDArray[Any] | None = None
-    columns: npt.NDArray[Any] | None = None
+    rows: Array | None = None
+    columns: Array | None = None
 
-    def put(self, axis: Literal["row", "column"], at: IndexArray, factors: npt.NDArray[Any]) -> Arrived:
+    def put(self, axis: Literal["row", "column"], at: IndexArray, factors: Array) -> Arrived:
         """Return other factors of some rows (or columns), counted from the first new one."""
         if at.size == 0:
             return self
@@ -44,8 +43,8 @@ class Arrived(NamedTuple):
 class TrainedRows(NamedTuple):
     """Trained rows whose entries in trained columns are those of training."""
 
-    latents: npt.NDArray[Any]  # (rows, latent)
-    totals: npt.NDArray[Any]  # (rows,) total weights of their trained entries
+    latents: Array  # (rows, latent)
+    totals: Array  # (rows,) total weights of their trained entries
     column_counts: IndexArray  # (columns,) entries of the trained columns
 
 
@@ -70,7 +69,7 @@ class Unsettled(NamedTuple):
     are_any: bool
 
 
-def find_met(entries: EntryStore) -> npt.NDArray[np.bool_]:
+def find_met(entries: EntryStore) -> BoolArray:
     """Return whether each column is new, and new rows have entries in it, (columns,)."""
     is_met = np.zeros(len(entries.columns), dtype=bool)
     n_rows, n_columns = entries.train.shape
@@ -79,9 +78,7 @@ def find_met(entries: EntryStore) -> npt.NDArray[np.bool_]:
     return is_met
 
 
-def find_changed(
-    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: tuple[IndexArray, IndexArray]
-) -> IndexArray:
+def find_changed(entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair) -> IndexArray:
     """Return the columns that changes of rows and columns concern: also new columns of changed new rows."""
     n_rows, n_columns = entries.train.shape
     is_changed = np.zeros(len(entries.columns), dtype=bool)
@@ -93,16 +90,13 @@ def find_changed(
     return np.flatnonzero(is_changed)
 
 
-def find_unsettled(
-    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: tuple[IndexArray, IndexArray]
-) -> Unsettled:
+def find_unsettled(entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair) -> Unsettled:
     """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
-    n_columns = entries.train.shape[1]
-    if not entries.added.rows.size:
+    n_columns, added = entries.train.shape[1], entries.added
+    if not added.rows.size:
         return Unsettled(NOTHING, NOTHING, np.union1d(rows, crossed[0]), False)
-    row_of, column_of = (
-        part[entries.added.columns >= n_columns] for part in (entries.added.rows, entries.added.columns)
-    )
+    in_new = added.columns >= n_columns
+    row_of, column_of = added.rows[in_new], added.columns[in_new]
     is_met, is_crossed, is_changed = find_met(entries), *np.zeros((2, len(entries.columns)), dtype=bool)
     is_crossed[crossed[1][crossed[1] >= n_columns]] = True
     is_changed[find_changed(entries, rows, columns, crossed)] = True

@@ -24,13 +24,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.optimize
 from scipy.special import expit, logit
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import PlacedEntries
-from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution, choose_targets
+from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution
 from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
 from deepmf.scoring.pairs import PairFunction
 from deepmf.scoring.predictor import Predictor, Readout
@@ -116,9 +115,8 @@ class Odds(NamedTuple):
     def apply(self, found: PredictiveDistribution) -> PredictiveDistribution:
         """Return distributions for any cell."""
         odds = self.sharpness * _read_odds(found) + self.offsets
-        return CalibratedDistribution(
-            found.support, found.boundaries, np.minimum.accumulate(expit(odds), axis=1), self.targets
-        )
+        exceedance = np.minimum.accumulate(expit(odds), axis=1)
+        return CalibratedDistribution(found.support, found.boundaries, exceedance, self.targets)
 
     @classmethod
     def fit(cls, found: PredictiveDistribution, values: FloatArray, effects: FloatArray, *, of_levels: bool) -> Odds:
@@ -144,8 +142,7 @@ class Odds(NamedTuple):
         change = scipy.optimize.minimize(measure_loss, usual, jac=True, method="BFGS", options={"gtol": 1e-6}).x
         plain = cls(max(float(change[0]), 0.0), change[1:], COVERAGES)
         found = plain.apply(found).shift(effects)
-        targets = choose_targets(found, values) if of_levels else found.measure_coverages(values, seed=0)
-        return plain._replace(targets=targets)
+        return plain._replace(targets=found.choose_coverages(values, of_levels=of_levels))
 
 
 def _read_odds(found: PredictiveDistribution) -> FloatArray:
@@ -204,9 +201,8 @@ class Calibration:
             found = PredictiveDistribution(found.support, found.boundaries, exceedance)
             odds = Odds.fit(found, values, of_cells, of_levels=readout.scale.levels is not None)
             curve = bend(line, learned, odds.apply(found).probabilities @ found.support)
-            knots = choose(
-                [curve, None], lambda each: np.square(values - of_cells - move(line, each, learned))
-            ).candidate
+            wanted = values - of_cells
+            knots = choose([curve, None], lambda each: np.square(wanted - move(line, each, learned))).candidate
         after = readout.scale.clip(move(line, knots, learned) + of_cells)
         errors = (float(np.sqrt(np.mean(np.square(each - values)))) for each in (learned, after, values.mean()))
         return cls(values.size, line, means, knots, odds, tuple(errors), effects)  # type: ignore[arg-type]  # three
@@ -295,23 +291,23 @@ class AskedReadout(Readout):
     def as_chosen(self) -> Readout:
         return self._learned
 
-    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+    def scores(self, products: Array, row_fields: LatentArray) -> Array:
         """Return the learned scores, which order columns as predictions do."""
         return self._learned.scores(products, row_fields)
 
-    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def units(self, scores: Array) -> FloatArray:
         return self.scale.clip(move(self.calibration.line, self.calibration.knots, self._learned.units(scores)))
 
-    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def values(self, scores: Array) -> FloatArray:
         units = self.units(scores)
         return self.scale.nearest_level(units) if self.predicts_levels else units
 
-    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+    def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         return self.calibrate(self._learned.distribution(products, row_fields))
 
     def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
         return found if self.calibration.odds is None else self.calibration.odds.apply(found)
 
-    def pack(self) -> dict[str, npt.NDArray[Any]]:
+    def pack(self) -> dict[str, Array]:
         """Return the learned parameters; those of the calibration are a part of their own."""
         return self._learned.pack()

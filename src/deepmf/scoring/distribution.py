@@ -204,10 +204,21 @@ class PredictiveDistribution:
         below, above = shares[pairs, bin_of], shares[pairs, bin_of + 1]
         from_median = np.abs(2.0 * (below + np.clip(part, 0.0, 1.0) * (above - below)) - 1.0)
         as_stated = (np.arange(_STATED_COUNT) + 0.5) / _STATED_COUNT
-        held = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
-        stated: FloatArray = np.quantile(np.concatenate([from_median, as_stated]), held)
+        stated: FloatArray = np.quantile(np.concatenate([from_median, as_stated]), COVERAGES)
         stated[0], stated[-1] = 0.0, 1.0
-        return held + (1.0 - _LEAST_RISE) * (stated - held)
+        return COVERAGES + (1.0 - _LEAST_RISE) * (stated - COVERAGES)
+
+    def choose_coverages(self, values: FloatArray, *, of_levels: bool, seed: int = 0) -> FloatArray:
+        """Return the calibration of intervals by held-out values: targets on levels, otherwise stated coverages."""
+        return choose_targets(self, values) if of_levels else self.measure_coverages(values, seed=seed)
+
+    def with_coverages(self, coverages: FloatArray | None, *, of_levels: bool) -> PredictiveDistribution:
+        """Return distributions with intervals calibrated by the result of `choose_coverages`; None: as they are."""
+        if coverages is None:
+            return self
+        if of_levels:
+            return CalibratedDistribution(self.support, self.boundaries, self.exceedance, coverages)
+        return self.calibrate(coverages)
 
     def calibrate(self, stated: FloatArray) -> PredictiveDistribution:
         """Return distributions with the same medians, whose central intervals state the shares of values they hold.

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import scipy.optimize
 
-from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries, locate
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.matrix.axis_entries import Axis, AxisEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.scoring.effects import SHRINKAGE, compute_effects
@@ -43,8 +42,6 @@ _KERNEL = 0.5 ** np.abs(np.arange(-_REACH, _REACH + 1))
 # Prior weight, in later entries of a row, of the mean share of recent entries.
 _PRIOR_ENTRIES = 100
 
-Grouping = Literal["row", "column"]
-
 # One bin for all times.
 _BEGINNING, ALWAYS = -(10**17), 1e18
 
@@ -55,7 +52,7 @@ class Kind(NamedTuple):
     halvings: half-lives in the span of a row, if the component fades.
     """
 
-    group: Grouping
+    group: Axis
     width: float
     halvings: float = 0.0
 
@@ -69,7 +66,7 @@ class Component(NamedTuple):
     halvings: half-lives in the span of a row, if older residuals count less.
     """
 
-    group: Grouping
+    group: Axis
     width: float
     first: int
     n_bins: int
@@ -103,13 +100,9 @@ class Component(NamedTuple):
         sums[dated], counts[dated] = (each[which] for each in found)
         return sums, counts
 
-    def take(self, which: npt.NDArray[Any]) -> Component:
+    def take(self, which: Array) -> Component:
         """Return the component of some of its groups and bins, by places or a mask."""
         return self._replace(keys=self.keys[which], sums=self.sums[which], counts=self.counts[which])
-
-    def build_again(self, dated: DatedResiduals) -> Component:
-        """Return the component of other residuals."""
-        return dated.build(self)[0]._replace(shrinkage=self.shrinkage)
 
     def evaluate_keys(self, shrinkage: float) -> FloatArray:
         """Return the value of the component in the group and bin of each key."""
@@ -155,7 +148,7 @@ class DatedResiduals(NamedTuple):
     columns: IndexArray
     times: TimeArray
     residuals: FloatArray
-    weights: npt.NDArray[Any] | None
+    weights: Array | None
 
     def build(self, kind: Kind | Component) -> tuple[Component, IndexArray]:
         """Return the component of a kind, without shrinkage, and the key of each entry."""
@@ -227,7 +220,9 @@ class Drift(NamedTuple):
             return self._keep([each.group == "column" for each in self.components])._replace(ends=ends)
         np.maximum.at(ends, dated.rows, dated.times)
         kept = self._keep([each.group == "column" or each.fades for each in self.components])
-        components = (each.build_again(dated) if each.fades else each for each in kept.components)
+        components = (
+            dated.build(each)[0]._replace(shrinkage=each.shrinkage) if each.fades else each for each in kept.components
+        )
         return kept._replace(components=tuple(components), ends=ends)
 
     def _find_dated(self, entries: AxisEntries) -> DatedResiduals | None:
@@ -310,7 +305,7 @@ _DRIFT = Form(
     Part(
         "components",
         Form(
-            Part("group", "text", (), one_of(*get_args(Grouping))),
+            Part("group", "text", (), one_of(*get_args(Axis))),
             Part("width", "number", (), positive),
             Part("first", "whole"),
             Part("n_bins", "whole", (), positive),

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
@@ -116,7 +115,7 @@ def _compute_error(residuals: FloatArray, sums: FloatArray, counts: FloatArray, 
     return float(np.mean(np.square(residuals - sums / (counts + shrinkage))))
 
 
-def _mark_last(train: ObservedMatrix, dated: IndexArray) -> npt.NDArray[np.bool_]:
+def _mark_last(train: ObservedMatrix, dated: IndexArray) -> BoolArray:
     """Return which entries are the last tenth of their row, by time; at least one of two or more."""
     assert train.times is not None
     rows = train.entry_rows[dated]

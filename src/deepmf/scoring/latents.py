@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import TrainingDiverged
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 
 Solve = Callable[[IndexArray], LatentArray]  # from positions to their latents
@@ -64,7 +62,7 @@ class Latents:
         with np.errstate(over="ignore"):
             return bool((self.largest() * others.largest()).sum() <= float(np.finfo(self.base.dtype).max))
 
-    def take(self, positions: npt.NDArray[Any], fields: slice = slice(None)) -> LatentArray:
+    def take(self, positions: Array, fields: slice = slice(None)) -> LatentArray:
         """Return the latents at some positions, or some fields of them."""
         if self.positions.size == 0:  # as they came from training
             unchanged: LatentArray = self.base[:, fields][positions]
@@ -120,7 +118,7 @@ class Latents:
         placed = self.replace(positions, np.zeros((positions.size, self.base.shape[1]), dtype=self.base.dtype))
         return placed._with_due(placed._is_due | np.isin(placed.positions, positions), solve)
 
-    def _with_due(self, is_due: npt.NDArray[np.bool_], solve: Solve | None) -> Latents:
+    def _with_due(self, is_due: BoolArray, solve: Solve | None) -> Latents:
         self._is_due, self._solve = is_due, solve
         return self
 
@@ -145,9 +143,7 @@ def check_finite(latents: LatentArray) -> LatentArray:
     return latents
 
 
-def pair_products(
-    row_latents: Latents, column_latents: Latents, rows: npt.NDArray[Any], columns: npt.NDArray[Any]
-) -> LatentArray:
+def pair_products(row_latents: Latents, column_latents: Latents, rows: Array, columns: Array) -> LatentArray:
     """Return the inner product of the latents of each pair of positions.
 
     Gathering latents is limited by memory bandwidth, so pairs are sorted by row, and a row's latents stay in the cache.
@@ -156,13 +152,12 @@ def pair_products(
 
     order = np.argsort(rows, kind="stable")
     products = np.empty(rows.size, dtype=row_latents.base.dtype)
-    products[order] = multiply_pairs(
-        row_latents.take, column_latents.take, rows[order], columns[order], like=row_latents.base
-    )
+    places = rows[order], columns[order]
+    products[order] = multiply_pairs(row_latents.take, column_latents.take, *places, like=row_latents.base)
     return products
 
 
-def multiply_each(rows: LatentArray, columns: LatentArray, entries: AxisEntries) -> LatentArray:
+def multiply_each(rows: Array, columns: Array, entries: AxisEntries) -> Array:
     """Return the product of latents of each entry; it is at a place of `columns`."""
-    products: LatentArray = np.einsum("ek,ek->e", rows[entries.group_of], columns[entries.others])
+    products: Array = np.einsum("ek,ek->e", rows[entries.group_of], columns[entries.others])
     return products

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, SingleArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
@@ -27,7 +26,10 @@ if TYPE_CHECKING:
 # A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
 Unknown = Literal["error", "nan", "fallback"]
 
-PairFunction = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
+PairFunction = Callable[[IndexArray, IndexArray], Array]
+
+# From a predictor and the positions of pairs to answers (pairs, ...).
+Question = Callable[[PairPredictor, IndexArray, IndexArray], FloatArray]
 
 # Added to the count of every level, so that a level that never occurs has a probability above 0.
 _PRIOR_COUNT = 0.5
@@ -89,23 +91,19 @@ class LabelPairs:
     unknown: Unknown
 
     @property
-    def are_known(self) -> npt.NDArray[np.bool_]:
+    def are_known(self) -> BoolArray:
         """Which pairs have a known row and a known column."""
         return (self.rows >= 0) & (self.columns >= 0)
 
     def ask(
-        self,
-        known: PairPredictor,
-        unknown: PairPredictor,
-        question: Callable[[PairPredictor, IndexArray, IndexArray], FloatArray],
-        times: int | TimeArray | None = None,
+        self, known: PairPredictor, unknown: PairPredictor, question: Question, times: int | TimeArray | None = None
     ) -> FloatArray:
         """Return the answer of one predictor for the known pairs, and NaN or (for "fallback") another's for the others.
 
-        A question has arrays (pairs, ...) as answers. There is one time, or one for each pair.
+        There is one time, or one for each pair.
         """
 
-        def ask_some(predictor: PairPredictor, some: npt.NDArray[np.bool_]) -> FloatArray:
+        def ask_some(predictor: PairPredictor, some: BoolArray) -> FloatArray:
             own = times[some] if isinstance(times, np.ndarray) else times
             return question(predictor.at(own), self.rows[some], self.columns[some])
 
@@ -145,15 +143,14 @@ def check_unknown(unknown: str) -> None:
         raise BadSetting(f"unknown must be {' or '.join(map(repr, choices))}; got {unknown!r}")
 
 
-def check_known(*axes: tuple[Labels, npt.NDArray[Any]]) -> None:
+def check_known(*axes: tuple[Labels, Array]) -> None:
     """Raise `UnknownLabel` with the first unknown label, and the number of others on all axes."""
     asked = ((labels, np.extract(labels.find(array) < 0, array)) for labels, array in axes)
     unknown = [(labels, array) for labels, array in asked if array.size]
     if unknown:
         (labels, first), *others = unknown
-        raise labels.build_unknown_error(
-            first, *(f"{count_distinct(array)} {labels.axis}(s)" for labels, array in others)
-        )
+        more = (f"{count_distinct(array)} {labels.axis}(s)" for labels, array in others)
+        raise labels.build_unknown_error(first, *more)
 
 
 @dataclass(frozen=True)
@@ -175,7 +172,7 @@ class Fallback:
         from deepmf.scoring.distribution import PredictiveDistribution
 
         support, boundaries, train = readout.support, readout.unit_boundaries, self.seen.train
-        values: npt.NDArray[Any] = train.values  # in single precision
+        values: Array = train.values  # in single precision
         every = AxisEntries(np.array([0, values.size]), train.by_row.columns, values, extras=train.extras)
         counts = self._counts(every, boundaries)[0]
         overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
@@ -188,7 +185,7 @@ class Fallback:
             frequencies[known] = mixed[which]
         return PredictiveDistribution.of_probabilities(support, self.seen.scale.from_unit(boundaries), frequencies)
 
-    def _counts(self, entries: AxisEntries, boundaries: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+    def _counts(self, entries: AxisEntries, boundaries: SingleArray) -> Array:
         """Count the values of each group between the boundaries by their weights, (groups, boundaries + 1)."""
         n_groups, n_bins = entries.starts.size - 1, boundaries.size + 1
         # In the precision of the boundaries: a value that is one itself lies below it.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray, SingleArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 LEAST_PROBABILITY = 1e-9
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
-
 
 NO_DISTRIBUTION = "predicts a value, not a distribution; models such as OrdinalDMF and BayesianMF predict both"
 
@@ -51,24 +50,24 @@ class Readout:
     ranks_by_products: bool = False
 
     def __init__(
-        self, scale: Scale, support: FloatArray | None = None, unit_boundaries: npt.NDArray[np.float32] | None = None
+        self, scale: Scale, support: FloatArray | None = None, unit_boundaries: SingleArray | None = None
     ) -> None:
         self.scale = scale
         self._support, self._unit_boundaries = support, unit_boundaries
 
-    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+    def scores(self, products: Array, row_fields: LatentArray) -> Array:
         """Return the scores (...) of products (...) in rows with these fields (..., fields); larger is better."""
         return products
 
-    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def units(self, scores: Array) -> FloatArray:
         """Return scores in the scale's units, between its ends."""
         return self.scale.clip(scores)
 
-    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def values(self, scores: Array) -> FloatArray:
         """Return predictions."""
         return self.units(scores)
 
-    def pack(self) -> dict[str, npt.NDArray[Any]]:
+    def pack(self) -> dict[str, Array]:
         """Return the learned parameters as tensors by name."""
         return {}
 
@@ -94,13 +93,13 @@ class Readout:
         return self._support
 
     @property
-    def unit_boundaries(self) -> npt.NDArray[np.float32]:
+    def unit_boundaries(self) -> SingleArray:
         """The boundaries between neighbouring values of the support, in units of [-1, 1]."""
         if self._unit_boundaries is None:
             raise BadSetting(f"this model {NO_DISTRIBUTION}")
         return self._unit_boundaries
 
-    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+    def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         """Return the distributions over the support for products (pairs,)."""
         raise BadSetting(f"this model {NO_DISTRIBUTION}")
 
@@ -117,9 +116,7 @@ class Readout:
         """
         return None
 
-    def log_exceedance(
-        self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
-    ) -> npt.NDArray[Any]:
+    def log_exceedance(self, products: Array, row_fields: LatentArray, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns); fields and thresholds by row."""
         n_rows, n_columns = products.shape
         fields = np.repeat(row_fields, n_columns, axis=0)
@@ -139,7 +136,7 @@ class LevelReadout(Readout):
 
     predicts_levels = True
 
-    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def values(self, scores: Array) -> FloatArray:
         return self.scale.nearest_level(scores)
 
 
@@ -152,10 +149,10 @@ class BoundaryReadout(Readout):
         super().__init__(scale)
         self.boundaries = boundaries
 
-    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def values(self, scores: Array) -> FloatArray:
         return self.scale.level_of(scores, self.boundaries)
 
-    def pack(self) -> dict[str, npt.NDArray[Any]]:
+    def pack(self) -> dict[str, Array]:
         return {"boundaries": self.boundaries}
 
     @property
@@ -358,15 +355,15 @@ class Predictor(PairPredictor):
             values = values + self.effects.evaluate(rows[:, None], at)
         return values if self.drift is None else values + self.drift.evaluate_block(rows, at, self._moment)
 
-    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Array:
         """Return a score for each pair of positions: larger is better."""
         return self.readout.scores(self._products(rows, columns), self._row_fields(rows))
 
-    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the scores (rows, columns) of all pairs of some positions."""
         return self.readout.scores(self._block_products(rows, columns), self._row_fields(rows)[:, None])
 
-    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what orders them so."""
         if self.moves:
             return self._move_block(self.readout.units(self.score_block(rows, columns)), rows, columns)
@@ -374,7 +371,7 @@ class Predictor(PairPredictor):
             return self._block_products(rows, columns)
         return self.score_block(rows, columns)
 
-    def predict_lines(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any] | None = None) -> FloatArray:
+    def predict_lines(self, rows: IndexArray, columns: IndexArray, keys: Array | None = None) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row, from their keys of `rank_block` if given."""
         if keys is None or self.moves:
             return self.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
@@ -391,27 +388,21 @@ class Predictor(PairPredictor):
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
         """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
         deviations = self.encoder.find_deviations(self.rows.take(rows), self.columns.take(columns))
-        drawn: FloatArray = self.readout.scores(
-            self._products(rows, columns) + deviations * noise, self._row_fields(rows)
-        )
-        return drawn
+        products = self._products(rows, columns) + deviations * noise
+        return self.readout.scores(products, self._row_fields(rows))
 
-    def log_exceed_block(
-        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
-    ) -> npt.NDArray[Any]:
+    def log_exceed_block(self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float) -> Array:
         """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
         return self.log_exceed(self._block_products(rows, columns), rows, thresholds, spread)
 
     def log_exceed_pairs(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
-    ) -> npt.NDArray[Any]:
+    ) -> Array:
         """Return the logarithms for n columns of each row, (rows, n)."""
         products = self._products(np.repeat(rows, columns.shape[1]), columns.ravel())
         return self.log_exceed(products.reshape(columns.shape), rows, thresholds, spread)
 
-    def log_exceed(
-        self, products: npt.NDArray[Any], rows: IndexArray, thresholds: FloatArray, spread: float
-    ) -> npt.NDArray[Any]:
+    def log_exceed(self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float) -> Array:
         """Return the logarithms for products (rows, n).
 
         If the model predicts only values, their errors are taken as normal with the given spread.
@@ -421,15 +412,11 @@ class Predictor(PairPredictor):
             return readout.log_exceedance(products, row_fields, thresholds)
         units = readout.units(readout.scores(products, row_fields[:, None]))
         margins = units - readout.lower_ends(thresholds)[:, None]
-        found: npt.NDArray[Any] = log_ndtr(margins / spread)
+        found: Array = log_ndtr(margins / spread)
         return found
 
     def extend(
-        self,
-        entries: EntryStore,
-        rows: IndexArray,
-        columns: IndexArray,
-        crossed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING),
+        self, entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair = (NOTHING, NOTHING)
     ) -> Self:
         """Return a predictor in which the rows and columns at some positions are encoded from their entries again.
 
@@ -485,11 +472,8 @@ class Predictor(PairPredictor):
         settled = settled._encode_by_trained("row", entries, np.setdiff1d(unsettled.rows_left, encoded))
         if not unsettled.are_any:
             return settled
-        base = self.rows.base
-        rows = settled.rows.defer(
-            unsettled.rows, lambda positions: _solve_again(encoder, entries, positions, base, others)
-        )
-        return replace(settled, rows=rows)
+        solve = partial(_solve_again, encoder, entries, base=self.rows.base, columns=others)
+        return replace(settled, rows=settled.rows.defer(unsettled.rows, solve))
 
     def _put_solved(self, axis: Axis, at: IndexArray, factors: LatentArray) -> Self:
         """Take the latents of rows (or columns) at some positions from factors; keep the factors of new ones."""
@@ -585,7 +569,7 @@ class Predictor(PairPredictor):
             return self.columns.products(row_latents, slice(0, columns.size))
         return row_latents @ self.columns.take(columns).T
 
-    def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def _products(self, rows: IndexArray, columns: IndexArray) -> Array:
         return pair_products(self.rows, self.columns, rows, columns)
 
     def _row_fields(self, rows: IndexArray) -> LatentArray:
@@ -615,17 +599,17 @@ class KnownProducts(Predictor):
     Pairs come in the order of rows, and then of columns.
     """
 
-    known: npt.NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
+    known: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     @classmethod
-    def of(cls, predictor: Predictor, products: npt.NDArray[Any]) -> KnownProducts:
+    def of(cls, predictor: Predictor, products: Array) -> KnownProducts:
         """Return the predictor of a predictor's products (rows, n)."""
         return cls(**{each.name: getattr(predictor, each.name) for each in fields(Predictor)}, known=products)
 
     def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
         return self.known  # of a single row
 
-    def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def _products(self, rows: IndexArray, columns: IndexArray) -> Array:
         return self.known.ravel()
 
 

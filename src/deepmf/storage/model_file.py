@@ -21,7 +21,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from deepmf.errors import BadModelFile, UserError
-from deepmf.files import check_path, write_atomically
+from deepmf.files import AnyPath, check_path, write_atomically
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
@@ -114,12 +114,12 @@ class StoredFile(NamedTuple):
     values: str
 
 
-def is_mapped(path: str | os.PathLike[str], n_bytes: int) -> bool:
+def is_mapped(path: AnyPath, n_bytes: int) -> bool:
     """Whether a model of this name and size is memory-mapped."""
     return Path(path).suffix == ENDING or n_bytes > LARGEST_READ
 
 
-def write_file(path: str | os.PathLike[str], *, kind: str, content: dict[str, Any], tensors: Tensors) -> None:
+def write_file(path: AnyPath, *, kind: str, content: dict[str, Any], tensors: Tensors) -> None:
     """Write one file, whole or not at all; the same arguments give the same bytes, and no tensor is copied.
 
     `content` is plain JSON content; NaN and infinities become None.
@@ -145,7 +145,7 @@ def make_header(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     return {"format": FORMAT, "version": find_version(), "kind": kind, "content": _make_plain(content)}
 
 
-def read_file(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
+def read_file(path: AnyPath, *, kind: str) -> StoredFile:
     """Read one file of a kind into memory; raise `BadModelFile` for any defect.
 
     The checksums detect damage and edits, but do not prove who wrote the file. Nothing is unpickled.
@@ -154,7 +154,7 @@ def read_file(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
     return stored._replace(tensors={name: np.array(array) for name, array in stored.tensors.items()})
 
 
-def verify_file(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
+def verify_file(path: AnyPath, *, kind: str) -> StoredFile:
     """Open one file as `map_file` does, after comparing all values with their checksum."""
     stored = map_file(path, kind=kind)
     if _hash_values(stored.tensors) != stored.values:
@@ -162,7 +162,7 @@ def verify_file(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
     return stored
 
 
-def map_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
+def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
     """Open one file, of a kind if given, with memory-mapped tensors; types and shapes are checked, values are not.
 
     Writing to a tensor does not change the file.
@@ -215,7 +215,7 @@ def _map(handle: int) -> mmap.mmap:
     return mmap.mmap(handle, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-def is_own_file(path: str | os.PathLike[str]) -> bool:
+def is_own_file(path: AnyPath) -> bool:
     """Whether a path is an ordinary file that begins like one of deepmf."""
     try:
         if not Path(path).is_file():
@@ -226,7 +226,7 @@ def is_own_file(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def compute_digest(path: str | os.PathLike[str]) -> str:
+def compute_digest(path: AnyPath) -> str:
     """Return a sha256 that identifies a model file: of its header, which holds the checksum of its tensors."""
     with Path(path).open("rb") as file:
         length = file.read(8)

@@ -224,9 +224,8 @@ class Form:
                 content[part.name] = [each.content for each in packed] if part.shape else packed[0].content
                 tensors |= {key: array for each in packed for key, array in each.tensors.items()}
             else:
-                content[part.name] = (
-                    value.tolist() if isinstance(value, np.ndarray) else list(value) if part.shape else value
-                )
+                plain = value.tolist() if isinstance(value, np.ndarray) else value
+                content[part.name] = list(plain) if part.shape else plain
         return Packed(content, tensors)
 
     def read(self, content: Any, tensors: Tensors = {}, *, prefix: str | None = None, **sizes: int) -> dict[str, Any]:  # noqa: B006 (never changed)
@@ -236,9 +235,8 @@ class Form:
                 f"the stored {prefix or self.prefix or 'content'} must have names; got {reprlib.repr(content)}"
             )
         if self.is_exact:
-            unknown = {name for name in tensors if name.startswith(f"{self.prefix}.")}.difference(
-                name for _, name in self._name_parts(prefix)
-            )
+            known = {name for _, name in self._name_parts(prefix)}
+            unknown = {name for name in tensors if name.startswith(f"{self.prefix}.")} - known
             if unknown:
                 raise BadModelFile(f"the stored tensor {min(unknown)} has no place in the model")
         return {part.name: part.read(content, tensors, name, sizes) for part, name in self._name_parts(prefix)}

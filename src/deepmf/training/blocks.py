@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from deepmf.errors import BadEntries
-from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.arrays import Array, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import take_entries_within
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -155,14 +154,12 @@ def count_dense_bytes(matrix: ObservedMatrix, *, half: bool) -> int:
     return matrix.shape[0] * matrix.shape[1] * (4 + 2 * (2 if half else 4))
 
 
-def copy_to(device: torch.device, array: npt.NDArray[Any]) -> Tensor:
+def copy_to(device: torch.device, array: Array) -> Tensor:
     """Copy an array to a device; the arrays of a matrix are read-only."""
     return torch.from_numpy(np.array(array)).to(device)
 
 
-def make_dense_table(
-    matrix: ObservedMatrix, values: npt.NDArray[Any], device: torch.device, *, missing: float
-) -> Tensor:
+def make_dense_table(matrix: ObservedMatrix, values: Array, device: torch.device, *, missing: float) -> Tensor:
     """Return the values of entries as a float32 table (rows, columns), with `missing` elsewhere."""
     table = torch.full(matrix.shape, missing, dtype=torch.float32, device=device)
     places = copy_to(device, matrix.entry_rows).long(), copy_to(device, matrix.by_row.columns).long()
@@ -170,7 +167,7 @@ def make_dense_table(
     return table
 
 
-def group_entries(matrix: ObservedMatrix, axis: Axis, values: npt.NDArray[Any]) -> AxisEntries:
+def group_entries(matrix: ObservedMatrix, axis: Axis, values: Array) -> AxisEntries:
     """Return the entries of a matrix by row or by column, with values in the order of rows."""
     if axis == "row":
         return AxisEntries(*matrix.by_row, values)
@@ -202,7 +199,7 @@ class VectorBlocks(BlockSource):
     def __init__(
         self,
         matrix: ObservedMatrix,
-        values: npt.NDArray[Any],
+        values: Array,
         *,
         axis: Axis,
         batch_size: int | None,
@@ -226,11 +223,10 @@ class VectorBlocks(BlockSource):
         """
         vectors, n_vectors = self.vectors, ids.numel()
         is_whole, share = n_vectors == self._positions.size, n_vectors / self._positions.size
-        inputs: Batch
         if isinstance(vectors, DenseVectors):
-            inputs = vectors.table if is_whole else vectors.take(ids)
+            table = vectors.table if is_whole else vectors.take(ids)
             targets = self._targets if is_whole else self._targets.index_select(0, ids)
-            return VectorBlock(inputs, targets, n_vectors, share)
+            return VectorBlock(table, targets, n_vectors, share)
         inputs = SparseBatch(vectors.indices, vectors.starts, vectors.weights) if is_whole else vectors.take(ids)
         return VectorBlock(inputs, inputs.weights, n_vectors, share)
 

@@ -44,10 +44,12 @@ class Task(Protocol):
         """Go back to tensors learned earlier."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors that the next epoch depends on beside the learned ones, not copied."""
+        """Return the tensors that the next epoch depends on beside the learned ones, not copied; by default none."""
+        return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the tensors that `state` returned."""
+        """Restore the tensors that `state` returned; by default nothing."""
+        return
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,8 @@ class Loop:
         tensors = {f"learned.{name}": tensor for name, tensor in self.task.get_learned().items()}
         tensors |= {f"good.{name}": tensor for name, tensor in (self._good or {}).items()}
         tensors |= {f"state.{name}": tensor for name, tensor in self.task.state().items()}
-        return TrainingState(
-            {"history": self.history.to_dict()}, {name: tensor.cpu().clone() for name, tensor in tensors.items()}
-        )
+        copies = {name: tensor.cpu().clone() for name, tensor in tensors.items()}
+        return TrainingState({"history": self.history.to_dict()}, copies)
 
     def restore(self, state: TrainingState) -> None:
         """Continue from a state: the next epoch runs as it would have run.
@@ -154,7 +155,8 @@ class Loop:
         self.history.records.append(record)
         for callback in self._callbacks:
             callback(record, self.history)
-        if is_validated and self._is_out_of_patience(epoch):
+        patience, best = self.settings.patience, self.history.best_epoch
+        if is_validated and patience is not None and best is not None and epoch - best >= patience:
             self.history.stopped = "patience"
             return False
         return True
@@ -165,21 +167,14 @@ class Loop:
         if error is not None and not math.isfinite(error):
             return math.nan
         if error is None or self.history.best_error is None or error < self.history.best_error:
-            self._remember()
+            current = self.task.get_learned()
+            if self._good is None:
+                self._good = {name: tensor.clone() for name, tensor in current.items()}
+            else:
+                for name, tensor in current.items():
+                    self._good[name].copy_(tensor)
             self.history.best_epoch, self.history.best_error = epoch, error
         return error
-
-    def _remember(self) -> None:
-        current = self.task.get_learned()
-        if self._good is None:
-            self._good = {name: tensor.clone() for name, tensor in current.items()}
-        else:
-            for name, tensor in current.items():
-                self._good[name].copy_(tensor)
-
-    def _is_out_of_patience(self, epoch: int) -> bool:
-        patience, best = self.settings.patience, self.history.best_epoch
-        return patience is not None and best is not None and epoch - best >= patience
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

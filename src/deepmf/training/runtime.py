@@ -59,14 +59,13 @@ def limit_threads(device: str = "cpu", *, n_entries: int = _FEWEST_FOR_THREADS) 
 @contextmanager
 def limit_blas_threads(number: int) -> Iterator[None]:
     """Limit numpy and torch to some threads, if threadpoolctl is there."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ModuleNotFoundError:
-        yield
-        return
-    others = ThreadpoolController().select(user_api="openmp", threading_layer=["openmp", "intel", "gnu", "tbb"])
-    with others.limit(limits=number), _limit_shared_threads(number):
-        yield
+    with _limit_shared_threads(number) as pools:
+        if pools is None:
+            yield
+            return
+        others = pools.select(user_api="openmp", threading_layer=["openmp", "intel", "gnu", "tbb"])
+        with others.limit(limits=number):
+            yield
 
 
 @contextmanager
@@ -81,7 +80,7 @@ def use_threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def keep_numpy_to_one_thread() -> AbstractContextManager[None]:
+def keep_numpy_to_one_thread() -> AbstractContextManager[Any]:
     """Keep numpy and scipy to one thread each, if threadpoolctl is there; torch, whose BLAS uses OpenMP, keeps its own.
 
     Fits call them for many small matrices. The threads of OpenBLAS wait for each other there, and take the cores from
@@ -98,20 +97,22 @@ _shared_before: list[Any] = []
 
 
 @contextmanager
-def _limit_shared_threads(number: int) -> Iterator[None]:
+def _limit_shared_threads(number: int) -> Iterator[Any]:
+    """Limit OpenBLAS; yield all thread pools of compiled libraries, None without threadpoolctl."""
     try:
         from threadpoolctl import ThreadpoolController
     except ModuleNotFoundError:
-        yield
+        yield None
         return
-    own = ThreadpoolController().select(threading_layer="pthreads")
+    pools = ThreadpoolController()
+    own = pools.select(threading_layer="pthreads")
     with _SHARED_LOCK:
         if not _shared_limits:
             _shared_before[:] = [own.limit(limits=None)]
         _shared_limits.append(number)
         own.limit(limits=min(_shared_limits))
     try:
-        yield
+        yield pools
     finally:
         with _SHARED_LOCK:
             _shared_limits.remove(number)

@@ -159,7 +159,7 @@ def test_an_entry_predicted_with_certainty_gives_a_finite_step() -> None:
         scores = torch.full((1, n_copies), -400.0)  # so sure of the lowest answer that all chances are 0 in float32
         units, real = torch.ones(1, n_copies), torch.ones(1, n_copies, dtype=torch.bool)
         responses, many = response.expand(1, n_copies, 3), features.expand(1, n_copies, 2)
-        step = NewtonStep.from_scores(head, scores, responses, units, real, many)
+        step = NewtonStep.from_scores(head, scores, responses, PaddedEntries(units.long(), units, real), many)
         found = step.take(3.0, solve_cholesky).numpy()[0]
         # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature there is.
         line = features[0, 0].double().numpy()

@@ -31,13 +31,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.special
 import torch
 from torch import Tensor
 
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, RowFit
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import Array, FloatArray, SingleArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior
@@ -122,9 +121,8 @@ class GibbsSampler:
         size = min(latent_size, n_rows, n_columns) + 1
         self.set_entries(entries)
         self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
-        self.column_factors = 0.3 * torch.randn(
-            n_columns, size, generator=make_generator(seed, "start", device), dtype=torch.float32, device=device
-        )
+        start = make_generator(seed, "start", device)
+        self.column_factors = 0.3 * torch.randn(n_columns, size, generator=start, dtype=torch.float32, device=device)
 
         def start_prior(inputs: Inputs) -> Prior:
             zeros = self.row_factors.new_zeros(1 + sum(inputs.blocks), size)
@@ -224,7 +222,7 @@ class Units(NamedTuple):
 
     mean: float
     deviation: float
-    knots: npt.NDArray[np.float64] | None = None
+    knots: FloatArray | None = None
 
     @classmethod
     def of(cls, train: ObservedMatrix) -> Units:
@@ -256,14 +254,13 @@ class Units(NamedTuple):
         deviation = math.sqrt(np.average(np.square(scores - mean), weights=train.weights))
         return units._replace(mean=mean, deviation=max(deviation, 1e-9))
 
-    def score(self, values: npt.NDArray[Any]) -> FloatArray:
+    def score(self, values: Array) -> FloatArray:
         """Return values, or their scores, before they are standardised."""
         return values.astype(np.float64) if self.knots is None else np.interp(values, *self.knots)
 
     def standardise(self, values: FloatArray) -> FloatArray:
         """Return values in these units."""
-        standardised: FloatArray = (self.score(values) - self.mean) / self.deviation
-        return standardised
+        return (self.score(values) - self.mean) / self.deviation
 
 
 # The most values whose scores are stored; other values are interpolated.
@@ -273,14 +270,14 @@ _MOST_KNOTS = 1024
 class AxisSamples(NamedTuple):
     """The kept samples of one side: draws of all rows, and what the posterior of a row depends on."""
 
-    draws: npt.NDArray[Any]  # (samples, rows, D) in half precision
-    reliabilities: npt.NDArray[Any]  # (samples, rows) in half precision
-    weights: npt.NDArray[Any]  # W, (samples, inputs, D) in half precision
-    means: npt.NDArray[Any]  # (samples, D)
-    averages: npt.NDArray[Any]  # (samples, D) the average inputs times W
-    centres: npt.NDArray[Any]  # (samples, D) the average factors of all entries, less their prior mean
-    precisions: npt.NDArray[Any]  # (samples, D, D)
-    moments: npt.NDArray[Any]  # (samples, D, D) the mean of (u_i, 1)(u_i, 1)' over rows
+    draws: Array  # (samples, rows, D) in half precision
+    reliabilities: Array  # (samples, rows) in half precision
+    weights: Array  # W, (samples, inputs, D) in half precision
+    means: Array  # (samples, D)
+    averages: Array  # (samples, D) the average inputs times W
+    centres: Array  # (samples, D) the average factors of all entries, less their prior mean
+    precisions: Array  # (samples, D, D)
+    moments: Array  # (samples, D, D) the mean of (u_i, 1)(u_i, 1)' over rows
 
 
 class Samples(NamedTuple):
@@ -288,7 +285,7 @@ class Samples(NamedTuple):
 
     rows: AxisSamples
     columns: AxisSamples
-    alphas: npt.NDArray[np.float32]  # (samples,)
+    alphas: SingleArray  # (samples,)
 
     @property
     def n_samples(self) -> int:
@@ -340,9 +337,8 @@ class SampleRing:
     def take(self, slots: Tensor) -> Samples:
         """Return the samples of some slots."""
         arrays = {name: tensor[slots.to(tensor.device)].cpu().numpy() for name, tensor in self.tensors.items()}
-        rows, columns = (
-            AxisSamples(*(arrays[f"{axis}.{name}"] for name in AxisSamples._fields)) for axis in ("rows", "columns")
-        )
+        names = AxisSamples._fields
+        rows, columns = (AxisSamples(*(arrays[f"{axis}.{name}"] for name in names)) for axis in ("rows", "columns"))
         return Samples(rows, columns, arrays["alphas"])
 
 

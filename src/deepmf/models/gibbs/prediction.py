@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.optimize
 import scipy.special
 import torch
@@ -24,20 +23,14 @@ from torch import Tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, Held, lay_out
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, SingleArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
 from deepmf.models.gibbs.prior import Inputs
 from deepmf.scoring.arrivals import TrainedRows
-from deepmf.scoring.distribution import (
-    COVERAGES,
-    CalibratedDistribution,
-    PredictiveDistribution,
-    choose_targets,
-    find_support,
-)
+from deepmf.scoring.distribution import COVERAGES, PredictiveDistribution, find_support
 from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
@@ -56,7 +49,6 @@ _ROW_SPREADS, _COLUMN_SPREADS = slice(-4, -2), slice(-2, None)
 
 # The prior of a factor on the noise counts as this many entries.
 _NOISE_COUNT = 20.0
-
 
 NOTHING_NEW = Latents(np.empty((0, 0), dtype=np.float16))  # trained rows and columns are in the samples
 
@@ -117,7 +109,7 @@ class SampleEncoder(SolvingEncoder):
         latents = self.finish("column", np.pad(factors, ((0, 0), (0, 2))))
         expected = (multiply_each(moved, latents, new) - self.units.mean) / self.units.deviation
         residuals = self.units.standardise(new.values) - expected
-        batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
+        batches = lay_out(new, residuals, n_others=used.size)
         of_samples = factors.reshape(used.size, *samples.rows.means.shape).swapaxes(0, 1)
         moves = [
             held.move_rows(batches, _end_in_ones(own), trained.totals[:, None], 1.0)
@@ -214,7 +206,7 @@ class SampleEncoder(SolvingEncoder):
         return means[..., :-1].reshape(len(factors), -1), effects, factors[:, -2:]
 
 
-def _end_in_ones(factors: npt.NDArray[Any]) -> LatentArray:
+def _end_in_ones(factors: Array) -> LatentArray:
     """Return (v_j, 1) of columns with the factors (v_j, c_j)."""
     return np.column_stack([factors[:, :-1], np.ones(len(factors))]).astype(np.float32)
 
@@ -285,9 +277,8 @@ class _FoldIn:
     def solve(self, sample: int, alpha: float, noise: Tensor | None = None) -> AxisPosterior:
         """Return the posterior in a sample; with variances, unless it draws."""
         own, others = self._own, self._others
-        weights = torch.cat(
-            [self._copy(own.weights[sample][self._used]), self._copy(own.weights[sample][self._n_others :])]
-        )
+        of_inputs = own.weights[sample]
+        weights = torch.cat([self._copy(of_inputs[self._used]), self._copy(of_inputs[self._n_others :])])
         means = self._copy(own.means[sample]) + self._inputs.multiply(weights, self._copy(own.averages[sample]))
         means += self._inputs.centre_shares * self._copy(own.centres[sample])
         draws = self._copy(others.draws[sample][self._used])
@@ -313,7 +304,7 @@ class _FoldIn:
         errors = found.fit.squared_errors + found.fit.totals * found.variances
         return (_NOISE_COUNT + alpha * errors) / (_NOISE_COUNT + self._totals)
 
-    def _copy(self, array: npt.NDArray[Any]) -> Tensor:
+    def _copy(self, array: Array) -> Tensor:
         """Return an array, which may be memory-mapped, as a tensor in single precision.
 
         The tensor lies where torch puts tensors: last bits of products depend on the alignment of their factors.
@@ -340,7 +331,7 @@ class SampleReadout(Readout):
         self,
         scale: Scale,
         support: FloatArray,
-        unit_boundaries: npt.NDArray[np.float32],
+        unit_boundaries: SingleArray,
         *,
         cutpoints: FloatArray,
         noise: float,
@@ -352,19 +343,14 @@ class SampleReadout(Readout):
         if coverages is None and scale.levels is not None:
             self.coverages = COVERAGES
 
-    def distribution(self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any]) -> PredictiveDistribution:
+    def distribution(self, products: Array, row_fields: Array) -> PredictiveDistribution:
         """Return the distribution of each product, with spreads of its row, or of its row and column, (pairs, 2)."""
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         exceedance = scipy.special.ndtr((products[:, None].astype(np.float64) - self.cutpoints) / deviations)
-        boundaries = self.scale.from_unit(self.unit_boundaries)
-        if self.scale.levels is not None and self.coverages is not None:
-            return CalibratedDistribution(self.support, boundaries, exceedance, self.coverages)
-        found = PredictiveDistribution(self.support, boundaries, exceedance)
-        return found if self.coverages is None else found.calibrate(self.coverages)
+        found = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
+        return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
 
-    def log_exceedance(
-        self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any], thresholds: FloatArray
-    ) -> npt.NDArray[Any]:
+    def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one cutpoint a row."""
         if self.scale.levels is None:
             return super().log_exceedance(products, row_fields, thresholds)
@@ -372,18 +358,17 @@ class SampleReadout(Readout):
         ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
         own = ends[np.searchsorted(self.scale.levels, thresholds)]
         margins = torch.from_numpy((products - own[:, None]) / deviations)
-        found: npt.NDArray[Any] = torch.special.log_ndtr(margins).numpy()  # in as many threads as torch uses
+        found: Array = torch.special.log_ndtr(margins).numpy()  # in as many threads as torch uses
         return found
 
-    def pack(self) -> dict[str, npt.NDArray[Any]]:
+    def pack(self) -> dict[str, Array]:
         """Return the support, its boundaries and the calibration."""
         return _READOUT.pack(self, spread=np.array([self.noise, self.spread])).tensors
 
 
-def combine_spreads(noise: float, spreads: npt.NDArray[Any]) -> FloatArray:
+def combine_spreads(noise: float, spreads: Array) -> FloatArray:
     """Return standard deviations of values: of the noise times s, and of the posterior r, for spreads (..., 2)."""
-    deviations: FloatArray = np.hypot(noise * spreads[..., 1].astype(np.float64), spreads[..., 0].astype(np.float64))
-    return deviations
+    return np.hypot(noise * spreads[..., 1].astype(np.float64), spreads[..., 0].astype(np.float64))
 
 
 class SamplePredictor(Predictor):
@@ -394,9 +379,7 @@ class SamplePredictor(Predictor):
         return self.readout.distribution(self._products(rows, columns), self.find_spreads(rows, columns))
 
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
-        """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
-        values: FloatArray = self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
-        return values
+        return self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
 
     def find_spreads(self, rows: IndexArray, columns: IndexArray) -> LatentArray:
         """Return r and s of each pair of positions, (pairs, 2)."""
@@ -426,7 +409,7 @@ class HeldOutPredictions(NamedTuple):
     """Predictions of held-out entries, and their true values."""
 
     means: FloatArray
-    spreads: npt.NDArray[Any]  # (pairs, 2), by `find_spreads`
+    spreads: Array  # (pairs, 2), by `find_spreads`
     values: FloatArray
 
 
@@ -463,9 +446,8 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> Samp
         return float(-np.log(np.maximum(own, 1e-12)).mean())
 
     best = choose(list(map(place, _SPREADS)), surprise).candidate
-    found, values = best.distribution(held_out.means, held_out.spreads), held_out.values
-    of_levels = scale.levels is not None
-    best.coverages = choose_targets(found, values) if of_levels else found.measure_coverages(values, seed=0)
+    found = best.distribution(held_out.means, held_out.spreads)
+    best.coverages = found.choose_coverages(held_out.values, of_levels=scale.levels is not None)
     return best
 
 

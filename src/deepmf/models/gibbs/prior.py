@@ -152,12 +152,9 @@ class Inputs:
 
         They are one below the other, (1 + 2D, D).
         """
-        if self.dense is not None:
-            (sums,) = self._recorded_sums(factors, weights, lambdas)
-        else:
-            (sums,) = _sum_products(self.multiply, factors, weights, lambdas)
-        found: FloatArray = sums.double().cpu().numpy()
-        return found
+        compute = partial(_sum_products, self.multiply) if self.dense is None else self._recorded_sums
+        (sums,) = compute(factors, weights, lambdas)
+        return sums.double().cpu().numpy()
 
     def solve_densely(self, target: Tensor, lambdas: Tensor) -> Tensor:
         """Return W with (F'F + lambda) W = target, by the dense table."""
@@ -177,9 +174,8 @@ class Inputs:
         vectors, values = (each.to(residual.dtype) for each in self._leading)
         present, own = residual[: self.blocks[0]], lambdas[0]
         rest = 1.0 / (values.min() + own)
-        scaled[: self.blocks[0]] = rest * present + vectors @ (
-            (1.0 / (values + own) - rest)[:, None] * (vectors.mT @ present)
-        )
+        along = (1.0 / (values + own) - rest)[:, None] * (vectors.mT @ present)
+        scaled[: self.blocks[0]] = rest * present + vectors @ along
         return scaled
 
     def _find_leading(self, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -286,9 +282,8 @@ def draw_prior(
     factors = factors - inputs.multiply_features_of_empty(prior.weights)
     of_inputs = inputs.repeat_lambdas(prior.lambdas)
     size, sums = factors.shape[1], inputs.sum_products(factors, prior.weights, of_inputs)
-    mean, precision = draw_mean_and_precision(
-        factors.shape[0], sums[0], sums[1 : 1 + size], sums[1 + size :], prior.weights.shape[0], numbers
-    )
+    moments, n_weights = (sums[0], sums[1 : 1 + size], sums[1 + size :]), len(prior.weights)
+    mean, precision = draw_mean_and_precision(len(factors), *moments, n_weights, numbers)
     new = prior._replace(mean=_to_like(mean, factors), precision=_to_like(precision, factors))
     if noise is None:
         return new
@@ -337,9 +332,8 @@ def draw_mean_and_precision(
     scatter = moment - count * np.outer(average, average) + _MEAN_COUNT * np.outer(average, shrunk)
     scale = np.eye(size) + scatter + weight_moment
     precision = draw_wishart(size + count + n_weights, (scale + scale.T) / 2.0, numbers)
-    spread = scipy.linalg.solve_triangular(
-        np.linalg.cholesky((count + _MEAN_COUNT) * precision), numbers.standard_normal(size), lower=True, trans=1
-    )
+    root = np.linalg.cholesky((count + _MEAN_COUNT) * precision)
+    spread = scipy.linalg.solve_triangular(root, numbers.standard_normal(size), lower=True, trans=1)
     return shrunk + spread, precision
 
 

@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import expit
 from torch import Tensor
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
@@ -53,7 +52,7 @@ from deepmf.models.ordinal.refinement import (
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
-from deepmf.scoring.distribution import PredictiveDistribution, choose_targets
+from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
@@ -232,7 +231,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return torch.from_numpy(latents).to(self.device)
 
 
-def share_empty(are_empty: npt.NDArray[np.bool_]) -> tuple[IndexArray, IndexArray]:
+def share_empty(are_empty: BoolArray) -> tuple[IndexArray, IndexArray]:
     """Return the vectors to encode, the first empty one among them, and the place of each vector's latent there.
 
     >>> share_empty(np.array([False, True, False, True]))
@@ -445,9 +444,7 @@ def _measure_coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: H
     head = encoder.network.head
     boundaries = encoder.scale.from_unit(head.boundaries.cpu().numpy())
     nominal = PredictiveDistribution(head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64))
-    if encoder.scale.levels is not None:
-        return choose_targets(nominal, held_out.values)
-    return nominal.measure_coverages(held_out.values, seed=seed)
+    return nominal.choose_coverages(held_out.values, of_levels=encoder.scale.levels is not None, seed=seed)
 
 
 def explain_parts(encoder: OrdinalEncoder, stages: dict[str, float], settings: OrdinalDMFSettings) -> dict[str, str]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import expit, log_expit
 from torch import Tensor, nn
 from torch.nn import functional
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.scale import Scale
 from deepmf.nn.branch import normalise_latents
-from deepmf.scoring.distribution import CalibratedDistribution, PredictiveDistribution
+from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.predictor import Readout
 
 
@@ -226,12 +224,11 @@ class OrdinalReadout(Readout):
     ) -> None:
         super().__init__(scale, head.support.cpu().numpy(), head.boundaries.cpu().numpy())
         self.linear_share, self.coverages = linear_share, coverages
-        self._cutpoints: LatentArray = (
-            head.cutpoints.detach().cpu().numpy() if linear_cutpoints is None else linear_cutpoints
-        )
+        own = head.cutpoints.detach().cpu().numpy()
+        self._cutpoints: LatentArray = own if linear_cutpoints is None else linear_cutpoints
         self.row_fields = layout.response
 
-    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> FloatArray:
+    def scores(self, products: Array, row_fields: LatentArray) -> FloatArray:
         """Return the expected value of each product, boundary by boundary, in memory of the size of the products."""
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         expected = np.full(sloped.shape, self.support[0])
@@ -239,25 +236,19 @@ class OrdinalReadout(Readout):
             expected += step * expit(sloped - cutpoints[..., number])
         return expected
 
-    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+    def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
-        distribution = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
-        if self.coverages is None:
-            return distribution
-        if self.scale.levels is None:
-            return distribution.calibrate(self.coverages)
-        return CalibratedDistribution(self.support, distribution.boundaries, exceedance, self.coverages)
+        found = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
+        return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
 
-    def log_exceedance(
-        self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
-    ) -> npt.NDArray[Any]:
+    def log_exceedance(self, products: Array, row_fields: LatentArray, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one boundary a row."""
         logits = self.find_logits(row_fields, thresholds)
         if logits is None:
             return super().log_exceedance(products, row_fields, thresholds)
         slopes, cutpoints = logits
-        found: npt.NDArray[Any] = log_expit(products * slopes[:, None] - cutpoints[:, None])
+        found: Array = log_expit(products * slopes[:, None] - cutpoints[:, None])
         return found
 
     def find_logits(self, row_fields: LatentArray, thresholds: FloatArray) -> tuple[LatentArray, LatentArray] | None:
@@ -269,9 +260,7 @@ class OrdinalReadout(Readout):
         ends = np.pad(cutpoints, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
         return slopes, ends[np.arange(len(ends)), np.searchsorted(levels, thresholds)]
 
-    def _mix_linear_part(
-        self, products: npt.NDArray[Any], row_fields: LatentArray
-    ) -> tuple[npt.NDArray[Any], LatentArray]:
+    def _mix_linear_part(self, products: Array, row_fields: LatentArray) -> tuple[Array, LatentArray]:
         """Return products times slopes, and cutpoints, both mixed with those of the linear part."""
         share = np.float32(self.linear_share)
         sloped = products * ((1 - share) * np.exp(row_fields[..., -1]))

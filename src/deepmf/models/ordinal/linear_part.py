@@ -14,12 +14,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.special import expit
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, SingleArray, ValueArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -90,7 +89,7 @@ class Blend(NamedTuple):
     cutpoints: tuple[float, ...] = ()
     few_count: float = 0.0
 
-    def compute_column_shares(self, counts: npt.NDArray[Any]) -> LatentArray:
+    def compute_column_shares(self, counts: Array) -> LatentArray:
         """Return the share in the scores of columns with these numbers of entries.
 
         >>> shares = Blend(0.4, 1.0, few_count=20.0).compute_column_shares(np.array([0, 20, 1000]))
@@ -100,11 +99,10 @@ class Blend(NamedTuple):
         if self.few_count == 0.0:
             return np.full(counts.shape, self.share, dtype=np.float32)
         kept = 1.0 - 0.5 / (1.0 + np.square(counts / self.few_count))
-        shares: LatentArray = (self.share * kept).astype(np.float32)
-        return shares
+        return (self.share * kept).astype(np.float32)
 
     def mix_logits(
-        self, scores: LatentArray, cutpoints: LatentArray, linear: LatentArray, counts: npt.NDArray[Any]
+        self, scores: LatentArray, cutpoints: LatentArray, linear: LatentArray, counts: Array
     ) -> LatentArray:
         """Return the logits (pairs, cutpoints) of pairs.
 
@@ -118,8 +116,7 @@ class Blend(NamedTuple):
         share, shares = np.float32(self.share), self.compute_column_shares(counts)
         mixed = (1 - shares) * scores + shares * np.float32(self.slope) * linear
         own = np.array(self.cutpoints, dtype=np.float32)
-        logits: LatentArray = mixed[:, None] - ((1 - share) * cutpoints + share * own)
-        return logits
+        return mixed[:, None] - ((1 - share) * cutpoints + share * own)
 
     @property
     def leaves_network_out(self) -> bool:
@@ -185,7 +182,7 @@ class LinearPart(NamedTuple):
         """The cutpoints of the linear part."""
         return np.array(self.blend.cutpoints, dtype=np.float32)
 
-    def balance_columns(self, columns: LatentArray, fields: slice, counts: npt.NDArray[Any]) -> LatentArray:
+    def balance_columns(self, columns: LatentArray, fields: slice, counts: Array) -> LatentArray:
         """Return the latents of columns so that the linear part, in `fields`, has its share in their scores."""
         if self.blend.few_count == 0.0:
             return columns
@@ -384,7 +381,7 @@ class HeldOutScores(NamedTuple):
     Scores are the numbers that the chain was given: values, or their normal scores.
     """
 
-    linear: npt.NDArray[np.float32]  # (entries,) predicted scores less the mean
+    linear: SingleArray  # (entries,) predicted scores less the mean
     targets: FloatArray  # (entries,) scores less the mean
     values: FloatArray  # (entries,)
     support: FloatArray  # the values of the distribution
@@ -444,9 +441,8 @@ def choose_blend(logits: LatentArray, held_out: HeldOutScores, *, is_trained: bo
         return held_out.square_errors(logits, blend)
 
     alone = held_out.make_blends((_ALONE[0],), slopes)
-    chosen: Choice[Blend | None] = choose(
-        alone, compute_errors, usual=slopes.index(_ALONE[1]), at_least=_LEAST_FALLS[0]
-    )
+    usual = slopes.index(_ALONE[1])
+    chosen: Choice[Blend | None] = choose(alone, compute_errors, usual=usual, at_least=_LEAST_FALLS[0])
     if is_trained:
         candidates = [chosen.candidate, None, *held_out.make_blends(_SHARES, slopes)]
         chosen = choose(candidates, compute_errors, at_least=_LEAST_FALLS[n_held_out < _MANY_HELD_OUT])
@@ -471,8 +467,7 @@ def cut_columns(seen: EntryStore, held_out: HeldOut, *, seed: int) -> CutColumns
         columns = np.sort(numbers.choice(columns, _MOST_CUT, replace=False))
     pairs = np.sort(pairs[np.isin(held_out.columns[pairs], columns)][:_MOST_PREDICTED])
     entries = seen.column_entries(columns)
-    counts = np.diff(entries.starts)
-    of_column = np.repeat(np.arange(columns.size), counts)
+    of_column = entries.group_of
     order = np.lexsort((numbers.random(of_column.size), of_column))
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size) - entries.starts[of_column]
@@ -486,7 +481,7 @@ def choose_few_count(
     scores: LatentArray,
     cutpoints: LatentArray,
     linear: LatentArray,
-    counts: npt.NDArray[Any],
+    counts: Array,
     values: FloatArray,
     support: FloatArray,
 ) -> float:
@@ -514,12 +509,12 @@ def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray
     return tuple(map(float, (low + high) / 2.0))
 
 
-def compute_rmse(logits: npt.NDArray[np.floating], values: FloatArray, support: FloatArray) -> float:
+def compute_rmse(logits: ValueArray, values: FloatArray, support: FloatArray) -> float:
     """Return the root mean squared error of the expected values by logits (entries, cutpoints)."""
     return math.sqrt(np.mean(square_errors(logits, values, support)))
 
 
-def square_errors(logits: npt.NDArray[np.floating], values: FloatArray, support: FloatArray) -> FloatArray:
+def square_errors(logits: ValueArray, values: FloatArray, support: FloatArray) -> FloatArray:
     """Return the squared errors (entries,) of the expected values by logits (entries, cutpoints)."""
     errors: FloatArray = np.square(support[0] + expit(logits) @ np.diff(support) - values)
     return errors

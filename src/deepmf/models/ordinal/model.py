@@ -221,7 +221,6 @@ class OrdinalDMF(Recommends, NetworkModel):
     def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None) -> Trainer:
         """Return the trainer of a new network, which is trained on the entries of `seen`."""
         settings = self.settings
-        row_features, column_features = entries.take_trained_features()
         source = MatrixBlocks(
             seen,
             ENCODINGS["scaled"],
@@ -229,8 +228,8 @@ class OrdinalDMF(Recommends, NetworkModel):
             block_columns=settings.block_columns,
             whole_epochs=True,
             missing=float("nan"),
-            row_features=row_features,
-            column_features=column_features,
+            row_features=None if entries.row_features is None else entries.row_features.base,
+            column_features=None if entries.column_features is None else entries.column_features.base,
         )
         network, objective = self._new_network(entries), OrdinalObjective()
         fit = None if validation is None else partial(fit_linear, seen, entries, validation, settings, self._chain)

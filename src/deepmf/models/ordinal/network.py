@@ -135,6 +135,7 @@ def _find_visible(view: Tensor, batch: Batch) -> Tensor:
 
 
 FindMasked = Callable[[Tensor, Tensor], Tensor]  # from positions of rows and columns to whether an entry is masked
+BothLatents = tuple[Tensor, Tensor]  # of rows and of columns, (vectors, groups, latent): each network has its own
 
 
 class OrdinalObjective(Objective):
@@ -155,11 +156,10 @@ class OrdinalObjective(Objective):
             apply_mask(block.columns, ~find_masked(rows_of_column, column_of)),
             network.masking.mask_features(block.column_features, block.column_ids, drawn),
         )
-        row_latents = network.head.make_row_latents(row_outputs)
-        column_latents = network.head.make_column_latents(column_outputs)
+        latents = network.head.make_row_latents(row_outputs), network.head.make_column_latents(column_outputs)
         if isinstance(block.observed, BlockEntries):
-            return _average_entry_losses(network, row_latents, column_latents, block, block.observed, find_masked)
-        return _average_table_losses(network, row_latents, column_latents, block, block.observed, find_masked)
+            return _average_entry_losses(network, latents, block, block.observed, find_masked)
+        return _average_table_losses(network, latents, block, block.observed, find_masked)
 
     def predictions(self, network: OrdinalNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the expected values of pairs of positions, by a few views and without refinement."""
@@ -186,18 +186,10 @@ def _mask_step(network: OrdinalNetwork, block: Block, drawn: Tensor) -> FindMask
 
 
 def _average_entry_losses(
-    network: OrdinalNetwork,
-    row_latents: Tensor,
-    column_latents: Tensor,
-    block: Block,
-    entries: BlockEntries,
-    find_masked: FindMasked,
+    network: OrdinalNetwork, latents: BothLatents, block: Block, entries: BlockEntries, find_masked: FindMasked
 ) -> Tensor:
-    """Return the mean loss of the masked entries of a sparse block.
-
-    Latents are (vectors, groups, latent): each network learns by its own loss.
-    """
-    row_at, column_at, units = entries
+    """Return the mean loss of the masked entries of a sparse block."""
+    (row_latents, column_latents), (row_at, column_at, units) = latents, entries
     masked = find_masked(block.row_ids[row_at], block.column_ids[column_at]).nonzero().squeeze(1)
     rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
     logits = network.head.logits((rows * columns).sum(-1), network.head.take_response(rows))
@@ -210,19 +202,12 @@ def _average_entry_losses(
 
 
 def _average_table_losses(
-    network: OrdinalNetwork,
-    row_latents: Tensor,
-    column_latents: Tensor,
-    block: Block,
-    table: Tensor,
-    find_masked: FindMasked,
+    network: OrdinalNetwork, latents: BothLatents, block: Block, table: Tensor, find_masked: FindMasked
 ) -> Tensor:
     """Return the mean loss of the masked entries of a dense block, by kernels of static shapes."""
-    row_latents, column_latents = row_latents.transpose(0, 1), column_latents.transpose(0, 1)
-    scores, response = (
-        compute_inner_products(row_latents, column_latents),
-        network.head.take_response(row_latents)[:, :, None],
-    )
+    row_latents, column_latents = (each.transpose(0, 1) for each in latents)
+    scores = compute_inner_products(row_latents, column_latents)
+    response = network.head.take_response(row_latents)[:, :, None]
     wanted = ~table.isnan() & find_masked(block.row_ids[:, None], block.column_ids)
     losses = network.head.loss(network.head.logits(scores, response), network.head.mark_exceeded(table)) * wanted
     if block.weights is not None:

@@ -292,9 +292,7 @@ class Refinement(ABC):
         scores = _score_blind(by_view, viewed, self._find_seen(entries.indices))
         scores = scores + self.score_landmarks(latents, features)
         response = self.find_response(latents, viewed)
-        step = NewtonStep.from_scores(
-            self.network.head, scores, response, entries.units, entries.real, features, entries.roots
-        )
+        step = NewtonStep.from_scores(self.network.head, scores, response, entries, features)
         refined = [
             self.apply_step(latents, step.take(penalty, self.solve)) if math.isfinite(penalty) else latents
             for penalty in penalties
@@ -333,9 +331,8 @@ class Refinement(ABC):
     def _insert_landmarks(self, latents: Tensor, landmarks: Tensor) -> Tensor:
         """Return the network's latents with landmark fields behind the direction, and zeros for the linear part."""
         layout, linear = self.layout, latents.new_zeros(*latents.shape[:-1], self.layout.n_linear)
-        return torch.cat(
-            [latents[..., layout.direction], landmarks, linear, latents[..., layout.n_direction :]], dim=-1
-        )
+        direction, rest = latents[..., layout.direction], latents[..., layout.n_direction :]
+        return torch.cat([direction, landmarks, linear, rest], dim=-1)
 
 
 class RowRefinement(Refinement):
@@ -384,9 +381,8 @@ class ColumnRefinement(Refinement):
         """Return latents with the landmark features of their directions."""
         counts = counts.to(latents.dtype)
         trust = counts / (counts + _HALF_TRUSTED_COUNT)
-        return self._insert_landmarks(
-            latents, self.landmarks.features(latents[:, self.layout.direction]) * trust[:, None]
-        )
+        features = self.landmarks.features(latents[:, self.layout.direction])
+        return self._insert_landmarks(latents, features * trust[:, None])
 
     def make_features(self, others: Tensor) -> Tensor:
         """Return the directions and landmark steps of rows, and the constant feature."""
@@ -439,19 +435,13 @@ class NewtonStep(NamedTuple):
 
     @classmethod
     def from_scores(
-        cls,
-        head: OrdinalHead,
-        scores: Tensor,
-        response: Tensor,
-        units: Tensor,
-        real: Tensor,
-        features: Tensor,
-        roots: Tensor | None = None,
+        cls, head: OrdinalHead, scores: Tensor, response: Tensor, entries: PaddedEntries, features: Tensor
     ) -> NewtonStep:
-        """Return the step on the ordinal loss of entries (vectors, entries) with these scores and roots of weights."""
+        """Return the step on the ordinal loss of entries with these scores (vectors, entries)."""
+        real, roots = entries.real, entries.roots
         exceedance = head.logits(scores, response).sigmoid()
         slopes = response[..., -1:].exp()
-        gradient = ((head.mark_exceeded(units) - exceedance) * slopes).sum(-1)
+        gradient = ((head.mark_exceeded(entries.units) - exceedance) * slopes).sum(-1)
         curvature = (exceedance * (1.0 - exceedance) * slopes.square()).sum(-1).clamp(min=1e-6)
         root_weights = curvature.sqrt() * real
         right = torch.where(real, gradient / curvature.sqrt(), 0.0)[..., None]  # root of weight * target

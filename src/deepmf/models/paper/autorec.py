@@ -9,17 +9,16 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from deepmf.errors import CannotExtend
-from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray, Numbers
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Numbers, Scale, UnitMap
+from deepmf.matrix.scale import Scale, UnitMap
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.nn.branch import Dropout, make_linear
@@ -36,7 +35,7 @@ from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, settin
 from deepmf.training.trainer import SGD, Adam, Evaluate, Objective, Optimiser, Trainer
 
 Activation = Callable[[Tensor], Tensor]
-ToInputs = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]  # from values of entries to inputs of a network
+ToInputs = Callable[[Array], Array]  # from values of entries to inputs of a network
 
 
 @settings_dataclass
@@ -233,8 +232,7 @@ def encode_hidden(network: Any, vectors: Vectors) -> Tensor:
 
 
 def _append_constant(hidden: Tensor) -> LatentArray:
-    latents: LatentArray = torch.cat([hidden, torch.ones_like(hidden[:, :1])], dim=1).cpu().numpy()
-    return latents
+    return torch.cat([hidden, torch.ones_like(hidden[:, :1])], dim=1).cpu().numpy()
 
 
 def compute_at_pairs(
@@ -357,10 +355,10 @@ class AutoencoderReadout(Readout):
         super().__init__(scale)
         self._activation, self._unit_map = network.output_activation, unit_map
 
-    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+    def scores(self, products: Array, row_fields: LatentArray) -> Array:
         return self._activation(torch.from_numpy(products)).numpy()
 
-    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+    def units(self, scores: Array) -> FloatArray:
         """Return outputs in the scale's units."""
         return self.scale.clip(self._unit_map.from_unit(scores.astype(np.float64)))
 

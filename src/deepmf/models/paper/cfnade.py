@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -238,11 +238,11 @@ def _find_middles(levels: FloatArray) -> FloatArray:
 class NadePredictor(Predictor):
     """Predicts with the level scores of the network instead of products of latents."""
 
-    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Array:
         return average_levels(self._level_scores(rows, columns), self._levels).numpy()
 
     @torch.no_grad()
-    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+    def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         latents, read, outputs = self._sort_by_role(rows, list_positions(columns))
         every = outputs.size == self._reader.network.n_places and np.array_equal(outputs, np.arange(outputs.size))
         wanted = None if every else torch.from_numpy(outputs)

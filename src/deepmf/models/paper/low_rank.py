@@ -6,7 +6,6 @@ import math
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.linalg.products import entry_products
 from deepmf.linalg.svd import (
@@ -21,7 +20,7 @@ from deepmf.linalg.svd import (
     orthonormalise,
     soft_threshold,
 )
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import BoolArray, FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver
@@ -155,9 +154,8 @@ class OptSpaceSolver(Solver):
     def _predict_change(self, direction: Spaces) -> FloatArray:
         """Return the first-order change (entries,) of the observed entries of X S Y' along a direction."""
         (rows, columns), core = self.point.spaces, self.point.core
-        return self._multiply_at_entries(
-            np.hstack([direction.rows @ core, rows @ core]), np.hstack([columns, direction.columns])
-        )
+        row_latents = np.hstack([direction.rows @ core, rows @ core])
+        return self._multiply_at_entries(row_latents, np.hstack([columns, direction.columns]))
 
     def _multiply_at_entries(self, row_latents: FloatArray, column_latents: FloatArray) -> FloatArray:
         """Return the inner products (entries,) of latents where an entry is observed."""
@@ -177,10 +175,10 @@ class OptSpaceSolver(Solver):
         self.point = self.solve_core(Spaces(**arrays))
 
 
-def find_light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bool_]:
+def find_light_entries(matrix: ObservedMatrix, most: float) -> BoolArray:
     """Return which entries lie in a row and a column with at most `most` times the mean number of entries."""
     light_rows, light_columns = (counts <= most * counts.mean() for counts in (matrix.row_counts, matrix.column_counts))
-    kept: npt.NDArray[np.bool_] = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
+    kept: BoolArray = light_rows[matrix.entry_rows] & light_columns[matrix.by_row.columns]
     return kept
 
 

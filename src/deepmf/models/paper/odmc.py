@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver
@@ -121,7 +120,7 @@ class ODMCSolver(Solver):
             objective += slopes.objective
         return objective
 
-    def slopes(self, batch: npt.NDArray[np.intp]) -> Slopes:
+    def slopes(self, batch: IndexArray) -> Slopes:
         """Return the objective of a batch, with its share of the penalties, and its gradient."""
         rows, columns, thresholds = self.learned.values()
         row_of, column_of, level_of = self.entry_rows[batch], self.entry_columns[batch], self.entry_levels[batch]
