@@ -12,6 +12,7 @@ from torch import Tensor
 from deepmf.nn.inputs import (
     N_SUMMARY_FEATURES,
     Batch,
+    FeatureBatch,
     SparseBatch,
     SparseVectors,
     apply_mask,
@@ -216,3 +217,12 @@ def test_a_part_of_vectors_knows_how_many_entries_there_are() -> None:
     part = SparseVectors(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), all_counts=torch.tensor([7]))
     assert part.counts.tolist() == part.to(torch.device("cpu")).counts.tolist() == [7]
     assert part.take(torch.tensor([0])).starts.tolist() == [0, 1]
+
+
+def test_vectors_take_all_that_they_hold_to_a_device() -> None:
+    features = FeatureBatch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3))
+    held = SparseVectors(torch.tensor([0, 1, 2]), torch.tensor([4, 0]), torch.ones(2), features=features)
+    held.roots = torch.ones(2)
+    moved = held.to(torch.device("meta"))
+    assert moved.features is not None and moved.roots is not None and moved.all_counts is None
+    assert {part.device.type for part in (moved.starts, moved.weights, *moved.features, moved.roots)} == {"meta"}

@@ -30,6 +30,10 @@ class FeatureBatch(NamedTuple):
         """Return the features of the vectors at these positions."""
         return FeatureBatch(self.inputs.index_select(0, ids), self.weights.index_select(0, ids))
 
+    def to(self, device: torch.device | str) -> FeatureBatch:
+        """Return the features on a device."""
+        return FeatureBatch(self.inputs.to(device), self.weights.to(device))
+
     def dense(self, n_inputs: int) -> Tensor:
         """Return a table (batch, inputs)."""
         table = self.weights.new_zeros(self.inputs.shape[0], n_inputs)
@@ -98,8 +102,7 @@ def make_feature_batch(features: FeatureVectors | None, device: torch.device | s
     """Return features as tensors on a device; None without features."""
     if features is None:
         return None
-    inputs, weights = torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights)
-    return FeatureBatch(inputs.to(device), weights.to(device))
+    return FeatureBatch(torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights)).to(device)
 
 
 def take_features(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
