@@ -240,6 +240,17 @@ def test_the_rows_of_a_sparse_matrix_take_few_bytes_each(tmp_path: Path) -> None
     assert peak < 16 * n_rows
 
 
+def test_an_array_on_disk_is_left_to_numpy(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.ones((2, 2)))
+    with pytest.raises(UnreadableFile, match="from_array"):
+        read_matrix(tmp_path / "table.npy")
+
+
+def test_a_list_of_levels_is_no_scale(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="scale"):
+        read_matrix(tmp_path / "ratings.csv", scale=[1, 2])  # type: ignore[arg-type]
+
+
 def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:

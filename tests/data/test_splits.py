@@ -1,6 +1,7 @@
 """Splits: exact, disjoint, complete, repeatable; area IV never leaks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from deepmf.data import (
 from deepmf.data.random_numbers import draw_order
 from deepmf.data.splits import cut, deal, open_stream
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, BadSplit
+from deepmf.errors import BadEntries, BadSetting, BadSplit
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.means import Means
@@ -126,6 +127,7 @@ def test_masks() -> None:
     [
         ({"train": -0.1, "validation": 0.1, "test": 1.0}, "-0.1"),
         ({"train": 1.5, "validation": 0.0, "test": -0.5}, "1.5"),
+        ({"train": "most"}, "'most'"),
         ({"train": 0.7, "validation": 0.1, "test": 0.1}, "0.9"),
         ({"train": float("nan"), "validation": 0.1, "test": 0.1}, "nan"),
     ],
@@ -141,6 +143,7 @@ def test_bad_shares(sizes: dict[str, float], message: str) -> None:
     "new, message",
     [
         ({"new_rows": 5}, "new_rows=5"),
+        ({"new_rows": "some"}, "'some'"),
         ({"new_rows": 1.0}, "4 new"),
         ({"new_rows": -0.2}, "-0.2"),
         ({"new_columns": 2.5}, "2.5"),
@@ -151,6 +154,12 @@ def test_bad_numbers_of_new_rows_and_columns(new: dict[str, float], message: str
     matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
     with pytest.raises(BadSplit, match=message):
         split_areas(matrix, **new)
+
+
+@pytest.mark.parametrize("split", [split_entries, split_areas, split_folds])
+def test_only_a_matrix_is_split(split: Callable[[Any], object]) -> None:
+    with pytest.raises(BadEntries, match="from_array"):
+        split(np.ones((4, 5)))
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, None, True])
@@ -177,7 +186,7 @@ def test_folds_test_every_entry_once() -> None:
 
 @pytest.mark.parametrize(
     ("folds", "validation", "message"),
-    [(1, 0.05, "folds"), (31, 0.05, "31"), (True, 0.05, "True"), (2, 0.5, "validation")],
+    [(1, 0.05, "folds"), (31, 0.05, "31"), (True, 0.05, "True"), (2, 0.5, "validation"), (2, "a", "'a'")],
 )
 def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> None:
     matrix = generate(10, 10, n_entries=30, seed=0).matrix
@@ -254,6 +263,7 @@ def test_impossible_splits_by_rows_are_refused() -> None:
     matrix = ObservedMatrix.from_entries(["a", "a", "b"], [0, 1, 0], [1, 2, 3])
     for wrong in (
         {"given": 1.0},
+        {"given": "most"},
         {"given": 0.0},
         {"validation": 1.0},
         {"new_rows": 0},

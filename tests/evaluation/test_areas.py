@@ -23,6 +23,7 @@ from deepmf.evaluation.areas import (
     limit_row_entries,
     select_known_entries,
 )
+from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -259,3 +260,10 @@ def test_a_scale_without_levels() -> None:
     matrix = ObservedMatrix.from_array([[0.5, 0.25], [0.1, 0.2]], Scale(low=0, high=1))
     with pytest.raises(BadSetting, match="levels"):
         confusion_matrix(Means().fit(matrix), matrix)
+
+
+@pytest.mark.parametrize("measure", [evaluate, evaluate_ranking])
+def test_a_test_is_a_matrix(measure: Any) -> None:
+    model = Means().fit(ObservedMatrix.from_array([[1.0, 2.0], [2.0, np.nan]]))
+    with pytest.raises(BadEntries, match="from_array"):
+        measure(model, np.ones((2, 2)))

@@ -12,7 +12,7 @@ import pytest
 
 from deepmf.data import split_areas, split_entries, split_folds
 from deepmf.datasets import generate
-from deepmf.errors import BadFeatures, BadSetting, BadSplit
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, BadSplit
 from deepmf.evaluation.areas import AreaErrors, evaluate
 from deepmf.evaluation.comparison import (
     ComparedModel,
@@ -294,3 +294,8 @@ def test_differences_to_the_best_are_paired_and_have_intervals(metric: str) -> N
     assert "95 % interval" in found.verdict
     assert [each["label"] for each in found.to_dict()["differences"]] == [each.label for each in found.differences()]
     json.dumps(found.to_dict())
+
+
+def test_what_is_compared_on_is_a_matrix() -> None:
+    with pytest.raises(BadEntries, match="from_array"):
+        compare(["means"], np.ones((4, 5)))  # type: ignore[arg-type]

@@ -335,3 +335,8 @@ def test_texts_of_digits_stay_texts_in_csv(tmp_path: Path) -> None:
     assert (tmp_path / "n.csv").read_text().splitlines()[1] == "1,7,1"
     (tmp_path / "all.csv").write_text('"row","column","value"\n"1","7","1"\n"2","8","2"\n"2","7","3"\n')
     assert read_matrix(tmp_path / "all.csv") == read_matrix(tmp_path / "n.csv") == numbers
+
+
+def test_levels_are_no_scale() -> None:
+    with pytest.raises(BadSetting, match=r"Scale.*\[1, 2\]"):
+        ObservedMatrix.from_entries(["a"], ["b"], [1], scale=[1, 2])  # type: ignore[arg-type]

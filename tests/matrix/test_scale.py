@@ -122,6 +122,7 @@ def test_equality_and_immutability() -> None:
         ({}, "levels="),
         ({"low": 2, "high": 1}, "low < high"),
         ({"low": 1}, "both"),
+        ({"low": "a", "high": 3}, "'a' and 3"),
     ],
 )
 def test_bad_scales(arguments: dict[str, object], message: str) -> None:

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from deepmf.data import split_entries
 from deepmf.datasets import checkerboard
-from deepmf.errors import BadEntries, DeviceUnavailable, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import BadEntries, BadSetting, DeviceUnavailable, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective
+from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings
 from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -263,3 +263,6 @@ def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
 
 def test_sizes_of_layers_may_be_an_array() -> None:
     assert DMF(hidden_sizes=np.array([3, 4])).settings.hidden_sizes == (3, 4)
+    assert DMFSettings(hidden_sizes=np.array([3]), latent_size=np.array(4)).layer_sizes == (3, 4)
+    with pytest.raises(BadSetting, match="hidden_sizes"):
+        DMF(hidden_sizes=np.array([[3]]))

@@ -218,7 +218,7 @@ def test_bad_extensions(fitted: Model, matrix: ObservedMatrix) -> None:
     rows, columns, values = (array[:3] for array in matrix.entries())
     with pytest.raises(BadEntries, match="nothing"):
         fitted.extend(ObservedMatrix.from_entries(rows, columns, values, matrix.scale))
-    with pytest.raises(BadEntries, match="contradicts"):
+    with pytest.raises(DuplicateEntries, match="contradicts"):
         fitted.extend(ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale))
     with pytest.raises(OffScale, match="1, 10"):
         fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1", "column 2"], [1, 10]))

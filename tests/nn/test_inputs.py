@@ -219,7 +219,10 @@ def test_a_part_of_vectors_knows_how_many_entries_there_are() -> None:
     assert part.take(torch.tensor([0])).starts.tolist() == [0, 1]
 
 
-def test_features_move_to_a_device_with_their_vectors() -> None:
-    features = FeatureBatch(torch.tensor([[3]]), torch.tensor([[0.5]]))
-    moved = SparseVectors(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), features=features)
-    assert moved.to(torch.device("meta")).features.weights.device.type == "meta"
+def test_vectors_take_all_that_they_hold_to_a_device() -> None:
+    features = FeatureBatch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3))
+    held = SparseVectors(torch.tensor([0, 1, 2]), torch.tensor([4, 0]), torch.ones(2), features=features)
+    held.roots = torch.ones(2)
+    moved = held.to(torch.device("meta"))
+    assert moved.features is not None and moved.roots is not None and moved.all_counts is None
+    assert {part.device.type for part in (moved.starts, moved.weights, *moved.features, moved.roots)} == {"meta"}

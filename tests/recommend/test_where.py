@@ -122,6 +122,7 @@ def test_features_that_came_later_count(model: Model) -> None:
         ({"released": {"min": "soon"}}, BadSetting, "soon"),
         ({"released": {"max": float("inf")}}, BadSetting, "inf"),
         ({"released": {"min": "NaT"}}, BadSetting, "NaT"),
+        ("genres=Drama", BadSetting, "dict"),
     ],
 )
 def test_wrong_conditions_are_refused(model: Model, where: Any, error: type[Exception], word: str) -> None:

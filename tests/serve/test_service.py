@@ -54,6 +54,23 @@ def test_a_database_that_is_away_refuses_writes_and_not_questions(
     assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
 
 
+def test_the_log_says_what_a_database_lacks(
+    client: TestClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorname = "SQLITE_FULL"
+
+    @contextmanager
+    def refuse(_: EntryDatabase) -> Any:
+        raise OperationalError("INSERT", {"row": "Wilma"}, full)
+        yield
+
+    monkeypatch.setattr(EntryDatabase, "begin_write", refuse)
+    client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
+    failed = next(record for record in caplog.records if "write" in record.getMessage())
+    assert vars(failed)["fields"] == {"error": "SQLITE_FULL"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("transaction", ["begin_read", "begin_write"])
 def test_a_database_that_hangs_holds_up_no_question(

@@ -40,7 +40,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, and add entries as they arrive.
 
-    Ctrl-C and SIGTERM stop the service after the running requests; SIGHUP reloads the model file.
+    Ctrl-C and SIGTERM stop the service after the running requests; SIGHUP reloads the model and the keys.
 
     Example: deepmf serve model.safetensors --port 8000
 

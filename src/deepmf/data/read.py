@@ -34,7 +34,7 @@ from deepmf.matrix.extras import Extras
 from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_extras, read_numbers
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.scale import Scale
+from deepmf.matrix.scale import Scale, check_scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale, compact, to_numbers
 from deepmf.matrix.stored import open_store
 from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
@@ -141,6 +141,7 @@ class ReadOptions(ColumnOptions):
     exclude: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        check_scale(self.scale)
         asked = {"row": self.row, "column": self.column, "count": self.count, "weight": self.weight}
         object.__setattr__(self, "asked", asked | {"value": None if self.value is DETECT else self.value})
         if self.exclude and not self.wide:
@@ -251,6 +252,8 @@ def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
         options.refuse_extras(path)
         return EntryFile(_read_store(path, options))
     path = check_path(path)
+    if path.suffix.lower() == ".npy":
+        raise UnreadableFile(f"{path} holds an array; ObservedMatrix.from_array(np.load(path)) makes a matrix of it")
     is_npz = path.suffix.lower() == ".npz"
     if is_npz or options.wide:
         options.refuse_extras(path)

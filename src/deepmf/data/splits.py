@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from deepmf.errors import BadSplit, Hint, check_count
 from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.extras import NO_TIME, TimeArray, format_time, parse_time
-from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_matrix, compute_area_codes
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def split_entries(
     >>> split.train.n_entries, split.validation.n_entries, split.test.n_entries
     (750, 50, 200)
     """
+    check_matrix(matrix, "split_entries")
     shares = _check_shares(train, validation, test)
     return _take_parts(matrix, deal(matrix.n_entries, shares, open_stream(seed, "entries")))
 
@@ -104,9 +106,10 @@ def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0
 
 def iterate_folds(matrix: ObservedMatrix, folds: int, *, validation: float, seed: int) -> Iterator[Split]:
     """Yield the splits of `split_folds` one after another, so that only one is in memory."""
+    check_matrix(matrix, "split_folds")
     if not _is_whole(folds) or not 2 <= folds <= matrix.n_entries:
         raise BadSplit(f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}")
-    if not 0 <= validation < 1 - 1 / folds:
+    if not (_is_share(validation) and validation < 1 - 1 / folds):
         raise BadSplit(
             f"validation must be a share from 0 to below {1 - 1 / folds:.3g}, the training share of {folds} folds; "
             f"got {validation!r}"
@@ -141,6 +144,7 @@ def split_areas(
     >>> split.train.shape, sorted(split.test)
     ((40, 32), ['I', 'II', 'III', 'IV'])
     """
+    check_matrix(matrix, "split_areas")
     shares = _check_shares(train, validation, test)
     is_new_row, is_new_column = (
         _choose(count, _count_new(share, count, f"new_{axis}", axis), open_stream(seed, axis))
@@ -282,7 +286,7 @@ def split_rows(
     >>> split.train.shape, split.test.shape, split.train.n_entries + split.validation.n_entries
     ((40, 40), (10, 40), 817)
     """
-    if not 0 <= validation < 1:
+    if not (_is_share(validation) and validation < 1):
         raise BadSplit(f"validation must be a share from 0 to below 1; got {validation!r}")
     n_new = _count_new(new_rows, matrix.shape[0], "new_rows", "rows")
     able = np.flatnonzero(matrix.row_counts >= 2)
@@ -306,7 +310,7 @@ def split_rows(
 
 def _choose_first(owner: IndexArray, order: IndexArray, share: float) -> BoolArray:
     """Choose a share of the entries of each owner, the first in an order of all; return a mask, (entries,)."""
-    if not 0 < share < 1:
+    if not (_is_share(share) and 0 < share < 1):
         raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {share!r}")
     by_owner = order[np.argsort(owner[order], kind="stable")]  # owners one after another
     counts = np.bincount(owner)
@@ -445,7 +449,7 @@ def _share_scale(parts: Iterable[ObservedMatrix]) -> Iterator[ObservedMatrix]:
 def _check_shares(train: float, validation: float, test: float) -> tuple[float, float, float]:
     shares = (train, validation, test)
     for name, share in zip(("train", "validation", "test"), shares, strict=True):
-        if not 0 <= share <= 1:
+        if not _is_share(share):
             raise BadSplit(f"{name} must be a share between 0 and 1; got {share!r}")
     if not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
         raise BadSplit(
@@ -458,10 +462,14 @@ def _is_whole(given: object) -> bool:
     return isinstance(given, int | np.integer) and not isinstance(given, bool)
 
 
+def _is_share(given: object) -> bool:
+    return isinstance(given, Real) and 0 <= float(given) <= 1
+
+
 def _count_new(size: float, available: int, name: str, axis: str) -> int:
     if _is_whole(size):
         count = int(size)
-    elif 0 <= size <= 1:
+    elif _is_share(size):
         count = round(size * available)
     else:
         raise BadSplit(f"{name} must be a share between 0 and 1 or a whole number of {axis}; got {size!r}")

@@ -17,7 +17,7 @@ from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labelled
-from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
+from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix, check_matrix
 from deepmf.matrix.sorting import check_on_scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
@@ -117,6 +117,7 @@ def evaluate(
     >>> [(errors.area, errors.n_entries, errors.rmse) for errors in evaluate(Means(shrinkage=0).fit(train), test)]
     [('I', 1, 1.0), ('all', 1, 1.0)]
     """
+    check_matrix(test, "evaluate")
     if test.n_entries == 0:
         raise BadEntries("the test matrix has no entries to evaluate")
     check_unknown(unknown)

@@ -20,7 +20,7 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.description import Description
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.features import AxisFeatures, Features
-from deepmf.matrix.matrix import AREAS, ObservedMatrix
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_matrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.registry import find_name, model_class
@@ -88,6 +88,7 @@ def compare(
     >>> [model.label for model in comparison.rank()]
     ['als', 'means']
     """
+    check_matrix(matrix, "compare")
     unfitted = _build_candidates(models, seed=seed)
     if metric in ERROR_METRICS and not matrix.has_values:
         raise BadSetting(

@@ -28,7 +28,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
-from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_matrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import number_within
 from deepmf.metrics import ListScores, score_lists, self_information
@@ -224,6 +224,7 @@ def evaluate_ranking(
     >>> evaluation.model.precision, evaluation.n_rows
     (1.0, 1)
     """
+    check_matrix(test, "evaluate_ranking")
     check_unknown(unknown)
     request = Request(n=n, min_entries=min_entries, **fix_order(model.entries_.train, order).given)
     ranked = model if given is None else _extend_by_given(model, given, unknown)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
+from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, DuplicateEntries, Hint, OffScale
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, IndexPair
 from deepmf.matrix.axis_entries import (
     NO_ENTRIES,
@@ -418,9 +418,9 @@ def _add_counts(held: Extras, known: FloatArray, new: ObservedMatrix) -> Extras:
     return Extras(times, weights).simplify()
 
 
-def _build_contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> BadEntries:
+def _build_contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> DuplicateEntries:
     rows, columns, values = new.entries()
-    return BadEntries(
+    return DuplicateEntries(
         f"row {rows.tolist()[at]!r}, column {columns.tolist()[at]!r} has the value {known[at]:g}; the new value "
         f"{values[at]:g} contradicts it"
     )

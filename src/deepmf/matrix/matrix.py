@@ -17,7 +17,7 @@ from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.scale import Scale
+from deepmf.matrix.scale import Scale, check_scale
 from deepmf.matrix.sorting import (
     ByColumn,
     ByRow,
@@ -362,6 +362,7 @@ class ObservedMatrix:
         extras: Extras = PLAIN_EXTRAS,
     ) -> ObservedMatrix:
         """Build a matrix from the labels of both axes and the positions of each entry among them."""
+        check_scale(scale)
         check_duplicates(duplicates, scale)
         check_finite(rows, columns, values)
         if scale is not None:
@@ -602,8 +603,23 @@ class ObservedMatrix:
         )
 
 
+def check_matrix(given: Any, taker: str) -> None:
+    """Refuse anything but an `ObservedMatrix`, and name the constructor to call."""
+    if not isinstance(given, ObservedMatrix):
+        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_name_constructor(given)})")
+
+
+def _name_constructor(given: Any) -> str:
+    if isinstance(given, str | Path):
+        return "read_matrix reads one from a file"
+    kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
+    makers = [maker for maker, attribute in kinds.items() if hasattr(given, attribute)]
+    return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
+
+
 def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None:
     """Return the scale that was asked for, or that of interactions; refuse values with one and not the other."""
+    check_scale(scale)
     if scale is not None and scale.is_interactions != are_interactions:
         found = "interactions, which have no values" if are_interactions else "values"
         raise BadSetting(f"the scale {scale} was given, and the entries are {found}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -319,12 +320,19 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
     return array
 
 
-def _check_interval(low: float | None, high: float | None) -> tuple[float, float]:
+def check_scale(scale: object) -> None:
+    """Refuse anything but a `Scale`, or None."""
+    if not isinstance(scale, Scale | None):
+        raise BadSetting(f"scale must be a Scale, such as Scale([1, 2, 3]); got {scale!r}")
+
+
+def _check_interval(low: Any, high: Any) -> tuple[float, float]:
     if low is None or high is None:
         raise BadSetting("a scale takes levels=[...], or both low= and high=")
-    if not (abs(low) <= LARGEST and abs(high) <= LARGEST and low < high):
+    are_numbers = isinstance(low, Real) and isinstance(high, Real)
+    if not (are_numbers and abs(low) <= LARGEST and abs(high) <= LARGEST and low < high):
         raise BadSetting(
-            f"the interval of a scale needs low < high, both finite and at most {LARGEST:g} in magnitude; "
+            f"the interval of a scale needs numbers low < high, both finite and at most {LARGEST:g} in magnitude; "
             f"got {low!r} and {high!r}"
         )
     return float(low), float(high)

@@ -30,7 +30,7 @@ from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, PlacedEntries
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras, format_time
 from deepmf.matrix.features import AxisFeatures, Features
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix, check_matrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.scoring.pairs import Fallback, PredictedAreas
@@ -141,20 +141,6 @@ def to_matrix(given: Any, scale: Scale | None = None) -> Any:
             raise BadEntries(
                 f"the columns of the frame are not clear: {error}, in ObservedMatrix.from_frame"
             ) from error
-
-
-def check_matrix(given: Any, taker: str) -> None:
-    """Refuse anything but an `ObservedMatrix`, and name the constructor to call."""
-    if not isinstance(given, ObservedMatrix):
-        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_name_constructor(given)})")
-
-
-def _name_constructor(given: Any) -> str:
-    if isinstance(given, str | Path):
-        return "read_matrix reads one from a file"
-    kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
-    makers = [maker for maker, attribute in kinds.items() if hasattr(given, attribute)]
-    return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
 
 
 def check_features(**given: Any) -> None:

@@ -199,7 +199,7 @@ class Service:
             try:
                 result = commit_writes(self._database, self.current, writes)
             except SQLAlchemyError as error:
-                logger.error("cannot write to the database", extra={"fields": {"error": type(error).__name__}})
+                logger.error("cannot write to the database", extra={"fields": {"error": _name_cause(error)}})
                 reason = "the database does not answer; this may be written nonetheless: send it again"
                 return [ApiError(503, "no_database", reason)] * len(writes)
             except UserError as error:
@@ -253,7 +253,7 @@ class Service:
         try:
             pruner.prune_all(self.current.data_version)
         except SQLAlchemyError as error:
-            logger.error("cannot prune the database", extra={"fields": {"error": type(error).__name__}})
+            logger.error("cannot prune the database", extra={"fields": {"error": _name_cause(error)}})
 
     def _follow_model(self, version: int) -> None:
         """Load the file that another worker was told to load: once, and again when the file changes."""
@@ -337,6 +337,12 @@ def _to_api_error(error: Exception) -> Exception:
     if isinstance(error, BadSetting | NotImplementedError):
         return ApiError(409, "cannot", str(error))
     return ApiError(422, "refused", str(error))
+
+
+def _name_cause(error: SQLAlchemyError) -> str:
+    """Return what the database calls an error, such as SQLITE_FULL or DiskFull; its message may have ids."""
+    cause = getattr(error, "orig", None) or error
+    return str(getattr(cause, "sqlite_errorname", type(cause).__name__))
 
 
 def _identify_file(path: Path) -> tuple[int, ...]:

@@ -134,6 +134,8 @@ class Setting:
         """Return a value as it is stored; raise `BadSetting` unless it is allowed."""
         if value is None and self.is_optional:
             return None
+        if type(value).__module__ == "numpy":
+            value = value.tolist()  # Python's own number or list
         stored = tuple(value) if isinstance(value, list) else value
         if self.kind == "sizes" and not isinstance(stored, tuple):
             stored = (stored,)
@@ -248,7 +250,7 @@ class Settings:
         for name in values:
             if name not in known:
                 raise BadSetting(f"there is no setting {name!r}; {suggest_name(name, known)}")
-        return cls(**{name: _convert_from_numpy(value) for name, value in values.items()})
+        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by name."""
@@ -352,12 +354,3 @@ class TwoBranchSettings(TrainingSettings):
     def layer_sizes(self) -> tuple[int, ...]:
         """The widths of all layers of a branch."""
         return (*self.hidden_sizes, self.latent_size)
-
-
-def _convert_from_numpy(value: Any) -> Any:
-    """Return Python's own number or tuple for a number or an array of numpy."""
-    import numpy as np  # here, so that shell completion of setting names need not wait for it
-
-    if isinstance(value, np.ndarray):
-        return tuple(value.tolist())
-    return value.item() if isinstance(value, np.generic) else value
