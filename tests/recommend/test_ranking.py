@@ -22,7 +22,7 @@ from deepmf.models.base import Model
 from deepmf.models.means import Means
 from deepmf.recommend import ranking
 from deepmf.recommend.column_choice import ColumnChoice, choose_columns
-from deepmf.recommend.ranking import BestSoFar, Search, join_ranked, most_similar, rank_batches
+from deepmf.recommend.ranking import BestSoFar, Ranking, Search, join_ranked, most_similar, rank_batches
 from deepmf.recommend.request import RankBy, Request
 from deepmf.testing import additive
 
@@ -45,6 +45,12 @@ def test_most_similar() -> None:
 ENTRIES = EntryStore.of(
     ObservedMatrix.from_entries(["ann", "bob", "bob", "bob", "cy"], ["a", "a", "b", "c", "a"], [1, 2, 3, 4, 5])
 )
+
+
+def test_a_ranking_is_read_as_a_pair() -> None:
+    ranking = Ranking(np.array(["Alien", "Big"]), np.array([4.5, 3.0]))
+    labels, values = ranking
+    assert labels is ranking[0] is ranking.labels and values is ranking[1] is ranking.values
 
 
 def test_few_entries_count_for_known_and_for_new_rows() -> None:

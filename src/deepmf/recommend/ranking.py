@@ -80,6 +80,10 @@ class Ranking:
         """Yield the labels, then the values."""
         yield from (self.labels, self.values)
 
+    def __getitem__(self, place: int) -> npt.NDArray[Any]:
+        """Return the labels (0) or the values (1), as of a pair."""
+        return (self.labels, self.values)[place]
+
     def describe(self, names: Names | None, fields: tuple[str, str, str]) -> Ranking:
         """Return the ranking with the names of its labels, and with the fields of its frame."""
         return replace(self, names=None if names is None else names.find_array(self.labels), fields=fields)
