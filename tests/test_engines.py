@@ -25,7 +25,7 @@ N_ROWS = 40
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """A model folder and files of its rows in the working folder, which the workers see."""
+    """A mapped model and files of its rows in the working folder, which the workers see."""
     model = ALS(latent_size=3, epochs=3, seed=0).fit(generate(N_ROWS, 20, density=0.4, seed=0).matrix)
     model.save(tmp_path / "ratings.model")
     (tmp_path / "rows").mkdir()
