@@ -52,6 +52,7 @@ def test_a_default_is_one_everywhere() -> None:
     [
         ({"rank_by": "x"}, "rank_by"),
         ({"rerank": "x"}, "rerank"),
+        ({"device": "gpu"}, "device"),
         ({"relevant": True}, "relevant"),
         ({"relevant": np.inf}, "relevant"),
         ({"relevant": "4"}, "relevant"),

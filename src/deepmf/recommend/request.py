@@ -172,6 +172,8 @@ class Request(Order):
         check_count("n", self.n)
         check_count("min_entries", self.min_entries, least=0)
         _check_choice("rerank", self.rerank, Rerank)
+        if self.device not in (None, "auto", "cpu", "cuda"):
+            raise BadSetting(f"device must be 'auto', 'cpu' or 'cuda', or None; got {self.device!r}")
         if self.where is not None and not isinstance(self.where, Mapping):
             raise BadSetting(f"where must be a dict of conditions by the name of a feature; got {self.where!r}")
         check_count("explore_seed", self.explore_seed, least=0)
