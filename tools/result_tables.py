@@ -631,13 +631,21 @@ def _find_file(module: str) -> Path | None:
 
 @functools.cache
 def list_changed_files(commit: str, folder: Path = PACKAGE) -> frozenset[Path] | None:
-    """Return the files that have changed since a commit; None if the commit is not in the history."""
+    """Return the files that have changed since a commit; None if the commit is not in the history.
+
+    Commits whose message has a line `Results: the same, since ...` do not count.
+    """
     if not commit or not run_git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", folder=folder):
         return None
     root = Path(run_git("rev-parse", "--show-toplevel", folder=folder))
     lines = run_git("diff", "--name-status", "-M", commit, "--", str(folder), folder=folder).splitlines()
     changes = [line.split("\t") for line in lines]  # M path; R087 old new; R100 for a file that was only moved
-    return frozenset(root / paths[-1] for status, *paths in changes if status != "R100")
+    changed = {paths[-1] for status, *paths in changes if status != "R100"}
+    log = ("log", "-c", "--name-only", "--format=%x00%(trailers:key=Results,valueonly)", f"{commit}..HEAD")
+    logged = [each.strip().splitlines() for each in run_git(*log, "--", str(folder), folder=folder).split("\0")]
+    counted = {path for lines in logged for path in lines if not lines[0].startswith("the same, since ")}
+    counted |= set(run_git("diff", "--name-only", "HEAD", "--", str(folder), folder=folder).splitlines())
+    return frozenset(root / path for path in changed & counted)
 
 
 if __name__ == "__main__":
