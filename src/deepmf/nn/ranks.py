@@ -116,7 +116,7 @@ class Ranks:
         return float(tensor)
 
     def collect(self, item: Any) -> list[Any]:
-        """Return the small objects of all ranks."""
+        """Return the objects of all ranks."""
         found: list[Any] = [None] * self.size
         with report_lost_ranks():
             dist.all_gather_object(found, item)

@@ -352,7 +352,7 @@ class Gram(NamedTuple):
             cells = _multiply(weighted, device)
             return cls(cells, sizes, _find_near(cells, sizes, counts), count_weight, ranks=ranks)
         lines = Sparse(weighted.T)
-        return cls(*_prune(weighted, lines, sizes, counts), count_weight, lines, ranks)
+        return cls(*_prune(weighted, lines, sizes, counts, ranks), count_weight, lines, ranks)
 
     def fit_some(self, ridges: Sequence[Ridge], columns: IndexArray) -> list[ColumnRidge]:
         """Return models that score some columns: regressed on these alone, or on their nearest columns."""
@@ -505,16 +505,20 @@ def _find_near(cells: Tensor, sizes: LatentArray, counts: IndexArray) -> Near:
 
 
 def _prune(
-    weighted: Sparse, turned: Sparse, sizes: LatentArray, counts: IndexArray
+    weighted: Sparse, turned: Sparse, sizes: LatentArray, counts: IndexArray, ranks: Ranks | None
 ) -> tuple[Sparse, LatentArray, Near]:
-    """Return the cells of G among nearest columns, its diagonal, and the nearest columns by the cosine."""
+    """Return the cells of G among nearest columns, its diagonal, and the nearest columns by the cosine.
+
+    Ranks divide the columns.
+    """
     n_columns, most = counts.size, int(counts.max())
     n_kept, scales = _KEPT * most, 1 / np.sqrt(np.maximum(sizes, _TINY))
-    near = Near(np.full((n_columns, most), n_columns, dtype=np.int32), np.zeros((n_columns, most), dtype=np.float32))
 
-    def search(span: tuple[int, int]) -> Sparse:
-        """Fill in the nearest columns of some columns; return their pruned lines of G."""
+    def search(span: tuple[int, int]) -> tuple[Sparse, Near]:
+        """Return the pruned lines of G of some columns, and their nearest columns."""
         start, stop = span
+        shape = stop - start, most
+        near = Near(np.full(shape, n_columns, dtype=np.int32), np.zeros(shape, dtype=np.float32))
         lines = turned[start:stop] @ weighted
         cosines, kept = lines.data * scales[lines.indices], []
         for at, (first, last) in enumerate(pairwise(lines.indptr)):
@@ -528,15 +532,21 @@ def _prune(
             if best.size > n_near:
                 best = best[np.argpartition(own[best], best.size - n_near)[best.size - n_near :]]
             best = best[np.lexsort((found[best], -own[best]))][1:]
-            near.places[start + at, : best.size] = found[best]
-            near.cells[start + at, : best.size] = lines.data[first:last][best]
+            near.places[at, : best.size] = found[best]
+            near.cells[at, : best.size] = lines.data[first:last][best]
         ends, cells = np.cumsum([0, *map(len, kept)]), np.concatenate(kept)
-        return Sparse((lines.data[cells], lines.indices[cells], ends), shape=lines.shape)
+        return Sparse((lines.data[cells], lines.indices[cells], ends), shape=lines.shape), near
 
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
-    ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
-    return Sparse(scipy.sparse.vstack(run_batches(search, list(pairwise(ends))), format="csr")), sizes, near
+    spans = list(pairwise(_cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)))
+    found = run_batches(search, spans if ranks is None else spans[ranks.index :: ranks.size])
+    if ranks is not None:
+        shares = ranks.collect(found)
+        found = [shares[at % ranks.size][at // ranks.size] for at in range(len(spans))]
+    pruned, near = zip(*found, strict=True)
+    places, nearest = (np.concatenate(parts) for parts in zip(*near, strict=True))
+    return Sparse(scipy.sparse.vstack(pruned, format="csr")), sizes, Near(places, nearest)
 
 
 def _find_sharing() -> Ranks | None:

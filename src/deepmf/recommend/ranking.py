@@ -80,7 +80,7 @@ class Ranking:
         """Yield the labels, then the values."""
         yield from (self.labels, self.values)
 
-    def __getitem__(self, place: int) -> npt.NDArray[Any]:
+    def __getitem__(self, place: int) -> Array:
         """Return the labels (0) or the values (1), as of a pair."""
         return (self.labels, self.values)[place]
 
