@@ -280,6 +280,8 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
         ("datasets drop", "No such command 'drop'"),
         ("inspect {files}/means.safetensors --device cpu", "No such option: --device"),
         ("fit {files}/train.csv -o m --device gpu", "got 'gpu'"),
+        ("fit {files}/train.csv -o m --model als --device cpu", "ALS takes no --device"),
+        ("fit {files}/train.csv -o m --model means --effort quick", "Means takes no --effort"),
         ("fit {files}/train.csv -o m --config {files}", "is a directory"),
         ("reproduce table1 --device gpu", "got 'gpu'"),
     ],

@@ -58,6 +58,16 @@ def test_a_class_of_ones_own_is_loaded_without_being_registered(tmp_path: Path) 
     np.testing.assert_array_equal(loaded.predict(rows, columns), model.predict(rows, columns))
 
 
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_factors_of_another_shape_are_refused_by_name(axis: str) -> None:
+    class Flat(TOY.TinyALS):  # type: ignore[misc]
+        pass
+
+    setattr(Flat, f"solve_{axis}s", lambda self, entries, others: np.zeros(len(others)))
+    with pytest.raises(ValueError, match=f"solve_{axis}s must return an array of the shape"):
+        Flat(epochs=2, latent_size=2).fit(additive())
+
+
 def test_rows_are_the_ridge_regressions_on_the_columns() -> None:
     matrix = additive(8, 6)
     model = TOY.TinyALS(epochs=3, latent_size=2, penalty=0.5).fit(matrix)

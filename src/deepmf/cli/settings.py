@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -179,7 +179,14 @@ class TrainingOptions:
 
     def make_model(self) -> Model:
         """Return a new model with the settings."""
-        return model_class(self.model_name)(**self.settings)
+        kind = model_class(self.model_name)
+        known = {each.name for each in fields(kind.settings_class)}
+        for name, given in (("effort", self.effort), ("device", self.device)):
+            if given is not None and name not in known:
+                raise BadSetting(
+                    f"{kind.__name__} takes no --{name}; deepmf settings {self.model_name} lists its settings"
+                )
+        return kind(**self.settings)
 
     def hold_out(
         self, entries: ObservedMatrix, reading: InputOptions, *, seed: int

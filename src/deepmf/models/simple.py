@@ -52,6 +52,14 @@ class SimpleModel(FactorModel):
     def solve_columns(self, entries: AxisEntries, rows: FloatArray) -> FloatArray:
         """Return the factors (columns, latent) of columns with these entries, given the factors of all trained rows."""
 
+    def _solve(self, axis: Axis, entries: AxisEntries, others: FloatArray) -> FloatArray:
+        """Return what the class solves for, of the shape that it promises."""
+        found = (self.solve_rows if axis == "row" else self.solve_columns)(entries, others)
+        wanted = entries.starts.size - 1, others.shape[1]
+        if np.shape(found) != wanted:
+            raise ValueError(f"solve_{axis}s must return an array of the shape {wanted}; it has {np.shape(found)}")
+        return found
+
     def _make_solver(self, entries: EntryStore) -> SimpleSolver:
         return SimpleSolver(self, entries, self._count_latents(entries.train))
 
@@ -72,14 +80,14 @@ class SimpleSolver(Solver):
 
     def sweep(self) -> float:
         """Solve for the rows, then for the columns; return the root mean squared error on the training entries."""
-        self.rows = self._model.solve_rows(self._by_row, self.columns)
-        self.columns = self._model.solve_columns(self._by_column, self.rows)
+        self.rows = self._model._solve("row", self._by_row, self.columns)
+        self.columns = self._model._solve("column", self._by_column, self.rows)
         fitted = multiply_each(self.rows, self.columns, self._by_row)
         return math.sqrt(np.mean(np.square(fitted - self._by_row.values)))  # may be infinite: training has diverged
 
     def finish(self) -> None:
         """Solve for the rows once more, so that they are what the encoder returns for their entries."""
-        self.rows = self._model.solve_rows(self._by_row, self.columns)
+        self.rows = self._model._solve("row", self._by_row, self.columns)
 
     def latents(self) -> tuple[Array, Array]:
         """Return the factors, and the mean as a further product."""
@@ -99,8 +107,8 @@ class SimpleEncoder(SolvingEncoder):
         self._model, self._mean = model, mean  # the model has only settings
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
-        solve = self._model.solve_rows if axis == "row" else self._model.solve_columns
-        factors = solve(subtract_mean(entries, self._mean), others.whole()[:, :-1].astype(np.float64))
+        known = others.whole()[:, :-1].astype(np.float64)
+        factors = self._model._solve(axis, subtract_mean(entries, self._mean), known)
         return append(factors, self._mean if axis == "row" else 1.0).astype(np.float32)
 
 
