@@ -44,8 +44,6 @@ Missing = Literal["error", "ignore"]
 
 _MOST_FEATURES = 12  # that the text of a model lists by name
 
-_MOST_FEATURES = 12  # that the text of a model lists by name
-
 _CONTENT = Form(
     Part("settings", "object"),
     Part("chosen", "text", ("chosen",)),
