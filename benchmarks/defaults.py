@@ -103,7 +103,10 @@ CASES: dict[str, tuple[str, Callable[[], Split]]] = {
         "1,000 x 800, 0 / 1 / 2, 80 % observed, rank 5, noise .3",
         lambda: generated(1000, 800, 640_000, rank=5, noise=0.3, levels=(0.0, 1.0, 2.0), popularity=0.0, selection=0.0),
     ),
-    "real values": ("5,000 x 100, real values in [-10, 10], 70 % observed", lambda: real_values(5000, 100, 350_000, 1.0)),
+    "real values": (
+        "5,000 x 100, real values in [-10, 10], 70 % observed",
+        lambda: real_values(5000, 100, 350_000, 1.0),
+    ),
     "noisy": ("2,000 x 300, real values, 10 % observed, noise 2", lambda: real_values(2000, 300, 60_000, 2.0)),
     "long": ("20,000 x 250,000, 800,000 entries", lambda: generated(20_000, 250_000, 800_000, rank=6)),
     "3 million": ("20,000 x 8,000, 3 million entries", lambda: generated(20_000, 8000, 3_000_000)),
