@@ -190,6 +190,7 @@ def test_a_column_of_an_extension_is_the_column_that_is_folded_in(name: str) -> 
 
 
 @every_taker
+@pytest.mark.slow
 def test_rows_with_features_alone_come_as_well_later(name: str) -> None:
     model, columns = fitted(name), COLUMNS[:N_COLUMNS]
     again = model.extend(

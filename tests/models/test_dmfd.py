@@ -262,6 +262,7 @@ def test_boundaries_stay_inside_under_a_hostile_optimiser(levels: list[float], o
     assert len(seen) > (10 if len(levels) > 2 else 1)
 
 
+@pytest.mark.slow
 def test_a_boundary_that_was_pushed_out_comes_back_at_once() -> None:
     quantizer = Quantizer(STARS)
     descent = torch.optim.SGD(quantizer.parameters(), lr=0.1)

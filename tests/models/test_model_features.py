@@ -128,6 +128,7 @@ def test_warnings_come_from_the_call_of_fit(rated: Generated) -> None:
     ids=lambda model: type(model).__name__,
 )
 @pytest.mark.parametrize("in_matrix", [False, True], ids=["features alone", "empty row of the matrix"])
+@pytest.mark.slow
 def test_features_of_new_rows_do_not_move_predictions_of_known_ones(
     rated: Generated, new: Model, in_matrix: bool
 ) -> None:

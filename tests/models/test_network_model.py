@@ -59,6 +59,7 @@ def test_copies_predict_the_same_and_share_no_weights(model: NetworkModel) -> No
 
 
 @two_branches
+@pytest.mark.slow
 def test_known_rows_and_columns_are_described_anew(model: type[NetworkModel]) -> None:
     matrix = additive()
     fitted = model(**SMALL).fit(matrix)
@@ -74,6 +75,7 @@ def test_known_rows_and_columns_are_described_anew(model: type[NetworkModel]) ->
 
 
 @two_branches
+@pytest.mark.slow
 def test_extension_computes_what_is_new_and_nothing_else(model: type[NetworkModel]) -> None:
     matrix = additive()
     fitted = model(**SMALL).fit(matrix)

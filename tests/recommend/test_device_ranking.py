@@ -67,6 +67,7 @@ def test_scores_of_what_comes_next_come_from_the_device(
     ids=["plain", "all", "observed", "among", "exclude", "rerank"],
 )
 @pytest.mark.parametrize("rank_by", get_args(RankBy))
+@pytest.mark.slow
 def test_columns_are_those_of_numpy(model: Model, rank_by: RankBy, choice: dict[str, Any], tmp_path: Path) -> None:
     for name in {"among", "exclude"} & choice.keys():
         choice = {**choice, name: model.column_labels_[choice[name]]}

@@ -678,6 +678,7 @@ def test_a_row_of_weight_two_counts_as_the_row_twice(model: str, table: Array) -
 
 
 @pytest.mark.parametrize("model", ["auto", "als"])
+@pytest.mark.slow
 def test_a_row_of_weight_zero_is_absent(model: str, table: Array) -> None:
     weights = np.where(np.arange(len(table)) % 4 == 0, 0.0, 1.0)
     absent = DMFImputer(model, random_state=0).fit(table[weights > 0])

@@ -263,6 +263,7 @@ def with_linear(request: pytest.FixtureRequest) -> OrdinalDMF:
     return model
 
 
+@pytest.mark.slow
 def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: OrdinalDMF) -> None:
     encoder, entries, predictor = (encoder_of(with_linear), with_linear.entries_, with_linear.predictor_)
     n_rows, n_columns = entries.train.shape

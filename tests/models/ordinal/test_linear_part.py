@@ -100,6 +100,7 @@ def test_the_error_is_that_of_the_mixed_logits_and_hardly_above_that_of_the_netw
     assert together == pytest.approx(rmse_error(expected, values), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_on_real_values_it_is_the_logistic_distribution_of_its_errors() -> None:
     dice = np.random.default_rng(2)
     linear, noise = 3 * dice.standard_normal(4000), dice.standard_normal(4000)
