@@ -85,7 +85,7 @@ def test_a_commit_that_is_not_in_the_history_is_older(commit: str) -> None:
     assert has_changed_since(commit, "deepmf.models.als")
 
 
-def test_a_file_that_was_only_moved_has_not_changed(tmp_path: Path) -> None:
+def test_a_file_has_not_changed_if_it_was_only_moved_or_its_commit_says_so(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
         subprocess.run(["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True)
@@ -101,3 +101,10 @@ def test_a_file_that_was_only_moved_has_not_changed(tmp_path: Path) -> None:
     git("commit", "-m", "second")
     changed = result_tables.list_changed_files("HEAD~1", tmp_path)
     assert changed is not None and {path.name for path in changed} == {"other.py"}
+    (tmp_path / "moved.py").write_text("")
+    git("commit", "-a", "-m", "third", "-m", "Results: the same, since nothing reads it")
+    result_tables.list_changed_files.cache_clear()
+    assert result_tables.list_changed_files("HEAD~1", tmp_path) == frozenset()
+    (tmp_path / "moved.py").write_text("one = 3\n")
+    result_tables.list_changed_files.cache_clear()
+    assert result_tables.list_changed_files("HEAD~1", tmp_path) == {tmp_path / "moved.py"}
