@@ -237,6 +237,6 @@ def test_constraints_pin_what_is_installed_and_nothing_else() -> None:
             continue
         needed[name] = needed.get(name, {""}) | one.extras
         left += (below := list_requirements(one))
-        of_torch |= {canonicalize_name(each.name) for each in below} if name == "torch" else set()
-    # Wheels of torch need other packages on other machines. An editable wheel is built with editables.
+        of_torch |= {canonicalize_name(each.name) for each in below} if name == "torch" or name in of_torch else set()
+    # Wheels of torch need other packages on other machines, and these need others. An editable wheel is built with editables.
     assert needed.keys() - of_torch - {"deepmf"} <= pinned <= needed.keys() | {"editables"}

@@ -24,6 +24,7 @@ for name in ("fcntl", "resource", "pwd", "grp", "termios"):
 for name in ("SIGHUP", "SIGBUS", "SIGKILL"):
     delattr(signal, name)
 del os.sched_getaffinity
+os.process_cpu_count = os.cpu_count  # from Python 3.13 on, it asks for the affinity
 import deepmf
 """
 
