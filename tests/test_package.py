@@ -238,5 +238,5 @@ def test_constraints_pin_what_is_installed_and_nothing_else() -> None:
         needed[name] = needed.get(name, {""}) | one.extras
         left += (below := list_requirements(one))
         of_torch |= {canonicalize_name(each.name) for each in below} if name == "torch" or name in of_torch else set()
-    # Wheels of torch need other packages on other machines, which need others. An editable wheel is built with editables.
+    # Wheels of torch need others on other machines, and so on. An editable wheel is built with editables.
     assert needed.keys() - of_torch - {"deepmf"} <= pinned <= needed.keys() | {"editables"}
