@@ -1,10 +1,12 @@
-"""BayesianMF with its defaults: errors, coverage and seconds on MovieLens-1M and generated matrices.
+"""BayesianMF with its defaults: errors, coverage and seconds on MovieLens-1M and generated
+matrices.
 
     python benchmarks/bayesian.py authors areas random generated
     python benchmarks/bayesian.py authors --effort quick --device cpu
 
-Prints a line of JSON for each fit. Nothing is chosen here; test entries are only measured. "authors" is the split of
-the authors of DMF-D, "random" 90/10 splits, "areas" has 20 % new rows and columns, "generated" has rank 12 and noise 1.
+Prints a line of JSON for each fit. Nothing is chosen here; test entries are only measured.
+"authors" is the split of the authors of DMF-D, "random" 90/10 splits, "areas" has 20 % new rows and
+columns, "generated" has rank 12 and noise 1.
 """
 
 import argparse
@@ -45,7 +47,10 @@ def fit(
     """Return a fitted model, and the seconds it took."""
     start, processor = time.perf_counter(), time.process_time()
     model = BayesianMF(**settings).fit(train, validation)
-    seconds = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - processor}
+    seconds = {
+        "seconds": time.perf_counter() - start,
+        "processor_seconds": time.process_time() - processor,
+    }
     return model, {name: round(each, 1) for name, each in seconds.items()}
 
 
@@ -65,10 +70,14 @@ def run(task: str, seeds: int, settings: dict[str, Any]) -> Iterator[dict[str, A
             areas = split_areas(load("ml-1m"), seed=seed)
             model, seconds = fit(areas.train, None, settings)
             extended = model.extend(areas.extension)
-            yield {"seed": seed, **seconds} | {area: measure(extended, test) for area, test in areas.test.items()}
+            yield {"seed": seed, **seconds} | {
+                area: measure(extended, test) for area, test in areas.test.items()
+            }
     else:
         for n_entries, shape in GENERATED.items():
-            matrix = generate(*shape, n_entries=n_entries, rank=12, noise=1.0, named=False, seed=5).matrix
+            matrix = generate(
+                *shape, n_entries=n_entries, rank=12, noise=1.0, named=False, seed=5
+            ).matrix
             parts = split_entries(matrix, train=0.88, validation=0.02, test=0.1, seed=0)
             model, seconds = fit(parts.train, parts.validation, settings)
             yield {"entries": n_entries, **seconds, **measure(model, parts.test)}
@@ -76,18 +85,24 @@ def run(task: str, seeds: int, settings: dict[str, Any]) -> Iterator[dict[str, A
 
 def main() -> None:
     """Run the named protocols."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tasks", nargs="+", choices=("authors", "random", "areas", "generated"))
     parser.add_argument("--seeds", type=int, default=3, help="number of splits")
     parser.add_argument("--effort", default="normal", choices=EFFORTS)
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
-    if torch.cuda.is_available() and arguments.device != "cpu":  # the libraries underneath start before the clock
+    # the libraries underneath start before the clock
+    if torch.cuda.is_available() and arguments.device != "cpu":
         BayesianMF(epochs=2).fit(generate(named=False).matrix)
     settings = {"effort": arguments.effort, "device": arguments.device}
     for task in arguments.tasks:
         for result in run(task, arguments.seeds, settings):
-            print(json.dumps({"benchmark": "bayesian", "task": task} | settings | result | machine()), flush=True)
+            print(
+                json.dumps({"benchmark": "bayesian", "task": task} | settings | result | machine()),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

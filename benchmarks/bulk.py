@@ -1,7 +1,9 @@
-"""Entries written in bulk: JSON lines parsed, committed and learned by ALS, at the size of MovieLens-1M.
+"""Entries written in bulk: JSON lines parsed, committed and learned by ALS, at the size of
+MovieLens-1M.
 
-A fifth of the rows are new. Prints the lines per second of processor time for each request: after the first, the model
-carries the entries of the requests before. `follow` is what another worker of the service takes to catch up.
+A fifth of the rows are new. Prints the lines per second of processor time for each request: after
+the first, the model carries the entries of the requests before. `follow` is what another worker of
+the service takes to catch up.
 
     OMP_NUM_THREADS=1 python benchmarks/bulk.py --lines 50000 --database postgresql://user@host/name
 """
@@ -40,7 +42,8 @@ def main() -> None:
     model = ALS(epochs=1, seed=0).fit(matrix, progress=False)
     with tempfile.TemporaryDirectory() as folder:
         database = open_database(options.database or str(Path(folder) / "entries.sqlite"))
-        service = Service(model, database, limits=ServiceLimits(staleness=3600.0))  # it does not follow the writes
+        # it does not follow the writes
+        service = Service(model, database, limits=ServiceLimits(staleness=3600.0))
         snapshot = follower = service.current
         gc.collect()
         gc.freeze()  # as the server does
@@ -55,10 +58,18 @@ def main() -> None:
                 follower = catch_up(follower, transaction)
             times.append(time.process_time())
             parse, commit, follow = np.diff(times)
-            result = {"request": number, "lines": options.lines, "database": database.engine.dialect.name}
+            result = {
+                "request": number,
+                "lines": options.lines,
+                "database": database.engine.dialect.name,
+            }
             result |= {
                 f"{name}_per_second": round(options.lines / seconds)
-                for name, seconds in (("parse", parse), ("lines", parse + commit), ("follow", follow))
+                for name, seconds in (
+                    ("parse", parse),
+                    ("lines", parse + commit),
+                    ("follow", follow),
+                )
             }
             print(json.dumps({"benchmark": "bulk"} | result | machine()), flush=True)
         service.close()

@@ -1,13 +1,15 @@
-"""A case beyond one machine, on engines that exist: clicks are packed, fitted by two processes, ranked by Ray, Spark.
+"""A case beyond one machine, on engines that exist: clicks are packed, fitted by two processes,
+ranked by Ray, Spark.
 
 python benchmarks/cluster.py --entries 1e7 --rows 20000
 python benchmarks/cluster.py --entries 1e8 --rows 20000 --folder /where/there/is/room
 
-Interactions are generated (by taste, popular columns first), packed into a store, and fitted by `deepmf fit` in one
-process and by `torchrun` in two, which divide the columns (gloo; on several machines: the same line on each). Some rows
-are then ranked by one process, by two actors of Ray Data and by two partitions of Spark, which map the same file. The
-files of all three must be the same. Prints seconds, seconds of all processors, and the peak memory of the largest
-process; seconds of all processors do not count the workers of engines, which are no children of the script. Ray and
+Interactions are generated (by taste, popular columns first), packed into a store, and fitted by
+`deepmf fit` in one process and by `torchrun` in two, which divide the columns (gloo; on several
+machines: the same line on each). Some rows are then ranked by one process, by two actors of Ray
+Data and by two partitions of Spark, which map the same file. The files of all three must be the
+same. Prints seconds, seconds of all processors, and the peak memory of the largest process; seconds
+of all processors do not count the workers of engines, which are no children of the script. Ray and
 Spark are left out where they are not installed.
 """
 
@@ -31,9 +33,23 @@ from workload import QUICK, machine
 
 from deepmf.datasets import generate
 
-SHAPES = {20_000: (500, 300), 10**6: (10_000, 4_000), 10**7: (70_000, 10_700), 10**8: (480_000, 17_770)}
+SHAPES = {
+    20_000: (500, 300),
+    10**6: (10_000, 4_000),
+    10**7: (70_000, 10_700),
+    10**8: (480_000, 17_770),
+}
 DEEPMF = [sys.executable, "-m", "deepmf"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "deepmf"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "-m",
+    "deepmf",
+]
 FIT = ["fit", "clicks.store", "--device", "cpu", "--seed", "0", "-o"]
 
 ALONE = """
@@ -73,9 +89,13 @@ def write_clicks(path: Path, n_entries: int) -> int:
 
 
 def measure(command: list[str], folder: Path) -> dict[str, float]:
-    """Run a command in a folder; return its seconds, those of all processors, and the memory of its largest process."""
+    """Run a command in a folder; return its seconds, those of all processors, and the memory of its
+    largest process."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
@@ -86,7 +106,9 @@ def measure(command: list[str], folder: Path) -> dict[str, float]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "seconds": round(time.perf_counter() - start, 1),
-        "processor_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "processor_seconds": round(
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1
+        ),
         "largest_gib": round(usage.ru_maxrss / 2**20, 2),
     }
 
@@ -108,7 +130,8 @@ def main() -> None:
     n_entries, found = int(options.entries), dict[str, dict[str, float]]()
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
         folder = Path(place)
-        # A process of its own: the memory of this one would count as that of the steps, which it starts.
+        # A process of its own: the memory of this one would count as that of the steps, which it
+        # starts.
         with ProcessPoolExecutor(1, get_context("spawn")) as other:
             n_rows = other.submit(write_clicks, folder / "clicks.parquet", n_entries).result()
         rows = np.random.default_rng(0).choice(n_rows, min(options.rows, n_rows), replace=False)
@@ -128,9 +151,17 @@ def main() -> None:
             if find_spec(module) is not None:
                 same = lambda name=name: read_ranks(folder / name).equals(alone)  # noqa: E731
                 step(f"rank, {name}", [sys.executable, "-c", script], same)
-        step("rank, two processes' model", [sys.executable, "-c", ALONE.replace("one.model", "two.model")])
+        step(
+            "rank, two processes' model",
+            [sys.executable, "-c", ALONE.replace("one.model", "two.model")],
+        )
         assert read_ranks(folder / "alone.parquet").equals(alone), "the models differ"
-    record = {"benchmark": "cluster", "entries": n_entries, "rows": int(rows.size), "shape": SHAPES[n_entries]}
+    record = {
+        "benchmark": "cluster",
+        "entries": n_entries,
+        "rows": int(rows.size),
+        "shape": SHAPES[n_entries],
+    }
     print(json.dumps(record | {"steps": found} | machine()))
 
 

@@ -1,14 +1,15 @@
-"""OrdinalDMF by default, with nothing set, on matrices of many shapes, beside other models by default.
+"""OrdinalDMF by default, with nothing set, on matrices of many shapes, beside other models by
+default.
 
-python benchmarks/defaults.py                             all that this machine can do, one after another
-python benchmarks/defaults.py counts u1 --device cpu      some of them
-python benchmarks/defaults.py --small --first-seed 100    several draws of every small kind (`kinds.py`)
+python benchmarks/defaults.py                             all that this machine can do, one after
+another python benchmarks/defaults.py counts u1 --device cpu      some of them python
+benchmarks/defaults.py --small --first-seed 100    several draws of every small kind (`kinds.py`)
 python benchmarks/defaults.py --jobs 8 --effort quick
 
-Prints a JSON line for each matrix: the test RMSE of all models, seconds of each fit, peak memory (of the process with
-Python and torch), calibration error and coverage of 90 % intervals on the test entries, also on those of short rows and
-columns alone, and what was chosen. Of small kinds, `above_best` is how far OrdinalDMF is above the best of the others,
-in percent, in each draw.
+Prints a JSON line for each matrix: the test RMSE of all models, seconds of each fit, peak memory
+(of the process with Python and torch), calibration error and coverage of 90 % intervals on the test
+entries, also on those of short rows and columns alone, and what was chosen. Of small kinds,
+`above_best` is how far OrdinalDMF is above the best of the others, in percent, in each draw.
 Generated matrices have noise 1 unless said otherwise; MovieLens is left out where it is not there.
 """
 
@@ -48,7 +49,9 @@ SEED = 5
 SHORT_ROW, SHORT_COLUMN = 15, 3
 
 
-def generated(n_rows: int, n_columns: int, n_entries: int, *, rank: int = 12, noise: float = 1.0, **more: Any) -> Split:
+def generated(
+    n_rows: int, n_columns: int, n_entries: int, *, rank: int = 12, noise: float = 1.0, **more: Any
+) -> Split:
     """Return a generated matrix in parts."""
     settings = {"rank": rank, "noise": noise, "named": False, "seed": SEED} | more
     matrix = generate(n_rows, n_columns, n_entries=n_entries, **settings).matrix
@@ -63,7 +66,16 @@ def parted(matrix: ObservedMatrix, *, few: bool = False) -> Split:
 
 def real_values(n_rows: int, n_columns: int, n_entries: int, noise: float) -> Split:
     """Return real values in [-10, 10]."""
-    drawn = generate(n_rows, n_columns, n_entries=n_entries, levels=None, rank=5, noise=noise, named=False, seed=SEED)
+    drawn = generate(
+        n_rows,
+        n_columns,
+        n_entries=n_entries,
+        levels=None,
+        rank=5,
+        noise=noise,
+        named=False,
+        seed=SEED,
+    )
     rows, columns, values = drawn.matrix.entries()
     scale = Scale(low=-10, high=10)
     return parted(ObservedMatrix.from_entries(rows, columns, np.clip(4 * values, -10, 10), scale))
@@ -87,7 +99,10 @@ def published(name: str) -> Split:
 
 HALF_STARS, HUNDRED = np.arange(1, 11) / 2, np.arange(101.0)
 CASES: dict[str, tuple[str, Callable[[], Split]]] = {
-    "ml-100k, 10,000": ("10,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 10_000)),
+    "ml-100k, 10,000": (
+        "10,000 entries of MovieLens-100K",
+        lambda: some_entries("ml-100k", 10_000),
+    ),
     "ml-100k": ("100,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 100_000)),
     "u1": ("MovieLens-100K, u1", lambda: published("ml-100k")),
     "authors": ("MovieLens-1M, the authors' split", lambda: published("ml-1m")),
@@ -97,39 +112,78 @@ CASES: dict[str, tuple[str, Callable[[], Split]]] = {
         "1,500 x 2,000, 28,000 half stars",
         lambda: generated(1500, 2000, 28_000, rank=6, levels=HALF_STARS),
     ),
-    "hundred": ("2,000 x 1,000, 101 levels", lambda: generated(2000, 1000, 100_000, rank=6, levels=HUNDRED)),
-    "binary": ("2,000 x 1,000, 0 / 1", lambda: generated(2000, 1000, 100_000, rank=6, levels=(0.0, 1.0))),
+    "hundred": (
+        "2,000 x 1,000, 101 levels",
+        lambda: generated(2000, 1000, 100_000, rank=6, levels=HUNDRED),
+    ),
+    "binary": (
+        "2,000 x 1,000, 0 / 1",
+        lambda: generated(2000, 1000, 100_000, rank=6, levels=(0.0, 1.0)),
+    ),
     "genotypes": (
         "1,000 x 800, 0 / 1 / 2, 80 % observed, rank 5, noise .3",
-        lambda: generated(1000, 800, 640_000, rank=5, noise=0.3, levels=(0.0, 1.0, 2.0), popularity=0.0, selection=0.0),
+        lambda: generated(
+            1000,
+            800,
+            640_000,
+            rank=5,
+            noise=0.3,
+            levels=(0.0, 1.0, 2.0),
+            popularity=0.0,
+            selection=0.0,
+        ),
     ),
     "real values": (
         "5,000 x 100, real values in [-10, 10], 70 % observed",
         lambda: real_values(5000, 100, 350_000, 1.0),
     ),
-    "noisy": ("2,000 x 300, real values, 10 % observed, noise 2", lambda: real_values(2000, 300, 60_000, 2.0)),
-    "long": ("20,000 x 250,000, 800,000 entries", lambda: generated(20_000, 250_000, 800_000, rank=6)),
+    "noisy": (
+        "2,000 x 300, real values, 10 % observed, noise 2",
+        lambda: real_values(2000, 300, 60_000, 2.0),
+    ),
+    "long": (
+        "20,000 x 250,000, 800,000 entries",
+        lambda: generated(20_000, 250_000, 800_000, rank=6),
+    ),
     "3 million": ("20,000 x 8,000, 3 million entries", lambda: generated(20_000, 8000, 3_000_000)),
-    "10 million": ("70,000 x 10,700, 10 million entries", lambda: generated(70_000, 10_700, 10_000_000)),
+    "10 million": (
+        "70,000 x 10,700, 10 million entries",
+        lambda: generated(70_000, 10_700, 10_000_000),
+    ),
 }
 
 
 def measured(case: str, effort: str, device: str, seeds: range) -> dict[str, Any]:
-    """Return the errors and costs of all models on one matrix, or their means over several draws of a small kind."""
+    """Return the errors and costs of all models on one matrix, or their means over several draws of
+    a small kind."""
     is_small = case in KINDS
     words, make = (case, None) if is_small else CASES[case]
     splits = [make_kind(case, seed) for seed in seeds] if make is None else [make()]
     runs = [measured_on(split, effort, device, with_samples=is_small) for split in splits]
     first, peak = splits[0].train, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size = {"rows": first.shape[0], "columns": first.shape[1], "entries": first.n_entries}
-    named: dict[str, Any] = {"benchmark": "defaults", "case": case, "matrix": words, "effort": effort}
+    named: dict[str, Any] = {
+        "benchmark": "defaults",
+        "case": case,
+        "matrix": words,
+        "effort": effort,
+    }
     if first.scale.levels is not None:
         # Of all test entries together: a few hundred have a calibration error by chance alone.
-        forecasts, values = (np.concatenate(each) for each in zip(*(run.pop("forecasts") for run in runs), strict=True))
-        named["calibration_error"] = round(calibration_error(forecasts, values, scale_levels=first.scale.levels), 4)
+        forecasts, values = (
+            np.concatenate(each)
+            for each in zip(*(run.pop("forecasts") for run in runs), strict=True)
+        )
+        named["calibration_error"] = round(
+            calibration_error(forecasts, values, scale_levels=first.scale.levels), 4
+        )
     if is_small:
-        others = [min(error for name, error in run["rmse"].items() if name != "dmf-o") for run in runs]
-        above = [100 * (run["rmse"]["dmf-o"] / best - 1) for run, best in zip(runs, others, strict=True)]
+        others = [
+            min(error for name, error in run["rmse"].items() if name != "dmf-o") for run in runs
+        ]
+        above = [
+            100 * (run["rmse"]["dmf-o"] / best - 1) for run, best in zip(runs, others, strict=True)
+        ]
         named["above_best"] = [round(each, 1) for each in above]
         named["coverages"] = [round(run["coverage"], 3) for run in runs]
     return named | size | mean_of(runs) | {"peak_mb": round(peak)} | machine()
@@ -137,7 +191,11 @@ def measured(case: str, effort: str, device: str, seeds: range) -> dict[str, Any
 
 def measured_on(split: Split, effort: str, device: str, *, with_samples: bool) -> dict[str, Any]:
     """Return the errors and costs of all models on one split."""
-    models: dict[str, Model] = {"means": Means(), "als": ALS(), "dmf-o": OrdinalDMF(effort=effort, device=device)}
+    models: dict[str, Model] = {
+        "means": Means(),
+        "als": ALS(),
+        "dmf-o": OrdinalDMF(effort=effort, device=device),
+    }
     if with_samples:
         models["bayesian"] = BayesianMF(device=device)
     found: dict[str, Any] = {"rmse": {}, "seconds": {}}
@@ -145,7 +203,11 @@ def measured_on(split: Split, effort: str, device: str, *, with_samples: bool) -
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeepMFWarning)
-            model.fit(split.train, split.validation if split.validation.n_entries else None, progress=False)
+            model.fit(
+                split.train,
+                split.validation if split.validation.n_entries else None,
+                progress=False,
+            )
         found["seconds"][name] = time.perf_counter() - start
         found["rmse"][name] = rmse_of(model, split.test)
     ours = models["dmf-o"]
@@ -157,7 +219,10 @@ def measured_on(split: Split, effort: str, device: str, *, with_samples: bool) -
         train.row_counts[train.rows.find(rows)],
         train.column_counts[train.columns.find(columns)],
     )
-    for name, is_short in (("rows", row_counts < SHORT_ROW), ("columns", column_counts < SHORT_COLUMN)):
+    for name, is_short in (
+        ("rows", row_counts < SHORT_ROW),
+        ("columns", column_counts < SHORT_COLUMN),
+    ):
         if is_short.any():
             held = interval_coverage_score(lower[is_short], upper[is_short], values[is_short])
             found[f"coverage_short_{name}"] = {"held": held, "entries": int(is_short.sum())}
@@ -173,7 +238,10 @@ def mean_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
         return mean_of(values) if isinstance(values[0], dict) else round(float(np.mean(values)), 4)
 
     names = [name for name in runs[0] if all(name in run for run in runs)]
-    return {name: runs[0][name] if name == "chosen" else mean([run[name] for run in runs]) for name in names}
+    return {
+        name: runs[0][name] if name == "chosen" else mean([run[name] for run in runs])
+        for name in names
+    }
 
 
 def rmse_of(model: Model, test: ObservedMatrix) -> float:
@@ -184,21 +252,32 @@ def rmse_of(model: Model, test: ObservedMatrix) -> float:
 
 def runnable(cases: Iterable[str]) -> list[str]:
     """Return the cases whose data is here."""
-    needs = {"ml-100k, 10,000": "ml-100k", "ml-100k": "ml-100k", "u1": "ml-100k", "authors": "ml-1m"}
+    needs = {
+        "ml-100k, 10,000": "ml-100k",
+        "ml-100k": "ml-100k",
+        "u1": "ml-100k",
+        "authors": "ml-1m",
+    }
     return [case for case in cases if case not in needs or find(needs[case]) is not None]
 
 
 def main() -> None:
     """Run every case in a process of its own, and print what each found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join([*CASES, *KINDS]))
     parser.add_argument("--small", action="store_true", help="all small kinds")
-    parser.add_argument("--seeds", type=int, default=1 if QUICK else 4, help="draws of each small kind")
+    parser.add_argument(
+        "--seeds", type=int, default=1 if QUICK else 4, help="draws of each small kind"
+    )
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--effort", default="normal")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--here", action="store_true", help="in this process, which must have one case")
+    parser.add_argument(
+        "--here", action="store_true", help="in this process, which must have one case"
+    )
     options = parser.parse_args()
     known, seeds = [*KINDS, *CASES], range(options.first_seed, options.first_seed + options.seeds)
     if unknown := [case for case in options.cases if case not in known]:
@@ -207,13 +286,28 @@ def main() -> None:
         print(json.dumps(measured(options.cases[0], options.effort, options.device, seeds)))
         return
     by_size = sorted(known, key=lambda case: math.inf if "million" in case else 0)
-    cases = runnable(options.cases or (["80 x 60"] if QUICK else list(KINDS) if options.small else by_size))
+    cases = runnable(
+        options.cases or (["80 x 60"] if QUICK else list(KINDS) if options.small else by_size)
+    )
 
     def in_child(case: str) -> None:
-        command = [sys.executable, __file__, case, "--here", "--effort", options.effort, "--device", options.device]
+        command = [
+            sys.executable,
+            __file__,
+            case,
+            "--here",
+            "--effort",
+            options.effort,
+            "--device",
+            options.device,
+        ]
         command += ["--seeds", str(options.seeds), "--first-seed", str(options.first_seed)]
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        print(run.stdout if run.returncode == 0 else f"{case} failed", end="" if run.stdout else "\n", flush=True)
+        print(
+            run.stdout if run.returncode == 0 else f"{case} failed",
+            end="" if run.stdout else "\n",
+            flush=True,
+        )
 
     with ThreadPoolExecutor(options.jobs) as threads:
         list(threads.map(in_child, cases))

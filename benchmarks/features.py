@@ -1,16 +1,18 @@
-"""What features of rows and columns are worth on MovieLens: errors by area, and of rows and columns with few entries.
+"""What features of rows and columns are worth on MovieLens: errors by area, and of rows and columns
+with few entries.
 
     python benchmarks/features.py --data ml-1m --model als --seed 0
-    python benchmarks/features.py --data ml-1m --model dmf-o --seed 0 --device cuda --part validation
-    python benchmarks/features.py --data ml-100k --model dmf-o --seed 0 --split published
+    python benchmarks/features.py --data ml-1m --model dmf-o --seed 0 --device cuda --part
+    validation python benchmarks/features.py --data ml-100k --model dmf-o --seed 0 --split published
 
-Prints a JSON line without features and one with: the RMSE in areas I to IV, and that of new rows, new columns and both
-with at most 0, 1, 2, 5, 10 and 20 entries each (those of `extension`, drawn by the seed). As in the tasks of
-`benchmarks/peers`, `fit` is given the features of training rows and columns, `extend` those of new ones. `--part
-validation` evaluates on the validation entries of the areas, by which settings were chosen; the test entries are for
-the end. `--split published` is the error on the split that others publish on (u1, or that of the authors of DMF-D),
-whose training entries lose 5 % for validation where it has none; `--split random` is 90 / 10, drawn by the seed, 2 of
-the 90 % for validation.
+Prints a JSON line without features and one with: the RMSE in areas I to IV, and that of new rows,
+new columns and both with at most 0, 1, 2, 5, 10 and 20 entries each (those of `extension`, drawn by
+the seed). As in the tasks of `benchmarks/peers`, `fit` is given the features of training rows and
+columns, `extend` those of new ones. `--part validation` evaluates on the validation entries of the
+areas, by which settings were chosen; the test entries are for the end. `--split published` is the
+error on the split that others publish on (u1, or that of the authors of DMF-D), whose training
+entries lose 5 % for validation where it has none; `--split random` is 90 / 10, drawn by the seed, 2
+of the 90 % for validation.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def features_of(name: str) -> dict[str, Any]:
     of_films = {each: arrays[each] for each in ("genres", "year")}
     return {
         "row_features": Features.from_columns(arrays["user"], of_users),
-        "column_features": Features.from_columns(arrays["film"], of_films, kinds={"genres": "list"}),
+        "column_features": Features.from_columns(
+            arrays["film"], of_films, kinds={"genres": "list"}
+        ),
     }
 
 
@@ -78,7 +82,8 @@ def of_new(features: dict[str, Any], train: ObservedMatrix) -> dict[str, Any]:
 
 
 def cut(split: AreaSplit, n_known: int, seed: int) -> ObservedMatrix:
-    """Return the extension with at most this many entries of each new row and of each new column."""
+    """Return the extension with at most this many entries of each new row and of each new
+    column."""
     extension = split.extension
     known_rows = extension.rows.positions(split.train.row_labels)
     is_known = np.zeros(extension.shape[0], dtype=bool)
@@ -115,13 +120,19 @@ def measured(
 ) -> dict[str, Any]:
     """Return all errors of a model, with some features."""
     split = split_areas(load(name), new_rows=0.2, new_columns=0.2, seed=seed)
-    new = split.new_validation if part == "validation" else {area: split.test[area] for area in SIDES}
+    new = (
+        split.new_validation if part == "validation" else {area: split.test[area] for area in SIDES}
+    )
     at_fit, later = of_known(features, split.train), of_new(features, split.train)
     begin = time.perf_counter()
-    fitted = model_class(model)(**settings).fit(split.train, split.validation, progress=False, **at_fit)
+    fitted = model_class(model)(**settings).fit(
+        split.train, split.validation, progress=False, **at_fit
+    )
     seconds = time.perf_counter() - begin
     known = {"I": split.validation if part == "validation" else split.test["I"]}
-    result = {"areas": errors_of(fitted, known) | errors_of(fitted.extend(split.extension, **later), new)}
+    result = {
+        "areas": errors_of(fitted, known) | errors_of(fitted.extend(split.extension, **later), new)
+    }
     for n_known in COUNTS:
         found = errors_of(fitted.extend(cut(split, n_known, seed), **later), new)
         for area, side in SIDES.items():
@@ -129,11 +140,15 @@ def measured(
     return result | {"seconds": round(seconds, 1), "best_error": fitted.history_.best_error}
 
 
-def measured_on_split(split: Split, model: str, features: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def measured_on_split(
+    split: Split, model: str, features: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, Any]:
     """Return the error of a model on the test entries of a split, with some features."""
     at_fit, later = of_known(features, split.train), of_new(features, split.train)
     begin = time.perf_counter()
-    fitted = model_class(model)(**settings).fit(split.train, split.validation, progress=False, **at_fit)
+    fitted = model_class(model)(**settings).fit(
+        split.train, split.validation, progress=False, **at_fit
+    )
     seconds = time.perf_counter() - begin
     # As in the tables, validation entries describe rows and columns at the end.
     test = errors_of(fitted.extend(split.validation, **later), {"test": split.test})
@@ -141,7 +156,9 @@ def measured_on_split(split: Split, model: str, features: dict[str, Any], settin
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="ml-1m", choices=("ml-1m", "ml-100k"))
     parser.add_argument("--model", default="als")
     parser.add_argument("--seed", type=int, default=0)
@@ -160,11 +177,18 @@ def main() -> None:
         if asked.split == "published":
             found = measured_on_split(published(asked.data), asked.model, features, settings)
         elif asked.split == "random":
-            split = split_entries(load(asked.data), train=0.88, validation=0.02, test=0.1, seed=asked.seed)
+            split = split_entries(
+                load(asked.data), train=0.88, validation=0.02, test=0.1, seed=asked.seed
+            )
             found = measured_on_split(split, asked.model, features, settings)
         else:
             found = measured(asked.data, asked.model, asked.seed, asked.part, features, settings)
-        about = {"benchmark": "features", "model": asked.model, "features": with_features, "seed": asked.seed}
+        about = {
+            "benchmark": "features",
+            "model": asked.model,
+            "features": with_features,
+            "seed": asked.seed,
+        }
         about |= {"data": asked.data, "split": asked.split, "part": asked.part}
         print(json.dumps(about | found | machine()), flush=True)
 

@@ -1,7 +1,8 @@
 """Recommendations with conditions on features, and with hidden columns, for very many columns.
 
-Times are milliseconds of processor time of one thread, the median of some rows; `exact` says whether all `n` columns
-are the best that meet the conditions. The model is not trained well, as time does not depend on weights.
+Times are milliseconds of processor time of one thread, the median of some rows; `exact` says
+whether all `n` columns are the best that meet the conditions. The model is not trained well, as
+time does not depend on weights.
 
     OMP_NUM_THREADS=1 python benchmarks/filters.py --columns 1000000
 """
@@ -47,11 +48,16 @@ def main() -> None:
     n_columns = matrix.shape[1]
     genres, years = dice.integers(0, 20, n_columns), dice.integers(1950, 2025, n_columns)
     films = Features.from_columns(
-        matrix.column_labels, {"genre": np.char.add("g", genres.astype(str)), "year": years.astype(float)}
+        matrix.column_labels,
+        {"genre": np.char.add("g", genres.astype(str)), "year": years.astype(float)},
     )
-    model = ALS(latent_size=32, epochs=1, presence=None, seed=0).fit(matrix, column_features=films, progress=False)
+    model = ALS(latent_size=32, epochs=1, presence=None, seed=0).fit(
+        matrix, column_features=films, progress=False
+    )
     hidden = dice.choice(n_columns, n_columns // 100, replace=False)
-    omissions = Omissions({("state", label): ColumnState(False) for label in matrix.column_labels[hidden].tolist()})
+    omissions = Omissions(
+        {("state", label): ColumnState(False) for label in matrix.column_labels[hidden].tolist()}
+    )
     is_hidden = np.zeros(n_columns, dtype=bool)
     is_hidden[hidden] = True
     everywhere = np.ones(n_columns, dtype=bool)
@@ -76,7 +82,9 @@ def main() -> None:
                 choice = {"exclude": mask}
             best = model.recommend(row, N, rank_by="value", **choice)
             times.append(1000 * (time.thread_time() - start))
-            exact &= model.entries_.columns.find(best.labels).tolist() == find_best(model, row, passes)
+            exact &= model.entries_.columns.find(best.labels).tolist() == find_best(
+                model, row, passes
+            )
         result = {"condition": name, "columns": n_columns, "first_ms": round(times[0], 1)}
         result |= {"median_ms": round(float(np.median(times[1:])), 1), "exact": exact}
         print(json.dumps({"benchmark": "filters"} | result | machine()), flush=True)

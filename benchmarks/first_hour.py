@@ -1,6 +1,8 @@
-"""Write the tables of the page "A first hour" into this folder: wines, digits, and imports of Python's own library.
+"""Write the tables of the page "A first hour" into this folder: wines, digits, and imports of
+Python's own library.
 
-None of them was prepared for this project: two come with scikit-learn, one is read from the files of Python itself.
+None of them was prepared for this project: two come with scikit-learn, one is read from the files
+of Python itself.
 """
 
 import ast
@@ -20,7 +22,8 @@ def write_wine() -> None:
 
 
 def write_digits() -> None:
-    """Write 1,797 scans of 64 pixels with 17 levels, half of them missing, and the missing ones as a test."""
+    """Write 1,797 scans of 64 pixels with 17 levels, half of them missing, and the missing ones as
+    a test."""
     scans = load_digits(as_frame=True).data.astype("Int64")
     hidden = np.random.default_rng(1).random(scans.shape) < 0.5
     pl.from_pandas(scans.mask(hidden).rename_axis("scan").reset_index()).write_csv("digits.csv")
@@ -30,7 +33,8 @@ def write_digits() -> None:
 
 
 def write_imports() -> None:
-    """Write which modules each file of the standard library imports, and the first line of their docstrings."""
+    """Write which modules each file of the standard library imports, and the first line of their
+    docstrings."""
     folder = Path(sysconfig.get_path("stdlib"))
     lines, titles = [], {}
     for path in sorted(folder.rglob("*.py")):
@@ -42,14 +46,18 @@ def write_imports() -> None:
             continue
         name = path.relative_to(folder).as_posix()
         nodes = list(ast.walk(tree))
-        found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        found = {
+            alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        }
         found |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
         lines += [(name, module) for module in sorted(found)]
         module = name.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
         titles[module] = (ast.get_docstring(tree) or "").split("\n")[0]
     pl.DataFrame(lines, schema=["file", "module"], orient="row").write_csv("imports.csv")
     known = sorted(name for name in {module for _, module in lines} if titles.get(name))
-    pl.DataFrame({"module": known, "title": [titles[name] for name in known]}).write_csv("modules.csv")
+    pl.DataFrame({"module": known, "title": [titles[name] for name in known]}).write_csv(
+        "modules.csv"
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Errors of imputers on cells hidden from the tables that come with scikit-learn and from generated ones.
+"""Errors of imputers on cells hidden from the tables that come with scikit-learn and from generated
+ones.
 
-Errors are root mean squares in standard deviations of the column, over two draws of the hidden cells; the table of
-docs/sklearn.md is made of them. scikit-learn's imputers have their own defaults, as ours have, and see standardised
-columns. Generated tables are of low rank, their columns in units that differ by powers of ten, or a survey.
+Errors are root mean squares in standard deviations of the column, over two draws of the hidden
+cells; the table of docs/sklearn.md is made of them. scikit-learn's imputers have their own
+defaults, as ours have, and see standardised columns. Generated tables are of low rank, their
+columns in units that differ by powers of ten, or a survey.
 
 python benchmarks/imputers.py                        scikit-learn's imputers and our models
-python benchmarks/imputers.py --others               IterativeImputer, other libraries (as far as installed), and ours
-python benchmarks/imputers.py --large                time and peak memory at 100,000 rows x 200 columns
-python benchmarks/imputers.py --files FOLDER         absolute errors on its csv files, by the protocol of GRAPE
+python benchmarks/imputers.py --others               IterativeImputer, other libraries (as far as
+installed), and ours python benchmarks/imputers.py --large                time and peak memory at
+100,000 rows x 200 columns python benchmarks/imputers.py --files FOLDER         absolute errors on
+its csv files, by the protocol of GRAPE
 """
 
 import argparse
@@ -56,7 +59,9 @@ class Standardised:
         self.imputer, self.scaler = imputer, StandardScaler()
 
     def fit_transform(self, table: npt.NDArray[Any]) -> Any:
-        return self.scaler.inverse_transform(self.imputer.fit_transform(self.scaler.fit_transform(table)))
+        return self.scaler.inverse_transform(
+            self.imputer.fit_transform(self.scaler.fit_transform(table))
+        )
 
 
 def imputers() -> dict[str, Any]:
@@ -64,7 +69,9 @@ def imputers() -> dict[str, Any]:
     return {
         "SimpleImputer": SimpleImputer(keep_empty_features=True),
         "KNNImputer": Standardised(KNNImputer(keep_empty_features=True)),
-        "IterativeImputer": Standardised(IterativeImputer(keep_empty_features=True, random_state=0)),
+        "IterativeImputer": Standardised(
+            IterativeImputer(keep_empty_features=True, random_state=0)
+        ),
     } | {name: DMFImputer(name, keep_empty_features=True, random_state=0) for name in OURS}
 
 
@@ -82,18 +89,27 @@ def tables() -> Iterator[Table]:
         cells = generated(n_rows, n_columns, noise=noise, levels=None)
         units = 10.0 ** np.random.default_rng(0).uniform(-2, 4, n_columns)
         yield Table(f"generated, {n_rows} x {n_columns}", cells * units, hidden)
-    yield Table("generated survey, 400 x 60", generated(400, 60, noise=1.0, levels=(1, 2, 3, 4, 5)), 0.8)
+    yield Table(
+        "generated survey, 400 x 60", generated(400, 60, noise=1.0, levels=(1, 2, 3, 4, 5)), 0.8
+    )
 
 
 def generated(n_rows: int, n_columns: int, *, noise: float, levels: Any) -> npt.NDArray[np.float64]:
     """Return a full table of low rank."""
-    settings: dict[str, Any] = {"rank": 3, "row_effect": 0.3, "popularity": 0.0, "selection": 0.0, "named": False}
+    settings: dict[str, Any] = {
+        "rank": 3,
+        "row_effect": 0.3,
+        "popularity": 0.0,
+        "selection": 0.0,
+        "named": False,
+    }
     made = generate(n_rows, n_columns, density=1.0, noise=noise, levels=levels, seed=0, **settings)
     return made.matrix.to_array()
 
 
 class Measured(NamedTuple):
-    """The error of an imputer, the seconds and the processor's seconds it took, and the model that it chose."""
+    """The error of an imputer, the seconds and the processor's seconds it took, and the model that
+    it chose."""
 
     error: float
     seconds: float
@@ -139,8 +155,11 @@ def mean_of(runs: list[Measured], name: str, digits: int) -> float:
     return round(float(np.mean([getattr(each, name) for each in runs])), digits)
 
 
-def measure_large(n_rows: int = 100_000, n_columns: int = 200, share: float = 0.3) -> dict[str, Any]:
-    """Return seconds and peak memory of `fit`, `transform` and one table of `impute_many` on a table of rank 8."""
+def measure_large(
+    n_rows: int = 100_000, n_columns: int = 200, share: float = 0.3
+) -> dict[str, Any]:
+    """Return seconds and peak memory of `fit`, `transform` and one table of `impute_many` on a
+    table of rank 8."""
     random = np.random.default_rng(0)
     table = random.normal(size=(n_rows, 8)) @ random.normal(size=(8, n_columns))
     table += random.normal(size=table.shape)
@@ -172,11 +191,13 @@ def _peak_mb() -> float:
 
 
 def measure_file(path: Path, *, draws: int = 5, share: float = 0.3) -> dict[str, Any]:
-    """Return mean absolute errors by the protocol of GRAPE (You et al., 2020), and processor seconds.
+    """Return mean absolute errors by the protocol of GRAPE (You et al., 2020), and processor
+    seconds.
 
-    Columns are scaled to [0, 1], and a share of all cells is hidden. "new rows" are 30 % of the rows that the fit does
-    not see; "known rows" are the same rows when it sees all rows, and "known, fewer" when it sees them and as many rows
-    as it does without them, so that rows are as many as for new ones.
+    Columns are scaled to [0, 1], and a share of all cells is hidden. "new rows" are 30 % of the
+    rows that the fit does not see; "known rows" are the same rows when it sees all rows, and
+    "known, fewer" when it sees them and as many rows as it does without them, so that rows are as
+    many as for new ones.
     """
     cells = np.genfromtxt(path, delimiter=",", skip_header=1)
     cells = (cells - cells.min(axis=0)) / np.maximum(np.ptp(cells, axis=0), 1e-12)
@@ -198,11 +219,22 @@ def measure_file(path: Path, *, draws: int = 5, share: float = 0.3) -> dict[str,
             errors.setdefault(name, []).append(float(off[hidden].mean()))
             if name == "mae":
                 errors.setdefault("known rows", []).append(float(off[new][hidden[new]].mean()))
-        fewer = np.append(np.flatnonzero(new), random.permutation(np.flatnonzero(~new))[new.sum() :])
+        fewer = np.append(
+            np.flatnonzero(new), random.permutation(np.flatnonzero(~new))[new.sum() :]
+        )
         for name, rows in (("new rows", np.flatnonzero(~new)), ("known, fewer", np.sort(fewer))):
-            extended = DMFImputer(metric="mae", random_state=0).fit(table[rows]).transform(table[new])
-            errors.setdefault(name, []).append(float(np.abs(extended - cells[new])[hidden[new]].mean()))
-    found = {"benchmark": "imputers_files", "table": path.stem, "shape": cells.shape, "draws": draws}
+            extended = (
+                DMFImputer(metric="mae", random_state=0).fit(table[rows]).transform(table[new])
+            )
+            errors.setdefault(name, []).append(
+                float(np.abs(extended - cells[new])[hidden[new]].mean())
+            )
+    found = {
+        "benchmark": "imputers_files",
+        "table": path.stem,
+        "shape": cells.shape,
+        "draws": draws,
+    }
     mean = {name: round(float(np.mean(each)), 4) for name, each in errors.items()}
     return found | {
         "mae": mean,
@@ -212,7 +244,9 @@ def measure_file(path: Path, *, draws: int = 5, share: float = 0.3) -> dict[str,
 
 def main() -> None:
     """Print a line of errors, and one for the record, for each table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--others", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--files", type=Path, metavar="FOLDER")
@@ -228,7 +262,9 @@ def main() -> None:
         for path in sorted(options.files.glob("*.csv")):
             print(json.dumps(measure_file(path) | machine()), flush=True)
         return
-    make, benchmark = (other_imputers, "other_imputers") if options.others else (imputers, "imputers")
+    make, benchmark = (
+        (other_imputers, "other_imputers") if options.others else (imputers, "imputers")
+    )
     for table in tables():
         if QUICK and table.name != "iris":
             continue
@@ -247,13 +283,28 @@ def main() -> None:
                 ended[name] = runs
         errors = {name: mean_of(runs, "error", 3) for name, runs in ended.items()}
         seconds = {name: mean_of(runs, "seconds", 2) for name, runs in ended.items()}
-        processor_seconds = {name: mean_of(runs, "processor_seconds", 2) for name, runs in ended.items()}
+        processor_seconds = {
+            name: mean_of(runs, "processor_seconds", 2) for name, runs in ended.items()
+        }
         chosen = [each.chosen for each in ended.get("auto", [])]
-        result = {"benchmark": benchmark, "table": table.name, "shape": table.cells.shape, "hidden": table.hidden}
-        result |= {"errors": errors, "seconds": seconds, "processor_seconds": processor_seconds, "chosen": chosen}
+        result = {
+            "benchmark": benchmark,
+            "table": table.name,
+            "shape": table.cells.shape,
+            "hidden": table.hidden,
+        }
+        result |= {
+            "errors": errors,
+            "seconds": seconds,
+            "processor_seconds": processor_seconds,
+            "chosen": chosen,
+        }
         if unfinished := [name for name in names if name not in ended]:
             result |= {"unfinished": unfinished, "most_seconds": MOST_SECONDS}
-        print(f"{table.name}: " + "  ".join(f"{name} {errors[name]:.3f} ({seconds[name]} s)" for name in ended))
+        print(
+            f"{table.name}: "
+            + "  ".join(f"{name} {errors[name]:.3f} ({seconds[name]} s)" for name in ended)
+        )
         print(json.dumps(result | machine()), flush=True)
 
 

@@ -1,13 +1,14 @@
-"""A model of 10^6 rows x 10^6 columns on a CPU: opened, folded in, extended, ranked, and ranked for many rows.
+"""A model of 10^6 rows x 10^6 columns on a CPU: opened, folded in, extended, ranked, and ranked for
+many rows.
 
     python benchmarks/large.py
     python benchmarks/large.py --rows 100000 --columns 100000 --batch-rows 1000
 
-Targets on two cores: fold-in and the exact ten best columns at most 60 ms; all rows ranked to a Parquet
-file in bounded memory. The model is put together from random factors (ALS, 42 latents) and entries (ten a row, text
-labels), not fitted: time does not depend on weights. Every part runs in a process of its own, whose peak
-memory is measured by the system: what is its own, and what is mapped from the model file and can be dropped at any
-time.
+Targets on two cores: fold-in and the exact ten best columns at most 60 ms; all rows ranked to a
+Parquet file in bounded memory. The model is put together from random factors (ALS, 42 latents) and
+entries (ten a row, text labels), not fitted: time does not depend on weights. Every part runs in a
+process of its own, whose peak memory is measured by the system: what is its own, and what is mapped
+from the model file and can be dropped at any time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ REPEATS = 41
 
 def main() -> None:
     """Run all parts, each in a process of its own, and print a table and a JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=1_000_000)
     parser.add_argument("--batch-rows", type=int, default=20_000, help="rows ranked to a file")
@@ -67,7 +70,10 @@ def build(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     """Put a model together and save it as a memory-mapped file."""
     model = random_model(asked.rows, asked.columns)
     seconds = seconds_of(lambda: model.save(folder / "large.model"))
-    return {"save_s": round(seconds, 2), "file_mb": round((folder / "large.model").stat().st_size / 1e6)}
+    return {
+        "save_s": round(seconds, 2),
+        "file_mb": round((folder / "large.model").stat().st_size / 1e6),
+    }
 
 
 def opened(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
@@ -98,28 +104,42 @@ def answers(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
 
     def history() -> tuple[list[str], list[float]]:
         some = np.unique(generator.integers(0, asked.columns, HISTORY))
-        return [name_of("column", at) for at in some], generator.integers(1, 6, some.size).astype(float).tolist()
+        return [name_of("column", at) for at in some], generator.integers(1, 6, some.size).astype(
+            float
+        ).tolist()
 
     def row_of(number: int) -> ObservedMatrix:
         columns, values = history()
-        return ObservedMatrix.from_entries([f"new {number}"] * len(columns), columns, values, model.scale_)
+        return ObservedMatrix.from_entries(
+            [f"new {number}"] * len(columns), columns, values, model.scale_
+        )
 
     def column_of(number: int) -> ObservedMatrix:
         rows = [name_of("row", at) for at in np.unique(generator.integers(0, asked.rows, HISTORY))]
         values = generator.integers(1, 6, len(rows)).astype(float)
-        return ObservedMatrix.from_entries(rows, [f"new {number}"] * len(rows), values, model.scale_)
+        return ObservedMatrix.from_entries(
+            rows, [f"new {number}"] * len(rows), values, model.scale_
+        )
 
     return {
         "fold_in": quantiles(lambda _: model.fold_in(*history())),
         "fold_in_exact_top_10": quantiles(lambda _: model.fold_in(*history()).recommend(10)),
         "row_exact_top_10": quantiles(lambda at: model.recommend(name_of("row", at), 10)),
         "row_exact_top_10_excluding_100": quantiles(
-            lambda at: model.recommend(name_of("row", at), 10, exclude=[name_of("column", k) for k in range(100)])
+            lambda at: model.recommend(
+                name_of("row", at), 10, exclude=[name_of("column", k) for k in range(100)]
+            )
         ),
-        "row_exact_top_10_min_entries_8": quantiles(lambda at: model.recommend(name_of("row", at), 10, min_entries=8)),
+        "row_exact_top_10_min_entries_8": quantiles(
+            lambda at: model.recommend(name_of("row", at), 10, min_entries=8)
+        ),
         "extend_by_a_row": quantiles(lambda at: model.extend(row_of(at))),
-        "extend_by_a_row_and_rank": quantiles(lambda at: model.extend(row_of(at)).recommend(f"new {at}", 10)),
-        "extend_by_a_column_and_rank": quantiles(lambda at: model.extend(column_of(at)).recommend(name_of("row", at))),
+        "extend_by_a_row_and_rank": quantiles(
+            lambda at: model.extend(row_of(at)).recommend(f"new {at}", 10)
+        ),
+        "extend_by_a_column_and_rank": quantiles(
+            lambda at: model.extend(column_of(at)).recommend(name_of("row", at))
+        ),
     }
 
 
@@ -167,21 +187,28 @@ def random_model(n_rows: int, n_columns: int) -> ALS:
     )
     labelled = Labelled(row_labels, rows), Labelled(column_labels, columns.ravel())
     values = generator.integers(1, 6, rows.size).astype(np.float64)
-    matrix = ObservedMatrix.from_positions(labelled[0], labelled[1], values, scale=scale, duplicates="first")
+    matrix = ObservedMatrix.from_positions(
+        labelled[0], labelled[1], values, scale=scale, duplicates="first"
+    )
     model = ALS(latent_size=LATENTS)
-    factors = [generator.standard_normal((count, LATENTS + 3), dtype=np.float32) for count in matrix.shape]
+    factors = [
+        generator.standard_normal((count, LATENTS + 3), dtype=np.float32) for count in matrix.shape
+    ]
     for table in factors:
         table /= LATENTS**0.5
     factors[0][:, -2:] = 1.0, matrix.mean  # (u, b, 1, m) of rows, (v, 1, c, 1) of columns
     factors[1][:, [-3, -1]] = 1.0
     latents = [Latents(table) for table in factors]
-    predictor = Predictor(latents[0], latents[1], RidgeEncoder(matrix, model.settings), Readout(scale), model.n_beside)
+    predictor = Predictor(
+        latents[0], latents[1], RidgeEncoder(matrix, model.settings), Readout(scale), model.n_beside
+    )
     model._fitted = Fitted(EntryStore.of(matrix), predictor)
     return model
 
 
 def quantiles(step: Callable[[int], Any]) -> dict[str, float]:
-    """Return the median and the 95 % quantile of a step in milliseconds, and its work, after three that warm up."""
+    """Return the median and the 95 % quantile of a step in milliseconds, and its work, after three
+    that warm up."""
     times, work = [], []
     for number in range(REPEATS + 3):
         start = time.process_time()
@@ -199,9 +226,14 @@ def seconds_of(step: Callable[[], Any]) -> float:
 
 
 def peak_memory() -> dict[str, int]:
-    """Return the megabytes of this process: the most it has held, and what of it now is its own and what is mapped."""
+    """Return the megabytes of this process: the most it has held, and what of it now is its own and
+    what is mapped."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith(("VmHWM", "Rss"))}
+    sizes = {
+        line.split(":")[0]: int(line.split()[1])
+        for line in lines
+        if line.startswith(("VmHWM", "Rss"))
+    }
     return {
         "peak_mb": sizes["VmHWM"] // 1024,
         "own_mb": sizes["RssAnon"] // 1024,
@@ -212,7 +244,9 @@ def peak_memory() -> dict[str, int]:
 def _in_process(part: str, folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     options = ["--rows", asked.rows, "--columns", asked.columns, "--batch-rows", asked.batch_rows]
     words = [sys.executable, __file__, "--part", part, "--folder", folder, *options]
-    shown = subprocess.run(list(map(str, words)), stdout=subprocess.PIPE, text=True, check=True).stdout
+    shown = subprocess.run(
+        list(map(str, words)), stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     found: dict[str, Any] = json.loads(shown.splitlines()[-1])
     return found
 

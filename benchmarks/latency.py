@@ -1,10 +1,12 @@
-"""After training on a CPU: one new row let in, folded in, explained and forgotten; predicting a million pairs.
+"""After training on a CPU: one new row let in, folded in, explained and forgotten; predicting a
+million pairs.
 
-DMF at 2048 -> 1024: at most 20 ms (median) to extend and rank, and at most 1 s (best of five) for a million pairs.
-OrdinalDMF as it is by normal effort: at most 8 ms; quick and best beside it.
-Fold-in and top 10: within 1.2x of an extension by one row. Explaining a row of 100 entries: at most 10x one fold-in;
-one of 3,700 entries is bounded. `extension.py` times forgetting, as rows grow. One epoch of training is enough, as time
-does not depend on weights. On a busy machine, `--cpu` with OMP_NUM_THREADS=1 measures processor time instead.
+DMF at 2048 -> 1024: at most 20 ms (median) to extend and rank, and at most 1 s (best of five) for a
+million pairs. OrdinalDMF as it is by normal effort: at most 8 ms; quick and best beside it. Fold-in
+and top 10: within 1.2x of an extension by one row. Explaining a row of 100 entries: at most 10x one
+fold-in; one of 3,700 entries is bounded. `extension.py` times forgetting, as rows grow. One epoch
+of training is enough, as time does not depend on weights. On a busy machine, `--cpu` with
+OMP_NUM_THREADS=1 measures processor time instead.
 """
 
 import json
@@ -32,7 +34,9 @@ def entries_of(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return some columns and random values for them."""
     n_entries = min(n_entries, len(matrix.columns))
-    return generator.choice(matrix.column_labels, n_entries, replace=False), generator.integers(1, 6, n_entries)
+    return generator.choice(matrix.column_labels, n_entries, replace=False), generator.integers(
+        1, 6, n_entries
+    )
 
 
 def seconds(step: Callable[[], Any]) -> float:
@@ -43,22 +47,31 @@ def seconds(step: Callable[[], Any]) -> float:
     return clock() - start
 
 
-def living(model: Model, matrix: ObservedMatrix, generator: np.random.Generator) -> dict[str, list[float]]:
-    """Return the times of each step, one after another for one new row after another: load falls on all alike."""
+def living(
+    model: Model, matrix: ObservedMatrix, generator: np.random.Generator
+) -> dict[str, list[float]]:
+    """Return the times of each step, one after another for one new row after another: load falls on
+    all alike."""
     n_entries = int(np.median(matrix.row_counts))
-    times: dict[str, list[float]] = {name: [] for name in ("extend", "extend_rank", "fold_in", "fold_in_rank")}
+    times: dict[str, list[float]] = {
+        name: [] for name in ("extend", "extend_rank", "fold_in", "fold_in_rank")
+    }
     for _ in range(REPEATS + 5):
         columns, values = entries_of(matrix, n_entries, generator)
         new = ObservedMatrix.from_entries([-1] * columns.size, columns, values, matrix.scale)
         times["extend"].append(seconds(lambda new=new: model.extend(new)))  # type: ignore[misc]
         times["extend_rank"].append(seconds(lambda new=new: model.extend(new).recommend(-1, n=10)))  # type: ignore[misc]
         times["fold_in"].append(seconds(lambda row=(columns, values): model.fold_in(*row)))  # type: ignore[misc]
-        times["fold_in_rank"].append(seconds(lambda row=(columns, values): model.fold_in(*row).recommend(10)))  # type: ignore[misc]
+        rank = lambda row=(columns, values): model.fold_in(*row).recommend(10)  # noqa: E731
+        times["fold_in_rank"].append(seconds(rank))
     return {name: found[5:] for name, found in times.items()}
 
 
-def explaining(model: Model, matrix: ObservedMatrix, n_entries: int, repeats: int) -> tuple[float, float]:
-    """Return the median seconds of a fold-in of so many entries, and those of explaining one of its predictions."""
+def explaining(
+    model: Model, matrix: ObservedMatrix, n_entries: int, repeats: int
+) -> tuple[float, float]:
+    """Return the median seconds of a fold-in of so many entries, and those of explaining one of its
+    predictions."""
     generator = np.random.default_rng(1)
     columns, values = entries_of(matrix, n_entries, generator)
     folded, target = model.fold_in(columns, values), matrix.column_labels[0]
@@ -71,21 +84,30 @@ def explaining(model: Model, matrix: ObservedMatrix, n_entries: int, repeats: in
 
 
 def measured(model: Model, matrix: ObservedMatrix) -> dict[str, Any]:
-    """Return all times of a fitted model: medians in milliseconds, and the million pairs in seconds."""
+    """Return all times of a fitted model: medians in milliseconds, and the million pairs in
+    seconds."""
     generator = np.random.default_rng(0)
     times = living(model, matrix, generator)
-    medians = {f"{name}_median_ms": 1000 * statistics.median(found) for name, found in times.items()}
+    medians = {
+        f"{name}_median_ms": 1000 * statistics.median(found) for name, found in times.items()
+    }
     fold_in, explain = explaining(model, matrix, EXPLAINED, 11)
     _, longest = explaining(model, matrix, LONGEST, 1)
-    rows, columns = (generator.choice(labels, PAIRS) for labels in (matrix.row_labels, matrix.column_labels))
+    rows, columns = (
+        generator.choice(labels, PAIRS) for labels in (matrix.row_labels, matrix.column_labels)
+    )
     return {
         **{name: round(value, 2) for name, value in medians.items()},
         "extend_rank_95_ms": round(1000 * sorted(times["extend_rank"])[int(0.95 * REPEATS)], 2),
-        "fold_in_rank_to_extend": round(medians["fold_in_rank_median_ms"] / medians["extend_median_ms"], 2),
+        "fold_in_rank_to_extend": round(
+            medians["fold_in_rank_median_ms"] / medians["extend_median_ms"], 2
+        ),
         f"explain_{EXPLAINED}_ms": round(1000 * explain, 1),
         f"explain_{EXPLAINED}_to_fold_in": round(explain / fold_in, 1),
         f"explain_{LONGEST}_ms": round(1000 * longest, 1),
-        "million_pairs_seconds": round(min(seconds(lambda: model.predict(rows, columns)) for _ in range(5)), 3),
+        "million_pairs_seconds": round(
+            min(seconds(lambda: model.predict(rows, columns)) for _ in range(5)), 3
+        ),
     }
 
 
@@ -105,7 +127,14 @@ def main() -> None:
     print(f"{'':>28}" + "".join(f"{title:>14}" for title in times))
     clock = ", processor time" if "--cpu" in sys.argv else ""
     for title, result in times.items():
-        print(json.dumps({"benchmark": "latency", "model": title + clock} | result | {"data": name} | machine()))
+        print(
+            json.dumps(
+                {"benchmark": "latency", "model": title + clock}
+                | result
+                | {"data": name}
+                | machine()
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A load generator: requests at a steady rate over kept connections, timed from when each was due."""
+"""A load generator: requests at a steady rate over kept connections, timed from when each was
+due."""
 
 from __future__ import annotations
 
@@ -28,8 +29,14 @@ class Outcome(NamedTuple):
     def summary(self) -> dict[str, float]:
         """Return quantiles in milliseconds."""
         times = 1000 * np.array(self.seconds or [np.nan])
-        found = {f"p{share}_ms": round(float(np.percentile(times, share)), 1) for share in (50, 95, 99)}
-        return found | {"max_ms": round(float(times.max()), 1), "n": len(self.seconds), "failed": self.n_failed}
+        found = {
+            f"p{share}_ms": round(float(np.percentile(times, share)), 1) for share in (50, 95, 99)
+        }
+        return found | {
+            "max_ms": round(float(times.max()), 1),
+            "n": len(self.seconds),
+            "failed": self.n_failed,
+        }
 
 
 class Connection:
@@ -48,7 +55,9 @@ class Connection:
         head = f"{asked.method} {asked.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
-        length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        length = next(
+            line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:")
+        )
         await reader.readexactly(int(length.split(b":")[1]))
         return int(answer.split(b" ", 2)[1])
 
@@ -59,9 +68,15 @@ class Connection:
 
 
 async def load(
-    port: int, step: Callable[[int], Sequence[Asked]], *, rate: float, seconds: float, n_connections: int = 32
+    port: int,
+    step: Callable[[int], Sequence[Asked]],
+    *,
+    rate: float,
+    seconds: float,
+    n_connections: int = 32,
 ) -> Outcome:
-    """Do a step (some requests after each other) at a steady rate, whether or not earlier ones are done."""
+    """Do a step (some requests after each other) at a steady rate, whether or not earlier ones are
+    done."""
     connections: asyncio.Queue[Connection] = asyncio.Queue()
     every = [Connection("127.0.0.1", port) for _ in range(n_connections)]
     for connection in every:

@@ -1,7 +1,8 @@
-"""What MovieLens says of its users and films beside the ratings: sex, age, occupation, post code; genres and year.
+"""What MovieLens says of its users and films beside the ratings: sex, age, occupation, post code;
+genres and year.
 
-`python benchmarks/movielens_features.py FOLDER` writes `ml-1m-features.npz` and `ml-100k-features.npz` there, for a
-machine without polars; `np.load` reads them.
+`python benchmarks/movielens_features.py FOLDER` writes `ml-1m-features.npz` and
+`ml-100k-features.npz` there, for a machine without polars; `np.load` reads them.
 """
 
 from __future__ import annotations
@@ -23,22 +24,47 @@ if TYPE_CHECKING:  # only frames need polars
 
 NAMES = ("ml-100k", "ml-1m")
 
-# What the codes of ml-1m stand for, from its publisher's README; those of ml-100k are words already.
+# What the codes of ml-1m stand for, from its publisher's README; those of ml-100k are words
+# already.
 OCCUPATIONS = (
-    *("other", "academic/educator", "artist", "clerical/admin", "college/grad student", "customer service"),
-    *("doctor/health care", "executive/managerial", "farmer", "homemaker", "K-12 student", "lawyer", "programmer"),
-    *("retired", "sales/marketing", "scientist", "self-employed", "technician/engineer", "tradesman/craftsman"),
+    *(
+        "other",
+        "academic/educator",
+        "artist",
+        "clerical/admin",
+        "college/grad student",
+        "customer service",
+    ),
+    *(
+        "doctor/health care",
+        "executive/managerial",
+        "farmer",
+        "homemaker",
+        "K-12 student",
+        "lawyer",
+        "programmer",
+    ),
+    *(
+        "retired",
+        "sales/marketing",
+        "scientist",
+        "self-employed",
+        "technician/engineer",
+        "tradesman/craftsman",
+    ),
     *("unemployed", "writer"),
 )
 
 _YEAR = re.compile(r"\((\d{4})\)")
-_FIRST_GENRE = 6  # of the flags behind the title, the dates and the address of a film of ml-100k; 5 is "unknown"
+# of the flags behind the title, the dates and the address of a film of ml-100k; 5 is "unknown"
+_FIRST_GENRE = 6
 
 
 def user_features(name: str) -> pl.DataFrame:
     """Return a line for each user: user, sex (F or M), age in years, occupation, post_code.
 
-    The ages of ml-1m are the lower ends of ranges: 1 (under 18), 18, 25, 35, 45, 50, 56 (and above).
+    The ages of ml-1m are the lower ends of ranges: 1 (under 18), 18, 25, 35, 45, 50, 56 (and
+    above).
     """
     import polars as pl
 
@@ -53,7 +79,8 @@ def user_features(name: str) -> pl.DataFrame:
 
 
 def film_features(name: str) -> pl.DataFrame:
-    """Return a line for each film: film, genres (a list of names, empty where unknown), year (null where unknown)."""
+    """Return a line for each film: film, genres (a list of names, empty where unknown), year (null
+    where unknown)."""
     import polars as pl
 
     kinds: dict[str, Any] = {"film": pl.Int64, "genres": pl.List(pl.String), "year": pl.Int64}
@@ -94,7 +121,9 @@ def _read_users(name: str) -> list[tuple[int, str, int, str, str]]:
     _check(name)
     if name == "ml-1m":
         lines = [line.split("::") for line in _lines(name, "users.dat")]
-        return [(int(u), sex, int(age), OCCUPATIONS[int(job)], code) for u, sex, age, job, code in lines]
+        return [
+            (int(u), sex, int(age), OCCUPATIONS[int(job)], code) for u, sex, age, job, code in lines
+        ]
     lines = [line.split("|") for line in _lines(name, "u.user")]
     return [(int(u), sex, int(age), job, code) for u, age, sex, job, code in lines]
 

@@ -4,10 +4,11 @@
     python benchmarks/next.py --shop --presence nearest,full --columns 3000
     python benchmarks/next.py --data ml-1m --presence full,nearest --validation
 
-The last entry of each row is for the test, the one before for validation: models learn from the others, and see it as
-an input (strict), or are fitted again on it (`--refit`). NDCG@10 and hit rate@10 rank all columns. `--validation` tests
-on the second last entry, and validates on the one before. With `--random`, a tenth of the entries, drawn at random, is
-the test, and nothing is for validation: the default order should not be worse than relevance there.
+The last entry of each row is for the test, the one before for validation: models learn from the
+others, and see it as an input (strict), or are fitted again on it (`--refit`). NDCG@10 and hit
+rate@10 rank all columns. `--validation` tests on the second last entry, and validates on the one
+before. With `--random`, a tenth of the entries, drawn at random, is the test, and nothing is for
+validation: the default order should not be worse than relevance there.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def generate_shop(
 ) -> ObservedMatrix:
     """Return purchases in order: rows of about eight entries, most columns of which have few.
 
-    A row has two of the shop's departments. Its next column follows the latest one, or one of the two before, with the
-    probability `order`: each column has five columns of its department that follow it. Otherwise it is a popular column
-    of the row's departments, or of the shop. A column that the row has is taken again with the probability `repeats`.
+    A row has two of the shop's departments. Its next column follows the latest one, or one of the
+    two before, with the probability `order`: each column has five columns of its department that
+    follow it. Otherwise it is a popular column of the row's departments, or of the shop. A column
+    that the row has is taken again with the probability `repeats`.
     """
     rng, n_groups = np.random.default_rng(seed), max(n_columns // 60, 1)
     popularity = rng.permutation(1.0 / np.arange(5, n_columns + 5) ** 0.7)
@@ -48,7 +50,10 @@ def generate_shop(
 
     def draw(of_group: Any) -> Any:
         low, high = sums[starts[of_group]], sums[starts[of_group + 1]]
-        at = np.searchsorted(sums, low + (high - low) * rng.random(np.shape(of_group)), side="right") - 1
+        at = (
+            np.searchsorted(sums, low + (high - low) * rng.random(np.shape(of_group)), side="right")
+            - 1
+        )
         return members[np.clip(at, starts[of_group], starts[of_group + 1] - 1)]
 
     successors = np.stack([draw(groups) for _ in range(5)], axis=1)
@@ -63,17 +68,23 @@ def generate_shop(
                 break
             rows, kind = lines[todo], rng.random(todo.size)
             drawn = draw(own[rows, rng.integers(0, 2, todo.size)])
-            popular = members[np.searchsorted(sums, sums[-1] * rng.random(todo.size), side="right") - 1]
+            popular = members[
+                np.searchsorted(sums, sums[-1] * rng.random(todo.size), side="right") - 1
+            ]
             drawn = np.where(kind > 0.9, popular, drawn)
             if at:
                 back = np.minimum(rng.choice(3, todo.size, p=(0.6, 0.25, 0.15)), at - 1)
                 before = taken[rows, at - 1 - back]
-                followed = successors[before, rng.choice(5, todo.size, p=(0.4, 0.25, 0.15, 0.1, 0.1))]
+                followed = successors[
+                    before, rng.choice(5, todo.size, p=(0.4, 0.25, 0.15, 0.1, 0.1))
+                ]
                 drawn = np.where(kind < order, followed, drawn)
             known = (taken[rows] == drawn[:, None]).any(axis=1) & (rng.random(todo.size) >= repeats)
             found[todo] = np.where(known, -1, drawn)
         taken[lines, at] = found
-    return ObservedMatrix.from_sequences({row: own[own >= 0].tolist() for row, own in enumerate(taken)})
+    return ObservedMatrix.from_sequences(
+        {row: own[own >= 0].tolist() for row, own in enumerate(taken)}
+    )
 
 
 def load_films(name: str) -> ObservedMatrix:
@@ -81,13 +92,17 @@ def load_films(name: str) -> ObservedMatrix:
     if name == "ml-1m":
         return load_sequences(name)
     rows, columns, values, times = np.loadtxt(fetch("ml-100k"), dtype=np.int64).T
-    return ObservedMatrix.from_entries(rows, columns, values.astype(float), info("ml-100k").scale, times=times)
+    return ObservedMatrix.from_entries(
+        rows, columns, values.astype(float), info("ml-100k").scale, times=times
+    )
 
 
 def measure(settings: dict[str, Any], split: Split, again: ObservedMatrix | None) -> dict[str, Any]:
-    """Fit a model; return the rankings by its default order, by relevance and by popularity, and its cost.
+    """Fit a model; return the rankings by its default order, by relevance and by popularity, and
+    its cost.
 
-    again: the entries that it is then fitted to again; None: it is extended by the validation entries.
+    again: the entries that it is then fitted to again; None: it is extended by the validation
+    entries.
     """
     began, processor = time.perf_counter(), time.process_time()
     validation = split.validation if split.validation.n_entries else None
@@ -97,7 +112,10 @@ def measure(settings: dict[str, Any], split: Split, again: ObservedMatrix | None
     seconds, processor = time.perf_counter() - began, time.process_time() - processor
     extended = model if again is not None or validation is None else model.extend(split.validation)
     following = extended.rankers_.following
-    found: dict[str, Any] = {"rank_by": extended.rankers_.rank_by, "presence": model.settings.presence}
+    found: dict[str, Any] = {
+        "rank_by": extended.rankers_.rank_by,
+        "presence": model.settings.presence,
+    }
     for name, order in (("default", {}), ("relevance", {"rank_by": "relevance"})):
         ranked = evaluate_ranking(extended, split.test, unknown="nan", **order)  # type: ignore[arg-type]
         scores = {"ndcg": ranked.model.ndcg, "hit_rate": ranked.model.hit_rate}
@@ -106,11 +124,15 @@ def measure(settings: dict[str, Any], split: Split, again: ObservedMatrix | None
     found |= {"seconds": round(seconds, 1), "processor_seconds": round(processor, 1)}
     found["seconds_with_rankings"] = round(time.perf_counter() - began, 1)
     found["peak_megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return found | {"chosen": following.describe_choice() if isinstance(following, NextRidge) else {}}
+    return found | {
+        "chosen": following.describe_choice() if isinstance(following, NextRidge) else {}
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shop", action="store_true")
     parser.add_argument("--data", default="ml-100k", choices=("ml-100k", "ml-1m"))
     parser.add_argument("--rows", type=int, default=22_000)
@@ -125,15 +147,26 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     sizes = {"order": asked.order, "repeats": asked.repeats, "seed": asked.seed}
-    matrix = generate_shop(asked.rows, asked.columns, **sizes) if asked.shop else load_films(asked.data)
+    matrix = (
+        generate_shop(asked.rows, asked.columns, **sizes) if asked.shop else load_films(asked.data)
+    )
     if asked.validation:
         matrix = split_last(matrix, n=1, validation=0).train
-    split, again = split_last(matrix, n=1, validation=1), split_last(matrix, n=1, validation=0).train
+    split, again = (
+        split_last(matrix, n=1, validation=1),
+        split_last(matrix, n=1, validation=0).train,
+    )
     if asked.random:
         split = split_entries(matrix, train=0.9, validation=0.0, test=0.1, seed=asked.seed)
     for presence in asked.presence.split(","):
-        found = measure({"presence": presence, "seed": asked.seed}, split, again if asked.refit else None)
-        about = {"benchmark": "next", "asked": vars(asked) | {"presence": presence}, "shape": matrix.shape}
+        found = measure(
+            {"presence": presence, "seed": asked.seed}, split, again if asked.refit else None
+        )
+        about = {
+            "benchmark": "next",
+            "asked": vars(asked) | {"presence": presence},
+            "shape": matrix.shape,
+        }
         print(json.dumps(about | {"n_entries": matrix.n_entries} | found | machine()), flush=True)
 
 

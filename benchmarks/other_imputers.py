@@ -1,7 +1,7 @@
 """Imputers of other libraries, and softImpute, that the benchmarks of tables compare with.
 
-miceforest and HyperImpute are optional: `find_imputers` leaves out a library that is not installed. They have their own
-defaults, but for the sizes below, which keep a table at seconds to minutes.
+miceforest and HyperImpute are optional: `find_imputers` leaves out a library that is not installed.
+They have their own defaults, but for the sizes below, which keep a table at seconds to minutes.
 """
 
 import importlib.util
@@ -23,7 +23,8 @@ PENALTIES = np.geomspace(0.7, 0.01, 15)  # of softImpute, as shares of the large
 
 
 class SoftImpute:
-    """SVDs with shrunk singular values (Mazumder, Hastie and Tibshirani, 2010), for standardised columns.
+    """SVDs with shrunk singular values (Mazumder, Hastie and Tibshirani, 2010), for standardised
+    columns.
 
     The shrinkage is that which predicts a tenth of the cells best.
     """
@@ -55,7 +56,9 @@ class MiceForest:
 
     def fit_transform(self, table: Array) -> Array:
         """Return the completed table."""
-        return np.asarray(np.mean(draw_by_miceforest(pd.DataFrame(table), MICE_TABLES, seed=0), axis=0))
+        return np.asarray(
+            np.mean(draw_by_miceforest(pd.DataFrame(table), MICE_TABLES, seed=0), axis=0)
+        )
 
 
 class HyperImpute:
@@ -72,7 +75,9 @@ class HyperImpute:
 def make_forest(*, seed: int = 0) -> IterativeImputer:
     """Return a missForest-like imputer: chained random trees."""
     trees = ExtraTreesRegressor(TREES, random_state=seed)
-    return IterativeImputer(trees, max_iter=FOREST_ITERATIONS, keep_empty_features=True, random_state=seed)
+    return IterativeImputer(
+        trees, max_iter=FOREST_ITERATIONS, keep_empty_features=True, random_state=seed
+    )
 
 
 def draw_by_miceforest(frame: pd.DataFrame, m: int, *, seed: int) -> list[Array]:
@@ -89,4 +94,6 @@ def find_imputers() -> dict[str, Callable[[], Any]]:
     """Return the imputers that are installed by name; each call makes one."""
     found: dict[str, Callable[[], Any]] = {"missForest-like": make_forest, "softImpute": SoftImpute}
     optional: dict[str, Callable[[], Any]] = {"miceforest": MiceForest, "HyperImpute": HyperImpute}
-    return found | {name: make for name, make in optional.items() if importlib.util.find_spec(name.lower())}
+    return found | {
+        name: make for name, make in optional.items() if importlib.util.find_spec(name.lower())
+    }

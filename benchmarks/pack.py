@@ -1,8 +1,9 @@
-"""Packing generated entries into a store, against polars sorting the same files by row and by column.
+"""Packing generated entries into a store, against polars sorting the same files by row and by
+column.
 
-Target: 10^8 entries in at most 4 GiB, and in at most three times polars' time. Every measurement is a
-process of its own, whose peak memory is what the system says (VmHWM).
-Prints a table and a JSON line for each size.
+Target: 10^8 entries in at most 4 GiB, and in at most three times polars' time. Every measurement is
+a process of its own, whose peak memory is what the system says (VmHWM). Prints a table and a JSON
+line for each size.
 """
 
 import argparse
@@ -51,7 +52,8 @@ print(json.dumps([*seconds, int(peak) / 2**20]))
 
 
 class Step(NamedTuple):
-    """What a step took: seconds, seconds of all processors together, and the peak of memory in GiB."""
+    """What a step took: seconds, seconds of all processors together, and the peak of memory in
+    GiB."""
 
     seconds: float
     processor_seconds: float
@@ -61,13 +63,16 @@ class Step(NamedTuple):
 def write_entries(folder: Path, n_entries: int, *, text_ids: bool) -> None:
     """Write distinct pairs in random order with values of 1 to 5, some at a time."""
     n_rows, n_columns = SHAPES[n_entries]
-    step = int(0.6180339887 * n_rows * n_columns) | 1  # coprime to the number of cells: no cell comes twice
+    # coprime to the number of cells: no cell comes twice
+    step = int(0.6180339887 * n_rows * n_columns) | 1
     while np.gcd(step, n_rows * n_columns) != 1:
         step += 2
     for number, start in enumerate(range(0, n_entries, LINES)):
         places = np.arange(start, min(start + LINES, n_entries), dtype=np.uint64)
         cells = _product_modulo(places, step, n_rows * n_columns)
-        values = (cells * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(33)) % np.uint64(5) + np.uint64(1)
+        values = (cells * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(33)) % np.uint64(
+            5
+        ) + np.uint64(1)
         frame = pl.DataFrame(
             {
                 "user": (cells // np.uint64(n_columns)).astype(np.int64),
@@ -86,7 +91,9 @@ def _product_modulo(places: np.ndarray, step: int, n_cells: int) -> np.ndarray:
     """Return places * step modulo the number of cells, in 64 bits: places are cut in two."""
     high, low = places >> np.uint64(15), places & np.uint64(0x7FFF)
     shifted = np.uint64((step << 15) % n_cells)
-    return (high * shifted % np.uint64(n_cells) + low * np.uint64(step) % np.uint64(n_cells)) % np.uint64(n_cells)
+    return (
+        high * shifted % np.uint64(n_cells) + low * np.uint64(step) % np.uint64(n_cells)
+    ) % np.uint64(n_cells)
 
 
 def measured(code: str, folder: Path, store: Path) -> Step:
@@ -115,7 +122,9 @@ def main() -> None:
             steps = {name: measured(code, folder, store) for name, code in codes.items()}
             n_bytes = store.stat().st_size
         for name, step in steps.items():
-            print(f"{n_entries:>14,} {name:<6}{step.seconds:>9.1f}{step.processor_seconds:>11.1f}{step.gib:>7.2f}")
+            print(
+                f"{n_entries:>14,} {name:<6}{step.seconds:>9.1f}{step.processor_seconds:>11.1f}{step.gib:>7.2f}"
+            )
         result = {
             "benchmark": "pack",
             "entries": n_entries,

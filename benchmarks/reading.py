@@ -1,4 +1,5 @@
-"""Reading 20 million lines of CSV into a matrix, against polars' own bare read_csv of the same file.
+"""Reading 20 million lines of CSV into a matrix, against polars' own bare read_csv of the same
+file.
 
 Target: at most twice polars' time plus 3 s. Prints a table and a JSON line.
 """
@@ -33,13 +34,15 @@ def write_ratings(path: Path, *, n_lines: int, text_ids: bool, seed: int) -> Non
     )
     if text_ids:
         frame = frame.with_columns(
-            pl.format("user-{}", "userId").alias("userId"), pl.format("film-{}", "movieId").alias("movieId")
+            pl.format("user-{}", "userId").alias("userId"),
+            pl.format("film-{}", "movieId").alias("movieId"),
         )
     frame.write_csv(path)
 
 
 def best_seconds(path: Path) -> dict[str, float]:
-    """Time polars' reader and ours in turn, twice; return the better time of each, and that of all processors."""
+    """Time polars' reader and ours in turn, twice; return the better time of each, and that of all
+    processors."""
     taken: dict[str, list[float]] = {}
     for _ in range(2):
         for name, read in (("polars", pl.read_csv), ("deepmf", read_matrix)):
@@ -55,7 +58,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=100_000 if QUICK else 20_000_000)
     lines = parser.parse_args().lines
-    print(f"{'ids':<8}{'lines':>12}{'polars s':>10}{'deepmf s':>10}{'limit s':>10}{'entries/s':>14}")
+    print(
+        f"{'ids':<8}{'lines':>12}{'polars s':>10}{'deepmf s':>10}{'limit s':>10}{'entries/s':>14}"
+    )
     for text_ids in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "ratings.csv")

@@ -1,4 +1,5 @@
-"""Ranking quality of recommendations on MovieLens: by relevance, by value and by popularity, with times of the fits.
+"""Ranking quality of recommendations on MovieLens: by relevance, by value and by popularity, with
+times of the fits.
 
     python benchmarks/recommending.py --model als --seeds 0 1 2 3 4
     python benchmarks/recommending.py --model ordinal-dmf --areas
@@ -7,12 +8,13 @@
     python benchmarks/recommending.py --data ml-100k --densities --seeds 0 1 2
     python benchmarks/recommending.py --latency
 
-Entries are split 75 / 5 / 20. Validation entries are known when columns are ranked: the fitted model is extended by
-them. Candidates are all columns without a known entry. Test entries of at least 4 are relevant, and rows without any
-are left out. With `--areas`, a fifth of the rows and columns is new, and each area is ranked among its own columns.
-With `--thresholds` and `--densities`, the model is fitted without validation entries, and rankings are measured on
-both parts: validation entries choose the defaults of `relevant` and `rank_by`, test entries are looked at once.
-Prints a JSON line for each seed.
+Entries are split 75 / 5 / 20. Validation entries are known when columns are ranked: the fitted
+model is extended by them. Candidates are all columns without a known entry. Test entries of at
+least 4 are relevant, and rows without any are left out. With `--areas`, a fifth of the rows and
+columns is new, and each area is ranked among its own columns. With `--thresholds` and
+`--densities`, the model is fitted without validation entries, and rankings are measured on both
+parts: validation entries choose the defaults of `relevant` and `rank_by`, test entries are looked
+at once. Prints a JSON line for each seed.
 """
 
 import argparse
@@ -49,12 +51,15 @@ def measure(
 ) -> dict[str, float]:
     """Return NDCG@10, recall@10 and the number of distinct columns in the first ten.
 
-    threshold: the smallest relevant value that the model is told. liked_from: the smallest value of relevant test
-    entries; None for both: the mean of each row's known entries, rounded up.
+    threshold: the smallest relevant value that the model is told. liked_from: the smallest value of
+    relevant test entries; None for both: the mean of each row's known entries, rounded up.
     """
     seen = model.entries_
     columns = np.arange(len(seen.columns)) if among is None else among
-    rows, at = seen.rows.find(test.row_labels)[test.entry_rows], seen.columns.find(test.column_labels)
+    rows, at = (
+        seen.rows.find(test.row_labels)[test.entry_rows],
+        seen.columns.find(test.column_labels),
+    )
     own = find_thresholds(seen.seen_columns(np.arange(len(seen.rows))), seen.scale, seen.train.mean)
     liked = test.values >= (own[rows] if liked_from is None else liked_from)
     relevant = np.zeros((len(seen.rows), len(seen.columns)), dtype=bool)
@@ -65,7 +70,9 @@ def measure(
     counted = np.flatnonzero(relevant.any(axis=1))
     for start in range(0, counted.size, ROWS_AT_A_TIME):
         some = counted[start : start + ROWS_AT_A_TIME]
-        keys = np.tile(seen.column_counts[columns] * 1.0, (some.size, 1)) if ranker is None else None
+        keys = (
+            np.tile(seen.column_counts[columns] * 1.0, (some.size, 1)) if ranker is None else None
+        )
         keys = ranker.rank_block(some, columns).astype(np.float64) if ranker is not None else keys
         known = seen.seen_columns(some)
         mask = np.zeros((some.size, len(seen.columns)), dtype=bool)
@@ -74,14 +81,21 @@ def measure(
         best = columns[np.argsort(-keys, axis=1, kind="stable")[:, :LENGTH]]  # type: ignore[operator]
         distinct[best.ravel()] = True
         n_relevant = relevant[some].sum(axis=1)
-        parts.append(score_lists(np.take_along_axis(relevant[some], best, axis=1), n_relevant, n=LENGTH))
+        parts.append(
+            score_lists(np.take_along_axis(relevant[some], best, axis=1), n_relevant, n=LENGTH)
+        )
     means = {
-        name: float(np.mean(np.concatenate([getattr(part, name) for part in parts]))) for name in ("ndcg", "recall")
+        name: float(np.mean(np.concatenate([getattr(part, name) for part in parts])))
+        for name in ("ndcg", "recall")
     }
-    return {name: round(value, 4) for name, value in means.items()} | {"distinct": int(distinct.sum())}
+    return {name: round(value, 4) for name, value in means.items()} | {
+        "distinct": int(distinct.sum())
+    }
 
 
-def run(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
+def run(
+    name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Fit to a random split and measure its rankings."""
     split = split_entries(matrix, train=0.75, validation=0.05, test=0.20, seed=seed)
     start = time.perf_counter()
@@ -92,8 +106,11 @@ def run(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[
     return _describe(name, model, seed, seconds, data) | found
 
 
-def run_areas(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
-    """Fit to known rows and columns, and measure rankings of known and of new columns in each area."""
+def run_areas(
+    name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Fit to known rows and columns, and measure rankings of known and of new columns in each
+    area."""
     split = split_areas(matrix, seed=seed)
     start = time.perf_counter()
     model: Model = model_class(name)(seed=seed, **settings).fit(split.train, split.validation)
@@ -104,11 +121,15 @@ def run_areas(name: str, seed: int, data: str, matrix: ObservedMatrix, settings:
     for area, test in split.test.items():
         every = np.arange(len(more.column_labels_))
         among = every[:n_known] if area in ("I", "II") else every[n_known:]
-        found[area] = {by: measure(more, test, by, among) for by in ("relevance", "value", "popularity")}
+        found[area] = {
+            by: measure(more, test, by, among) for by in ("relevance", "value", "popularity")
+        }
     return _describe(name, model, seed, seconds, data) | found
 
 
-def run_reranked(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
+def run_reranked(
+    name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Fit to a random split, and compare lists by relevance with lists of different columns."""
     split = split_entries(matrix, train=0.75, validation=0.05, test=0.20, seed=seed)
     start = time.perf_counter()
@@ -116,7 +137,10 @@ def run_reranked(name: str, seed: int, data: str, matrix: ObservedMatrix, settin
     seconds = time.perf_counter() - start
     more, test = model.extend(split.validation), split.test
     liked = np.zeros((len(more.row_labels_), len(more.column_labels_)), dtype=bool)
-    rows, columns = more.entries_.rows.find(test.row_labels), more.entries_.columns.find(test.column_labels)
+    rows, columns = (
+        more.entries_.rows.find(test.row_labels),
+        more.entries_.columns.find(test.column_labels),
+    )
     kept = test.values >= RELEVANT
     liked[rows[test.entry_rows[kept]], columns[test.by_row.columns[kept]]] = True
     counted = np.flatnonzero(liked.any(axis=1))
@@ -124,7 +148,9 @@ def run_reranked(name: str, seed: int, data: str, matrix: ObservedMatrix, settin
     found: dict[str, Any] = {}
     orders: tuple[Rerank | None, ...] = (None, "mmr")
     for rerank in orders:
-        best = more.recommend(more.row_labels_[counted].tolist(), LENGTH, relevant=RELEVANT, rerank=rerank)
+        best = more.recommend(
+            more.row_labels_[counted].tolist(), LENGTH, relevant=RELEVANT, rerank=rerank
+        )
         places = more.entries_.columns.find(best.labels.ravel()).reshape(best.labels.shape)
         hits = np.take_along_axis(liked[counted], places, axis=1)
         ndcg = score_lists(hits, liked[counted].sum(axis=1), n=LENGTH).ndcg.mean()
@@ -139,14 +165,23 @@ def run_reranked(name: str, seed: int, data: str, matrix: ObservedMatrix, settin
     return _describe(name, model, seed, seconds, data) | {"benchmark": "reranking"} | found
 
 
-def run_thresholds(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
-    """Compare the smallest values that may count as liked: each row's mean, the middle of the scale, a level."""
-    thresholds = {"row mean": None, "middle of the scale": (matrix.scale.low + matrix.scale.high) / 2, "level 4": 4.0}
+def run_thresholds(
+    name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Compare the smallest values that may count as liked: each row's mean, the middle of the
+    scale, a level."""
+    thresholds = {
+        "row mean": None,
+        "middle of the scale": (matrix.scale.low + matrix.scale.high) / 2,
+        "level 4": 4.0,
+    }
     model, seconds, parts = _fit_and_hold_out(name, seed, matrix, settings)
     found = {
         part: {
             told: {
-                liked: measure(known, hidden, "relevance", threshold=threshold, liked_from=liked_from)["ndcg"]
+                liked: measure(
+                    known, hidden, "relevance", threshold=threshold, liked_from=liked_from
+                )["ndcg"]
                 for liked, liked_from in (("row mean", None), ("level 4", RELEVANT))
             }
             for told, threshold in thresholds.items()
@@ -159,19 +194,25 @@ def run_thresholds(name: str, seed: int, data: str, matrix: ObservedMatrix, sett
 def run_densities(
     name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Compare both orders on the most popular columns of a matrix, and on surveys whose gaps have no reason."""
+    """Compare both orders on the most popular columns of a matrix, and on surveys whose gaps have
+    no reason."""
     rows, popular = np.arange(matrix.shape[0]), np.argsort(-matrix.column_counts, kind="stable")
     matrices = {
         f"{data}, {count} most popular columns": matrix.take(rows, np.sort(popular[:count]))
         for count in (matrix.shape[1], 400, 200, 100, 50)
     }
     for density in (0.1, 0.2, 0.4, 0.6, 0.8):
-        survey = generate(1000, 60, density=density, popularity=0, selection=0, named=False, seed=seed)
+        survey = generate(
+            1000, 60, density=density, popularity=0, selection=0, named=False, seed=seed
+        )
         matrices[f"survey, {density:.0%} answered"] = survey.matrix
     for title, part_of in matrices.items():
         model, seconds, parts = _fit_and_hold_out(name, seed, part_of, settings)
         found: dict[str, Any] = {
-            part: {by: measure(known, hidden, by)["ndcg"] for by in ("relevance", "value", "popularity")}
+            part: {
+                by: measure(known, hidden, by)["ndcg"]
+                for by in ("relevance", "value", "popularity")
+            }
             for part, (known, hidden) in parts.items()
         }
         found["density"] = round(part_of.n_entries / (part_of.shape[0] * part_of.shape[1]), 4)
@@ -181,12 +222,16 @@ def run_densities(
 def _fit_and_hold_out(
     name: str, seed: int, matrix: ObservedMatrix, settings: dict[str, Any]
 ) -> tuple[Model, float, dict[str, tuple[Model, ObservedMatrix]]]:
-    """Fit to the training entries alone; return the models that rank validation and test entries, with these."""
+    """Fit to the training entries alone; return the models that rank validation and test entries,
+    with these."""
     split = split_entries(matrix, train=0.75, validation=0.05, test=0.20, seed=seed)
     start = time.perf_counter()
     model: Model = model_class(name)(seed=seed, **settings).fit(split.train)
     seconds = time.perf_counter() - start
-    parts = {"validation": (model, split.validation), "test": (model.extend(split.validation), split.test)}
+    parts = {
+        "validation": (model, split.validation),
+        "test": (model.extend(split.validation), split.test),
+    }
     return model, seconds, parts
 
 
@@ -202,19 +247,38 @@ def _describe(name: str, model: Model, seed: int, seconds: float, data: str) -> 
 
 
 def measure_latency() -> dict[str, Any]:
-    """Return the median times of the ten best columns of a row in milliseconds: by value without a presence part, by
-    value and by relevance. Times of many rows are those of one of them.
+    """Return the median times of the ten best columns of a row in milliseconds: by value without a
+    presence part, by value and by relevance. Times of many rows are those of one of them.
     """
     name, matrix = ml_1m()
     wide = generate(2000, 1_000_000, n_entries=2_000_000, named=False, seed=0).matrix
-    models = [model_class("als")(epochs=2, presence=presence).fit(matrix) for presence in ("full", None)]
-    wides = [model_class("als")(epochs=1, presence=presence).fit(wide) for presence in ("nearest", None)]
+    models = [
+        model_class("als")(epochs=2, presence=presence).fit(matrix) for presence in ("full", None)
+    ]
+    wides = [
+        model_class("als")(epochs=1, presence=presence).fit(wide) for presence in ("nearest", None)
+    ]
     history = matrix.column_labels[:100], matrix.values[:100]
     rows = models[0].row_labels_[:1000].tolist()
     calls: dict[str, tuple[list[Model], int, int, Callable[[Model, Any], Any]]] = {
-        "fold_in_ml_1m": (models, 1, 100, lambda model, by: model.fold_in(*history).recommend(10, rank_by=by)),
-        "bulk_ml_1m": (models, len(rows), 7, lambda model, by: model.recommend(rows, 10, rank_by=by)),
-        "row_million_columns": (wides, 1, 30, lambda model, by: model.recommend(model.row_labels_[0], 10, rank_by=by)),
+        "fold_in_ml_1m": (
+            models,
+            1,
+            100,
+            lambda model, by: model.fold_in(*history).recommend(10, rank_by=by),
+        ),
+        "bulk_ml_1m": (
+            models,
+            len(rows),
+            7,
+            lambda model, by: model.recommend(rows, 10, rank_by=by),
+        ),
+        "row_million_columns": (
+            wides,
+            1,
+            30,
+            lambda model, by: model.recommend(model.row_labels_[0], 10, rank_by=by),
+        ),
     }
     found: dict[str, Any] = {"benchmark": "recommending_latency", "data": name}
     for what, ((model, plain), count, repetitions, call) in calls.items():
@@ -228,7 +292,9 @@ def measure_latency() -> dict[str, Any]:
             for title, given in asked.items():
                 start = time.perf_counter()
                 call(*given)
-                times[title] += [1000 * (time.perf_counter() - start) / count] if number >= 0 else []
+                times[title] += (
+                    [1000 * (time.perf_counter() - start) / count] if number >= 0 else []
+                )
         found[what] = {title: round(statistics.median(spent), 4) for title, spent in times.items()}
     return found
 
@@ -240,9 +306,15 @@ def main() -> None:
     parser.add_argument("--data", default="ml-1m")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--areas", action="store_true")
-    parser.add_argument("--rerank", action="store_true", help="compare with lists of different columns")
-    parser.add_argument("--thresholds", action="store_true", help="compare the smallest values that count as liked")
-    parser.add_argument("--densities", action="store_true", help="compare both orders by the density of the matrix")
+    parser.add_argument(
+        "--rerank", action="store_true", help="compare with lists of different columns"
+    )
+    parser.add_argument(
+        "--thresholds", action="store_true", help="compare the smallest values that count as liked"
+    )
+    parser.add_argument(
+        "--densities", action="store_true", help="compare both orders by the density of the matrix"
+    )
     parser.add_argument("--latency", action="store_true")
     parser.add_argument("--settings", default="{}", help="settings of the model as JSON")
     options = parser.parse_args()

@@ -1,18 +1,21 @@
-"""What a fit costs as matrices grow: seconds of a pass for each million entries, peak memory, and error.
+"""What a fit costs as matrices grow: seconds of a pass for each million entries, peak memory, and
+error.
 
-python benchmarks/scale.py --entries 1e6                              one size, ALS and OrdinalDMF by default
-python benchmarks/scale.py --entries 1e8 --models als --sweeps 1      one sweep of ALS
-python benchmarks/scale.py --entries 1e8 --models passes              passes of OrdinalDMF alone, without what follows
-python benchmarks/scale.py --entries 2e7 --device cuda --checkpoint run.checkpoint --max-seconds 300 --json out.json
-python benchmarks/scale.py --entries 1e8 --models bayesian --device cuda --set presence=null
-torchrun --standalone --nproc-per-node 2 benchmarks/scale.py --entries 1e6 --models dmf-o --device cuda --backend gloo
+python benchmarks/scale.py --entries 1e6                              one size, ALS and OrdinalDMF
+by default python benchmarks/scale.py --entries 1e8 --models als --sweeps 1      one sweep of ALS
+python benchmarks/scale.py --entries 1e8 --models passes              passes of OrdinalDMF alone,
+without what follows python benchmarks/scale.py --entries 2e7 --device cuda --checkpoint
+run.checkpoint --max-seconds 300 --json out.json python benchmarks/scale.py --entries 1e8 --models
+bayesian --device cuda --set presence=null torchrun --standalone --nproc-per-node 2
+benchmarks/scale.py --entries 1e6 --models dmf-o --device cuda --backend gloo
 
-Entries are generated (rank 12, noise 1) and split into 88 % for training, 2 % for validation and 10 % for the test, of
-which a million are predicted. `floor` is the error of the truth itself, below which no model comes. A pass teaches as
-many entries as there are; an epoch of OrdinalDMF may be less. Seconds of a pass are without validation, and on a CPU
-those that its threads were at work, all together. Peak memory is that of this process (VmHWM), on a GPU
-that of its tensors too, from the start of a model's fit to its end. With --checkpoint, a run that --max-seconds or a
-signal ends is continued by the next. Needs torch, numpy, scipy and safetensors alone.
+Entries are generated (rank 12, noise 1) and split into 88 % for training, 2 % for validation and 10
+% for the test, of which a million are predicted. `floor` is the error of the truth itself, below
+which no model comes. A pass teaches as many entries as there are; an epoch of OrdinalDMF may be
+less. Seconds of a pass are without validation, and on a CPU those that its threads were at work,
+all together. Peak memory is that of this process (VmHWM), on a GPU that of its tensors too, from
+the start of a model's fit to its end. With --checkpoint, a run that --max-seconds or a signal ends
+is continued by the next. Needs torch, numpy, scipy and safetensors alone.
 """
 
 from __future__ import annotations
@@ -77,19 +80,29 @@ class Problem:
 
 def problem(n_entries: int) -> Problem:
     """Generate a matrix."""
-    generated = generate(*SHAPES[n_entries], n_entries=n_entries, rank=RANK, noise=NOISE, named=False, seed=SEED)
+    generated = generate(
+        *SHAPES[n_entries], n_entries=n_entries, rank=RANK, noise=NOISE, named=False, seed=SEED
+    )
     truth, matrix = generated.truth, generated.matrix
     row_of, column_of, values = matrix.entries()
     lot = np.random.default_rng(0).random(n_entries, dtype=np.float32)
 
     def part(chosen: npt.NDArray[Any]) -> ObservedMatrix:
-        at_rows, at_columns = Labelled(truth.rows, row_of[chosen]), Labelled(truth.columns, column_of[chosen])
-        return ObservedMatrix.from_positions(at_rows, at_columns, values[chosen], scale=matrix.scale)
+        at_rows, at_columns = (
+            Labelled(truth.rows, row_of[chosen]),
+            Labelled(truth.columns, column_of[chosen]),
+        )
+        return ObservedMatrix.from_positions(
+            at_rows, at_columns, values[chosen], scale=matrix.scale
+        )
 
     test = np.flatnonzero(lot >= 1 - TEST)
     if test.size > MOST_PREDICTED:
         test = np.sort(np.random.default_rng(1).choice(test, MOST_PREDICTED, replace=False))
-    train, validation = lot < 1 - TEST - VALIDATION, (lot >= 1 - TEST - VALIDATION) & (lot < 1 - TEST)
+    train, validation = (
+        lot < 1 - TEST - VALIDATION,
+        (lot >= 1 - TEST - VALIDATION) & (lot < 1 - TEST),
+    )
     return Problem(part(train), part(validation), part(test), truth)
 
 
@@ -97,7 +110,8 @@ class Peak:
     """The most memory that is held from now on."""
 
     def __init__(self) -> None:
-        with suppress(OSError):  # where the system cannot begin anew, the peak is that of the whole process
+        # where the system cannot begin anew, the peak is that of the whole process
+        with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
@@ -105,7 +119,11 @@ class Peak:
     def told(self) -> dict[str, int]:
         """Return it in megabytes, on the GPU as well."""
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        found = {"peak_mb": next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))}
+        found = {
+            "peak_mb": next(
+                int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM")
+            )
+        }
         if torch.cuda.is_available():
             found["gpu_peak_mb"] = torch.cuda.max_memory_allocated() >> 20
         return found
@@ -114,8 +132,8 @@ class Peak:
 class Clocks:
     """Look at clocks after each epoch; after some seconds, end the training as Ctrl-C does.
 
-    seconds: those of the epochs, without validation where that is possible; on a CPU, which may be shared, those that
-    threads were at work.
+    seconds: those of the epochs, without validation where that is possible; on a CPU, which may be
+    shared, those that threads were at work.
     """
 
     def __init__(self, limit: float | None, *, on_gpu: bool) -> None:
@@ -129,7 +147,10 @@ class Clocks:
         """Those of a typical epoch; the first, which gets ready, counts where there is no other."""
         later = self._all[1:] or self._all
         return float(
-            np.median([seconds for seconds, validated in later if not validated] or [each[0] for each in later])
+            np.median(
+                [seconds for seconds, validated in later if not validated]
+                or [each[0] for each in later]
+            )
         )
 
     def __call__(self, record: EpochRecord, history: History) -> None:
@@ -179,20 +200,26 @@ def passes_of_an_epoch(model: Model, train: ObservedMatrix) -> float:
         return 1.0
     settings, (n_rows, n_columns) = model.settings, train.shape
     share = min(settings.block_rows / n_rows, 1.0) * min(settings.block_columns / n_columns, 1.0)
-    n_steps = max(math.ceil(n_rows / settings.block_rows), math.ceil(n_columns / settings.block_columns))
+    n_steps = max(
+        math.ceil(n_rows / settings.block_rows), math.ceil(n_columns / settings.block_columns)
+    )
     return n_steps * share
 
 
 def passes_alone(model: OrdinalDMF, given: Problem, n_passes: float) -> dict[str, Any]:
-    """Return the seconds of passes (on a CPU those at work), and of a validation, without what follows the epochs."""
+    """Return the seconds of passes (on a CPU those at work), and of a validation, without what
+    follows the epochs."""
     peak = Peak()
     chosen = model._with_choice(given.train)
     chosen._check_memory(EntryStore.of(given.train))
     start = time.perf_counter()
-    trainer = chosen._make_task(EntryStore.of(given.train), HeldOut.of(given.train, given.validation))
+    trainer = chosen._make_task(
+        EntryStore.of(given.train), HeldOut.of(given.train, given.validation)
+    )
     prepared = time.perf_counter() - start
     passes, epochs, losses = passes_of_an_epoch(chosen, given.train), [], []
-    clock = time.perf_counter if trainer.runtime.is_gpu else time.process_time  # of a CPU, which may be shared
+    # of a CPU, which may be shared
+    clock = time.perf_counter if trainer.runtime.is_gpu else time.process_time
     for epoch in range(max(2, round(n_passes / passes))):
         start = clock()
         losses.append(trainer.run_epoch(epoch).loss)  # waits for the device
@@ -221,22 +248,43 @@ def given_settings(pairs: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure one size, and write what was found after each model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--entries", type=float, default=1e6, help=", ".join(f"{n:g}" for n in SHAPES))
-    parser.add_argument("--models", nargs="+", default=["als", "dmf-o"], choices=["als", "bayesian", "dmf-o", "passes"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--entries", type=float, default=1e6, help=", ".join(f"{n:g}" for n in SHAPES)
+    )
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        default=["als", "dmf-o"],
+        choices=["als", "bayesian", "dmf-o", "passes"],
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--effort", default="normal")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings but those of ALS, in JSON")
+    parser.add_argument(
+        "--set",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings but those of ALS, in JSON",
+    )
     parser.add_argument("--sweeps", type=int, default=15, help="of ALS")
-    parser.add_argument("--passes", type=float, default=1.0, help="how many to time with --models passes")
+    parser.add_argument(
+        "--passes", type=float, default=1.0, help="how many to time with --models passes"
+    )
     parser.add_argument("--max-seconds", type=float, help="end the epochs of a model after so long")
     parser.add_argument("--checkpoint", help="the file to continue OrdinalDMF from")
-    parser.add_argument("--backend", help="of torchrun's processes, such as gloo or cpu:gloo,cuda:nccl")
+    parser.add_argument(
+        "--backend", help="of torchrun's processes, such as gloo or cpu:gloo,cuda:nccl"
+    )
     parser.add_argument("--json", type=Path, help="the file to write to")
     parser.add_argument("--progress", action="store_true")
     options = parser.parse_args()
     if options.entries not in SHAPES:
-        parser.error(f"--entries must be one of {', '.join(f'{n:g}' for n in SHAPES)}; got {options.entries:g}")
+        parser.error(
+            f"--entries must be one of {', '.join(f'{n:g}' for n in SHAPES)}; got {options.entries:g}"
+        )
     if options.backend is not None:
         dist.init_process_group(options.backend)
     start = time.perf_counter()
@@ -257,7 +305,9 @@ def main() -> None:
         elif name == "bayesian":
             result[name] = fitted(BayesianMF(**settings), given, options)
         elif name == "passes":
-            result[name] = passes_alone(OrdinalDMF(effort=options.effort, **settings), given, options.passes)
+            result[name] = passes_alone(
+                OrdinalDMF(effort=options.effort, **settings), given, options.passes
+            )
         else:
             result[name] = fitted(OrdinalDMF(effort=options.effort, **settings), given, options)
         if options.backend is not None:

@@ -1,10 +1,13 @@
-"""Exact top ten of all rows of 480,000 x 17,770 in one process, with the probabilities that files contain.
+"""Exact top ten of all rows of 480,000 x 17,770 in one process, with the probabilities that files
+contain.
 
-A model is fitted to generated rows of 208 entries each, by settings for the whole matrix but one epoch: time does not
-depend on weights. All 480,000 rows are scored by repeating those of the model, or a few rows with `--share`.
+A model is fitted to generated rows of 208 entries each, by settings for the whole matrix but one
+epoch: time does not depend on weights. All 480,000 rows are scored by repeating those of the model,
+or a few rows with `--share`.
 
-`scored` is the time of scoring alone, `written` includes a Parquet file (if polars is installed). Seconds are elapsed
-time with as many threads as OMP_NUM_THREADS (`wall`) and processor time (`cpu`), extrapolated to 480,000 rows.
+`scored` is the time of scoring alone, `written` includes a Parquet file (if polars is installed).
+Seconds are elapsed time with as many threads as OMP_NUM_THREADS (`wall`) and processor time
+(`cpu`), extrapolated to 480,000 rows.
 
     OMP_NUM_THREADS=2 python benchmarks/scoring.py --rows 2000 --share 0.004
     OMP_NUM_THREADS=2 python benchmarks/scoring.py --model ordinal --rows 2000 --share 0.004
@@ -41,22 +44,41 @@ def main() -> None:
     """Measure, and print a JSON line for each order."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=["als", "ordinal"], default="als")
-    parser.add_argument("--rows", type=int, default=2_000, help="rows that are generated and fitted")
-    parser.add_argument("--share", type=float, default=1.0, help="share of the 480,000 rows that is scored")
+    parser.add_argument(
+        "--rows", type=int, default=2_000, help="rows that are generated and fitted"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of the 480,000 rows that is scored"
+    )
     parser.add_argument("--device", help="where keys are computed, such as cuda; default: numpy")
     options = parser.parse_args()
     matrix = generate(
-        options.rows, N_COLUMNS, n_entries=ENTRIES_A_ROW * options.rows, popularity=1.0, named=False, seed=0
+        options.rows,
+        N_COLUMNS,
+        n_entries=ENTRIES_A_ROW * options.rows,
+        popularity=1.0,
+        named=False,
+        seed=0,
     ).matrix
     start = time.perf_counter()
     model = make_model(options.model, on_gpu=options.device == "cuda").fit(matrix, progress=False)
     fitted = time.perf_counter() - start
     rows = np.resize(np.arange(options.rows), round(options.share * ALL_ROWS))
     for rank_by in ("value", "relevance"):  # entries have no order
-        found: dict[str, Any] = {"model": options.model, "rank_by": rank_by, "device": options.device}
-        found |= {"width": model.predictor_.columns.base.shape[1], "fitted_rows": options.rows, "rows": rows.size}
+        found: dict[str, Any] = {
+            "model": options.model,
+            "rank_by": rank_by,
+            "device": options.device,
+        }
+        found |= {
+            "width": model.predictor_.columns.base.shape[1],
+            "fitted_rows": options.rows,
+            "rows": rows.size,
+        }
         found |= {"has_distributions": model.gives_distribution, "seconds_to_fit": round(fitted)}
-        found |= {"torch_threads": torch.get_num_threads()} | measure(model, rank_by, rows, options.device)
+        found |= {"torch_threads": torch.get_num_threads()} | measure(
+            model, rank_by, rows, options.device
+        )
         print(json.dumps({"benchmark": "scoring"} | found | machine()), flush=True)
 
 
@@ -74,7 +96,9 @@ def make_model(name: str, *, on_gpu: bool) -> Model:
 def measure(model: Model, rank_by: Any, rows: Any, device: str | None) -> dict[str, Any]:
     """Return the seconds for all rows."""
     request = Request(rank_by=rank_by, n=N, device=device)
-    search = Search.of(model.entries_, model.make_ranker(request), model.entries_.seen_columns, request)
+    search = Search.of(
+        model.entries_, model.make_ranker(request), model.entries_.seen_columns, request
+    )
     every = Recommendations(search, rows)
 
     def score(rows: Any) -> None:
@@ -82,7 +106,10 @@ def measure(model: Model, rank_by: Any, rows: Any, device: str | None) -> dict[s
             pass
 
     score(rows[:128])  # to warm up
-    found = {f"scored_{kind}": seconds for kind, seconds in time_it(lambda: score(rows), rows.size).items()}
+    found = {
+        f"scored_{kind}": seconds
+        for kind, seconds in time_it(lambda: score(rows), rows.size).items()
+    }
     if importlib.util.find_spec("polars") is None:
         return found
     with tempfile.TemporaryDirectory() as folder:

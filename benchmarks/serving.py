@@ -1,9 +1,10 @@
 """The service under load, at the size of MovieLens-1M, with the load generator on the same machine.
 
-Targets on two cores: recommend for a history of 20 entries, p99 at most 50 ms at 200 requests/s with ALS and 100 ms at
-100/s with OrdinalDMF; predict of 100 pairs, p99 at most 30 ms; write and read back, p99 at most 50 ms on SQLite; start
-to ready at most 5 s; no failure; memory flat. With 10^6 columns, p99 at most 100 ms. Models are
-fitted for one epoch, as time does not depend on weights.
+Targets on two cores: recommend for a history of 20 entries, p99 at most 50 ms at 200 requests/s
+with ALS and 100 ms at 100/s with OrdinalDMF; predict of 100 pairs, p99 at most 30 ms; write and
+read back, p99 at most 50 ms on SQLite; start to ready at most 5 s; no failure; memory flat. With
+10^6 columns, p99 at most 100 ms. Models are fitted for one epoch, as time does not depend on
+weights.
 
     python benchmarks/serving.py --seconds 60
     python benchmarks/serving.py --only als --memory-minutes 10
@@ -45,7 +46,8 @@ MODELS: dict[str, Callable[[], Model]] = {
 
 
 class Scenario(NamedTuple):
-    """A step, how often it is done a second, and the 99 % quantile of its milliseconds that is wanted."""
+    """A step, how often it is done a second, and the 99 % quantile of its milliseconds that is
+    wanted."""
 
     name: str
     step: Callable[[int], Sequence[Asked]]
@@ -69,13 +71,26 @@ class Running(NamedTuple):
 @contextmanager
 def serving(model: Path) -> Iterator[Running]:
     """Serve a model in a process of its own."""
-    command = [sys.executable, "-m", "deepmf", "serve", str(model), "--port", "0", "--json", "--log-level", "warning"]
+    command = [
+        sys.executable,
+        "-m",
+        "deepmf",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        "--json",
+        "--log-level",
+        "warning",
+    ]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     address = json.loads(process.stdout.readline())["address"]
     try:
-        yield Running(process, int(address.rsplit(":", 1)[1]), round(time.perf_counter() - start, 2))
+        yield Running(
+            process, int(address.rsplit(":", 1)[1]), round(time.perf_counter() - start, 2)
+        )
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -94,8 +109,18 @@ def scenarios(model: str, matrix: ObservedMatrix) -> list[Scenario]:
         return [Asked("POST", "/v1/recommend", {"history": history(), "n": 10})]
 
     def predict(_: int) -> list[Asked]:
-        pairs = zip(generator.choice(rows, N_PAIRS).tolist(), generator.choice(columns, N_PAIRS).tolist(), strict=True)
-        return [Asked("POST", "/v1/predict", {"pairs": [{"row": row, "column": column} for row, column in pairs]})]
+        pairs = zip(
+            generator.choice(rows, N_PAIRS).tolist(),
+            generator.choice(columns, N_PAIRS).tolist(),
+            strict=True,
+        )
+        return [
+            Asked(
+                "POST",
+                "/v1/predict",
+                {"pairs": [{"row": row, "column": column} for row, column in pairs]},
+            )
+        ]
 
     def write(number: int) -> list[Asked]:
         path = f"/v1/rows/{10**7 + number % 500}/entries"
@@ -105,18 +130,30 @@ def scenarios(model: str, matrix: ObservedMatrix) -> list[Scenario]:
 
     is_als = model == "als"
     return [
-        Scenario(f"recommend, {N_HISTORY} entries", recommend, 200 if is_als else 100, 50 if is_als else 100),
+        Scenario(
+            f"recommend, {N_HISTORY} entries",
+            recommend,
+            200 if is_als else 100,
+            50 if is_als else 100,
+        ),
         Scenario(f"predict, {N_PAIRS} pairs", predict, 50, 30),
         Scenario("write and read back", write, 20, 50),
     ]
 
 
-def measured(name: str, matrix: ObservedMatrix, file: Path, *, seconds: float) -> Iterator[dict[str, Any]]:
+def measured(
+    name: str, matrix: ObservedMatrix, file: Path, *, seconds: float
+) -> Iterator[dict[str, Any]]:
     """Serve a model, and do one scenario after the other."""
     with serving(file) as running:
         for scenario in scenarios(name, matrix):
-            asyncio.run(load(running.port, scenario.step, rate=scenario.rate, seconds=min(2.0, seconds)))  # warms up
-            outcome = asyncio.run(load(running.port, scenario.step, rate=scenario.rate, seconds=seconds))
+            # warms up
+            asyncio.run(
+                load(running.port, scenario.step, rate=scenario.rate, seconds=min(2.0, seconds))
+            )
+            outcome = asyncio.run(
+                load(running.port, scenario.step, rate=scenario.rate, seconds=seconds)
+            )
             yield {
                 "model": name,
                 "scenario": scenario.name,
@@ -137,11 +174,18 @@ def many_columns(n_columns: int, file: Path, *, seconds: float) -> dict[str, Any
         outcome = asyncio.run(load(running.port, recommend.step, rate=20, seconds=seconds))
         found = outcome.summary() | {"megabytes": running.megabytes()}
     print(f"{n_columns:,} columns, 20 per s: p99 {found['p99_ms']} ms (target 100)", flush=True)
-    return {"model": "als", "scenario": f"recommend, {n_columns} columns", "rate": 20, **found, "target_p99_ms": 100}
+    return {
+        "model": "als",
+        "scenario": f"recommend, {n_columns} columns",
+        "rate": 20,
+        **found,
+        "target_p99_ms": 100,
+    }
 
 
 def memory(name: str, matrix: ObservedMatrix, file: Path, *, minutes: float) -> dict[str, Any]:
-    """Ask and write for some minutes, and return the memory after the first tenth and at the end."""
+    """Ask and write for some minutes, and return the memory after the first tenth and at the
+    end."""
     recommend, _, write = scenarios(name, matrix)
     found = []
     with serving(file) as running:
@@ -156,10 +200,16 @@ def memory(name: str, matrix: ObservedMatrix, file: Path, *, minutes: float) -> 
 def main() -> None:
     """Measure, print a table, and a JSON line for each result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1.0 if QUICK else 10.0, help="how long each load lasts")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0 if QUICK else 10.0, help="how long each load lasts"
+    )
     parser.add_argument("--only", choices=list(MODELS), action="append", help="these models alone")
-    parser.add_argument("--columns", type=int, default=0, help="a model of this many columns, too, such as 1000000")
-    parser.add_argument("--memory-minutes", type=float, default=0.0, help="watch the memory for this long, too")
+    parser.add_argument(
+        "--columns", type=int, default=0, help="a model of this many columns, too, such as 1000000"
+    )
+    parser.add_argument(
+        "--memory-minutes", type=float, default=0.0, help="watch the memory for this long, too"
+    )
     given = parser.parse_args()
     data, matrix = ml_1m()
     results = []
@@ -180,7 +230,11 @@ def main() -> None:
             if given.memory_minutes:
                 results.append(memory(name, matrix, file, minutes=given.memory_minutes))
         if given.columns:
-            results.append(many_columns(given.columns, Path(folder) / "many.safetensors", seconds=given.seconds))
+            results.append(
+                many_columns(
+                    given.columns, Path(folder) / "many.safetensors", seconds=given.seconds
+                )
+            )
     for result in results:
         print(json.dumps({"benchmark": "serving"} | result | {"data": data} | machine()))
 

@@ -1,13 +1,15 @@
-"""Seconds of each stage of a fit, and its error: BayesianMF and OrdinalDMF at MovieLens-1M, BayesianMF at 10^7 entries.
+"""Seconds of each stage of a fit, and its error: BayesianMF and OrdinalDMF at MovieLens-1M,
+BayesianMF at 10^7 entries.
 
     python benchmarks/stages.py
     python benchmarks/stages.py --tasks generated --device cuda
     python benchmarks/stages.py --tasks ordinal --effort quick
 
-"bayesian" and "ordinal" fit the authors' split of MovieLens-1M, or generated entries of its size; "generated" has 10^7
-entries of rank 12 with noise 1. Every model is fitted twice with the defaults of its effort: `seconds` are those of the
-first fit, stages are those of the second, under a profiler, which adds little. Work on a GPU counts for the stage that
-waits for it. Prints a JSON line for each task; it needs torch, numpy and scipy alone.
+"bayesian" and "ordinal" fit the authors' split of MovieLens-1M, or generated entries of its size;
+"generated" has 10^7 entries of rank 12 with noise 1. Every model is fitted twice with the defaults
+of its effort: `seconds` are those of the first fit, stages are those of the second, under a
+profiler, which adds little. Work on a GPU counts for the stage that waits for it. Prints a JSON
+line for each task; it needs torch, numpy and scipy alone.
 """
 
 import argparse
@@ -63,12 +65,16 @@ def read_stages(profile: cProfile.Profile) -> dict[str, float]:
 def run(task: str, settings: dict[str, str]) -> dict[str, Any]:
     """Fit twice; return the seconds, the stages and the error."""
     if task == "generated":
-        matrix = generate(70_000, 10_700, n_entries=10_000_000, rank=12, noise=1.0, named=False, seed=5).matrix
+        matrix = generate(
+            70_000, 10_700, n_entries=10_000_000, rank=12, noise=1.0, named=False, seed=5
+        ).matrix
         split: Any = split_entries(matrix, train=0.88, validation=0.02, test=0.1, seed=0)
     elif find("ml-1m") is not None:
         split = load_split("ml-1m")
     else:
-        matrix = generate(6040, 3706, n_entries=1_000_209, rank=12, noise=1.0, named=False, seed=5).matrix
+        matrix = generate(
+            6040, 3706, n_entries=1_000_209, rank=12, noise=1.0, named=False, seed=5
+        ).matrix
         split = split_entries(matrix, seed=0)
     kind: type[Model] = OrdinalDMF if task == "ordinal" else BayesianMF
     start, work = time.perf_counter(), time.process_time()
@@ -95,12 +101,15 @@ def measure(model: Model, test: ObservedMatrix) -> float:
 
 def main() -> None:
     """Run the named tasks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--effort", default="normal", choices=EFFORTS)
     arguments = parser.parse_args()
-    if torch.cuda.is_available() and arguments.device != "cpu":  # the libraries underneath start before the clock
+    # the libraries underneath start before the clock
+    if torch.cuda.is_available() and arguments.device != "cpu":
         for presence in ("full", "nearest"):
             BayesianMF(epochs=2, presence=presence).fit(generate(named=False).matrix)
     settings = {"effort": arguments.effort, "device": arguments.device}

@@ -1,18 +1,21 @@
-"""What dates gain: models with `times="auto"` and without dates, on MovieLens-100K; a JSON line for each fit.
+"""What dates gain: models with `times="auto"` and without dates, on MovieLens-100K; a JSON line for
+each fit.
 
     python benchmarks/times.py --models means,als --tasks u1,later
-    python benchmarks/times.py --models dmf-o --tasks u1,u2,u3,u4,u5 --features both --device cuda --no-ranking
-    python benchmarks/times.py --models dmf-o --effort quick --part validation
+    python benchmarks/times.py --models dmf-o --tasks u1,u2,u3,u4,u5 --features both --device cuda
+    --no-ranking python benchmarks/times.py --models dmf-o --effort quick --part validation
 
-`u1` to `u5` are the published folds: random entries, whose dates the models are asked for. `later` trains on the first
-80 % of the entries by time and tests on the last 20 %. A twentieth of the training entries, of `later` the latest, is
-for validation. `last` tests on the last entry of each row; the one before is for validation. `tail` does so with
-generated entries, most rows and columns of which have few (`--models als --tasks tail`).
+`u1` to `u5` are the published folds: random entries, whose dates the models are asked for. `later`
+trains on the first 80 % of the entries by time and tests on the last 20 %. A twentieth of the
+training entries, of `later` the latest, is for validation. `last` tests on the last entry of each
+row; the one before is for validation. `tail` does so with generated entries, most rows and columns
+of which have few (`--models als --tasks tail`).
 
-`rmse` is the test error; `rmse_extended` that of the model extended by the validation entries. NDCG@10 ranks all
-columns for the rows of the test; recent popularity ranks them by their entries, which count by their age with the
-half-life that `fit` chooses. `--part validation` tests on a tenth of the training entries (of `later` the
-latest fifth, of `last` the last entry of each row), by which settings were chosen; the test entries are for the end.
+`rmse` is the test error; `rmse_extended` that of the model extended by the validation entries.
+NDCG@10 ranks all columns for the rows of the test; recent popularity ranks them by their entries,
+which count by their age with the half-life that `fit` chooses. `--part validation` tests on a tenth
+of the training entries (of `later` the latest fifth, of `last` the last entry of each row), by
+which settings were chosen; the test entries are for the end.
 """
 
 from __future__ import annotations
@@ -46,10 +49,12 @@ DAY = 86400
 def generate_tail(
     n_entries: int = 100_000, n_rows: int = 15_000, n_columns: int = 9482, seed: int = 0
 ) -> ObservedMatrix:
-    """Return dated ratings, most of them in few columns, whose rows come and stay for a while within ten years.
+    """Return dated ratings, most of them in few columns, whose rows come and stay for a while
+    within ten years.
 
-    Each column belongs to a genre, appears at some time and fades with a half-life of two years. A row takes nine of
-    ten columns from one of two genres of its own. Good columns get worse with time; rows differ by their level.
+    Each column belongs to a genre, appears at some time and fades with a half-life of two years. A
+    row takes nine of ten columns from one of two genres of its own. Good columns get worse with
+    time; rows differ by their level.
     """
     rng, n_genres, years = np.random.default_rng(seed), 60, 10.0
     popularity = rng.permutation(1.0 / np.arange(3, n_columns + 3) ** 0.8)
@@ -70,7 +75,14 @@ def generate_tail(
         columns[at] = some[np.searchsorted(np.cumsum(chances), rng.random() * chances.sum())]
         taken[row].add(int(columns[at]))
     aging = 0.1 * (moments - born[columns]) * (quality[columns] > 0)
-    values = 3.8 + levels[rows] + quality[columns] + tastes[genres[columns]] - aging + rng.normal(0, 0.8, rows.size)
+    values = (
+        3.8
+        + levels[rows]
+        + quality[columns]
+        + tastes[genres[columns]]
+        - aging
+        + rng.normal(0, 0.8, rows.size)
+    )
     times = 10**9 + (moments * 365.25 * DAY).astype(np.int64)
     scale = info("ml-100k").scale
     return ObservedMatrix.from_entries(
@@ -84,7 +96,9 @@ def split_task(task: str, part: str) -> Split:
         split = split_last(generate_tail(), n=1, validation=1)
         return split if part == "test" else split_last(split.train, n=1, validation=1)
     rows, columns, values, times = np.loadtxt(fetch("ml-100k"), dtype=np.int64).T  # needs no polars
-    matrix = ObservedMatrix.from_entries(rows, columns, values.astype(float), info("ml-100k").scale, times=times)
+    matrix = ObservedMatrix.from_entries(
+        rows, columns, values.astype(float), info("ml-100k").scale, times=times
+    )
     if task == "later":
         split = split_time(matrix, validation=0.04, test=0.2)
         assert matrix.times is not None and split.test.times is not None
@@ -93,7 +107,8 @@ def split_task(task: str, part: str) -> Split:
     if task == "last":
         split = split_last(matrix, n=1, validation=1)
         return split if part == "test" else split_last(split.train, n=1, validation=1)
-    # As the publisher's script does: 20,000 lines in their order. The entries of a matrix are sorted.
+    # As the publisher's script does: 20,000 lines in their order. The entries of a matrix are
+    # sorted.
     is_test = np.lexsort((columns, rows)) // FOLD == int(task.removeprefix("u")) - 1
     train, test = matrix.take_entries(~is_test), matrix.take_entries(is_test)
     if part == "validation":
@@ -103,7 +118,8 @@ def split_task(task: str, part: str) -> Split:
 
 
 def rank_recent(train: ObservedMatrix, test: ObservedMatrix, relevant: float) -> float:
-    """Return the NDCG@10 of the columns with the most recent entries, without those that a row knows."""
+    """Return the NDCG@10 of the columns with the most recent entries, without those that a row
+    knows."""
     recency, store = choose_half_life(train), EntryStore.of(train)
     counts = store.column_counts.astype(float) if recency is None else recency.count_entries(store)
     known = train.to_sparse().astype(bool).toarray()
@@ -145,7 +161,9 @@ def measure_error(model: Model, test: ObservedMatrix) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", default="means,als,bayesian,dmf-o")
     parser.add_argument("--tasks", default="u1,later")
     parser.add_argument("--features", default="none", choices=("none", "with", "both"))
@@ -166,19 +184,34 @@ def main() -> None:
         about = {"benchmark": "times", "task": task, "part": asked.part, "seed": asked.seed}
         if not asked.no_ranking:
             ndcg = round(rank_recent(split.train, split.test, 4.0), 5)
-            print(json.dumps(about | {"model": "recent popularity", "ndcg": ndcg} | machine()), flush=True)
+            print(
+                json.dumps(about | {"model": "recent popularity", "ndcg": ndcg} | machine()),
+                flush=True,
+            )
         for name in asked.models.split(","):
             settings: dict[str, Any] = {"seed": asked.seed} | extra
             known_names = {each.name for each in fields(model_class(name).settings_class)}
             given = {"device": asked.device, "effort": asked.effort}
-            settings |= {key: value for key, value in given.items() if value is not None and key in known_names}
+            settings |= {
+                key: value
+                for key, value in given.items()
+                if value is not None and key in known_names
+            }
             for with_features in both[asked.features]:
                 features = features_of("ml-100k") if with_features else {}
                 for of_times in dated:
                     model = model_class(name)(**settings | of_times)
-                    own = split if of_times else Split(*(part.with_extras(Extras()) for part in parts_of(split)))
+                    own = (
+                        split
+                        if of_times
+                        else Split(*(part.with_extras(Extras()) for part in parts_of(split)))
+                    )
                     found = measure(model, own, features, ranks=not asked.no_ranking)
-                    named = {"model": name, "features": with_features, "settings": settings | of_times}
+                    named = {
+                        "model": name,
+                        "features": with_features,
+                        "settings": settings | of_times,
+                    }
                     print(json.dumps(about | named | found | machine()), flush=True)
 
 

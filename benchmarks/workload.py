@@ -1,4 +1,5 @@
-"""What the benchmarks run on: a matrix the size of MovieLens-1M, and the machine, commit and time for the record."""
+"""What the benchmarks run on: a matrix the size of MovieLens-1M, and the machine, commit and time
+for the record."""
 
 import os
 import platform
@@ -21,7 +22,9 @@ def ml_1m() -> tuple[str, ObservedMatrix]:
         return "generated, small", generate(300, 200, n_entries=6_000, named=False, seed=0).matrix
     if find("ml-1m") is not None:
         return "ml-1m", load("ml-1m")
-    return "generated, the size of ml-1m", generate(6040, 3706, n_entries=1_000_209, named=False, seed=0).matrix
+    return "generated, the size of ml-1m", generate(
+        6040, 3706, n_entries=1_000_209, named=False, seed=0
+    ).matrix
 
 
 def machine() -> dict[str, Any]:

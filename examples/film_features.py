@@ -18,14 +18,24 @@ def main() -> None:
     # A fifth of the people and of the films are new: the model sees their features, but none of their ratings.
     split = split_areas(rated.matrix, new_rows=0.2, new_columns=0.2, seed=0)
     means = Means().fit(split.train)
-    model = ALS(latent_size=6, seed=0).fit(split.train, split.validation, row_features=people, column_features=films)
-    for area, group in (("II", "new people"), ("III", "new films"), ("IV", "new people and new films")):
+    model = ALS(latent_size=6, seed=0).fit(
+        split.train, split.validation, row_features=people, column_features=films
+    )
+    for area, group in (
+        ("II", "new people"),
+        ("III", "new films"),
+        ("IV", "new people and new films"),
+    ):
         rows, columns, stars = split.test[area].entries()
         baseline = rmse_error(means.predict(rows, columns, unknown="fallback"), stars)
-        print(f"RMSE of {group}: means {baseline:.3f}, ALS {rmse_error(model.predict(rows, columns), stars):.3f}")
+        print(
+            f"RMSE of {group}: means {baseline:.3f}, ALS {rmse_error(model.predict(rows, columns), stars):.3f}"
+        )
 
     # A film that opens tomorrow: who would like it, and why.
-    tomorrow = Features.from_columns(["Tomorrow"], {"year": [2009], "genres": [["Sci-Fi", "Comedy"]]})
+    tomorrow = Features.from_columns(
+        ["Tomorrow"], {"year": [2009], "genres": [["Sci-Fi", "Comedy"]]}
+    )
     more = model.extend(column_features=tomorrow)
     viewers = people.labels[:3]
     for person, prediction in zip(viewers, more.predict(viewers, ["Tomorrow"] * 3), strict=True):

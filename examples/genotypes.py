@@ -10,7 +10,13 @@ from deepmf import DMFD, Means, ObservedMatrix, Scale, split_entries
 
 N_SAMPLES, N_MARKERS, N_ANCESTORS, REGION = 500, 120, 5, 30
 MISSING = 0.2
-SETTINGS = {"hidden_sizes": (128,), "latent_size": 32, "dropout": 0.2, "epochs": 120, "decay_every": 30}
+SETTINGS = {
+    "hidden_sizes": (128,),
+    "latent_size": 32,
+    "dropout": 0.2,
+    "epochs": 120,
+    "decay_every": 30,
+}
 BLOCK = {"block_rows": 100, "block_columns": 60}
 
 
@@ -43,7 +49,9 @@ def main() -> None:
     means = Means().fit(calls)
 
     filled = {"means": calls.scale.nearest_level(means.complete()), "DMF-D": model.complete()}
-    shown = ", ".join(f"{name} {np.mean(done[missing] == true[missing]):.3f}" for name, done in filled.items())
+    shown = ", ".join(
+        f"{name} {np.mean(done[missing] == true[missing]):.3f}" for name, done in filled.items()
+    )
     print(f"share of {missing.sum()} missing calls imputed correctly: {shown}")
     most_frequent = np.unique(true[missing], return_counts=True)[1].max() / missing.sum()
     print(f"(the most frequent genotype everywhere: {most_frequent:.3f})")

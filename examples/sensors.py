@@ -11,8 +11,18 @@ from deepmf.metrics import rmse_error
 
 HOURS = 21 * 24
 ROOMS = [f"{side} {number}" for side in ("north", "south", "attic") for number in range(1, 13)]
-SHARES = {"north": (0.3, 1.0, 4.0), "south": (0.3, 7.0, 3.0), "attic": (0.9, 4.0, 0.5)}  # of weather, sun, heating
-SETTINGS = {"hidden_sizes": (64,), "latent_size": 32, "dropout": 0.1, "epochs": 150, "decay_every": 30}
+SHARES = {
+    "north": (0.3, 1.0, 4.0),
+    "south": (0.3, 7.0, 3.0),
+    "attic": (0.9, 4.0, 0.5),
+}  # of weather, sun, heating
+SETTINGS = {
+    "hidden_sizes": (64,),
+    "latent_size": 32,
+    "dropout": 0.1,
+    "epochs": 150,
+    "decay_every": 30,
+}
 BLOCK = {"block_rows": 100, "block_columns": 36}
 
 
@@ -23,8 +33,15 @@ def generate_temperatures(dice: np.random.Generator) -> npt.NDArray[np.float64]:
     sun = np.clip(np.sin(2 * np.pi * (hours - 6) / 24), 0, None) * dice.random(HOURS // 24)[days]
     heating = (hours >= 6) & (hours < 20) & (days % 7 < 5)
     causes = np.stack([weather - weather.mean(), sun, heating])
-    shares = np.array([SHARES[room.split()[0]] for room in ROOMS]) * dice.uniform(0.6, 1.4, (len(ROOMS), 3))
-    return 17 + dice.normal(0, 1, len(ROOMS)) + causes.T @ shares.T + dice.normal(0, 0.3, (HOURS, len(ROOMS)))
+    shares = np.array([SHARES[room.split()[0]] for room in ROOMS]) * dice.uniform(
+        0.6, 1.4, (len(ROOMS), 3)
+    )
+    return (
+        17
+        + dice.normal(0, 1, len(ROOMS))
+        + causes.T @ shares.T
+        + dice.normal(0, 0.3, (HOURS, len(ROOMS)))
+    )
 
 
 def generate_gaps(dice: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -38,13 +55,22 @@ def generate_gaps(dice: np.random.Generator) -> npt.NDArray[np.bool_]:
 
 def main() -> None:
     """Fill the gaps from the other sensors, and compare the result with the true temperatures."""
-    true, silent = generate_temperatures(np.random.default_rng(0)), generate_gaps(np.random.default_rng(1))
-    measured = ObservedMatrix.from_array(np.where(silent, np.nan, true), Scale(low=-10, high=50), column_labels=ROOMS)
+    true, silent = (
+        generate_temperatures(np.random.default_rng(0)),
+        generate_gaps(np.random.default_rng(1)),
+    )
+    measured = ObservedMatrix.from_array(
+        np.where(silent, np.nan, true), Scale(low=-10, high=50), column_labels=ROOMS
+    )
     print(measured)
     split = split_entries(measured, train=0.95, validation=0.05, test=0.0, seed=0)
-    model = DMF(**SETTINGS, **BLOCK, seed=0, device="cpu").fit(split.train, validation=split.validation)
+    model = DMF(**SETTINGS, **BLOCK, seed=0, device="cpu").fit(
+        split.train, validation=split.validation
+    )
     filled = {"means": Means().fit(measured).complete(), "DMF": model.complete()}
-    shown = ", ".join(f"{name} {rmse_error(done[silent], true[silent]):.3f}" for name, done in filled.items())
+    shown = ", ".join(
+        f"{name} {rmse_error(done[silent], true[silent]):.3f}" for name, done in filled.items()
+    )
     print(f"RMSE in degrees over {silent.sum()} silent hours: {shown}")
 
 

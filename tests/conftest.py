@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-# Matrices and networks of tests are tiny: threads would spend their time waiting for each other, most of all on a busy
-# machine. Linear algebra reads this when it is first imported, and processes that tests start inherit it.
+# Matrices and networks of tests are tiny: threads would spend their time waiting for each other,
+# most of all on a busy machine. Linear algebra reads this when it is first imported, and processes
+# that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
@@ -22,7 +23,8 @@ TESTS = Path(__file__).parent
 
 pytest.register_assert_rewrite("deepmf.testing", "tests.models.contract")
 
-# Machines are busy at times: a slow example is not a failure. The examples are the same in every run.
+# Machines are busy at times: a slow example is not a failure. The examples are the same in every
+# run.
 settings.register_profile("deepmf", deadline=None, derandomize=True)
 settings.register_profile("quick", settings.get_profile("deepmf"), max_examples=20)  # of make check
 settings.load_profile("deepmf")
@@ -31,12 +33,13 @@ torch.set_num_threads(1)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Name binary parameters by their place: compressed bytes hold the time, and workers must collect the same ids."""
+    """Name binary parameters by their place: compressed bytes hold the time, and workers must
+    collect the same ids."""
     return argname if isinstance(val, bytes) and not val.isascii() else None
 
 
-# Files that take ten seconds of a core and more, the longest first: no worker is busy with one at the end, while the
-# other has nothing to do.
+# Files that take ten seconds of a core and more, the longest first: no worker is busy with one at
+# the end, while the other has nothing to do.
 LONG_FILES = [
     "test_docs.py",
     "nn/test_parallel.py",
@@ -61,8 +64,8 @@ LONG_FILES = [
     "report/test_browser.py",
 ]
 
-# Tests of whole services and browsers, where a machine that is busy for seconds can decide: they may run again.
-# Tests of numbers never do.
+# Tests of whole services and browsers, where a machine that is busy for seconds can decide: they
+# may run again. Tests of numbers never do.
 WITH_PROCESSES = [
     "report/test_browser.py",
     "serve/test_backup.py",
@@ -76,7 +79,8 @@ WITH_PROCESSES = [
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without the garbage collector: it would scan thousands of tests and modules again and again."""
+    """Collect without the garbage collector: it would scan thousands of tests and modules again and
+    again."""
     gc.disable()
     try:
         return (yield)
@@ -88,7 +92,8 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, and let tests of services and browsers run up to three times."""
     places, again = (
-        {TESTS / name: place for place, name in enumerate(names)} for names in (LONG_FILES, WITH_PROCESSES)
+        {TESTS / name: place for place, name in enumerate(names)}
+        for names in (LONG_FILES, WITH_PROCESSES)
     )
     items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
@@ -98,7 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def signals() -> None:
-    """Not in the process that starts the workers: with nohup, a closed terminal ends none of them before its tests."""
+    """Not in the process that starts the workers: with nohup, a closed terminal ends none of them
+    before its tests."""
     give_children_default_signals()
 
 
@@ -116,7 +122,8 @@ StartService = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartService]:
-    """Serve models on free ports of this machine, each with a database of its own; all are stopped at the end."""
+    """Serve models on free ports of this machine, each with a database of its own; all are stopped
+    at the end."""
     import uvicorn
 
     from deepmf.serve import Service, create_app, open_database
@@ -182,7 +189,9 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of recipes, with one table of two rows; results are of the commit `abc`."""
     folder = tmp_path / "recipes"
     (folder / "small").mkdir(parents=True)
-    (folder / "small" / "table.toml").write_text('title = "A small table"\nmetrics = ["rmse"]\nremarks = ["remark"]\n')
+    (folder / "small" / "table.toml").write_text(
+        'title = "A small table"\nmetrics = ["rmse"]\nremarks = ["remark"]\n'
+    )
     (folder / "small" / "1-means.toml").write_text(MEANS)
     (folder / "small" / "2-dmf-d.toml").write_text(DMFD)
     monkeypatch.setattr("deepmf.experiments.recipe.FOLDER", folder)

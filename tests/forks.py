@@ -11,14 +11,20 @@ from typing import Any
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
-        *("deepmf.cli.app", "deepmf.models.loading", "deepmf.models.ordinal.model", "deepmf.serve.server"),
+        *(
+            "deepmf.cli.app",
+            "deepmf.models.loading",
+            "deepmf.models.ordinal.model",
+            "deepmf.serve.server",
+        ),
         *("deepmf.tuning", "torch.distributed.checkpoint"),
     ]
 )
 
 
 def give_children_default_signals() -> None:
-    """Replace ignored signals by a handler that does nothing: `make test &` ignores SIGINT, and nohup SIGHUP.
+    """Replace ignored signals by a handler that does nothing: `make test &` ignores SIGINT, and
+    nohup SIGHUP.
 
     Programs inherit the ignored signals of the process that starts them, but not its handlers.
     """
@@ -28,7 +34,8 @@ def give_children_default_signals() -> None:
 
 
 def write_to(output: Path, log: Path) -> None:
-    """Send the standard output and errors of this process to files, behind what they hold; nothing is its input."""
+    """Send the standard output and errors of this process to files, behind what they hold; nothing
+    is its input."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, file in ((1, output), (2, log)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
@@ -45,7 +52,9 @@ def run_here(arguments: list[str], output: Path, log: Path, environment: Mapping
     main(arguments)
 
 
-def start_deepmf(*arguments: object, output: Path, log: Path, environment: Mapping[str, str] | None = None) -> Any:
+def start_deepmf(
+    *arguments: object, output: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> Any:
     """Start `deepmf` in a process of its own, whose output and errors go to files."""
     words = [str(argument) for argument in arguments]
     process = FORKS.Process(target=run_here, args=(words, output, log, environment or {}))

@@ -1,10 +1,12 @@
-"""Damaged files of every kind, opened by one process for each kind: refused in a sentence of ours, or usable.
+"""Damaged files of every kind, opened by one process for each kind: refused in a sentence of ours,
+or usable.
 
     python -m tests.fuzz --variants 1000            all kinds
     python -m tests.fuzz --kinds store,npz --variants 50 --first 0
 
-A variant is a kind and a number: the same number gives the same bytes. What is found is printed with both, and the exit
-status is 1. A process that dies, waits for more than a minute or takes more than a gibibyte is a finding too.
+A variant is a kind and a number: the same number gives the same bytes. What is found is printed
+with both, and the exit status is 1. A process that dies, waits for more than a minute or takes more
+than a gibibyte is a finding too.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ _MOST_BYTES = 1 << 30  # that one file may take beside what the process has
 
 
 class Kind(NamedTuple):
-    """A kind of file: `make` whole ones in a folder, `change` one of them into a target, `use` what is there."""
+    """A kind of file: `make` whole ones in a folder, `change` one of them into a target, `use` what
+    is there."""
 
     make: Callable[[Path], Any]
     change: Callable[[Any, Path, Dice], None]
@@ -69,10 +72,36 @@ def damaged(content: bytes, dice: Dice) -> bytes:
 
 # Texts that parsers do not expect.
 ODD = [
-    *(b'"', b",", b"\t", b"\n", b"\r", b"\0", b"\xff", b"nan", b"1e999", b"-", "é".encode(), b"9" * 400, b"9" * 5000),
+    *(
+        b'"',
+        b",",
+        b"\t",
+        b"\n",
+        b"\r",
+        b"\0",
+        b"\xff",
+        b"nan",
+        b"1e999",
+        b"-",
+        "é".encode(),
+        b"9" * 400,
+        b"9" * 5000,
+    ),
     *(b"[" * 5000, b"{", b"}", b"=", b"1979-13-32", b"true", b"null", b"-0", b"1e-320", b"#", b" "),
 ]
-CELLS = [b"XFD1048576", b"A1:XFD1048576", b"A0", b"ZZZ9999999", b"-1", b"", b"99999999999", b"e", b"d", b"s", b"1e999"]
+CELLS = [
+    b"XFD1048576",
+    b"A1:XFD1048576",
+    b"A0",
+    b"ZZZ9999999",
+    b"-1",
+    b"",
+    b"99999999999",
+    b"e",
+    b"d",
+    b"s",
+    b"1e999",
+]
 
 
 def disturbed(content: bytes, dice: Dice) -> bytes:
@@ -247,7 +276,11 @@ def learn(target: Path) -> None:
         return
     matrix.describe()
     refused(lambda: Means(presence=None).fit(matrix).predict(*matrix.entries()[:2]))
-    refused(lambda: ALS(epochs=1, latent_size=2, presence=None).fit(matrix).predict(*matrix.entries()[:2]))
+    refused(
+        lambda: (
+            ALS(epochs=1, latent_size=2, presence=None).fit(matrix).predict(*matrix.entries()[:2])
+        )
+    )
 
 
 def make_stores(folder: Path) -> Any:
@@ -257,9 +290,9 @@ def make_stores(folder: Path) -> Any:
     rows, columns, values = matrix.entries()
     matrix.write(folder / "texts.store")
     noise = np.random.default_rng(0).random(values.size)
-    ObservedMatrix.from_entries(np.unique(rows, return_inverse=True)[1] * 3, columns, values + noise).write(
-        folder / "ints.store"
-    )
+    ObservedMatrix.from_entries(
+        np.unique(rows, return_inverse=True)[1] * 3, columns, values + noise
+    ).write(folder / "ints.store")
     return list(folder.glob("*.store"))
 
 
@@ -300,9 +333,12 @@ def change_npz(files: Any, target: Path, dice: Dice) -> None:
             del arrays[name]
         case _:
             is_number = arrays[name].dtype.kind in "iuf"
-            arrays[name] = changed_tensor(arrays[name], dice) if is_number else np.atleast_1d(arrays[name])[:0]
+            arrays[name] = (
+                changed_tensor(arrays[name], dice) if is_number else np.atleast_1d(arrays[name])[:0]
+            )
     np.savez_compressed(target, **arrays)
-    if dice.integers(4) == 0:  # one array with bytes of its header or content changed, in an archive that is whole
+    # one array with bytes of its header or content changed, in an archive that is whole
+    if dice.integers(4) == 0:
         change_member(target, damaged, dice)
 
 
@@ -327,7 +363,9 @@ def make_json_lines(folder: Path) -> Any:
 def with_dates(matrix: Any) -> Any:
     from deepmf.matrix.matrix import ObservedMatrix
 
-    return ObservedMatrix.from_entries(*matrix.entries(), times=86_400 * (1 + np.arange(matrix.n_entries)))
+    return ObservedMatrix.from_entries(
+        *matrix.entries(), times=86_400 * (1 + np.arange(matrix.n_entries))
+    )
 
 
 def write_excel(frame: Any, path: Path) -> None:
@@ -354,7 +392,12 @@ def make_features(folder: Path) -> Any:
     from deepmf.files import import_polars
 
     rows = some_matrix().row_labels.tolist()
-    kinds = {"kind": ["a", "b"], "tags": ["x|y", "z", ""], "since": ["2001-12-31", "2024-02-29"], "age": [1, 2.5, 70]}
+    kinds = {
+        "kind": ["a", "b"],
+        "tags": ["x|y", "z", ""],
+        "since": ["2001-12-31", "2024-02-29"],
+        "age": [1, 2.5, 70],
+    }
     kinds |= {"plot": [f"a long text of number {k}" for k in range(len(rows))]}
     repeated = {name: np.resize(each, len(rows)).tolist() for name, each in kinds.items()}
     frame = import_polars().DataFrame({"row": rows} | repeated)
@@ -387,7 +430,11 @@ def use_features(_: Any, target: Path) -> None:
     from deepmf.models.means import Means
 
     features, matrix = read_features(find_file(target)), some_matrix()
-    refused(lambda: Means(presence=None).fit(matrix, row_features=features).predict(*matrix.entries()[:2]))
+    refused(
+        lambda: (
+            Means(presence=None).fit(matrix, row_features=features).predict(*matrix.entries()[:2])
+        )
+    )
 
 
 # --- the service
@@ -412,7 +459,10 @@ def make_database(folder: Path) -> Any:
     from deepmf.serve.changes import Entry
     from deepmf.serve.database import open_database
 
-    model, database = ALS(epochs=1, latent_size=2).fit(some_matrix()), open_database(str(folder / "entries.sqlite"))
+    model, database = (
+        ALS(epochs=1, latent_size=2).fit(some_matrix()),
+        open_database(str(folder / "entries.sqlite")),
+    )
     columns = model.column_labels_.tolist()
     with database.begin_write() as transaction:
         transaction.lock()
@@ -433,7 +483,9 @@ def change_database(made: Any, target: Path, dice: Dice) -> None:
         return
     target.write_bytes(content)
     with closing(sqlite3.connect(target)) as connection, connection:
-        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        tables = connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        ).fetchall()
         table = pick(dice, tables)[0]
         names = [line[1] for line in connection.execute(f"PRAGMA table_info({table})")]
         odd = [
@@ -455,7 +507,9 @@ def change_database(made: Any, target: Path, dice: Dice) -> None:
             b"[" * 5000,
         ]
         with suppress(sqlite3.Error):  # a value that the table refuses
-            connection.execute(f"UPDATE {table} SET {pick(dice, names)} = ?", [odd[dice.integers(len(odd))]])
+            connection.execute(
+                f"UPDATE {table} SET {pick(dice, names)} = ?", [odd[dice.integers(len(odd))]]
+            )
 
 
 def use_database(made: Any, target: Path) -> None:
@@ -481,7 +535,8 @@ KINDS = {
 
 
 def work(name: str, numbers: Connection) -> None:
-    """Be the process that opens files of one kind: receive numbers of variants, send what became of each."""
+    """Be the process that opens files of one kind: receive numbers of variants, send what became of
+    each."""
     for output in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     warnings.simplefilter("ignore")
@@ -501,14 +556,19 @@ def work(name: str, numbers: Connection) -> None:
 
 
 def outcome(name: str, made: Any, target: Path, number: int) -> list[str]:
-    """Return what became of one variant: "used", "refused", or what is wrong with our answer, and where."""
+    """Return what became of one variant: "used", "refused", or what is wrong with our answer, and
+    where."""
     kind, before = KINDS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kind.change(made, target, np.random.default_rng([sorted(KINDS).index(name), number]))
     try:
         kind.use(made, target)
         found = ["used", ""]
     except DeepMFError as error:
-        found = ["refused", ""] if str(error) and "\n" not in str(error) else ["several lines", str(error)]
+        found = (
+            ["refused", ""]
+            if str(error) and "\n" not in str(error)
+            else ["several lines", str(error)]
+        )
     except Exception as error:  # noqa: BLE001 (what we look for)
         found = [type(error).__name__, traceback.format_exc()]
     taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
@@ -528,7 +588,8 @@ class Worker:
             raise RuntimeError(f"no whole files of the kind {kind!r} could be made")
 
     def answer(self, number: int) -> list[str]:
-        """Return what became of a variant; a process that dies or waits is replaced by the caller."""
+        """Return what became of a variant; a process that dies or waits is replaced by the
+        caller."""
         self._numbers.send(number)
         found: list[str] = self._receive(_SECONDS)
         return found
@@ -549,8 +610,11 @@ class Worker:
         self._numbers.close()
 
 
-def fuzz(kind: str, numbers: range, *, seconds: float = float("inf")) -> tuple[Counter[str], list[str]]:
-    """Open variants of a kind, until a time is over; return how many had which outcome, and what is wrong."""
+def fuzz(
+    kind: str, numbers: range, *, seconds: float = float("inf")
+) -> tuple[Counter[str], list[str]]:
+    """Open variants of a kind, until a time is over; return how many had which outcome, and what is
+    wrong."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     worker = Worker(kind)
@@ -573,11 +637,15 @@ def fuzz(kind: str, numbers: range, *, seconds: float = float("inf")) -> tuple[C
 
 def main() -> int:
     """Fuzz kinds of files one after another, and say what became of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--variants", type=int, default=10_000, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="the number of the first")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="at most, for each kind")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="at most, for each kind"
+    )
     given = parser.parse_args()
     all_wrong: list[str] = []
     for kind in given.kinds.split(","):

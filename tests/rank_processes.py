@@ -1,4 +1,5 @@
-"""Several real processes in one process group, for tests: each runs the same function, and leaves files behind."""
+"""Several real processes in one process group, for tests: each runs the same function, and leaves
+files behind."""
 
 import importlib
 from pathlib import Path
@@ -9,11 +10,14 @@ from tests.forks import FORKS, write_to
 
 
 def run_together(n_ranks: int, function: str, folder: Path, *, timeout: float = 600.0) -> None:
-    """Run `module:function` with a folder in several processes; where one fails, show what it wrote."""
+    """Run `module:function` with a folder in several processes; where one fails, show what it
+    wrote."""
     start = folder / f"{function.rpartition(':')[2]}-{n_ranks}"
     logs = [start.with_name(f"{start.name}-{rank}.log") for rank in range(n_ranks)]
     given = function, n_ranks, folder, start.with_suffix(".meeting")
-    processes = [FORKS.Process(target=join, args=(rank, log, *given)) for rank, log in enumerate(logs)]
+    processes = [
+        FORKS.Process(target=join, args=(rank, log, *given)) for rank, log in enumerate(logs)
+    ]
     try:
         for process in processes:
             process.start()
@@ -23,7 +27,9 @@ def run_together(n_ranks: int, function: str, folder: Path, *, timeout: float = 
         for process in processes:
             process.kill()
             process.join()
-    failed = [log.read_text() for log, process in zip(logs, processes, strict=True) if process.exitcode]
+    failed = [
+        log.read_text() for log, process in zip(logs, processes, strict=True) if process.exitcode
+    ]
     assert not failed, "\n".join(failed)
 
 

@@ -18,7 +18,11 @@ from deepmf.serve import Service, create_app, open_database
 SOURCE = Path(__file__).parents[1] / "src" / "deepmf"
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 PATHS = dict(
-    re.findall(r"^\*\*(\w+)\*\*.*?\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    re.findall(
+        r"^\*\*(\w+)\*\*.*?\n\n```text\n(.*?)```",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
 )
 MATRIX = generate(40, 30, density=0.4, seed=0).matrix
 
@@ -30,7 +34,8 @@ def listed_calls(path: str) -> list[str]:
 
 @contextmanager
 def record_calls() -> Iterator[dict[str, None]]:
-    """Note every function of the package when it is first called, in all threads that start meanwhile."""
+    """Note every function of the package when it is first called, in all threads that start
+    meanwhile."""
     calls: dict[str, None] = {}
     names: dict[CodeType, str] = {}
 
@@ -38,7 +43,9 @@ def record_calls() -> Iterator[dict[str, None]]:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(str(SOURCE)):
             if code not in names:
-                names[code] = f"{Path(code.co_filename).relative_to(SOURCE).as_posix()} {code.co_qualname}"
+                names[code] = (
+                    f"{Path(code.co_filename).relative_to(SOURCE).as_posix()} {code.co_qualname}"
+                )
             calls.setdefault(names[code])
 
     threading.setprofile(note)
@@ -58,7 +65,9 @@ def check_path(path: str, calls: dict[str, None]) -> None:
 
 def test_the_path_of_a_fit() -> None:
     with record_calls() as calls:
-        OrdinalDMF(epochs=1, hidden_sizes=(8,), latent_size=4, linear_iterations=4, device="cpu").fit(MATRIX)
+        OrdinalDMF(
+            epochs=1, hidden_sizes=(8,), latent_size=4, linear_iterations=4, device="cpu"
+        ).fit(MATRIX)
     check_path("fit", calls)
 
 

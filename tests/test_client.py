@@ -1,4 +1,5 @@
-"""The client: its calls are those of the OpenAPI description, sent again where needed and written once."""
+"""The client: its calls are those of the OpenAPI description, sent again where needed and written
+once."""
 
 import inspect
 import json
@@ -27,7 +28,8 @@ from deepmf.serve.auth import add_key, read_keys
 
 SERVING_PAGE = Path(__file__).parents[1] / "docs" / "serving.md"
 
-pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.NothingObserved")  # the service shows no warnings
+# the service shows no warnings
+pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.NothingObserved")
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +39,16 @@ def model() -> ALS:
     films = dict(zip(ratings.column_labels, ["Alien", "Big"], strict=False))
     rows, columns, values = (part.tolist() for part in ratings.entries())
     ratings = type(ratings).from_entries(
-        [people.get(row, row) for row in rows], [films.get(column, column) for column in columns], values, ratings.scale
+        [people.get(row, row) for row in rows],
+        [films.get(column, column) for column in columns],
+        values,
+        ratings.scale,
     )
     ages = Features.from_columns(list(ratings.row_labels), {"age": np.arange(40.0)})
     years = Features.from_columns(list(ratings.column_labels), {"year": np.arange(30.0)})
-    return ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=ages, column_features=years)
+    return ALS(latent_size=3, epochs=4, seed=0).fit(
+        ratings, row_features=ages, column_features=years
+    )
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +124,10 @@ def send_fully(name: str) -> httpx2.Request:
     def refuse(request: httpx2.Request) -> httpx2.Response:
         raise Sent(request)
 
-    with Client("http://x", transport=httpx2.MockTransport(refuse)) as client, pytest.raises(Sent) as caught:
+    with (
+        Client("http://x", transport=httpx2.MockTransport(refuse)) as client,
+        pytest.raises(Sent) as caught,
+    ):
         for _ in [method(client, **given)] if name != "export_entries" else method(client):
             pass
     request: httpx2.Request = caught.value.args[0]
@@ -130,16 +140,26 @@ def find_template(request: httpx2.Request) -> str:
 
 
 def test_every_route_is_a_method(description: dict[str, Any]) -> None:
-    described = {(method, path) for path, operations in description["paths"].items() for method in operations}
-    assert {(sent.method.lower(), find_template(sent)) for sent in map(send_fully, ROUTES)} == described
+    described = {
+        (method, path) for path, operations in description["paths"].items() for method in operations
+    }
+    assert {
+        (sent.method.lower(), find_template(sent)) for sent in map(send_fully, ROUTES)
+    } == described
 
 
 @pytest.mark.parametrize("name", ROUTES)
 def test_request_is_as_the_description_says(name: str, description: dict[str, Any]) -> None:
     sent = send_fully(name)
     operation = description["paths"][find_template(sent)][sent.method.lower()]
-    known = {(one["in"], one["name"].lower()) for one in operation.get("parameters", ()) if one["in"] != "path"}
-    named = {("header", header) for header in ("if-match", "idempotency-key") if header in sent.headers}
+    known = {
+        (one["in"], one["name"].lower())
+        for one in operation.get("parameters", ())
+        if one["in"] != "path"
+    }
+    named = {
+        ("header", header) for header in ("if-match", "idempotency-key") if header in sent.headers
+    }
     assert {("query", query.lower()) for query in sent.url.params} | named == known
     assert ("requestBody" in operation) == bool(sent.content)
     if sent.content:
@@ -162,7 +182,10 @@ def test_request_is_as_the_description_says(name: str, description: dict[str, An
 def test_queries_and_writes_reach_the_service(client: Client) -> None:
     written = client.put_row_entries("Wilma", {"Alien": 5, "Big": np.float32(2)})
     assert (written.n_entries, written.n_changed) == (2, 2)
-    assert {one.column: one.value for one in client.iterate_row_entries("Wilma")} == {"Alien": 5, "Big": 2}
+    assert {one.column: one.value for one in client.iterate_row_entries("Wilma")} == {
+        "Alien": 5,
+        "Big": 2,
+    }
     changed = client.patch_row_entries("Wilma", {"Big": None}, if_match=written.etag)
     assert (changed.n_entries, changed.n_forgotten) == (1, 1)
     with pytest.raises(ServiceError) as caught:
@@ -186,7 +209,11 @@ def test_hidden_and_dismissed_columns_are_not_recommended(client: Client) -> Non
     client.patch_dismissed("ann", add=[second])
     assert client.recommend("ann", n=1).best[0].column == third
     state = client.get_column_state(first)
-    assert (state.visible, state.shown, state.until) == (True, False, datetime(2001, 1, 1, tzinfo=UTC))
+    assert (state.visible, state.shown, state.until) == (
+        True,
+        False,
+        datetime(2001, 1, 1, tzinfo=UTC),
+    )
     assert client.get_dismissed("ann").columns == [second]
     client.delete_column_state(first)
     assert client.patch_dismissed("ann", remove=[second]).n_forgotten == 1
@@ -263,7 +290,8 @@ def test_write_whose_response_is_lost_is_written_once(url: str) -> None:
         written = client.patch_row_entries("Lost", {"Alien": 3})
         assert len(transport.keys) == 3
         assert len(set(transport.keys)) == 1
-        assert written.n_changed == 1  # the receipt of the first attempt; a second write would change nothing
+        # the receipt of the first attempt; a second write would change nothing
+        assert written.n_changed == 1
         assert client.get_model().version.data == before + 1
 
 
@@ -283,22 +311,36 @@ def test_writes_have_keys_of_their_own_unless_given(client: Client) -> None:
 
 
 def test_busy_service_is_asked_again_and_a_refusal_is_final() -> None:
-    answers = [httpx2.Response(503, headers={"retry-after": "0"}), httpx2.Response(200, json={"status": "ready"})]
+    answers = [
+        httpx2.Response(503, headers={"retry-after": "0"}),
+        httpx2.Response(200, json={"status": "ready"}),
+    ]
     with Client("http://x", transport=httpx2.MockTransport(lambda _: answers.pop(0))) as client:
         assert client.get_readiness().status == "ready"
     asked = []
 
     def refuse(request: httpx2.Request) -> httpx2.Response:
         asked.append(request)
-        return httpx2.Response(404, json={"error": {"code": "unknown_row", "message": "row 'x' is not known"}})
+        return httpx2.Response(
+            404, json={"error": {"code": "unknown_row", "message": "row 'x' is not known"}}
+        )
 
-    with Client("http://x", transport=httpx2.MockTransport(refuse)) as client, pytest.raises(ServiceError) as caught:
+    with (
+        Client("http://x", transport=httpx2.MockTransport(refuse)) as client,
+        pytest.raises(ServiceError) as caught,
+    ):
         client.recommend("x")
-    assert (len(asked), caught.value.code, str(caught.value)) == (1, "unknown_row", "row 'x' is not known")
+    assert (len(asked), caught.value.code, str(caught.value)) == (
+        1,
+        "unknown_row",
+        "row 'x' is not known",
+    )
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_waits_grow_until_the_last_busy_answer_is_the_error(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_waits_grow_until_the_last_busy_answer_is_the_error(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     waits: list[float] = []
     monkeypatch.setattr("time.sleep", waits.append)
     asked = ["", "7", "600", "soon", "", "", "", "", "", ""]
@@ -333,7 +375,10 @@ def test_answers_of_other_programs_are_errors() -> None:
 
 
 def test_service_that_is_not_there_is_named() -> None:
-    with Client("http://127.0.0.1:9", retries=1) as client, pytest.raises(ServiceError, match="2 tries"):
+    with (
+        Client("http://127.0.0.1:9", retries=1) as client,
+        pytest.raises(ServiceError, match="2 tries"),
+    ):
         client.get_model()
     for wrong in ("127.0.0.1:9", "ftp://x"):
         with pytest.raises(BadSetting, match="http://"):
@@ -344,12 +389,16 @@ def test_service_that_is_not_there_is_named() -> None:
 
 
 def read_block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", SERVING_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(
+        rf"^```{language}\n(.*?)^```$", SERVING_PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
     return str(found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("language", "command"), [("py", [sys.executable, "-c"]), ("bash", ["bash", "-ec"])])
+@pytest.mark.parametrize(
+    ("language", "command"), [("py", [sys.executable, "-c"]), ("bash", ["bash", "-ec"])]
+)
 def test_examples_of_the_page_run(url: str, language: str, command: list[str]) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]}")

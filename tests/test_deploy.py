@@ -41,7 +41,8 @@ def test_the_unit_starts_and_reloads_the_service() -> None:
 def test_the_container_runs_as_an_ordinary_user() -> None:
     text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
     words = [
-        re.findall(r'"([^"]+)"', re.search(rf"^{name} (.*)$", text, re.MULTILINE)[1]) for name in ("ENTRYPOINT", "CMD")
+        re.findall(r'"([^"]+)"', re.search(rf"^{name} (.*)$", text, re.MULTILINE)[1])
+        for name in ("ENTRYPOINT", "CMD")
     ]  # type: ignore[index]
     parsed([*words[0], *words[1]][1:])
     assert text.index("USER deepmf") < text.index("ENTRYPOINT")
@@ -50,7 +51,9 @@ def test_the_container_runs_as_an_ordinary_user() -> None:
 
 
 def test_compose_starts_the_service_with_its_database() -> None:
-    services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    services: dict[str, Any] = yaml.safe_load(
+        (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    )["services"]
     service = services["deepmf"]
     parsed(["serve", *service["command"]])
     assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
@@ -75,7 +78,8 @@ def test_manifests_probe_routes_that_exist_and_leave_time_to_finish() -> None:
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert f"--port={ports['http']}" in container["args"]
     assert kinds["Service"]["spec"]["ports"][0]["targetPort"] in ports
-    assert template["spec"]["terminationGracePeriodSeconds"] > 30  # the service itself takes at most 30
+    # the service itself takes at most 30
+    assert template["spec"]["terminationGracePeriodSeconds"] > 30
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in template["spec"]["volumes"]}
     for kind in ("Service", "PodDisruptionBudget"):
@@ -88,7 +92,10 @@ def test_the_command_of_the_container_serves_is_healthy_and_stops(tmp_path: Path
     """The steps of the container after its build, in this environment and on another port."""
     text = (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", "")
     (entrypoint,), (command, check) = (
-        [json.loads(found) for found in re.findall(rf"^(?:HEALTHCHECK.* )?{name} (\[.*\])$", text, re.MULTILINE)][::-1]
+        [
+            json.loads(found)
+            for found in re.findall(rf"^(?:HEALTHCHECK.* )?{name} (\[.*\])$", text, re.MULTILINE)
+        ][::-1]
         for name in ("ENTRYPOINT", "CMD")
     )
     ALS(latent_size=2, epochs=1, seed=0).fit(generate(20, 10, density=0.5, seed=0).matrix).save(
@@ -101,9 +108,14 @@ def test_the_command_of_the_container_serves_is_healthy_and_stops(tmp_path: Path
         try:
             assert service.stdout is not None
             port = json.loads(service.stdout.readline())["address"].rsplit(":", 1)[1]
-            subprocess.run([sys.executable, *(word.replace(":8000/", f":{port}/") for word in check[1:])], check=True)
+            subprocess.run(
+                [sys.executable, *(word.replace(":8000/", f":{port}/") for word in check[1:])],
+                check=True,
+            )
             for headers, status in (({}, 401), ({"Authorization": f"Bearer {key}"}, 200)):
-                answer = httpx2.get(f"http://127.0.0.1:{port}/v1/model", headers=headers, timeout=PATIENCE)
+                answer = httpx2.get(
+                    f"http://127.0.0.1:{port}/v1/model", headers=headers, timeout=PATIENCE
+                )
                 assert answer.status_code == status
             service.send_signal(signal.SIGTERM)
             assert service.wait(timeout=PATIENCE) == 0

@@ -1,11 +1,12 @@
-"""Every page is true: its Python runs, its commands exist, and what it shows as output is what comes out.
+"""Every page is true: its Python runs, its commands exist, and what it shows as output is what
+comes out.
 
 The blocks of a page run from top to bottom in one namespace and one empty folder:
 
 python    is run; where it holds `>>>`, the answers are compared
 console   lines after `$` that begin with deepmf are run; what follows is their output
-output    what the block above it printed; text must be equal, decimal numbers may differ by 5 % between machines
-sh        is not run, but its commands, options, make targets and files must exist
+output    what the block above it printed; text must be equal, decimal numbers may differ by 5 %
+between machines sh        is not run, but its commands, options, make targets and files must exist
 """
 
 import doctest
@@ -49,7 +50,10 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in FENCE.finditer(text)]
+    return [
+        Block(found[1], found[2], text.count("\n", 0, found.start()) + 1)
+        for found in FENCE.finditer(text)
+    ]
 
 
 def pages_with(*languages: str) -> list[Any]:
@@ -62,17 +66,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder a page runs in: empty but for the files that commands are explained by."""
     matrix = generate(40, 30, density=0.4, seed=0).matrix
     people, films, stars = (part.tolist() for part in matrix.entries())
-    known = {matrix.row_labels[0]: "ann", matrix.row_labels[1]: "bob", matrix.row_labels[2]: "carol"}
+    known = {
+        matrix.row_labels[0]: "ann",
+        matrix.row_labels[1]: "bob",
+        matrix.row_labels[2]: "carol",
+    }
     titles = {matrix.column_labels[0]: "Alien", matrix.column_labels[1]: "Big"}
-    lines = [f"{known.get(p, p)},{titles.get(f, f)},{s:g}" for p, f, s in zip(people, films, stars, strict=True)]
+    lines = [
+        f"{known.get(p, p)},{titles.get(f, f)},{s:g}"
+        for p, f, s in zip(people, films, stars, strict=True)
+    ]
     carols = [line for line in lines if line.startswith("carol")]
     others = [line for line in lines if line not in carols]
-    parts = {"ratings": others, "new_people": carols, "new_users": carols, "test": others[::9], "pairs": others[::7]}
+    parts = {
+        "ratings": others,
+        "new_people": carols,
+        "new_users": carols,
+        "test": others[::9],
+        "pairs": others[::7],
+    }
     for name, some in parts.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["user,item,rating", *some]) + "\n")
     (tmp_path / "me.csv").write_text("item,rating\nAlien,5\nBig,2\n")
     monkeypatch.chdir(tmp_path)
-    # Where a page leaves the epochs to a network's default, which is for a million ratings, a few will do.
+    # Where a page leaves the epochs to a network's default, which is for a million ratings, a few
+    # will do.
     for name in MODELS:
         defaults: dict[str, Any] = vars(model_class(name).settings_class)["__init__"].__kwdefaults__
         if defaults.get("epochs", 0) > 100:
@@ -95,11 +113,14 @@ def test_blocks_run_and_show_what_comes_out(page: Path) -> None:
         elif block.language == "console":
             run_console(block, where)
         elif block.language == "output":
-            assert alike(block.text, printed), f"{where} shows\n{block.text}\nbut what comes out is\n{printed}"
+            assert alike(block.text, printed), (
+                f"{where} shows\n{block.text}\nbut what comes out is\n{printed}"
+            )
 
 
 def run_python(block: Block, namespace: dict[str, Any], page: Path) -> str:
-    code = compile("\n" * block.line + block.text, str(page), "exec")  # tracebacks name the page's own lines
+    # tracebacks name the page's own lines
+    code = compile("\n" * block.line + block.text, str(page), "exec")
     with redirect_stdout(io.StringIO()) as printed:
         exec(code, namespace)
     return printed.getvalue()
@@ -119,12 +140,16 @@ def run_console(block: Block, where: str) -> None:
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, shown = part.replace("\\\n", " ").partition("\n")
         words = shlex.split(command, comments=True)
-        assert words[0] == "deepmf", f"{where}: only deepmf is run in a console; {words[0]} belongs into sh"
+        assert words[0] == "deepmf", (
+            f"{where}: only deepmf is run in a console; {words[0]} belongs into sh"
+        )
         with redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as ending:
             main(words[1:])
         assert not ending.value.code, f"{where}: {command} ended with {ending.value.code}"
         if shown.strip():
-            assert alike(shown, printed.getvalue()), f"{where}: {command} prints\n{printed.getvalue()}"
+            assert alike(shown, printed.getvalue()), (
+                f"{where}: {command} prints\n{printed.getvalue()}"
+            )
 
 
 def alike(shown: str, printed: str) -> bool:
@@ -157,7 +182,9 @@ def commands() -> Iterator[Any]:
 @pytest.mark.parametrize("command", list(commands()))
 def test_commands_exist(command: str) -> None:
     words = shlex.split(command, comments=True)
-    words = words[: next((place for place, word in enumerate(words) if word in ("|", ">", "&", "&&")), None)]
+    words = words[
+        : next((place for place, word in enumerate(words) if word in ("|", ">", "&", "&&")), None)
+    ]
     match words:
         case ["deepmf", *rest]:
             check_command(rest)
@@ -169,8 +196,13 @@ def test_commands_exist(command: str) -> None:
         case ["python", path, *_]:
             assert (ROOT / path).is_file()
         case ["pip", "install", *what]:
-            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-            assert set(re.findall(r"\w+", "".join(re.findall(r"\[.*?\]", "".join(what))))) <= extras.keys()
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+                "optional-dependencies"
+            ]
+            assert (
+                set(re.findall(r"\w+", "".join(re.findall(r"\[.*?\]", "".join(what)))))
+                <= extras.keys()
+            )
         case _:
             pytest.fail(f"what is {command}?")
 
@@ -204,7 +236,10 @@ def test_no_line_begins_with_a_figure(page: Path) -> None:
 
 @pytest.mark.slow
 def test_sources_use_the_words_of_the_field() -> None:
-    found = {path.relative_to(ROOT).as_posix(): FORMER.search(path.read_text(encoding="utf-8")) for path in SOURCES}
+    found = {
+        path.relative_to(ROOT).as_posix(): FORMER.search(path.read_text(encoding="utf-8"))
+        for path in SOURCES
+    }
     assert {path: former[0] for path, former in found.items() if former} == {}
 
 
@@ -222,7 +257,10 @@ GROUP: Any = typer.main.get_command(app)
 
 def test_help_speaks_as_the_code_does() -> None:
     for name, command in GROUP.commands.items():
-        said = [command.help or "", *(getattr(option, "help", "") or "" for option in command.params)]
+        said = [
+            command.help or "",
+            *(getattr(option, "help", "") or "" for option in command.params),
+        ]
         assert [found[0] for found in FORMER.finditer("\n".join(said))] == [], name
 
 
@@ -241,7 +279,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from sphinx.cmd.build import main as build  # slow to import
 
     target = tmp_path_factory.mktemp("site")
-    # In this process, which has imported the package. What other packages warn of is no mistake of a page.
+    # In this process, which has imported the package. What other packages warn of is no mistake of
+    # a page.
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()) as said:
         warnings.simplefilter("ignore")
         status = build(["-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(target)])
@@ -252,15 +291,26 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_reference_has_every_public_name(site: Path) -> None:
     page = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
-    names = [f"{module.__name__}.{name}" for module in (deepmf, deepmf.sklearn, metrics) for name in module.__all__]
-    tree = [found for found in vars(errors).values() if isinstance(found, type) and found.__module__ == errors.__name__]
+    names = [
+        f"{module.__name__}.{name}"
+        for module in (deepmf, deepmf.sklearn, metrics)
+        for name in module.__all__
+    ]
+    tree = [
+        found
+        for found in vars(errors).values()
+        if isinstance(found, type) and found.__module__ == errors.__name__
+    ]
     names += [f"deepmf.errors.{error.__name__}" for error in tree]
     assert [name for name in names if f'id="{name}"' not in page] == []
 
 
 @pytest.mark.slow
 def test_links_lead_somewhere(site: Path) -> None:
-    pages = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    pages = {
+        path.relative_to(site).as_posix(): path.read_text(encoding="utf-8")
+        for path in site.rglob("*.html")
+    }
     lost = []
     for name, page in pages.items():
         for link in re.findall(r'(?:href|src)="([^"]+)"', page):
@@ -268,10 +318,14 @@ def test_links_lead_somewhere(site: Path) -> None:
                 continue
             path, _, anchor = link.partition("#")
             target = (
-                posixpath.normpath(posixpath.join(posixpath.dirname(name), path.partition("?")[0])) if path else name
+                posixpath.normpath(posixpath.join(posixpath.dirname(name), path.partition("?")[0]))
+                if path
+                else name
             )
             inside = pages.get(target)
-            if not (site / target).exists() or (inside and anchor and f'id="{anchor}"' not in inside):
+            if not (site / target).exists() or (
+                inside and anchor and f'id="{anchor}"' not in inside
+            ):
                 lost.append(f"{name}: {link}")
     assert lost == []
 
@@ -279,13 +333,19 @@ def test_links_lead_somewhere(site: Path) -> None:
 @pytest.mark.slow
 def test_pictures_are_those_of_the_tool() -> None:
     for path, drawn in concept_pictures.pictures().items():
-        assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"
-    assert result_tables.FEATURE_PICTURE.read_text(encoding="utf-8") == result_tables.feature_picture()
+        assert path.read_text(encoding="utf-8") == drawn, (
+            f"{path.name} is not up to date; make format draws it"
+        )
+    assert (
+        result_tables.FEATURE_PICTURE.read_text(encoding="utf-8") == result_tables.feature_picture()
+    )
 
 
 def test_settings_are_chosen_as_the_page_says() -> None:
     text = (DOCS / "concepts.md").read_text(encoding="utf-8").replace("a million", "1,000,000")
-    rows = re.findall(r"^\| ([\d,]+) x ([\d,]+), ([\d,]+) entries \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([\d,]+) x ([\d,]+), ([\d,]+) entries \| (.*) \| (.*) \|$", text, re.MULTILINE
+    )
     assert len(rows) == 3
     for *shape, on_cpu, on_gpu in rows:
         counts = [int(number.replace(",", "")) for number in shape]
@@ -300,7 +360,10 @@ def test_settings_are_chosen_as_the_page_says() -> None:
 
 # Of each line of the table of speed and memory: what its figures are, in their order.
 MEASURED = {
-    "one new row: extend and rank": ["latency dmf extend_rank_median_ms", "latency dmf extend_rank_95_ms"],
+    "one new row: extend and rank": [
+        "latency dmf extend_rank_median_ms",
+        "latency dmf extend_rank_95_ms",
+    ],
     "the same with OrdinalDMF": [
         "latency dmf-o, processor time extend_rank_median_ms",
         "latency dmf-o, processor time extend_rank_95_ms",
@@ -311,17 +374,31 @@ MEASURED = {
     ],
     "there: explaining a prediction": ["latency dmf-o, processor time explain_100_ms"],
     "there: explaining one of a row of 3,700": ["latency dmf-o, processor time explain_3700_ms"],
-    "extending by one row of 20 entries": ["extension extend_ms 400000 rows", "extension extend_ms 10000 rows"],
-    "forgetting a trained row": ["extension forget_trained_ms 400000 rows", "extension forget_trained_ms 10000 rows"],
-    "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],
-    "ALS, 15 sweeps": ["als seconds deepmf", "als seconds cmfrec, default", "als seconds cmfrec, Cholesky"],
+    "extending by one row of 20 entries": [
+        "extension extend_ms 400000 rows",
+        "extension extend_ms 10000 rows",
+    ],
+    "forgetting a trained row": [
+        "extension forget_trained_ms 400000 rows",
+        "extension forget_trained_ms 10000 rows",
+    ],
+    "predicting a million pairs": [
+        "latency dmf million_pairs_seconds",
+        "latency dmf-o million_pairs_seconds",
+    ],
+    "ALS, 15 sweeps": [
+        "als seconds deepmf",
+        "als seconds cmfrec, default",
+        "als seconds cmfrec, Cholesky",
+    ],
     "reading 20 million lines": ["reading ints deepmf_seconds", "reading ints polars_seconds"],
     "the same, ids that are text": ["reading text deepmf_seconds", "reading text polars_seconds"],
 }
 
 
 def test_speed_was_measured() -> None:
-    """Each figure of speed and memory is that which was measured, rounded to as many digits as the page shows."""
+    """Each figure of speed and memory is that which was measured, rounded to as many digits as the
+    page shows."""
     measured = result_tables.measurements()
     text = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
     text = text[text.index("### Speed and memory") : text.index("## Size")]
@@ -334,4 +411,6 @@ def test_speed_was_measured() -> None:
         assert len(figures) == len(names), start
         for shown, name in zip(figures, names, strict=True):
             room = 0.501 * 10.0 ** -len(shown.partition(".")[2])
-            assert abs(measured[name] - float(shown)) <= room, f"the page says {shown}; {name} is {measured[name]}"
+            assert abs(measured[name] - float(shown)) <= room, (
+                f"the page says {shown}; {name} is {measured[name]}"
+            )

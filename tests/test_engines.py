@@ -1,4 +1,5 @@
-"""The scripts of the page of engines run on local clusters, and a worker that dies loses and repeats nothing."""
+"""The scripts of the page of engines run on local clusters, and a worker that dies loses and
+repeats nothing."""
 
 import os
 import re
@@ -26,7 +27,9 @@ N_ROWS = 40
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
     """A mapped model and files of its rows in the working folder, which the workers see."""
-    model = ALS(latent_size=3, epochs=3, seed=0).fit(generate(N_ROWS, 20, density=0.4, seed=0).matrix)
+    model = ALS(latent_size=3, epochs=3, seed=0).fit(
+        generate(N_ROWS, 20, density=0.4, seed=0).matrix
+    )
     model.save(tmp_path / "ratings.model")
     (tmp_path / "rows").mkdir()
     rows = polars.DataFrame({"row": model.row_labels_.tolist()})
@@ -34,7 +37,9 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
         rows[part::4].write_parquet(tmp_path / "rows" / f"{part}.parquet")
     monkeypatch.chdir(tmp_path)
     # Workers are other processes: they find the package where this one does.
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*filter(None, sys.path), str(PAGE.parents[1] / "src")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([*filter(None, sys.path), str(PAGE.parents[1] / "src")])
+    )
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
     return model
@@ -42,7 +47,9 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
 
 def read_script(engine: str) -> str:
     """Return the script of an engine on the page."""
-    (found,) = re.findall(rf"^## {engine}\n.*?^```py\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(
+        rf"^## {engine}\n.*?^```py\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
     return str(found)
 
 
@@ -69,16 +76,24 @@ def test_ray_recommends_to_all_rows(ray: Any, model: Model, tmp_path: Path) -> N
     check_results(model, tmp_path / "top")
 
 
-def test_ray_trains_one_model(ray: Any, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_trains_one_model(
+    ray: Any, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "300")  # on a busy machine
-    pytest.importorskip("ray.train.torch", reason="Ray Train is not installed: pip install 'deepmf[ray]'")
+    pytest.importorskip(
+        "ray.train.torch", reason="Ray Train is not installed: pip install 'deepmf[ray]'"
+    )
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
     entries = dict(zip(("row", "column", "value"), model.entries_.train.entries(), strict=True))
-    polars.DataFrame({name: values.tolist() for name, values in entries.items()}).write_parquet("ratings.parquet")
+    polars.DataFrame({name: values.tolist() for name, values in entries.items()}).write_parquet(
+        "ratings.parquet"
+    )
     exec(read_script("Ray Train"), {"__name__": "__main__"})
     fitted = load(tmp_path / "fitted.model")
     assert sorted(fitted.row_labels_.tolist()) == sorted(model.row_labels_.tolist())
-    assert np.isfinite(fitted.predict(*(part[:5] for part in model.entries_.train.entries()[:2]))).all()
+    assert np.isfinite(
+        fitted.predict(*(part[:5] for part in model.entries_.train.entries()[:2]))
+    ).all()
 
 
 class DyingScorer(Scorer):
@@ -107,7 +122,9 @@ def test_ray_replaces_a_worker_that_dies(ray: Any, model: Model, tmp_path: Path)
 
 
 def test_spark_recommends_to_all_rows(model: Model, tmp_path: Path) -> None:
-    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: pip install 'deepmf[spark]'")
+    sql = pytest.importorskip(
+        "pyspark.sql", reason="pyspark is not installed: pip install 'deepmf[spark]'"
+    )
     spark = (
         sql.SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -122,8 +139,12 @@ def test_spark_recommends_to_all_rows(model: Model, tmp_path: Path) -> None:
 
 
 def test_dask_recommends_to_all_rows(model: Model, tmp_path: Path) -> None:
-    pytest.importorskip("dask.dataframe", reason="dask is not installed: pip install 'deepmf[dask]'")
-    distributed = pytest.importorskip("distributed", reason="distributed is not installed: pip install 'deepmf[dask]'")
+    pytest.importorskip(
+        "dask.dataframe", reason="dask is not installed: pip install 'deepmf[dask]'"
+    )
+    distributed = pytest.importorskip(
+        "distributed", reason="distributed is not installed: pip install 'deepmf[dask]'"
+    )
     with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None):
         exec(read_script("Dask"), {"__name__": "__main__"})
     check_results(model, tmp_path / "top")

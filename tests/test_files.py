@@ -16,7 +16,13 @@ import pytest
 
 from deepmf.data.frame_file import find_label_type
 from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
-from deepmf.files import import_polars, read_text_file, read_toml, write_atomically, write_folder_atomically
+from deepmf.files import (
+    import_polars,
+    read_text_file,
+    read_toml,
+    write_atomically,
+    write_folder_atomically,
+)
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.auth import read_keys
 
@@ -90,7 +96,9 @@ def test_a_folder_appears_whole_with_the_permissions_of_any_other(tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"new", "plain"}
 
 
-def test_a_folder_takes_the_place_of_one_with_the_same_parts_and_of_nothing_else(tmp_path: Path) -> None:
+def test_a_folder_takes_the_place_of_one_with_the_same_parts_and_of_nothing_else(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "parts").mkdir(mode=0o750)
     (tmp_path / "parts" / "two").write_text("old")
     write_folder_atomically(tmp_path / "parts", fill, is_part=is_part)
@@ -98,16 +106,23 @@ def test_a_folder_takes_the_place_of_one_with_the_same_parts_and_of_nothing_else
     assert stat.S_IMODE((tmp_path / "parts").stat().st_mode) == 0o750
     (tmp_path / "parts" / "cat.png").touch()
     (tmp_path / "file").touch()
-    for name, said in (("parts", "cat.png"), ("file", "cannot be a folder"), ("none/new", "no folder")):
+    for name, said in (
+        ("parts", "cat.png"),
+        ("file", "cannot be a folder"),
+        ("none/new", "no folder"),
+    ):
         with pytest.raises(CannotSave, match=said):
             write_folder_atomically(tmp_path / name, fill, is_part=is_part)
     assert {path.name for path in tmp_path.iterdir()} == {"file", "parts"}
 
 
-def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rename = Path.rename
 
-    def refuse(path: Path, target: Path) -> Path:  # as Windows does where a file of the folder is open
+    # as Windows does where a file of the folder is open
+    def refuse(path: Path, target: Path) -> Path:
         if path.suffix == ".part":
             raise PermissionError(errno.EACCES, "Access is denied")
         return rename(path, target)
@@ -121,7 +136,9 @@ def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("broken", [full_disk, interrupt])
-def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, broken: Callable[[], None]) -> None:
+def test_a_folder_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, broken: Callable[[], None]
+) -> None:
     (tmp_path / "old").mkdir()
 
     def write(folder: Path) -> None:
@@ -131,7 +148,9 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, broken: 
     for name in ("old", "new"):
         with pytest.raises((CannotSave, KeyboardInterrupt)):
             write_folder_atomically(tmp_path / name, write, is_part=is_part)
-    assert list(tmp_path.iterdir()) == [tmp_path / "old"] and list((tmp_path / "old").iterdir()) == []
+    assert (
+        list(tmp_path.iterdir()) == [tmp_path / "old"] and list((tmp_path / "old").iterdir()) == []
+    )
 
 
 def test_the_old_file_stays_until_the_new_one_is_whole(old: Path) -> None:
@@ -222,7 +241,9 @@ def test_a_link_is_followed(old: Path) -> None:
     assert old.read_bytes() == b"new"
 
 
-def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_half_made_stays_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fill_from_nothing(folder: Path) -> None:
         raise FileAbsent("there is no file x")
 

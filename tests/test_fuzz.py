@@ -1,4 +1,5 @@
-"""A short form of `make fuzz`: some damaged files of every kind are refused in a sentence, or can be used."""
+"""A short form of `make fuzz`: some damaged files of every kind are refused in a sentence, or can
+be used."""
 
 import pytest
 from tests.fuzz import KINDS, fuzz

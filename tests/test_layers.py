@@ -11,7 +11,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "deepmf"
 
-# From left to right; nothing imports from its right. Names that share a place may not import each other.
+# From left to right; nothing imports from its right. Names that share a place may not import each
+# other.
 LAYERS = [
     ["errors", "lazy"],
     ["formatting"],
@@ -60,7 +61,8 @@ def layer_of(module: str) -> str | None:
 
 
 def imports(tree: ast.AST, *, inside_functions: bool, for_types: bool = False) -> Iterator[str]:
-    """Yield imported modules; optionally those imported inside functions, and those for types alone (TYPE_CHECKING)."""
+    """Yield imported modules; optionally those imported inside functions, and those for types alone
+    (TYPE_CHECKING)."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not for_types:
             continue
@@ -104,18 +106,29 @@ def test_every_layer_is_known() -> None:
 
 
 def test_imports_go_left() -> None:
-    assert [wrong for module, tree in parse_all().items() for wrong in wrong_imports(module, tree)] == []
+    assert [
+        wrong for module, tree in parse_all().items() for wrong in wrong_imports(module, tree)
+    ] == []
 
 
 def test_wrong_imports_are_seen() -> None:
-    assert wrong_imports("deepmf.matrix.matrix", ast.parse("def f():\n    from deepmf.data.read import x"))
-    assert wrong_imports("deepmf.matrix.matrix", ast.parse("if TYPE_CHECKING:\n    from deepmf.data.read import x"))
+    assert wrong_imports(
+        "deepmf.matrix.matrix", ast.parse("def f():\n    from deepmf.data.read import x")
+    )
+    assert wrong_imports(
+        "deepmf.matrix.matrix", ast.parse("if TYPE_CHECKING:\n    from deepmf.data.read import x")
+    )
     assert not wrong_imports("deepmf.data.read", ast.parse("from deepmf.matrix.scale import Scale"))
 
 
 def test_no_import_cycle() -> None:
     graph = {
-        name: {found for found in imports(tree, inside_functions=True, for_types=True) if found in MODULES} - {name}
+        name: {
+            found
+            for found in imports(tree, inside_functions=True, for_types=True)
+            if found in MODULES
+        }
+        - {name}
         for name, tree in parse_all().items()
     }
     try:
@@ -126,7 +139,10 @@ def test_no_import_cycle() -> None:
 
 def test_models_stand_on_eight_floors() -> None:
     names = {name for name in MODULES if name.startswith("deepmf.models.")}
-    below = {name: names & set(imports(parse_all()[name], inside_functions=False)) - {name} for name in names}
+    below = {
+        name: names & set(imports(parse_all()[name], inside_functions=False)) - {name}
+        for name in names
+    }
     floors = dict[str, int]()
     for name in TopologicalSorter(below).static_order():
         floors[name] = 1 + max((floors[each] for each in below[name]), default=0)
@@ -134,7 +150,8 @@ def test_models_stand_on_eight_floors() -> None:
 
 
 def reached(module: str) -> set[str]:
-    """All modules that the import of one loads, other than inside functions: the packages on the way too."""
+    """All modules that the import of one loads, other than inside functions: the packages on the
+    way too."""
     found, left = set[str](), [module]
     while left:
         name = left.pop()
@@ -142,7 +159,9 @@ def reached(module: str) -> set[str]:
             found.add(name)
             parts = name.split(".")
             left += [".".join(parts[:depth]) for depth in range(1, len(parts))]
-            left += list(imports(parse_all()[name], inside_functions=False)) if name in MODULES else []
+            left += (
+                list(imports(parse_all()[name], inside_functions=False)) if name in MODULES else []
+            )
     return found
 
 
@@ -159,7 +178,11 @@ def test_core_is_bare() -> None:
     allowed = CORE_MAY_IMPORT | sys.stdlib_module_names
     for module in (name for name in MODULES if layer_of(name) in CORE or layer_of(name) is None):
         path = MODULES[module].relative_to(SOURCE).as_posix()
-        outside = {name.split(".")[0] for name in imports(parse_all()[module], inside_functions=False)} - allowed
+        outside = {
+            name.split(".")[0] for name in imports(parse_all()[module], inside_functions=False)
+        } - allowed
         assert not outside, f"{path} imports {outside} at module level"
-        anywhere = {name.split(".")[0] for name in imports(parse_all()[module], inside_functions=True)} - allowed
+        anywhere = {
+            name.split(".")[0] for name in imports(parse_all()[module], inside_functions=True)
+        } - allowed
         assert anywhere <= ON_DEMAND.get(path, set()), f"{path} imports {anywhere} on demand"

@@ -1,4 +1,5 @@
-"""The metrics against scikit-learn, torchmetrics and plain re-statements, and on answers known by construction."""
+"""The metrics against scikit-learn, torchmetrics and plain re-statements, and on answers known by
+construction."""
 
 import math
 
@@ -9,7 +10,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from deepmf.errors import BadEntries, BadSetting, OffScale
-from deepmf.metrics import calibration_error, interval_coverage_score, mae_error, rmse_error, score_lists
+from deepmf.metrics import (
+    calibration_error,
+    interval_coverage_score,
+    mae_error,
+    rmse_error,
+    score_lists,
+)
 
 # Unequally spaced, so that a metric that counts values where it should count positions shows.
 SCALE = np.array([0.5, 1.0, 3.0, 4.0, 10.0])
@@ -37,9 +44,15 @@ class TestAgainstScikitLearn:
     @for_all(seeds, sizes)
     def test_rmse_and_mae(self, seed, n_pairs):
         predictions, values = np.random.default_rng(seed).normal(3, 2, (2, n_pairs))
-        assert rmse_error(predictions, values) == pytest.approx(reference.root_mean_squared_error(values, predictions))
-        assert rmse_error(predictions, values) ** 2 == pytest.approx(reference.mean_squared_error(values, predictions))
-        assert mae_error(predictions, values) == pytest.approx(reference.mean_absolute_error(values, predictions))
+        assert rmse_error(predictions, values) == pytest.approx(
+            reference.root_mean_squared_error(values, predictions)
+        )
+        assert rmse_error(predictions, values) ** 2 == pytest.approx(
+            reference.mean_squared_error(values, predictions)
+        )
+        assert mae_error(predictions, values) == pytest.approx(
+            reference.mean_absolute_error(values, predictions)
+        )
 
 
 class TestAgainstPlainRestatements:
@@ -63,7 +76,9 @@ class TestAgainstPlainRestatements:
         generator = np.random.default_rng(seed)
         lower, upper = np.sort(generator.integers(0, 5, (2, n_pairs)), axis=0)
         values = generator.integers(0, 5, n_pairs)
-        inside = [low <= value <= high for low, high, value in zip(lower, upper, values, strict=True)]
+        inside = [
+            low <= value <= high for low, high, value in zip(lower, upper, values, strict=True)
+        ]
         assert interval_coverage_score(lower, upper, values) == pytest.approx(sum(inside) / n_pairs)
 
 
@@ -92,7 +107,9 @@ class TestProperties:
     def test_true_probabilities_are_calibrated(self):
         generator = np.random.default_rng(0)
         distributions = generator.dirichlet(np.ones(SCALE.size), 20_000)
-        draws = (generator.random((20_000, 1)) > np.cumsum(distributions, axis=1)[:, :-1]).sum(axis=1)
+        draws = (generator.random((20_000, 1)) > np.cumsum(distributions, axis=1)[:, :-1]).sum(
+            axis=1
+        )
         assert calibration_error(distributions, SCALE[draws], scale_levels=SCALE) < 0.01
         sharpened = distributions**3 / np.sum(distributions**3, axis=1, keepdims=True)
         assert calibration_error(sharpened, SCALE[draws], scale_levels=SCALE) > 0.05
@@ -138,7 +155,9 @@ class TestBadInput:
         with pytest.raises(BadEntries, match=r"\(2, 1\)"):
             metric(*(arguments if metric is interval_coverage_score else arguments[:2]))
 
-    @pytest.mark.parametrize("scale_levels", [[], [2, 1], [1, 1], [1, np.nan], [1, np.inf], [[1, 2]], 1, ["low"]])
+    @pytest.mark.parametrize(
+        "scale_levels", [[], [2, 1], [1, 1], [1, np.nan], [1, np.inf], [[1, 2]], 1, ["low"]]
+    )
     def test_scale_levels(self, scale_levels):
         with pytest.raises((BadSetting, BadEntries), match="scale_levels"):
             calibration_error(HALVES, [1, 2], scale_levels=scale_levels)
@@ -179,7 +198,9 @@ class TestBadInput:
 
 @pytest.mark.parametrize("n", [1, 3, 10, 25])
 def test_ranking_scores_agree_with_torchmetrics(n: int) -> None:
-    retrieval = pytest.importorskip("torchmetrics.functional.retrieval", reason="a dependency of development")
+    retrieval = pytest.importorskip(
+        "torchmetrics.functional.retrieval", reason="a dependency of development"
+    )
     generator = np.random.default_rng(n)
     predictions = generator.permuted(np.tile(np.linspace(0.01, 1, 20), (40, 1)), axis=1)  # no ties
     relevant = generator.random((40, 20)) < generator.uniform(0.02, 0.6, (40, 1))
@@ -196,7 +217,8 @@ def test_ranking_scores_agree_with_torchmetrics(n: int) -> None:
         "precision": average("precision"),
         "hit_rate": average("hit_rate"),
         "mrr": average("reciprocal_rank"),
-        # It divides by the relevant items among the n best, and we, as trec_eval, by all relevant items.
+        # It divides by the relevant items among the n best, and we, as trec_eval, by all relevant
+        # items.
         "map": np.array(average("average_precision")) * average("recall"),
     }
     best = np.argsort(-predictions, axis=1)[:, :n]

@@ -1,4 +1,5 @@
-"""MLflow: a model saved as pyfunc predicts the pairs of a frame, and comes back with all its methods."""
+"""MLflow: a model saved as pyfunc predicts the pairs of a frame, and comes back with all its
+methods."""
 
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,13 @@ def test_a_model_goes_through_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "runs"))
     model = Means(seed=0).fit(RATINGS)
     flavour.save_model(model, tmp_path / "saved")
-    assert not [path for path in (tmp_path / "saved").rglob("*") if path.suffix in (".pkl", ".pickle")]
+    assert not [
+        path for path in (tmp_path / "saved").rglob("*") if path.suffix in (".pkl", ".pickle")
+    ]
     rows, columns, _ = RATINGS.entries()
     frame = polars.DataFrame({"user": rows[:5].tolist(), "film": columns[:5].tolist()}).to_pandas()
     found = mlflow.load_model(str(tmp_path / "saved")).predict(frame)
     np.testing.assert_array_equal(found, model.predict(rows[:5], columns[:5]))
-    np.testing.assert_array_equal(flavour.load_model(tmp_path / "saved").complete(), model.complete())
+    np.testing.assert_array_equal(
+        flavour.load_model(tmp_path / "saved").complete(), model.complete()
+    )

@@ -1,4 +1,5 @@
-"""The notebooks are the pages of the gallery, which the tests of pages run, and they show what came out."""
+"""The notebooks are the pages of the gallery, which the tests of pages run, and they show what came
+out."""
 
 import json
 from pathlib import Path
@@ -11,7 +12,9 @@ from tools import notebook
 def test_it_is_the_page_and_shows_a_picture(page: Path) -> None:
     stored = json.loads(notebook.notebook_of(page).read_text(encoding="utf-8"))["cells"]
     made = notebook.make_cells(page.read_text(encoding="utf-8"))
-    kinds_and_texts = [[(cell["cell_type"], cell["source"]) for cell in cells] for cells in (stored, made)]
+    kinds_and_texts = [
+        [(cell["cell_type"], cell["source"]) for cell in cells] for cells in (stored, made)
+    ]
     assert kinds_and_texts[0] == kinds_and_texts[1], "run python tools/notebook.py"
     outputs = [output for cell in stored for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
@@ -19,7 +22,10 @@ def test_it_is_the_page_and_shows_a_picture(page: Path) -> None:
 
 @pytest.mark.parametrize("page", notebook.PAGES, ids=lambda page: page.stem)
 def test_the_built_page_shows_its_pictures(page: Path) -> None:
-    text, stored = page.read_text(encoding="utf-8"), notebook.notebook_of(page).read_text(encoding="utf-8")
+    text, stored = (
+        page.read_text(encoding="utf-8"),
+        notebook.notebook_of(page).read_text(encoding="utf-8"),
+    )
     shown = notebook.draw_pictures(text, stored)
     assert shown.count("](data:image/png;base64,") == stored.count('"image/png": ') > 0
     assert shown.index("](data:image/png") > text.index("plt.subplots")

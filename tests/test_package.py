@@ -1,4 +1,5 @@
-"""The package's faces, its file tree, its README and the results on its pages agree with the code."""
+"""The package's faces, its file tree, its README and the results on its pages agree with the
+code."""
 
 import re
 import statistics
@@ -73,7 +74,9 @@ def test_the_rest_of_a_public_package_are_its_own_modules(module: ModuleType) ->
     shown = {name for name in dir(module) if not name.startswith("_")}
     assert shown >= set(module.__all__)
     beside = shown - set(module.__all__)
-    assert {getattr(module, name).__name__ for name in beside} == {f"{module.__name__}.{name}" for name in beside}
+    assert {getattr(module, name).__name__ for name in beside} == {
+        f"{module.__name__}.{name}" for name in beside
+    }
 
 
 @pytest.mark.slow
@@ -82,17 +85,25 @@ def test_import_loads_nothing_heavy() -> None:
         "import sys\nimport deepmf, deepmf.data, deepmf.datasets, deepmf.models.registry\n"
         "print({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert shown.strip() == "set()"
 
 
 @pytest.mark.slow
 def test_a_small_model_loads_few_modules() -> None:
     code = "import sys, deepmf\ndeepmf.Means\nprint(*sorted(name for name in sys.modules if name.startswith('deepmf')))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     loaded = shown.split()
     assert "deepmf.models.means" in loaded and len(loaded) <= 40, shown
-    assert not [name for name in loaded if name.startswith(("deepmf.recommend", "deepmf.linalg", "deepmf.nn"))]
+    assert not [
+        name
+        for name in loaded
+        if name.startswith(("deepmf.recommend", "deepmf.linalg", "deepmf.nn"))
+    ]
 
 
 def test_version_is_one() -> None:
@@ -112,7 +123,9 @@ def test_the_reference_lists_every_public_name() -> None:
     listed = api_page.list_topics()
     modules = ["deepmf", *(module for _, _, topic in api_page.TOPICS.values() for module in topic)]
     names = {name: module for module in reversed(modules) for name in api_page.list_names(module)}
-    assert [f"{module}.{name}" for name, module in names.items() if f"`~{module}.{name}`" not in listed] == []
+    assert [
+        f"{module}.{name}" for name, module in names.items() if f"`~{module}.{name}`" not in listed
+    ] == []
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
@@ -128,7 +141,8 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
 def test_pages_show_the_committed_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     rendered = result_tables.render_page(text)
-    same = result_tables.strip_marks(rendered) == result_tables.strip_marks(text)  # marks depend on the git history
+    # marks depend on the git history
+    same = result_tables.strip_marks(rendered) == result_tables.strip_marks(text)
     assert same, f"{page.name} and results/ differ; make format writes the tables"
 
 
@@ -136,7 +150,11 @@ def test_figures_of_sentences_come_from_the_records(monkeypatch: pytest.MonkeyPa
     def record(recipe: str, area: str, rmse: float) -> dict[str, object]:
         return {"recipe": recipe, "new_share": 0.2, "area": area, "rmse": rmse, "mae": 0.5}
 
-    own = [record("table1/dmf", "I", 0.86), record("table1/dmf", "I", 0.88), record("table1/als", "I", 0.8)]
+    own = [
+        record("table1/dmf", "I", 0.86),
+        record("table1/dmf", "I", 0.88),
+        record("table1/als", "I", 0.8),
+    ]
     monkeypatch.setattr(result_tables, "table_records", lambda table: own)
     result_tables.figure.cache_clear()
     page = "DMF has <!-- value table1/dmf 20% -->.9999<!-- end --> and ALS <!-- value {} --><!-- end -->."
@@ -146,7 +164,9 @@ def test_figures_of_sentences_come_from_the_records(monkeypatch: pytest.MonkeyPa
         "table1/als 20% below table1/dmf 20%": "8.0 %",
     }.items():
         found = result_tables.render_page(page.format(asked))
-        assert found == page.format(asked).replace(".9999", ".8700").replace(" --><!--", f" -->{shown}<!--")
+        assert found == page.format(asked).replace(".9999", ".8700").replace(
+            " --><!--", f" -->{shown}<!--"
+        )
     for wrong in ("table1/dmf 10%", "table1/dmf 20% II", "table1/dmf 20% speed"):
         with pytest.raises((AssertionError, statistics.StatisticsError)):
             result_tables.value(wrong)
@@ -155,9 +175,13 @@ def test_figures_of_sentences_come_from_the_records(monkeypatch: pytest.MonkeyPa
 
 def test_rows_older_than_the_code_they_measure_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_tables, "has_changed_since", lambda commit, module: commit == "old")
-    new, old = ({"recipe": f"t/{commit}", "model": "als", "commit": commit} for commit in ("new", "old"))
+    new, old = (
+        {"recipe": f"t/{commit}", "model": "als", "commit": commit} for commit in ("new", "old")
+    )
     assert result_tables.older_recipes([new, old]) == {"t/old"}
-    assert result_tables.mark_rows("| a | 1 |\n| a, b | 2 |\n", ["a"]) == "| a † | 1 |\n| a, b | 2 |\n"
+    assert (
+        result_tables.mark_rows("| a | 1 |\n| a, b | 2 |\n", ["a"]) == "| a † | 1 |\n| a, b | 2 |\n"
+    )
     assert "new and old. †" in result_tables.footnote([new, old], older=True)
     assert result_tables.footnote([new, new]) == "Measured with commit new.\n"
     shown = result_tables.block("table", "u1")
@@ -165,9 +189,9 @@ def test_rows_older_than_the_code_they_measure_are_marked(monkeypatch: pytest.Mo
     monkeypatch.setattr(result_tables, "has_changed_since", lambda commit, module: True)
     for table in ("recommending_areas", "reranking", "density", "recommending_latency"):
         assert " † |" in result_tables.block("benchmark", table)
-    assert "| OrdinalDMF † |" in result_tables.block("table", "u1") and result_tables.OLDER in result_tables.block(
+    assert "| OrdinalDMF † |" in result_tables.block(
         "table", "u1"
-    )
+    ) and result_tables.OLDER in result_tables.block("table", "u1")
 
 
 def test_every_generated_table_states_its_commits() -> None:
@@ -176,7 +200,10 @@ def test_every_generated_table_states_its_commits() -> None:
         text = page.read_text(encoding="utf-8")
         if page.parent != result_tables.RESULTS:
             assert not re.search(r"†|[Mm]easured with commit", text), page.name
-            assert sum(line.startswith("| ") and "<!-- value" in line for line in text.splitlines()) <= 6, page.name
+            assert (
+                sum(line.startswith("| ") and "<!-- value" in line for line in text.splitlines())
+                <= 6
+            ), page.name
             continue
         for found in result_tables.BLOCK.finditer(text):
             if found[3] != "not-run":
@@ -190,7 +217,9 @@ def test_ci_and_readme_run_the_same_command() -> None:
 
 def test_workflows_run_targets_of_make() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    workflows = "".join(path.read_text() for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")))
+    workflows = "".join(
+        path.read_text() for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    )
     assert set(re.findall(r"run: make (\w+)", workflows)) == {"test", "dist", "docs"} & targets
 
 
@@ -207,13 +236,17 @@ def test_make_check_is_make_test_without_what_is_slow() -> None:
         for target in ("check", "test", "quick-tests", "all-tests")
     )
     assert "types all-tests" in test and check == test.replace("all-tests", "quick-tests")
-    examples, quick = "pytest --doctest-modules $(TESTS)", 'pytest -m "not slow" --hypothesis-profile=quick'
+    examples, quick = (
+        "pytest --doctest-modules $(TESTS)",
+        'pytest -m "not slow" --hypothesis-profile=quick',
+    )
     assert quick_tests == all_tests.replace(examples, quick)
     assert "make check" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def list_requirements(requirement: Requirement) -> list[Requirement]:
-    """Return what a package of this environment needs, with the extras of a requirement; deepmf as its project says."""
+    """Return what a package of this environment needs, with the extras of a requirement; deepmf as
+    its project says."""
     if requirement.name == "deepmf":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         extras = [project["optional-dependencies"][extra] for extra in requirement.extras]
@@ -237,6 +270,11 @@ def test_constraints_pin_what_is_installed_and_nothing_else() -> None:
             continue
         needed[name] = needed.get(name, {""}) | one.extras
         left += (below := list_requirements(one))
-        of_torch |= {canonicalize_name(each.name) for each in below} if name == "torch" or name in of_torch else set()
-    # Wheels of torch need others on other machines, and so on. An editable wheel is built with editables.
+        of_torch |= (
+            {canonicalize_name(each.name) for each in below}
+            if name == "torch" or name in of_torch
+            else set()
+        )
+    # Wheels of torch need others on other machines, and so on. An editable wheel is built with
+    # editables.
     assert needed.keys() - of_torch - {"deepmf"} <= pinned <= needed.keys() | {"editables"}

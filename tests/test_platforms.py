@@ -1,4 +1,5 @@
-"""The core on Windows: without fcntl, resource and the signals of Unix. Other packages are imported before."""
+"""The core on Windows: without fcntl, resource and the signals of Unix. Other packages are imported
+before."""
 
 import subprocess
 import sys
@@ -30,7 +31,9 @@ import deepmf
 
 
 def run_in_disguise(code: str, folder: Path) -> str:
-    shown = subprocess.run([sys.executable, "-c", DISGUISE + code], cwd=folder, capture_output=True, text=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", DISGUISE + code], cwd=folder, capture_output=True, text=True
+    )
     assert shown.returncode == 0, shown.stderr
     return shown.stdout
 
@@ -47,7 +50,9 @@ print(peak_memory_mb())
 
 @pytest.mark.slow
 def test_a_file_is_read_a_model_fitted_saved_replaced_and_loaded(tmp_path: Path) -> None:
-    lines = "".join(f"{row},{column},{1 + row * column % 5}\n" for row in range(12) for column in range(9))
+    lines = "".join(
+        f"{row},{column},{1 + row * column % 5}\n" for row in range(12) for column in range(9)
+    )
     (tmp_path / "ratings.csv").write_text("user,film,stars\n" + lines)
     code = """
 from deepmf import ALS, load, read_matrix

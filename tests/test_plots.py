@@ -1,4 +1,5 @@
-"""Plots: the axes hold the data, text of users stays text, and the same plot gives the same bytes."""
+"""Plots: the axes hold the data, text of users stays text, and the same plot gives the same
+bytes."""
 
 import subprocess
 import sys
@@ -18,7 +19,11 @@ SHOWN = "<script>alert(1)</script> $x^2$ \ufffd half \ufffd $"
 
 
 def texts_of(svg: str) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("text")]
+    return [
+        element.text or ""
+        for element in ElementTree.fromstring(svg).iter()
+        if element.tag.endswith("text")
+    ]
 
 
 def names_of(axis: Axis) -> list[str]:
@@ -31,7 +36,10 @@ def test_bars_hold_the_numbers_their_margins_and_labels() -> None:
     ax = plots.plot_bars(["I", "all"], series, margins=margins, x_label="area", y_label="RMSE")
     assert [bar.get_height() for bar in ax.patches] == [1.0, 2.0, 3.0, 4.0]
     ends = [
-        line[:, 1].tolist() for drawn in ax.containers[1::2] for line in drawn[2][0].get_segments() if np.size(line)
+        line[:, 1].tolist()
+        for drawn in ax.containers[1::2]
+        for line in drawn[2][0].get_segments()
+        if np.size(line)
     ]
     assert ends == [pytest.approx(pair) for pair in ([0.9, 1.1], [2.8, 3.2], [3.7, 4.3])]
     assert (ax.get_xlabel(), ax.get_ylabel(), names_of(ax.xaxis)) == ("area", "RMSE", ["I", "all"])
@@ -41,14 +49,12 @@ def test_bars_hold_the_numbers_their_margins_and_labels() -> None:
 
 
 def test_counts_stand_below_the_names_of_groups() -> None:
-    assert names_of(plots.plot_bars(["I", "all"], {"model": [1.0, 2.0]}, counts=[900, 20_000]).xaxis) == [
-        "I\n900",
-        "all\n20k",
-    ]
-    assert names_of(plots.plot_cold_start(["0", "a\nb"], {"model": [1.0, 2.0]}, counts=[5, 6]).xaxis) == [
-        "0\n5",
-        "a b\n6",
-    ]
+    assert names_of(
+        plots.plot_bars(["I", "all"], {"model": [1.0, 2.0]}, counts=[900, 20_000]).xaxis
+    ) == ["I\n900", "all\n20k"]
+    assert names_of(
+        plots.plot_cold_start(["0", "a\nb"], {"model": [1.0, 2.0]}, counts=[5, 6]).xaxis
+    ) == ["0\n5", "a b\n6"]
 
 
 def test_names_that_do_not_fit_are_left_out() -> None:
@@ -65,7 +71,9 @@ def test_a_plot_is_drawn_on_the_axes_it_is_given() -> None:
 
 
 def test_cold_start_joins_groups_in_order_and_shows_all_margins() -> None:
-    ax = plots.plot_cold_start(["0", "1–4", "5+"], {"model": [0.9, 0.8, 0.7]}, margins={"model": [0.5, 0.1, None]})
+    ax = plots.plot_cold_start(
+        ["0", "1–4", "5+"], {"model": [0.9, 0.8, 0.7]}, margins={"model": [0.5, 0.1, None]}
+    )
     (drawn,) = ax.containers
     assert drawn[0].get_xydata().tolist() == [[0, 0.9], [1, 0.8], [2, 0.7]]
     low, high = ax.get_ylim()
@@ -77,7 +85,10 @@ def test_cold_start_joins_groups_in_order_and_shows_all_margins() -> None:
 def test_many_lines_differ_in_colour_marker_or_dashes() -> None:
     curves = {f"method {number}": ([1, 10, 100], [1.0, number, 3.0]) for number in range(21)}
     ax = plots.plot_lines(curves, log_x=True, y_limits=(0, 5))
-    styles = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in (c[0] for c in ax.containers)}
+    styles = {
+        (line.get_color(), line.get_marker(), line.get_linestyle())
+        for line in (c[0] for c in ax.containers)
+    }
     assert len(styles) == 21
     assert (ax.get_xscale(), ax.get_ylim()) == ("log", (0, 5))
     assert {"10", "100"} <= set(texts_of(plots.render_svg(ax, title="lines")))
@@ -91,7 +102,10 @@ def test_shared_axes_hold_the_data_of_all() -> None:
 
 
 def test_history_draws_a_metric_and_the_epoch_that_was_kept() -> None:
-    records = [SimpleNamespace(epoch=n, loss=2.0 - n, validation_error=None if n == 0 else 0.9) for n in range(3)]
+    records = [
+        SimpleNamespace(epoch=n, loss=2.0 - n, validation_error=None if n == 0 else 0.9)
+        for n in range(3)
+    ]
     records.append(SimpleNamespace(epoch=3, loss=float("inf"), validation_error=0.95))
     history = SimpleNamespace(records=records, best_epoch=1)
     ax = plots.plot_history(SimpleNamespace(history_=history))
@@ -101,7 +115,10 @@ def test_history_draws_a_metric_and_the_epoch_that_was_kept() -> None:
     assert ax.get_legend_handles_labels()[1] == ["best: 0.9 in epoch 2"]
     (loss,) = plots.plot_history(history, metric="loss").lines
     assert np.array(loss.get_xydata()).tolist() == [[1, 2], [2, 1], [3, 0]]
-    assert plots.plot_history(SimpleNamespace(records=records[:1], best_epoch=None)).get_ylabel() == "loss"
+    assert (
+        plots.plot_history(SimpleNamespace(records=records[:1], best_epoch=None)).get_ylabel()
+        == "loss"
+    )
     with pytest.raises(BadSetting, match="history"):
         plots.plot_history(SimpleNamespace(records=[], best_epoch=None))
 
@@ -125,7 +142,8 @@ def test_confusion_is_deeper_where_shares_are_larger() -> None:
     ax = plots.plot_confusion(shares, ["1", "2"])
     cells = {patch.get_facecolor()[3]: patch.get_path().vertices for patch in ax.patches}
     assert sorted(cells) == pytest.approx([0.025, 0.275, 0.5])
-    assert np.array(cells[max(cells)]).mean(axis=0).round() == pytest.approx([0, 0])  # the lower left
+    # the lower left
+    assert np.array(cells[max(cells)]).mean(axis=0).round() == pytest.approx([0, 0])
     assert {(text.get_position(), text.get_text()) for text in ax.texts} == {
         ((0, 0), "100"),
         ((1, 0), "<1"),
@@ -138,7 +156,9 @@ def test_confusion_is_deeper_where_shares_are_larger() -> None:
 
 def luminance(colour: list[float]) -> float:
     """Return the relative luminance of a colour, as in WCAG 2."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour
+    ]
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
 
@@ -157,8 +177,12 @@ def test_every_number_can_be_read_in_its_cell(scheme: int) -> None:
 
 
 def test_boundaries_cut_the_scale_twice() -> None:
-    ax = plots.plot_boundaries(np.array([1.0, 2.0, 3.0]), [1.5, 2.5], [1.2, 2.9], np.array([1.0, 5.0, 2.0]))
-    strips = [(patch.get_x(), patch.get_width()) for patch in ax.patches if hasattr(patch, "get_width")]
+    ax = plots.plot_boundaries(
+        np.array([1.0, 2.0, 3.0]), [1.5, 2.5], [1.2, 2.9], np.array([1.0, 5.0, 2.0])
+    )
+    strips = [
+        (patch.get_x(), patch.get_width()) for patch in ax.patches if hasattr(patch, "get_width")
+    ]
     ends = [(1, 0.5), (1.5, 1), (2.5, 0.5), (1, 0.2), (1.2, 1.7), (2.9, 0.1)]
     assert strips == [pytest.approx(pair) for pair in ends]
     assert names_of(ax.xaxis) == ["1", "2", "3"]
@@ -196,7 +220,9 @@ def test_text_is_not_parsed_as_math_on_axes_of_another_style() -> None:
 
 def test_a_file_is_the_same_bytes_twice_and_describes_itself(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        plots.save_svg(plots.plot_cold_start(["1", "2"], {"漢字": [1, 2]}), tmp_path / name, title="R & D")
+        plots.save_svg(
+            plots.plot_cold_start(["1", "2"], {"漢字": [1, 2]}), tmp_path / name, title="R & D"
+        )
     written = (tmp_path / "a.svg").read_bytes()
     assert written == (tmp_path / "b.svg").read_bytes()
     root = ElementTree.fromstring(written)
@@ -206,7 +232,10 @@ def test_a_file_is_the_same_bytes_twice_and_describes_itself(tmp_path: Path) -> 
 
 
 def test_ids_of_two_plots_on_a_page_differ() -> None:
-    drawn = [plots.render_svg(plots.plot_bars(["a"], {"n": [1]}), title=title) for title in ("one", "two")]
+    drawn = [
+        plots.render_svg(plots.plot_bars(["a"], {"n": [1]}), title=title)
+        for title in ("one", "two")
+    ]
     ids = [
         element.attrib["id"]
         for svg in drawn
@@ -224,7 +253,9 @@ def test_the_style_of_the_caller_is_left_alone() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_without_matplotlib_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingDependency, match="matplotlib"):
         plots.plot_bars(["a"], {"n": [1]})

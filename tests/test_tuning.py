@@ -1,4 +1,5 @@
-"""Studies: the best settings are found, a pause changes nothing, and a damaged or foreign file is refused."""
+"""Studies: the best settings are found, a pause changes nothing, and a damaged or foreign file is
+refused."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from tests.models import described
 
 from deepmf.data import Split, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadFeatures, BadSetting, CannotSave, MissingDependency, TrainingDiverged, UnreadableFile
+from deepmf.errors import (
+    BadFeatures,
+    BadSetting,
+    CannotSave,
+    MissingDependency,
+    TrainingDiverged,
+    UnreadableFile,
+)
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -58,13 +66,16 @@ def test_damage_is_refused(split: Split, written: bytes, tmp_path: Path) -> None
     assert file.read_bytes() == damaged
 
 
-def test_a_full_disk_is_told_as_such_and_costs_one_trial(split: Split, written: bytes, tmp_path: Path) -> None:
+def test_a_full_disk_is_told_as_such_and_costs_one_trial(
+    split: Split, written: bytes, tmp_path: Path
+) -> None:
     resource = pytest.importorskip("resource")
     file = tmp_path / "means.study"
     file.write_bytes(written)
     study = Study("means", split.train, split.validation, file=file)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(written) + 50, hard))  # in the middle of the next line
+    # in the middle of the next line
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(written) + 50, hard))
     try:
         with pytest.raises(CannotSave, match="large"):
             study.run(4)
@@ -85,7 +96,9 @@ def test_every_model_has_a_space() -> None:
 @every_model
 def test_the_model_takes_every_end_and_option(model: str) -> None:
     for name, dimension in SPACES[model].items():
-        values = dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high)
+        values = (
+            dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high)
+        )
         for value in values:
             assert getattr(model_class(model)(**{name: value}).settings, name) == value
 
@@ -108,21 +121,30 @@ def test_the_default_is_inside_and_is_not_rounded_away(model: str) -> None:
         ({"latent_size": Range(1.0, 9.0)}, "latent_size"),
     ],
 )
-def test_spaces_that_cannot_be_searched(larger_split: Split, space: dict[str, Any], message: str) -> None:
+def test_spaces_that_cannot_be_searched(
+    larger_split: Split, space: dict[str, Any], message: str
+) -> None:
     with pytest.raises(BadSetting, match=message):
         Study("als", larger_split.train, larger_split.validation, space=space)
 
 
 def test_what_a_dimension_holds() -> None:
     assert Range(1, 5).is_whole and not Range(1.0, 5).is_whole
-    assert [Range(1, 5).include(value) for value in (1, 5, 0)] == [Range(1, 5), Range(1, 5), Range(0, 5)]
+    assert [Range(1, 5).include(value) for value in (1, 5, 0)] == [
+        Range(1, 5),
+        Range(1, 5),
+        Range(0, 5),
+    ]
     assert LogRange(0.1, 5.0).include(6.0) == LogRange(0.1, 6.0)
     assert Choice(((1,), (2, 3))).include((2, 3)) == Choice(((1,), (2, 3)))
     assert Choice((1, 2)).include(3) == Choice((1, 2, 3))
 
 
 def test_what_features_weigh_is_searched_where_it_is_a_setting() -> None:
-    assert search_space("als", with_features=True) == {**search_space("als"), "feature_penalty": LogRange(0.3, 300.0)}
+    assert search_space("als", with_features=True) == {
+        **search_space("als"),
+        "feature_penalty": LogRange(0.3, 300.0),
+    }
     assert search_space("dmf-o", with_features=True) == search_space("dmf-o")
     assert "feature_penalty" in search_space("means", with_features=True)
 
@@ -152,7 +174,12 @@ def test_errors_are_those_of_the_model_and_the_best_is_the_smallest(larger_split
 
 
 def test_the_first_trial_is_what_is_chosen_for_the_matrix(larger_split: Split) -> None:
-    given: dict[str, Any] = {"epochs": 1, "device": "cpu", "effort": "quick", "linear_iterations": 4}
+    given: dict[str, Any] = {
+        "epochs": 1,
+        "device": "cpu",
+        "effort": "quick",
+        "linear_iterations": 4,
+    }
     study = Study("dmf-o", larger_split.train, larger_split.validation, settings=given).run(1)
     model = OrdinalDMF(**given).fit(larger_split.train, larger_split.validation)
     assert {name: study.trials[0].settings[name] for name in study.space} == {
@@ -165,7 +192,9 @@ def test_the_first_trial_is_what_is_chosen_for_the_matrix(larger_split: Split) -
 def test_the_search_finds_what_predicts_best() -> None:
     """Every row has one value, so the less its mean is shrunk, the better."""
     rows = np.repeat([[1.0], [5.0]] * 15, 30, axis=1)
-    parts = split_entries(ObservedMatrix.from_array(rows), train=0.5, validation=0.5, test=0.0, seed=0)
+    parts = split_entries(
+        ObservedMatrix.from_array(rows), train=0.5, validation=0.5, test=0.0, seed=0
+    )
     study = Study("means", parts.train, parts.validation).run(25)
     errors = {trial.settings["shrinkage"]: trial.error for trial in study.trials}
     assert study.best.settings["shrinkage"] == min(errors) < 0.3
@@ -187,7 +216,13 @@ def interrupting(after: int) -> Callable[[EpochRecord, History], None]:
 @pytest.mark.slow
 def test_a_pause_changes_nothing(larger_split: Split, tmp_path: Path) -> None:
     def study(file: str) -> Study:
-        return Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS, file=tmp_path / file)
+        return Study(
+            "als",
+            larger_split.train,
+            larger_split.validation,
+            settings=ALS_SETTINGS,
+            file=tmp_path / file,
+        )
 
     whole = study("whole").run(12)
     first = study("paused")
@@ -206,7 +241,9 @@ def test_a_pause_changes_nothing(larger_split: Split, tmp_path: Path) -> None:
 
 def test_another_seed_tries_other_settings(larger_split: Split) -> None:
     first, other = (
-        Study("means", larger_split.train, larger_split.validation, settings={"seed": seed}).run(3).trials
+        Study("means", larger_split.train, larger_split.validation, settings={"seed": seed})
+        .run(3)
+        .trials
         for seed in (0, 1)
     )
     assert first[0].settings["shrinkage"] == other[0].settings["shrinkage"]
@@ -223,9 +260,9 @@ def test_a_hopeless_trial_ends_early(larger_split: Split) -> None:
         epochs.append(record.epoch)
 
     settings = {"epochs": 10, "latent_size": 3, "effect_penalty": 1e9}
-    study = Study("als", larger_split.train, larger_split.validation, settings=settings, space=space).run(
-        20, callbacks=[count]
-    )
+    study = Study(
+        "als", larger_split.train, larger_split.validation, settings=settings, space=space
+    ).run(20, callbacks=[count])
     pruned = [trial for trial in study.trials if trial.ended == "pruned"]
     hopeless = [trial for trial in study.trials if trial.settings["penalty"] == 1e9]
     assert hopeless[-1] in pruned
@@ -237,11 +274,15 @@ def test_a_hopeless_trial_ends_early(larger_split: Split) -> None:
 def test_a_trial_that_diverges_is_one_of_them(larger_split: Split) -> None:
     tiny = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 2, "dropout": 0.1, "device": "cpu"}
     space = {"learning_rate": Choice((1e-2, 1e38))}
-    study = Study("dmf", larger_split.train, larger_split.validation, settings=tiny, space=space).run(6)
+    study = Study(
+        "dmf", larger_split.train, larger_split.validation, settings=tiny, space=space
+    ).run(6)
     assert {trial.ended for trial in study.trials} == {"completed", "diverged"}
     assert study.best.settings["learning_rate"] == 1e-2
     space = {"learning_rate": Choice((1e38,))}
-    study = Study("dmf", larger_split.train, larger_split.validation, settings=tiny, space=space).run(1)
+    study = Study(
+        "dmf", larger_split.train, larger_split.validation, settings=tiny, space=space
+    ).run(1)
     with pytest.raises(TrainingDiverged, match="none"):
         study.best  # noqa: B018
 
@@ -274,7 +315,9 @@ def test_the_study_of_another_search_is_refused(
 
 
 @pytest.mark.parametrize("content", ["user,film,stars\n", '{"study_name":"mine"}\n', "{}\n", "1\n"])
-def test_a_foreign_file_is_refused_and_left_alone(larger_split: Split, tmp_path: Path, content: str) -> None:
+def test_a_foreign_file_is_refused_and_left_alone(
+    larger_split: Split, tmp_path: Path, content: str
+) -> None:
     file = tmp_path / "ratings.csv"
     file.write_text(content)
     with pytest.raises(UnreadableFile, match="study"):
@@ -324,16 +367,23 @@ def test_without_optuna(larger_split: Split, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_study_with_features(tmp_path: Path) -> None:
     parts = split_entries(described.matrix(), train=0.8, validation=0.2, test=0, seed=0)
-    features = {"row_features": described.row_features(), "column_features": described.column_features()}
+    features = {
+        "row_features": described.row_features(),
+        "column_features": described.column_features(),
+    }
     plain = Study("als", parts.train, parts.validation, settings=ALS_SETTINGS)
     assert "feature_penalty" not in plain.space
     file = tmp_path / "s.study"
-    study = Study("als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file).run(3)
+    study = Study(
+        "als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file
+    ).run(3)
     assert "feature_penalty" in study.space
     model = ALS(**study.best.settings).fit(parts.train, parts.validation, **features)
     assert model.history_.best_error == study.best.error
     assert study.trials[0].error < (plain.run(1).trials[0].error or 0)  # type: ignore[operator]
-    again = Study("als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file)
+    again = Study(
+        "als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file
+    )
     assert len(again.trials) == 3
     others = features | {"row_features": described.row_features().take(np.arange(20))}
     with pytest.raises(BadSetting, match="features"):
@@ -343,7 +393,9 @@ def test_a_study_with_features(tmp_path: Path) -> None:
 
 
 def test_features_that_no_study_could_read(larger_split: Split) -> None:
-    features = Features.from_columns(larger_split.train.row_labels, {"age": list(range(larger_split.train.shape[0]))})
+    features = Features.from_columns(
+        larger_split.train.row_labels, {"age": list(range(larger_split.train.shape[0]))}
+    )
     with pytest.raises(BadFeatures, match="'rankk'"):
         Study("rankk", larger_split.train, larger_split.validation, row_features=features)
     with pytest.raises(BadFeatures, match="^row_features"):
@@ -360,7 +412,13 @@ def test_settings_are_searched_for_a_ranking_metric(tmp_path: Path) -> None:
         assert trial.error == pytest.approx(1 - score)
     assert study.best.error == min(trial.error for trial in study.trials if trial.error is not None)
     with pytest.raises(BadSetting, match="metric"):  # the file belongs to another search
-        Study("als", split.train, split.validation, settings=given["settings"], file=tmp_path / "a.study")
+        Study(
+            "als",
+            split.train,
+            split.validation,
+            settings=given["settings"],
+            file=tmp_path / "a.study",
+        )
     with pytest.raises(BadSetting, match="ndcg"):
         Study("als", split.train, split.validation, metric="ncdg")
     with pytest.raises(BadSetting, match="relevant"):

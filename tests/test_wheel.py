@@ -1,4 +1,5 @@
-"""The wheel holds all that the package needs, and what it needs beside is declared for those who install it."""
+"""The wheel holds all that the package needs, and what it needs beside is declared for those who
+install it."""
 
 import ast
 import os
@@ -35,17 +36,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_it_holds_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
     wanted = {path.relative_to(PACKAGE.parent).as_posix() for path in files}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == wanted
     assert "deepmf/py.typed" in held
     for folder, suffix in (("experiments/recipes", ".toml"), ("report/templates", ".html")):
-        assert any(name.startswith(f"deepmf/{folder}/") and name.endswith(suffix) for name in held), folder
+        assert any(
+            name.startswith(f"deepmf/{folder}/") and name.endswith(suffix) for name in held
+        ), folder
 
 
 def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:
-    about = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
+    about = {
+        name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name
+    }
     told = wheel.read(about["METADATA"]).decode()
     assert f"Version: {PROJECT['version']}\n" in told
     assert set(re.findall(r"^Provides-Extra: (.*)$", told, re.MULTILINE)) == EXTRAS.keys()
@@ -61,12 +68,24 @@ def test_a_clean_environment_finds_its_files_and_runs_the_demo_without_a_network
     assert pip and wheel.filename is not None
     venv.create(tmp_path / "env", symlinks=True)
     python = tmp_path / "env" / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+    ]
     subprocess.run([*install, wheel.filename], check=True)
     asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     place = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
     # What the package needs comes from this environment; the package itself does not.
-    (place / "needed.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
+    (place / "needed.pth").write_text(
+        "\n".join(path for path in sys.path if "site-packages" in path)
+    )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     code = (
         "import deepmf; print(deepmf.__file__)\n"
@@ -75,7 +94,9 @@ def test_a_clean_environment_finds_its_files_and_runs_the_demo_without_a_network
         "demo.SETTINGS |= {'hidden_sizes': (16,), 'latent_size': 8, 'epochs': 4, 'linear_iterations': 4}\n"
         "from deepmf.cli.app import main; main(['demo'])\n"
     )
-    shown = subprocess.run([python, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    shown = subprocess.run(
+        [python, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert shown.returncode == 0, shown.stderr
     assert Path(shown.stdout.splitlines()[0]).is_relative_to(tmp_path)
     assert (tmp_path / "deepmf-demo.html").is_file()
@@ -107,7 +128,12 @@ def imported_by(path: Path) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             node.body = []
-    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    found = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
     found |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     return {name.partition(".")[0] for name in found} - {"deepmf"} - sys.stdlib_module_names
 
@@ -123,11 +149,12 @@ def test_nothing_but_tests_needs_what_developers_install() -> None:
     for extra in EXTRAS.keys() - FOR_DEVELOPERS:
         declared |= names_of(EXTRAS[extra])
     homes = packages_distributions()
-    for path in set(PACKAGE.rglob("*.py")) - {PACKAGE / "testing.py"}:  # which is for tests of models
+    # which is for tests of models
+    for path in set(PACKAGE.rglob("*.py")) - {PACKAGE / "testing.py"}:
         for package in imported_by(path):
-            assert names_of(homes.get(package, NAMED_OTHERWISE.get(package, [package]))) & declared, (
-                f"{path} imports {package}"
-            )
+            assert (
+                names_of(homes.get(package, NAMED_OTHERWISE.get(package, [package]))) & declared
+            ), f"{path} imports {package}"
 
 
 def test_the_project_has_one_address_and_one_version() -> None:
@@ -135,11 +162,18 @@ def test_the_project_has_one_address_and_one_version() -> None:
     address, version = PROJECT["urls"]["Source"], PROJECT["version"]
     recipe = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text())
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    links = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml").read_text())["contact_links"]
+    links = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml").read_text())[
+        "contact_links"
+    ]
     assert recipe["about"]["homepage"] == citation["repository-code"] == address
     assert recipe["context"]["version"] == citation["version"] == version
-    assert {link["url"] for link in links} == {PROJECT["urls"]["Documentation"], f"{address}/security"}
-    assert all(url.startswith(address) for name, url in PROJECT["urls"].items() if name != "Documentation")
+    assert {link["url"] for link in links} == {
+        PROJECT["urls"]["Documentation"],
+        f"{address}/security",
+    }
+    assert all(
+        url.startswith(address) for name, url in PROJECT["urls"].items() if name != "Documentation"
+    )
 
 
 def test_the_recipe_of_conda_needs_what_the_wheel_needs() -> None:

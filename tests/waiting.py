@@ -1,4 +1,5 @@
-"""Waiting for a state, for tests with threads and processes: machines are slow and busy at times."""
+"""Waiting for a state, for tests with threads and processes: machines are slow and busy at
+times."""
 
 import time
 from collections.abc import Callable

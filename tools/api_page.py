@@ -1,4 +1,5 @@
-"""The Python reference: docs/api.md lists every public name, and docs/api/ documents each by its docstring.
+"""The Python reference: docs/api.md lists every public name, and docs/api/ documents each by its
+docstring.
 
 docs/conf.py calls this when the pages are built; docs/api/ is not kept in the repository.
 """
@@ -37,16 +38,38 @@ TOPICS = {
         "Errors, rankings, calibration, comparisons, plots and [reports](../report.md).",
         ["deepmf.evaluation", "deepmf.metrics", "deepmf.plots", "deepmf.report"],
     ),
-    "sklearn": ("Tables", "The scikit-learn [imputer](../sklearn.md) and its scores.", ["deepmf.sklearn"]),
+    "sklearn": (
+        "Tables",
+        "The scikit-learn [imputer](../sklearn.md) and its scores.",
+        ["deepmf.sklearn"],
+    ),
     "tools": (
         "Tuning, export, service",
         "[Tuning](../tuning.md), [export](../export.md), [the service](../serving.md) and its client.",
-        ["deepmf.tuning", "deepmf.export", "deepmf.hub", "deepmf.mlflow", "deepmf.serve", "deepmf.client"],
+        [
+            "deepmf.tuning",
+            "deepmf.export",
+            "deepmf.hub",
+            "deepmf.mlflow",
+            "deepmf.serve",
+            "deepmf.client",
+        ],
     ),
-    "errors": ("Errors and warnings", "All of them derive from `DeepMFError` or `DeepMFWarning`.", ["deepmf.errors"]),
+    "errors": (
+        "Errors and warnings",
+        "All of them derive from `DeepMFError` or `DeepMFWarning`.",
+        ["deepmf.errors"],
+    ),
 }
-# The topic of a name of `deepmf` itself, by the package that defines it; models and settings have their own.
-TOPIC_OF = {"matrix": "data", "data": "data", "datasets": "data", "models": "models", "evaluation": "evaluation"}
+# The topic of a name of `deepmf` itself, by the package that defines it; models and settings have
+# their own.
+TOPIC_OF = {
+    "matrix": "data",
+    "data": "data",
+    "datasets": "data",
+    "models": "models",
+    "evaluation": "evaluation",
+}
 
 
 def is_settings(found: object) -> bool:
@@ -57,7 +80,9 @@ def is_settings(found: object) -> bool:
 def list_names(module: str) -> list[str]:
     """List the public names of a module: those of `__all__`, otherwise what it defines."""
     found = import_module(module)
-    defined = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == module]
+    defined = [
+        name for name, value in vars(found).items() if getattr(value, "__module__", None) == module
+    ]
     return list(getattr(found, "__all__", [name for name in defined if not name.startswith("_")]))
 
 
@@ -66,11 +91,14 @@ def list_own_names(topic: str) -> list[str]:
     deepmf = import_module("deepmf")
     own = {name: getattr(deepmf, name) for name in deepmf.__all__}
     names = [name for name, found in own.items() if _find_topic(found) == topic]
-    return sorted(names, key=lambda name: inspect.isclass(own[name]) and issubclass(own[name], Model))
+    return sorted(
+        names, key=lambda name: inspect.isclass(own[name]) and issubclass(own[name], Model)
+    )
 
 
 def list_sections(topic: str) -> dict[str, list[str]]:
-    """Return the names of each module that a topic documents; a name of `deepmf` itself stands there alone."""
+    """Return the names of each module that a topic documents; a name of `deepmf` itself stands
+    there alone."""
     own = set(import_module("deepmf").__all__)
     sections = {"deepmf": list_own_names(topic)}
     for module in TOPICS[topic][2]:
@@ -83,7 +111,8 @@ def directive(module: str, name: str) -> str:
     found = getattr(import_module(module), name)
     if inspect.isclass(found):
         listed = "" if is_settings(found) and found is not Settings else "   :members:\n"
-        if any(base is Estimator or base.__name__.startswith("_") for base in found.__bases__):  # no entry of its own
+        # no entry of its own
+        if any(base is Estimator or base.__name__.startswith("_") for base in found.__bases__):
             listed += "   :inherited-members:\n"
         return f".. autoclass:: {name}\n{listed}"
     return f".. auto{'function' if callable(found) else 'data'}:: {name}\n"
@@ -95,13 +124,22 @@ def topic_page(topic: str) -> str:
     parts = [f"# {title}\n\n{introduction}\n"]
     for module, names in list_sections(topic).items():
         shown = "\n".join(directive(module, name) for name in names)
-        parts.append(f"\n## {module}\n\n```{{eval-rst}}\n.. currentmodule:: {module}\n\n{shown}```\n")
+        parts.append(
+            f"\n## {module}\n\n```{{eval-rst}}\n.. currentmodule:: {module}\n\n{shown}```\n"
+        )
     return "".join(parts)
 
 
 def list_topics() -> str:
     """Return all names by topic, in Markdown."""
-    return "".join([*_list_topics(), "\n```{toctree}\n:hidden:\n\n", *(f"api/{topic}\n" for topic in TOPICS), "```\n"])
+    return "".join(
+        [
+            *_list_topics(),
+            "\n```{toctree}\n:hidden:\n\n",
+            *(f"api/{topic}\n" for topic in TOPICS),
+            "```\n",
+        ]
+    )
 
 
 def write_pages() -> None:

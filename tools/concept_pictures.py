@@ -1,7 +1,7 @@
 """Draw the pictures of the docs: the four areas, extension, levels and boundaries, OrdinalDMF.
 
-Each has a light ground of its own, so that it reads on light and on dark pages. Run by `make format`; a test checks
-that docs/pictures agrees.
+Each has a light ground of its own, so that it reads on light and on dark pages. Run by `make
+format`; a test checks that docs/pictures agrees.
 """
 
 import json
@@ -21,7 +21,8 @@ MASKED = "#dfe4ea"
 FILLS = {"I": "#d3e4f7", "II": "#d2ecd9", "III": "#fbe2c8", "IV": "#e7dcf3"}
 INKS = {"I": "#235a97", "II": "#22683f", "III": "#99500f", "IV": "#663d8f"}
 
-# Invented entries of each area: a line for each row; a dot is missing, a question mark is missing and asked for.
+# Invented entries of each area: a line for each row; a dot is missing, a question mark is missing
+# and asked for.
 AREAS = {
     "I": ("5.3..4.2", "..41?5..", "4..2..3.", ".5..1.4?", "2?..35.1", ".3.4..5."),
     "II": ("..2.5?.4", "3.?4...5", ".1..4.2?"),
@@ -36,18 +37,24 @@ MEANINGS = {
 }
 
 
-def text(x: float, y: float, said: str, *, colour: str = INK, size: int = 14, anchor: str = "start") -> str:
+def text(
+    x: float, y: float, said: str, *, colour: str = INK, size: int = 14, anchor: str = "start"
+) -> str:
     """Return a line of text whose baseline is at y."""
     return f'<text x="{x:g}" y="{y:g}" fill="{colour}" font-size="{size}" text-anchor="{anchor}">{said}</text>'
 
 
-def box(x: float, y: float, width: float, height: float, *, fill: str = PAPER, edge: str = LINE) -> str:
+def box(
+    x: float, y: float, width: float, height: float, *, fill: str = PAPER, edge: str = LINE
+) -> str:
     """Return a rectangle."""
     place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3"'
     return f'<rect {place} fill="{fill}" stroke="{edge}"/>'
 
 
-def line(x: float, y: float, to_x: float, to_y: float, *, colour: str = SOFT, more: str = "") -> str:
+def line(
+    x: float, y: float, to_x: float, to_y: float, *, colour: str = SOFT, more: str = ""
+) -> str:
     """Return a line, with further attributes such as dashes."""
     place = f'x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}"'
     return f'<line {place} stroke="{colour}" stroke-width="1.6"{more}/>'
@@ -66,7 +73,11 @@ def cells(x: float, y: float, lines: tuple[str, ...], area: str) -> Iterator[str
             yield box(left, top, CELL, CELL, fill=FILLS[area], edge=PAPER)
             if value != ".":
                 yield text(
-                    left + CELL / 2, top + 18, value, colour=INKS[area] if value == "?" else INK, anchor="middle"
+                    left + CELL / 2,
+                    top + 18,
+                    value,
+                    colour=INKS[area] if value == "?" else INK,
+                    anchor="middle",
                 )
 
 
@@ -95,7 +106,8 @@ def areas() -> Iterator[str]:
 
 
 def extension() -> Iterator[str]:
-    """Yield how a new row is added: its entries pass the branch for rows once; everything else is there already."""
+    """Yield how a new row is added: its entries pass the branch for rows once; everything else is
+    there already."""
     lines = {
         "II": (58, "carol, a new row", "..2.5..4", "branch for rows", "computed now"),
         "I": (186, "Alien, a trained column", "5..4.2", "branch for columns", "kept since fit"),
@@ -131,24 +143,42 @@ def levels() -> Iterator[str]:
         ends = [1.0, *boundaries, 5.0]
         for level, (start, end) in enumerate(pairwise(ends), start=1):
             yield box(
-                score(start), y, score(end) - score(start), 44, fill=FILLS["I"] if level % 2 else PAPER, edge=INKS["I"]
+                score(start),
+                y,
+                score(end) - score(start),
+                44,
+                fill=FILLS["I"] if level % 2 else PAPER,
+                edge=INKS["I"],
             )
-            yield text((score(start) + score(end)) / 2, y + 28, str(level), size=16, anchor="middle")
+            yield text(
+                (score(start) + score(end)) / 2, y + 28, str(level), size=16, anchor="middle"
+            )
         for boundary in boundaries:
-            yield text(score(boundary), y + 60, f"{boundary:.2f}", colour=SOFT, size=12, anchor="middle")
+            yield text(
+                score(boundary), y + 60, f"{boundary:.2f}", colour=SOFT, size=12, anchor="middle"
+            )
     example = 4.38
-    yield line(score(example), 38, score(example), 182, colour=INKS["III"], more=' stroke-dasharray="5 4"')
+    yield line(
+        score(example), 38, score(example), 182, colour=INKS["III"], more=' stroke-dasharray="5 4"'
+    )
     yield text(score(example), 30, f"{example}", colour=INKS["III"], anchor="middle")
 
 
-# The places of a row and of a column for the picture of OrdinalDMF; those after a bar are masked from both branches.
+# The places of a row and of a column for the picture of OrdinalDMF; those after a bar are masked
+# from both branches.
 SEEN = {"II": ("5", ".", "|3", "4", ".", "|1"), "I": (".", "4", "|3", ".", "|5", "2")}
 
 
 def ordinal() -> Iterator[str]:
-    """Yield OrdinalDMF: masked entries, two branches, the score, the ordinal head; and below, the refinement."""
+    """Yield OrdinalDMF: masked entries, two branches, the score, the ordinal head; and below, the
+    refinement."""
     outputs = {
-        "II": (56, "row i", "branch for rows", ("direction u_i", "effect b_i", "cutpoints and slope")),
+        "II": (
+            56,
+            "row i",
+            "branch for rows",
+            ("direction u_i", "effect b_i", "cutpoints and slope"),
+        ),
         "I": (176, "column j", "branch for columns", ("direction v_j", "effect c_j")),
     }
     asked = INKS["III"]  # entry (i, j), in the third place of both vectors
@@ -158,14 +188,22 @@ def ordinal() -> Iterator[str]:
             left = 28 + place * CELL
             yield box(left, y, CELL, CELL, fill=MASKED if "|" in entry else FILLS[area], edge=PAPER)
             value = entry.strip("|.")
-            yield text(left + CELL / 2, y + 18, value, colour=LINE if "|" in entry else INK, anchor="middle")
+            yield text(
+                left + CELL / 2,
+                y + 18,
+                value,
+                colour=LINE if "|" in entry else INK,
+                anchor="middle",
+            )
         yield f'<rect x="{28 + 2 * CELL}" y="{y}" width="{CELL}" height="{CELL}" fill="none" stroke="{asked}"/>'
         yield arrow(28 + 6 * CELL + 4, y + 13, 204, y + 13)
         yield box(208, y - 10, 142, 46, edge=INKS[area])
         yield text(279, y + 17, branch, anchor="middle", size=13)
         yield arrow(353, y + 13, 374, y + 13)
         for line_number, name in enumerate(made):
-            yield subscripted(380, y + 18 + 18 * (line_number - (len(made) - 1) / 2), name, colour=INKS[area])
+            yield subscripted(
+                380, y + 18 + 18 * (line_number - (len(made) - 1) / 2), name, colour=INKS[area]
+            )
     yield arrow(484, 50, 552, 94)
     yield arrow(474, 184, 520, 146)
     yield box(524, 98, 168, 54)
@@ -178,10 +216,20 @@ def ordinal() -> Iterator[str]:
         left = 548 + 25 * (level - 1)
         yield box(left, 252 - 80 * share, 19, 80 * share, fill=FILLS["III"], edge=INKS["III"])
         yield text(left + 9.5, 267, str(level), size=12, anchor="middle")
-    yield text(28, 244, "Training: grey entries are masked from both branches;", colour=SOFT, size=13)
-    yield text(28, 262, "the loss is on masked entries alone, such as entry (i, j), outlined.", colour=SOFT, size=13)
+    yield text(
+        28, 244, "Training: grey entries are masked from both branches;", colour=SOFT, size=13
+    )
+    yield text(
+        28,
+        262,
+        "the loss is on masked entries alone, such as entry (i, j), outlined.",
+        colour=SOFT,
+        size=13,
+    )
     yield line(28, 284, WIDTH - 28, 284, colour=LINE, more=' stroke-dasharray="5 4"')
-    yield text(28, 306, "After training: views, and the refinement of their mean", colour=SOFT, size=13)
+    yield text(
+        28, 306, "After training: views, and the refinement of their mean", colour=SOFT, size=13
+    )
     yield from _views(28, 322)
     steps = (
         ("latent:", "mean of views"),
@@ -214,13 +262,20 @@ def _views(x: float, y: float) -> Iterator[str]:
             if observed:
                 colour = LINE if place in masked else INK
                 yield text(
-                    x + place * 18 + 9, y + number * 18 + 13, entry.strip("|"), colour=colour, size=11, anchor="middle"
+                    x + place * 18 + 9,
+                    y + number * 18 + 13,
+                    entry.strip("|"),
+                    colour=colour,
+                    size=11,
+                    anchor="middle",
                 )
 
 
 def subscripted(x: float, y: float, said: str, *, colour: str = INK, size: int = 14) -> str:
     """Return a line of text in which `_i` is an index."""
-    parts = re.sub(r"_(\w) ?", r'<tspan dy="3" font-size="10">\1</tspan><tspan dy="-3"> </tspan>', said)
+    parts = re.sub(
+        r"_(\w) ?", r'<tspan dy="3" font-size="10">\1</tspan><tspan dy="-3"> </tspan>', said
+    )
     return text(x, y, parts, colour=colour, size=size)
 
 
@@ -232,7 +287,9 @@ def score(value: float) -> float:
 def learned_boundaries() -> list[float]:
     """Return the boundaries that DMF-D learned on the first split of MovieLens-1M."""
     records = (json.loads(record) for record in QUANTIZERS.read_text(encoding="utf-8").splitlines())
-    found: list[float] = next(record["boundaries"] for record in records if record["recipe"].endswith("dmf-d"))
+    found: list[float] = next(
+        record["boundaries"] for record in records if record["recipe"].endswith("dmf-d")
+    )
     return found
 
 
@@ -257,8 +314,12 @@ def pictures() -> dict[Path, str]:
     return {
         FOLDER / "areas.svg": picture(areas(), height=312, title="The four areas of a matrix"),
         FOLDER / "extension.svg": picture(extension(), height=266, title="Adding a new row"),
-        FOLDER / "ordinal.svg": picture(ordinal(), height=420, title="OrdinalDMF: masks, branches, head, refinement"),
-        FOLDER / "levels.svg": picture(levels(), height=216, title="Levels, and the boundaries between them"),
+        FOLDER / "ordinal.svg": picture(
+            ordinal(), height=420, title="OrdinalDMF: masks, branches, head, refinement"
+        ),
+        FOLDER / "levels.svg": picture(
+            levels(), height=216, title="Levels, and the boundaries between them"
+        ),
     }
 
 

@@ -1,4 +1,5 @@
-"""Every source file with its role, as lists in Markdown: docs/conf.py puts them on the page of source files."""
+"""Every source file with its role, as lists in Markdown: docs/conf.py puts them on the page of
+source files."""
 
 import re
 import sys

@@ -1,7 +1,8 @@
-"""Write the notebooks in examples/ from the pages in docs/gallery/: text becomes Markdown cells, Python code cells.
+"""Write the notebooks in examples/ from the pages in docs/gallery/: text becomes Markdown cells,
+Python code cells.
 
-`python tools/notebook.py` also runs the cells, and keeps what they print, show and draw. A test checks that notebooks
-and pages agree.
+`python tools/notebook.py` also runs the cells, and keeps what they print, show and draw. A test
+checks that notebooks and pages agree.
 """
 
 import ast
@@ -43,7 +44,10 @@ def _add_cell(cells: list[dict[str, Any]], kind: str, text: str) -> None:
     if text.strip():
         extra: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
         source = text.strip().splitlines(keepends=True)
-        cells.append({"cell_type": kind, "id": f"cell-{len(cells)}", "metadata": {}, "source": source} | extra)
+        cells.append(
+            {"cell_type": kind, "id": f"cell-{len(cells)}", "metadata": {}, "source": source}
+            | extra
+        )
 
 
 def draw_pictures(page: str, notebook: str) -> str:
@@ -52,8 +56,14 @@ def draw_pictures(page: str, notebook: str) -> str:
 
     def add(block: re.Match[str]) -> str:
         outputs = next(code)["outputs"] if block[1] == "python" else []
-        drawn = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
-        return block[0] + "".join(f"\n![What the code draws](data:image/png;base64,{each})\n" for each in drawn)
+        drawn = [
+            output["data"]["image/png"]
+            for output in outputs
+            if "image/png" in output.get("data", {})
+        ]
+        return block[0] + "".join(
+            f"\n![What the code draws](data:image/png;base64,{each})\n" for each in drawn
+        )
 
     return _BLOCK.sub(add, page)
 
@@ -71,7 +81,9 @@ def run_cells(cells: list[dict[str, Any]]) -> None:
             shown = None if last is None else eval(compile(last, "cell", "eval"), names)
         cell["execution_count"] = count
         if printed.getvalue():
-            cell["outputs"].append({"output_type": "stream", "name": "stdout", "text": printed.getvalue()})
+            cell["outputs"].append(
+                {"output_type": "stream", "name": "stdout", "text": printed.getvalue()}
+            )
         if shown is not None:
             data = {"text/plain": repr(shown)}
             if hasattr(shown, "_repr_html_"):
@@ -105,7 +117,9 @@ def write_notebook(page: Path) -> None:
         run_cells(cells)
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     content = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
-    notebook_of(page).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    notebook_of(page).write_text(
+        json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Write the tables and figures of the README, the docs and results/README.md from the committed results.
+"""Write the tables and figures of the README, the docs and results/README.md from the committed
+results.
 
-A table stands between lines like `<!-- table table1 -->` and `<!-- end -->`, a figure within a sentence between
-`<!-- value table1/dmf 20% I -->` and `<!-- end -->` (see `value`). A row whose code has
-changed since it was measured has a dagger, and so has one whose commit is not in the git history. `make format` runs
-this script; a test compares the pages with the results, without the daggers.
+A table stands between lines like `<!-- table table1 -->` and `<!-- end -->`, a figure within a
+sentence between `<!-- value table1/dmf 20% I -->` and `<!-- end -->` (see `value`). A row whose
+code has changed since it was measured has a dagger, and so has one whose commit is not in the git
+history. `make format` runs this script; a test compares the pages with the results, without the
+daggers.
 """
 
 import ast
@@ -37,7 +39,10 @@ GONE = {"neighbours"}  # models that the imputer had
 # Tasks side by side in one table: what heads their columns, and which columns.
 JOINED_PEERS = {
     "known": {
-        "ml-1m-authors": ("MovieLens-1M", ("RMSE", "log loss", "calibration error", "processor seconds")),
+        "ml-1m-authors": (
+            "MovieLens-1M",
+            ("RMSE", "log loss", "calibration error", "processor seconds"),
+        ),
         "ml-100k-folds": ("MovieLens-100K", ("RMSE", "processor seconds")),
     },
     "rankings": {
@@ -102,32 +107,43 @@ def block(kind: str, table: str) -> str:
 
 
 def is_older(commit: str, *models: str) -> bool:
-    """Return whether the code of a model has changed since the commit of a record, or the commit is unknown."""
+    """Return whether the code of a model has changed since the commit of a record, or the commit is
+    unknown."""
     return any(has_changed_since(commit, MODELS[model].module) for model in models)
 
 
 def older_recipes(records: Iterable[Record]) -> set[str]:
     """Return the recipes with records that are older than the code they measure."""
-    return {record["recipe"] for record in records if is_older(record.get("commit", ""), record["model"])}
+    return {
+        record["recipe"]
+        for record in records
+        if is_older(record.get("commit", ""), record["model"])
+    }
 
 
 def mark_rows(table: str, titles: Sequence[str]) -> str:
     """Put a dagger behind the first cell of some rows of a Markdown table."""
     starts = tuple(f"| {title} |" for title in titles)
     lines = table.split("\n")
-    return "\n".join(line.replace(" |", " † |", 1) if line.startswith(starts) else line for line in lines)
+    return "\n".join(
+        line.replace(" |", " † |", 1) if line.startswith(starts) else line for line in lines
+    )
 
 
 def strip_marks(page: str) -> str:
-    """Remove all daggers and their explanations, which depend on the git history of the checkout."""
+    """Remove all daggers and their explanations, which depend on the git history of the
+    checkout."""
     return page.replace(f" {OLDER}", "").replace(" †", "")
 
 
 def footnote(records: Iterable[Record], *, older: bool = False) -> str:
-    """Return a line with the commits that measured the records, and the meaning of a dagger if there is one."""
+    """Return a line with the commits that measured the records, and the meaning of a dagger if
+    there is one."""
     commits = list(dict.fromkeys(record.get("commit") or "unknown" for record in records))
     known = ", ".join(commits[:-1]) + (" and " if commits[1:] else "") + commits[-1]
-    return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
+    return (
+        f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
+    )
 
 
 def keep_columns(table: str, is_kept: Callable[[str], bool]) -> str:
@@ -145,16 +161,20 @@ def shorten_table(table: str, shown: str) -> str:
 
 
 def shorten_peers(shown: str) -> str:
-    """Keep one table: means over splits if every method has them, else the first split; and the columns that decide."""
+    """Keep one table: means over splits if every method has them, else the first split; and the
+    columns that decide."""
     parts = [part.strip() for part in shown.split("\n\n") if part.startswith("| method")]
     first, *rest = parts
     complete = [part for part in rest if part.count("\n") == first.count("\n") and "±" in part]
     kept = complete[0] if complete and "area" not in first.split("\n")[0] else first
-    return keep_columns(kept, lambda name: name not in PEER_COLUMNS_LEFT_OUT and "level" not in name)
+    return keep_columns(
+        kept, lambda name: name not in PEER_COLUMNS_LEFT_OUT and "level" not in name
+    )
 
 
 def peers(table: str) -> str:
-    """Return a table of the comparison with other libraries, with commits of our rows and the loads that all ran at."""
+    """Return a table of the comparison with other libraries, with commits of our rows and the loads
+    that all ran at."""
     if table in JOINED_PEERS:
         shown, tasks = join_peers(JOINED_PEERS[table]), list(JOINED_PEERS[table])
     else:
@@ -164,9 +184,15 @@ def peers(table: str) -> str:
         shown, tasks = kept.read_text(encoding="utf-8"), ["size-*" if table == "sizes" else table]
     if table == "not-run":
         return shown
-    paths = [path for task in tasks for path in sorted((RESULTS / "peers" / "runs").glob(f"{task}/*.json"))]
+    paths = [
+        path
+        for task in tasks
+        for path in sorted((RESULTS / "peers" / "runs").glob(f"{task}/*.json"))
+    ]
     runs = [run for run in map(_json, paths) if not run["failure"]]
-    ours, others = ([run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False))
+    ours, others = (
+        [run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False)
+    )
     older = {run["title"] for run in ours if has_changed_since(run["commit"], _module_of(run))}
     said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
     said += f"Median load of the machine: deepmf {_loads(ours)}, others {_loads(others)}.\n"
@@ -184,10 +210,17 @@ def join_peers(tasks: dict[str, tuple[str, tuple[str, ...]]]) -> str:
         shown = shorten_peers((RESULTS / "peers" / f"{task}.md").read_text(encoding="utf-8"))
         header, *rows = keep_columns(shown, {"method", *columns}.__contains__).strip().split("\n")
         header = header.replace(columns[0], f"{title}: {columns[0]}")
-        tables.append({line.split(" | ")[0]: line.removesuffix(" |").split(" | ")[1:] for line in (header, *rows)})
+        tables.append(
+            {
+                line.split(" | ")[0]: line.removesuffix(" |").split(" | ")[1:]
+                for line in (header, *rows)
+            }
+        )
     lines = []
     for name in dict.fromkeys(name for table in tables for name in table):
-        cells = [cell for table in tables for cell in table.get(name, ["-"] * len(table["| method"]))]
+        cells = [
+            cell for table in tables for cell in table.get(name, ["-"] * len(table["| method"]))
+        ]
         lines.append(" | ".join([name, *cells]) + " |")
     return "\n".join(lines) + "\n"
 
@@ -220,27 +253,43 @@ def benchmarks(name: str) -> list[Record]:
 
 
 def defaults() -> str:
-    """Return errors and costs by default: the latest of each matrix, without the splits of the paper's tables."""
-    found = [record for record in benchmarks("defaults") if not record["matrix"].endswith((", u1", "authors' split"))]
-    records = {(record["matrix"], record["gpu"] is None, record["effort"]): record for record in found}
+    """Return errors and costs by default: the latest of each matrix, without the splits of the
+    paper's tables."""
+    found = [
+        record
+        for record in benchmarks("defaults")
+        if not record["matrix"].endswith((", u1", "authors' split"))
+    ]
+    records = {
+        (record["matrix"], record["gpu"] is None, record["effort"]): record for record in found
+    }
     written = [
         "| matrix | means | ALS | OrdinalDMF | seconds: ALS, OrdinalDMF | calibration error | in 90 % interval | on |",
         "| --- " * 8 + "|",
     ]
-    for (matrix, on_cpu, effort), record in sorted(records.items(), key=lambda item: item[1]["entries"]):
+    for (matrix, on_cpu, effort), record in sorted(
+        records.items(), key=lambda item: item[1]["entries"]
+    ):
         figures = [f"{record['rmse'][name]:.4f}" for name in ("means", "als", "dmf-o")]
         seconds = ", ".join(f"{record['seconds'][name]:.1f}" for name in ("als", "dmf-o"))
         calibrated = f"{record['calibration_error']:.3f}" if "calibration_error" in record else "-"
-        where = f"CPU, threads: {record['threads']}" if on_cpu else record["gpu"].removeprefix("NVIDIA ")
+        where = (
+            f"CPU, threads: {record['threads']}"
+            if on_cpu
+            else record["gpu"].removeprefix("NVIDIA ")
+        )
         name = matrix if effort == "normal" else f"{matrix}, {effort} effort"
         name += " †" if is_older(record["commit"], "means", "als", "dmf-o") else ""
         inside = f"{100 * record['coverage']:.1f} %"
-        written.append(f"| {name} | {' | '.join(figures)} | {seconds} | {calibrated} | {inside} | {where} |")
+        written.append(
+            f"| {name} | {' | '.join(figures)} | {seconds} | {calibrated} | {inside} | {where} |"
+        )
     return with_footnote(written, records.values())
 
 
 def coverage_table() -> str:
-    """Return how often pooled 95 % intervals hold the truth: the latest of each kind, mechanism and method."""
+    """Return how often pooled 95 % intervals hold the truth: the latest of each kind, mechanism and
+    method."""
     latest = {
         (record["kind"], record["method"], record["mechanism"]): record
         for record in benchmarks("coverage")
@@ -250,23 +299,38 @@ def coverage_table() -> str:
     written = [f"| table | method | repetitions | {' | '.join(mechanisms)} |", "| --- " * 6 + "|"]
     for kind in dict.fromkeys(key[0] for key in latest):
         for method in methods:
-            own = {each: latest[kind, method, each] for each in mechanisms if (kind, method, each) in latest}
+            own = {
+                each: latest[kind, method, each]
+                for each in mechanisms
+                if (kind, method, each) in latest
+            }
             if own:
                 shown = [
-                    _show_coverage(own[each], latest[kind, "complete", each]) if each in own else "-"
+                    _show_coverage(own[each], latest[kind, "complete", each])
+                    if each in own
+                    else "-"
                     for each in mechanisms
                 ]
                 mark = _mark_imputer(own.values()) if method == "impute_many" else ""
-                counts = "/".join(map(str, sorted({record["repetitions"] for record in own.values()})))
+                counts = "/".join(
+                    map(str, sorted({record["repetitions"] for record in own.values()}))
+                )
                 written.append(f"| {kind}{mark} | {method} | {counts} | {' | '.join(shown)} |")
-    return with_footnote(written, [record for key, record in latest.items() if key[1] != "complete"])
+    return with_footnote(
+        written, [record for key, record in latest.items() if key[1] != "complete"]
+    )
 
 
 def _show_coverage(record: Record, complete: Record) -> str:
-    """Return percentages of means, correlations and coefficients, the largest bias, and widths beside complete ones."""
-    shares = ", ".join(f"{100 * record['coverage'][sort]:.0f}" for sort in ("mean", "correlation", "coefficient"))
+    """Return percentages of means, correlations and coefficients, the largest bias, and widths
+    beside complete ones."""
+    shares = ", ".join(
+        f"{100 * record['coverage'][sort]:.0f}" for sort in ("mean", "correlation", "coefficient")
+    )
     bias = max(abs(each) for each in record["bias"].values())
-    width = statistics.mean(record["width"][name] / each for name, each in complete["width"].items())
+    width = statistics.mean(
+        record["width"][name] / each for name, each in complete["width"].items()
+    )
     return f"{shares}; {bias:.1f}; {width:.2f}"
 
 
@@ -276,22 +340,30 @@ def _mark_imputer(records: Iterable[Record]) -> str:
 
 
 def imputers_table() -> str:
-    """Return the errors of imputers by table, the latest of each, and their time as a multiple of ours in one run."""
+    """Return the errors of imputers by table, the latest of each, and their time as a multiple of
+    ours in one run."""
     latest: dict[str, dict[str, Record]] = {}  # by imputer and table
     slow: set[tuple[str, str]] = set()
-    for record in sorted(benchmarks("imputers") + benchmarks("other_imputers"), key=lambda each: each["time"]):
+    for record in sorted(
+        benchmarks("imputers") + benchmarks("other_imputers"), key=lambda each: each["time"]
+    ):
         for name in record["errors"]:
             if name not in GONE:
                 latest.setdefault(name, {})[record["table"]] = record
         slow |= {(name, record["table"]) for name in record.get("unfinished", ())}
     tables = list(latest["auto"])
-    best = {table: min(own[table]["errors"][name] for name, own in latest.items() if table in own) for table in tables}
+    best = {
+        table: min(own[table]["errors"][name] for name, own in latest.items() if table in own)
+        for table in tables
+    }
     titles = [table.removeprefix("generated, ").removeprefix("generated ") for table in tables]
     written = [f"| imputer | {' | '.join(titles)} | time |", "| --- " * (len(tables) + 2) + "|"]
     for name in sorted(latest, key=lambda each: each != "auto"):
         own, times = latest[name], []
         for record in own.values():
-            spent = record["processor_seconds"] if "processor_seconds" in record else record["seconds"]
+            spent = (
+                record["processor_seconds"] if "processor_seconds" in record else record["seconds"]
+            )
             times += [spent[name] / spent["auto"]] if spent.get("auto") else []
         cells = [
             short_error(own[table]["errors"][name], best=best[table])
@@ -307,7 +379,16 @@ def imputers_table() -> str:
 
 def imputers_summary() -> str:
     """Return the errors of six imputers, for a page that shows no commits."""
-    shown = ("| imputer", "| ---", "| **auto**", "| SimpleImputer", "| KNNImputer", "| Iter", "| missF", "| micef")
+    shown = (
+        "| imputer",
+        "| ---",
+        "| **auto**",
+        "| SimpleImputer",
+        "| KNNImputer",
+        "| Iter",
+        "| missF",
+        "| micef",
+    )
     lines = [line for line in strip_marks(imputers_table()).splitlines() if line.startswith(shown)]
     return keep_columns("\n".join(lines), lambda name: name != "time")
 
@@ -315,7 +396,8 @@ def imputers_summary() -> str:
 def _show_times(times: list[float]) -> str:
     """Return the median, the lowest and the highest of multiples of a time."""
     median, lowest, highest = (
-        f"{each:.0f}" if each >= 10 else f"{each:.2g}" for each in (statistics.median(times), min(times), max(times))
+        f"{each:.0f}" if each >= 10 else f"{each:.2g}"
+        for each in (statistics.median(times), min(times), max(times))
     )
     return median if lowest == highest else f"{median} ({lowest} to {highest})"
 
@@ -325,7 +407,8 @@ ORDERS = ("relevance", "value", "popularity")
 
 
 def recommending_records() -> dict[tuple[str, str, int], Record]:
-    """Return the latest measurement of recommendations on MovieLens-1M by model, machine and seed."""
+    """Return the latest measurement of recommendations on MovieLens-1M by model, machine and
+    seed."""
     return {
         (record["model"], record["gpu"] or "CPU", record["seed"]): record
         for record in benchmarks("recommending")
@@ -344,17 +427,26 @@ def recommending_table() -> str:
             ndcg = {order: [record[order]["ndcg"] for record in own] for order in ORDERS}
             cells = [f"{name}, {where}{_mark(own)}", str(len(own))]
             cells += [_show_mean(ndcg["relevance"], spread=True), _show_mean(ndcg["value"])]
-            cells += [_show_mean(ndcg["popularity"]), _show_range([record["relevance"]["distinct"] for record in own])]
-            written.append(f"| {' | '.join([*cells, _show_range([record['fit_seconds'] for record in own])])} |")
+            cells += [
+                _show_mean(ndcg["popularity"]),
+                _show_range([record["relevance"]["distinct"] for record in own]),
+            ]
+            written.append(
+                f"| {' | '.join([*cells, _show_range([record['fit_seconds'] for record in own])])} |"
+            )
     return with_footnote(written, records.values())
 
 
 def recommending_areas() -> str:
-    """Return the NDCG@10 of recommendations to new rows and of new columns: the latest of each seed."""
+    """Return the NDCG@10 of recommendations to new rows and of new columns: the latest of each
+    seed."""
     records = {record["seed"]: record for record in benchmarks("recommending") if "I" in record}
     written = ["| area | relevance | value | popularity |", "| --- " * 4 + "|"]
     for area in AREAS:
-        figures = [_show_mean([record[area][order]["ndcg"] for record in records.values()]) for order in ORDERS]
+        figures = [
+            _show_mean([record[area][order]["ndcg"] for record in records.values()])
+            for order in ORDERS
+        ]
         written.append(f"| {area}{_mark(records.values())} | {' | '.join(figures)} |")
     return with_footnote(written, records.values())
 
@@ -362,17 +454,25 @@ def recommending_areas() -> str:
 def reranking_table() -> str:
     """Return what lists of different columns cost: means over the latest of each seed."""
     records = {record["seed"]: record for record in benchmarks("reranking")}
-    written = ["| `rerank` | NDCG@10 | mean cosine of two columns of a list | distinct columns |", "| --- " * 4 + "|"]
+    written = [
+        "| `rerank` | NDCG@10 | mean cosine of two columns of a list | distinct columns |",
+        "| --- " * 4 + "|",
+    ]
     for name in ("None", "mmr"):
         own = [record[name] for record in records.values()]
         figures = [_show_mean([each[figure] for each in own]) for figure in ("ndcg", "similarity")]
-        cells = [f"`{name}`{_mark(records.values())}", *figures, _show_range([each["distinct"] for each in own])]
+        cells = [
+            f"`{name}`{_mark(records.values())}",
+            *figures,
+            _show_range([each["distinct"] for each in own]),
+        ]
         written.append(f"| {' | '.join(cells)} |")
     return with_footnote(written, records.values())
 
 
 def density_table() -> str:
-    """Return the NDCG@10 of both orders by the density of a matrix: means over the latest of each seed."""
+    """Return the NDCG@10 of both orders by the density of a matrix: means over the latest of each
+    seed."""
     records = {(record["data"], record["seed"]): record for record in benchmarks("density")}
     written = ["| matrix | density | relevance | value |", "| --- " * 4 + "|"]
     for title in dict.fromkeys(title for title, _ in records):
@@ -386,7 +486,8 @@ def density_table() -> str:
 
 
 def ranking_times() -> str:
-    """Return how long the ten best columns take by value and by relevance: the latest of each machine."""
+    """Return how long the ten best columns take by value and by relevance: the latest of each
+    machine."""
     record = benchmarks("recommending_latency")[-1]
     orders = {"without": "value, without presence", "value": "value", "relevance": "relevance"}
     head = ("milliseconds", *orders.values(), "relevance / without presence")
@@ -407,7 +508,8 @@ def ranking_times() -> str:
 def _show_mean(numbers: Sequence[float], *, spread: bool = False) -> str:
     """Return the mean, with the smallest and the largest if asked for."""
     mean, *ends = (
-        f"{number:.4f}".removeprefix("0") for number in (statistics.mean(numbers), min(numbers), max(numbers))
+        f"{number:.4f}".removeprefix("0")
+        for number in (statistics.mean(numbers), min(numbers), max(numbers))
     )
     return f"{mean} ({' to '.join(ends)})" if spread and len(numbers) > 1 else mean
 
@@ -424,16 +526,21 @@ def short_error(error: float, *, best: float) -> str:
 
 
 def value(asked: str) -> str:
-    """Return a figure of a sentence: a mean of a table, a difference of two (`-`), or how far one is below, in percent.
+    """Return a figure of a sentence: a mean of a table, a difference of two (`-`), or how far one
+    is below, in percent.
 
-    A mean is asked for by recipe, share of new rows and columns, area and metric (I and rmse unless given), as in
-    `table2/dmf-d level_mae` or `table1/dmf 20% II - table1/dmf-o 20% II`; or of the comparison with other libraries by
-    task and peer, as in `peers/ml-1m-authors/ordinal rmse`; or of features, as in `features/ml-1m/dmf-o columns 0`,
-    `+` behind a model that reads them; or of the NDCG@10 on a CPU or a GPU, as in `recommending/als relevance` or
-    `recommending/dmf-o:H200 relevance`; or of another benchmark, as in `benchmarks latency explain_ms`. `.3` are its
-    digits, 4 unless given.
+    A mean is asked for by recipe, share of new rows and columns, area and metric (I and rmse unless
+    given), as in `table2/dmf-d level_mae` or `table1/dmf 20% II - table1/dmf-o 20% II`; or of the
+    comparison with other libraries by task and peer, as in `peers/ml-1m-authors/ordinal rmse`; or
+    of features, as in `features/ml-1m/dmf-o columns 0`, `+` behind a model that reads them; or of
+    the NDCG@10 on a CPU or a GPU, as in `recommending/als relevance` or `recommending/dmf-o:H200
+    relevance`; or of another benchmark, as in `benchmarks latency explain_ms`. `.3` are its digits,
+    4 unless given.
     """
-    asked, digits = re.sub(r" \.\d\b", "", asked), next(map(int, re.findall(r" \.(\d)\b", asked)), 4)
+    asked, digits = (
+        re.sub(r" \.\d\b", "", asked),
+        next(map(int, re.findall(r" \.(\d)\b", asked)), 4),
+    )
     if " below " in asked:
         ours, others = map(figure, asked.split(" below "))
         return f"{100 * (1 - ours / others):.1f} %"
@@ -458,10 +565,14 @@ def figure(asked: str) -> float:
         return float(statistics.mean(record[words[0]]["ndcg"] for record in own))
     if kind == "benchmarks":
         return measurements()[" ".join(words)]
-    share = next((float(word.removesuffix("%")) / 100 for word in words if word.endswith("%")), None)
+    share = next(
+        (float(word.removesuffix("%")) / 100 for word in words if word.endswith("%")), None
+    )
     area = next((word for word in words if word in AREAS), "I")
     metric = next((word for word in words if word in METRICS), "rmse")
-    assert len(words) == (share is not None) + (area in words) + (metric in words), f"{asked}: what is meant?"
+    assert len(words) == (share is not None) + (area in words) + (metric in words), (
+        f"{asked}: what is meant?"
+    )
     found = [
         record[metric]
         for record in table_records(kind)
@@ -485,30 +596,46 @@ def _peer_figure(task: str, peer: str, metric: str) -> float:
 
 
 def _feature_figure(data: str, model: str, part: str, at: str = "") -> float:
-    """Return an error by area, of new rows or columns with some entries, or on a published split (`test`)."""
+    """Return an error by area, of new rows or columns with some entries, or on a published split
+    (`test`)."""
     split = "published" if part == "test" else "areas"
-    own = feature_records(data, model.removesuffix("+"), with_features=model.endswith("+"), split=split)
-    return float(statistics.mean(record[part] if part == "test" else record[part][at] for record in own))
+    own = feature_records(
+        data, model.removesuffix("+"), with_features=model.endswith("+"), split=split
+    )
+    return float(
+        statistics.mean(record[part] if part == "test" else record[part][at] for record in own)
+    )
 
 
 def measurements() -> dict[str, float]:
-    """Return every figure of the log by what it is of, such as `reading ints deepmf_seconds`; the latest of several."""
+    """Return every figure of the log by what it is of, such as `reading ints deepmf_seconds`; the
+    latest of several."""
     found: dict[str, float] = {}
     for line in (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        case = next((str(record[name]) for name in ("sizes", "model", "ids") if name in record), None)
+        case = next(
+            (str(record[name]) for name in ("sizes", "model", "ids") if name in record), None
+        )
         subject = " ".join(filter(None, (record["benchmark"], case)))
         for name, value in record.items():
             figures = value.items() if isinstance(value, dict) else [("", value)]
-            found |= {f"{subject} {name} {part}".strip(): each for part, each in figures if type(each) in (int, float)}
+            found |= {
+                f"{subject} {name} {part}".strip(): each
+                for part, each in figures
+                if type(each) in (int, float)
+            }
     return found
 
 
-def feature_records(data: str, model: str, *, with_features: bool, split: str = "areas") -> list[Record]:
+def feature_records(
+    data: str, model: str, *, with_features: bool, split: str = "areas"
+) -> list[Record]:
     """Return the latest measurement of each seed of what features are worth."""
     wanted = (data, model, split, with_features, "test")
     keys = ("data", "model", "split", "features", "part")
-    own = [record for record in benchmarks("features") if tuple(record[key] for key in keys) == wanted]
+    own = [
+        record for record in benchmarks("features") if tuple(record[key] for key in keys) == wanted
+    ]
     return list({record["seed"]: record for record in own}.values())
 
 
@@ -529,17 +656,27 @@ def feature_tables() -> str:
 
 def _mark(records: Iterable[Record]) -> str:
     """Return a dagger if records are older than the code they measure."""
-    return " †" if any(is_older(record["commit"], record.get("model", "als")) for record in records) else ""
+    return (
+        " †"
+        if any(is_older(record["commit"], record.get("model", "als")) for record in records)
+        else ""
+    )
 
 
 def _feature_table() -> str:
-    titles = [f"{title}: {area}" if area == "I" else area for title in ("1M", "100K") for area in AREAS]
+    titles = [
+        f"{title}: {area}" if area == "I" else area for title in ("1M", "100K") for area in AREAS
+    ]
     lines = [f"| method | {' | '.join(titles)} |", "| --- " * (len(titles) + 1) + "|"]
     for model, name in NAMES.items():
         for with_features in (False, True):
             runs = [feature_records(data, model, with_features=with_features) for data in DATA]
-            title = (f"{name}, with features" if with_features else name) + _mark([*runs[0], *runs[1]])
-            figures = [_show_mean([each["areas"][area] for each in own]) for own in runs for area in AREAS]
+            title = (f"{name}, with features" if with_features else name) + _mark(
+                [*runs[0], *runs[1]]
+            )
+            figures = [
+                _show_mean([each["areas"][area] for each in own]) for own in runs for area in AREAS
+            ]
             lines.append(f"| {title} | {' | '.join(figures)} |")
     return "\n".join(lines) + "\n"
 
@@ -547,7 +684,10 @@ def _feature_table() -> str:
 def _on_known() -> str:
     lines = ["| split | without features | with features |", "| --- | --- | --- |"]
     for (data, split), title in PROTOCOLS.items():
-        runs = [feature_records(data, "dmf-o", with_features=given, split=split) for given in (False, True)]
+        runs = [
+            feature_records(data, "dmf-o", with_features=given, split=split)
+            for given in (False, True)
+        ]
         figures = [mean_error([each["test"] for each in own]) for own in runs]
         lines.append(f"| {title}{_mark([*runs[0], *runs[1]])} | {' | '.join(figures)} |")
     return "\n".join(lines) + "\n"
@@ -560,7 +700,8 @@ def mean_error(numbers: list[float]) -> str:
 
 
 def feature_picture() -> str:
-    """Draw the error of new columns and of new rows of MovieLens-1M as more of their entries are known."""
+    """Draw the error of new columns and of new rows of MovieLens-1M as more of their entries are
+    known."""
     counts = ("0", "1", "2", "5", "10", "20")
     axes = make_axes(2, 1, width=744.0, height=700.0)
     for ax, side in zip(axes, ("columns", "rows"), strict=True):
@@ -590,9 +731,11 @@ NOT_LEARNING = ("deepmf.errors", "deepmf.files", "deepmf.formatting", "deepmf.la
 
 @functools.cache
 def has_changed_since(commit: str, module: str) -> bool:
-    """Return whether the code of a method has changed since a commit: its module, what that imports, or the data code.
+    """Return whether the code of a method has changed since a commit: its module, what that
+    imports, or the data code.
 
-    A file that was only moved has not changed. A commit that is not in the history of the checkout counts as older.
+    A file that was only moved has not changed. A commit that is not in the history of the checkout
+    counts as older.
     """
     changed = list_changed_files(commit.removesuffix("-changed"))
     return changed is None or not changed.isdisjoint(list_source_files(module))
@@ -600,12 +743,17 @@ def has_changed_since(commit: str, module: str) -> bool:
 
 @functools.cache
 def list_source_files(module: str) -> frozenset[Path]:
-    """Return the files that a figure of a module depends on: its own, those it imports at any depth, and `data/`."""
+    """Return the files that a figure of a module depends on: its own, those it imports at any
+    depth, and `data/`."""
     found = set((PACKAGE / "data").rglob("*.py"))
     pending = [module, *(name for path in found for name in _list_imports(path))]
     while pending:
         name = pending.pop()
-        path = _find_file(name) if name.startswith("deepmf.") and not name.startswith(NOT_LEARNING) else None
+        path = (
+            _find_file(name)
+            if name.startswith("deepmf.") and not name.startswith(NOT_LEARNING)
+            else None
+        )
         if path is not None and path not in found:
             found.add(path)
             pending += _list_imports(path)
@@ -614,7 +762,8 @@ def list_source_files(module: str) -> frozenset[Path]:
 
 @functools.cache
 def _list_imports(path: Path) -> frozenset[str]:
-    """Return the names that a file imports; of `from a import b` both a.b, which may be a module, and a."""
+    """Return the names that a file imports; of `from a import b` both a.b, which may be a module,
+    and a."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -626,7 +775,9 @@ def _list_imports(path: Path) -> frozenset[str]:
 
 def _find_file(module: str) -> Path | None:
     place = PACKAGE.parent / module.replace(".", "/")
-    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
+    return next(
+        (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None
+    )
 
 
 @functools.cache
@@ -635,16 +786,34 @@ def list_changed_files(commit: str, folder: Path = PACKAGE) -> frozenset[Path] |
 
     Commits whose message has a line `Results: the same, since ...` do not count.
     """
-    if not commit or not run_git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", folder=folder):
+    if not commit or not run_git(
+        "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", folder=folder
+    ):
         return None
     root = Path(run_git("rev-parse", "--show-toplevel", folder=folder))
-    lines = run_git("diff", "--name-status", "-M", commit, "--", str(folder), folder=folder).splitlines()
-    changes = [line.split("\t") for line in lines]  # M path; R087 old new; R100 for a file that was only moved
+    lines = run_git(
+        "diff", "--name-status", "-M", commit, "--", str(folder), folder=folder
+    ).splitlines()
+    # M path; R087 old new; R100 for a file that was only moved
+    changes = [line.split("\t") for line in lines]
     changed = {paths[-1] for status, *paths in changes if status != "R100"}
-    log = ("log", "-c", "--name-only", "--format=%x00%(trailers:key=Results,valueonly)", f"{commit}..HEAD")
-    logged = [each.strip().splitlines() for each in run_git(*log, "--", str(folder), folder=folder).split("\0")]
-    counted = {path for lines in logged for path in lines if not lines[0].startswith("the same, since ")}
-    counted |= set(run_git("diff", "--name-only", "HEAD", "--", str(folder), folder=folder).splitlines())
+    log = (
+        "log",
+        "-c",
+        "--name-only",
+        "--format=%x00%(trailers:key=Results,valueonly)",
+        f"{commit}..HEAD",
+    )
+    logged = [
+        each.strip().splitlines()
+        for each in run_git(*log, "--", str(folder), folder=folder).split("\0")
+    ]
+    counted = {
+        path for lines in logged for path in lines if not lines[0].startswith("the same, since ")
+    }
+    counted |= set(
+        run_git("diff", "--name-only", "HEAD", "--", str(folder), folder=folder).splitlines()
+    )
     return frozenset(root / path for path in changed & counted)
 
 

@@ -1,6 +1,7 @@
 """Take the screenshots of docs/pictures: the upper part of a report, and the page of the service.
 
-Run `python tools/screenshots.py` after their looks have changed. It needs Chromium (Debian's package `chromium`).
+Run `python tools/screenshots.py` after their looks have changed. It needs Chromium (Debian's
+package `chromium`).
 """
 
 import shutil
@@ -38,15 +39,20 @@ def show_report(page: Any, folder: Path) -> None:
 
 
 def show_page(page: Any) -> None:
-    """Serve the demo, rate a few columns, open the reasons of the first recommendation and take the page."""
+    """Serve the demo, rate a few columns, open the reasons of the first recommendation and take the
+    page."""
     command = [sys.executable, "-m", "deepmf", "serve", "--demo", "--port", "8799"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         try:
             assert server.stdout is not None and "serving" in server.stdout.readline()
             page.goto("http://127.0.0.1:8799/")
             for number, level in enumerate(RATINGS):
                 with page.expect_response(lambda response: response.request.method == "PATCH"):
-                    page.locator("#found .card[data-column]").nth(number).locator(".level").nth(level - 1).click()
+                    page.locator("#found .card[data-column]").nth(number).locator(".level").nth(
+                        level - 1
+                    ).click()
             page.locator("#best:not([aria-busy]) button.why").first.click()
             page.wait_for_timeout(2000)  # animations
             page.mouse.move(0, 0)
@@ -61,7 +67,9 @@ def main() -> None:
     with sync_playwright() as started, tempfile.TemporaryDirectory() as folder:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=[*FLAGS])
         show_report(browser.new_page(), Path(folder))
-        show_page(browser.new_page(viewport={"width": 1320, "height": 860}, device_scale_factor=1.5))
+        show_page(
+            browser.new_page(viewport={"width": 1320, "height": 860}, device_scale_factor=1.5)
+        )
         browser.close()
 
 

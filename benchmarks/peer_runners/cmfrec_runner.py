@@ -1,7 +1,7 @@
 """cmfrec: collective matrix factorisation by alternating least squares, with or without features.
 
-New rows get factors from their entries and features (`factors_multiple`), new columns the same by the model with rows
-and columns swapped; where both are new, the two are multiplied.
+New rows get factors from their entries and features (`factors_multiple`), new columns the same by
+the model with rows and columns swapped; where both are new, the two are multiplied.
 """
 
 from typing import Any, NamedTuple
@@ -30,14 +30,18 @@ class Fitted(NamedTuple):
 
 
 def fit(task: exchange.Task, settings: exchange.Settings) -> Fitted:
-    """Fit to the entries of rows and columns that have any; the others keep their features for later."""
+    """Fit to the entries of rows and columns that have any; the others keep their features for
+    later."""
     with_features = bool(settings.get("features"))
     options = {name: value for name, value in settings.items() if name != "features"}
     model = CMF(**{"verbose": False, "produce_dicts": False, "handle_interrupt": False} | options)
     known = task.known
     sides = {}
     if with_features:
-        sides = {"U": _dense(task.row_features, known.rows), "I": _dense(task.column_features, known.columns)}
+        sides = {
+            "U": _dense(task.row_features, known.rows),
+            "I": _dense(task.column_features, known.columns),
+        }
     model.fit(known.sparse(task.shape), **sides)
     rows = Factors(model.A_, _biases(model.user_bias_, task.shape[0]))
     columns = Factors(model.B_, _biases(model.item_bias_, task.shape[1]))
@@ -53,10 +57,14 @@ def reply(fitted: Fitted, task: exchange.Task, question: exchange.Question) -> e
     row_features = task.row_features if fitted.with_features else None
     column_features = task.column_features if fitted.with_features else None
     rows = _folded(fitted.model, fitted.rows, new_rows, extension, row_features)
-    columns = _folded(fitted.mirrored, fitted.columns, new_columns, extension.T.tocsr(), column_features)
+    columns = _folded(
+        fitted.mirrored, fitted.columns, new_columns, extension.T.tocsr(), column_features
+    )
     at_rows, at_columns = question.rows, question.columns
     products = np.einsum("ij,ij->i", rows.vectors[at_rows], columns.vectors[at_columns])
-    return exchange.Answer(products + rows.biases[at_rows] + columns.biases[at_columns] + fitted.model.glob_mean_)
+    return exchange.Answer(
+        products + rows.biases[at_rows] + columns.biases[at_columns] + fitted.model.glob_mean_
+    )
 
 
 def _folded(
@@ -75,11 +83,14 @@ def _folded(
         sides = {} if features is None else {"U": features[new].toarray()}
         found = model.factors_multiple(X=entries[new], return_bias=True, **sides)
         vectors[new] = found[0]
-        biases[new] = found[1] if np.size(found[1]) else 0.0  # it has none where it was fitted without
+        # it has none where it was fitted without
+        biases[new] = found[1] if np.size(found[1]) else 0.0
     return Factors(vectors, biases)
 
 
-def _dense(features: scipy.sparse.csr_matrix | None, trained: exchange.Positions) -> exchange.Floats:
+def _dense(
+    features: scipy.sparse.csr_matrix | None, trained: exchange.Positions
+) -> exchange.Floats:
     """Return the features of what has training entries; unknown (NaN) for all others."""
     assert features is not None
     dense: exchange.Floats = features.toarray()
@@ -88,7 +99,11 @@ def _dense(features: scipy.sparse.csr_matrix | None, trained: exchange.Positions
 
 
 def _biases(biases: Any, count: int) -> exchange.Floats:
-    return np.zeros(count) if biases is None or len(biases) == 0 else np.asarray(biases, dtype=np.float64)
+    return (
+        np.zeros(count)
+        if biases is None or len(biases) == 0
+        else np.asarray(biases, dtype=np.float64)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""deepmf's own rankings, by relevance and by value: it chooses its settings itself, so nothing is tuned here."""
+"""deepmf's own rankings, by relevance and by value: it chooses its settings itself, so nothing is
+tuned here."""
 
 import json
 import sys
@@ -18,7 +19,8 @@ from deepmf.recommend.request import Request
 
 
 def main() -> None:
-    """Fit, extend by what is given, and rank; the lists by value are written beside those by relevance."""
+    """Fit, extend by what is given, and rank; the lists by value are written beside those by
+    relevance."""
     warnings.simplefilter("ignore", DeepMFWarning)
     task = ranking_exchange.read_ranking_task(Path(sys.argv[1]))
     settings = json.loads(sys.argv[3])
@@ -32,7 +34,11 @@ def main() -> None:
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     if fitted.entries_.train.has_values:
         lists["lists_by_value"] = rank(extended, task, "value")
-    chosen = {name: value for name, value in fitted.chosen_.items() if isinstance(value, int | float | str)}
+    chosen = {
+        name: value
+        for name, value in fitted.chosen_.items()
+        if isinstance(value, int | float | str)
+    }
     report = {
         "fit_seconds": round(fit_seconds, 3),
         "question_seconds": {"ranking": round(seconds, 3)},
@@ -43,22 +49,28 @@ def main() -> None:
 
 
 def fit(model: Any, task: ranking_exchange.RankingTask) -> Any:
-    """Fit to all known entries: validation entries of known rows are for early stopping, and then become known."""
+    """Fit to all known entries: validation entries of known rows are for early stopping, and then
+    become known."""
     if task.given.rows.size or not has_values(task):
         return model.fit(matrix(task, task.known), progress=False)
     model.fit(matrix(task, task.train), matrix(task, task.validation), progress=False)
     return model.extend(matrix(task, task.validation))
 
 
-def rank(model: Any, task: ranking_exchange.RankingTask, rank_by: Any) -> ranking_exchange.Positions:
-    """Return the best columns of each row, as `recommend` ranks them, without the probabilities beside them."""
+def rank(
+    model: Any, task: ranking_exchange.RankingTask, rank_by: Any
+) -> ranking_exchange.Positions:
+    """Return the best columns of each row, as `recommend` ranks them, without the probabilities
+    beside them."""
     entries, request = (
         model.entries_,
         Request(rank_by=rank_by, relevant=task.liked if has_values(task) else None, n=task.n),
     )
     search = Search.of(entries, model.make_ranker(request), entries.seen_columns, request)
     parts = list(rank_batches(search, entries.rows.positions(task.rows)))
-    columns, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
+    columns, values = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values")
+    )
     return np.where(np.isnan(values), -1, entries.columns[columns.ravel()].reshape(columns.shape))
 
 
@@ -76,7 +88,9 @@ def matrix(task: ranking_exchange.RankingTask, entries: Entries) -> deepmf.Obser
             entries.rows, entries.columns, row_labels=rows, column_labels=columns
         )
     scale = deepmf.Scale(levels=np.unique(task.known.values))
-    return deepmf.ObservedMatrix.from_entries(*entries, scale=scale, row_labels=rows, column_labels=columns)
+    return deepmf.ObservedMatrix.from_entries(
+        *entries, scale=scale, row_labels=rows, column_labels=columns
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""EASE as in its paper (Steck 2019), in numpy: item-item weights in closed form, which read the entries of any row."""
+"""EASE as in its paper (Steck 2019), in numpy: item-item weights in closed form, which read the
+entries of any row."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +8,9 @@ import scipy.linalg
 import scipy.sparse
 
 
-def fit(positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings) -> npt.NDArray[np.float32]:
+def fit(
+    positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings
+) -> npt.NDArray[np.float32]:
     """Return the weights B = I - P diag(1 / diag P), P = (X'X + penalty I)^-1."""
     gram = (positions.T @ positions).toarray()
     gram[np.diag_indices_from(gram)] += settings["penalty"]
@@ -18,7 +21,9 @@ def fit(positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings)
 
 
 def score(
-    weights: npt.NDArray[np.float32], rows: ranking_exchange.Positions | None, histories: scipy.sparse.csr_matrix
+    weights: npt.NDArray[np.float32],
+    rows: ranking_exchange.Positions | None,
+    histories: scipy.sparse.csr_matrix,
 ) -> npt.NDArray[np.float32]:
     """Return sums of the weights of a row's entries."""
     scores: npt.NDArray[np.float32] = histories @ weights

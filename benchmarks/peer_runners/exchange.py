@@ -1,7 +1,8 @@
-"""What a runner shares with the driver: it reads a task, fits, answers every question, and writes what it measured.
+"""What a runner shares with the driver: it reads a task, fits, answers every question, and writes
+what it measured.
 
-A runner runs in its peer's environment, so this file needs numpy and scipy alone. A task has no test values in it:
-the driver keeps those, and scores the answers.
+A runner runs in its peer's environment, so this file needs numpy and scipy alone. A task has no
+test values in it: the driver keeps those, and scores the answers.
 """
 
 import json
@@ -46,7 +47,8 @@ class Entries(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """Pairs to predict, after entries that describe rows and columns without training entries have become known."""
+    """Pairs to predict, after entries that describe rows and columns without training entries have
+    become known."""
 
     name: str
     extension: Entries
@@ -56,10 +58,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Task:
-    """What a peer is given: entries to learn from, those to choose by, features where there are any, and questions.
+    """What a peer is given: entries to learn from, those to choose by, features where there are
+    any, and questions.
 
-    Positions count over all rows and columns, those that come later included. `levels` is empty for real values.
-    Features are 0 or 1, a line for each row (column); the sizes of their groups say which belong together.
+    Positions count over all rows and columns, those that come later included. `levels` is empty for
+    real values. Features are 0 or 1, a line for each row (column); the sizes of their groups say
+    which belong together.
     """
 
     shape: tuple[int, int]
@@ -75,12 +79,14 @@ class Task:
 
     @property
     def known(self) -> Entries:
-        """Training and validation entries together, for a peer that chooses nothing by the latter."""
+        """Training and validation entries together, for a peer that chooses nothing by the
+        latter."""
         return joined(self.train, self.validation)
 
 
 class Answer(NamedTuple):
-    """Predictions (pairs,), NaN where the peer has none; and the probability of each level (pairs, levels), if any."""
+    """Predictions (pairs,), NaN where the peer has none; and the probability of each level (pairs,
+    levels), if any."""
 
     values: Floats
     distribution: Floats | None = None
@@ -111,7 +117,10 @@ def read_task(path: Path) -> Task:
         validation=_entries(arrays, "validation"),
         questions=[
             Question(
-                name, _entries(arrays, f"question{at}"), arrays[f"question{at}_rows"], arrays[f"question{at}_columns"]
+                name,
+                _entries(arrays, f"question{at}"),
+                arrays[f"question{at}_rows"],
+                arrays[f"question{at}_columns"],
             )
             for at, name in enumerate(names)
         ],
@@ -124,10 +133,16 @@ def read_task(path: Path) -> Task:
 
 
 def _entries(arrays: dict[str, npt.NDArray[Any]], name: str) -> Entries:
-    return Entries(arrays[f"{name}_entry_rows"], arrays[f"{name}_entry_columns"], arrays[f"{name}_entry_values"])
+    return Entries(
+        arrays[f"{name}_entry_rows"],
+        arrays[f"{name}_entry_columns"],
+        arrays[f"{name}_entry_values"],
+    )
 
 
-def _features(arrays: dict[str, npt.NDArray[Any]], axis: str, count: int) -> scipy.sparse.csr_matrix | None:
+def _features(
+    arrays: dict[str, npt.NDArray[Any]], axis: str, count: int
+) -> scipy.sparse.csr_matrix | None:
     if f"{axis}_groups" not in arrays:
         return None
     places = arrays[f"{axis}_feature_lines"], arrays[f"{axis}_feature_columns"]
@@ -136,9 +151,14 @@ def _features(arrays: dict[str, npt.NDArray[Any]], axis: str, count: int) -> sci
 
 
 def main(
-    fit: Fit, reply: Reply, *, packages: Sequence[str], prepare: Callable[[Settings], object] = lambda settings: None
+    fit: Fit,
+    reply: Reply,
+    *,
+    packages: Sequence[str],
+    prepare: Callable[[Settings], object] = lambda settings: None,
 ) -> None:
-    """Run a task: `runner.py TASK OUT SETTINGS`; writes OUT.npz with the answers and OUT.json with what they took.
+    """Run a task: `runner.py TASK OUT SETTINGS`; writes OUT.npz with the answers and OUT.json with
+    what they took.
 
     `prepare` imports what the settings ask for: the time of imports does not count.
     """
@@ -166,10 +186,12 @@ def main(
     report = {
         "fit_seconds": round(fit_seconds, 3),
         "question_seconds": seconds,
-        "processor_seconds": round(processor, 3),  # of all threads, for the fit and the first question
+        # of all threads, for the fit and the first question
+        "processor_seconds": round(processor, 3),
         "refused": refused,
         "peak_memory_mb": peak_memory_mb(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in packages},
         "noted": getattr(model, "noted", {}),
     }
     with out.with_suffix(".npz").open("wb") as file:
@@ -180,10 +202,13 @@ def main(
 def peak_memory_mb() -> int:
     """Return the most memory that this process has held, in MiB.
 
-    What `getrusage` says on Linux counts what the driver held when it started this process; `/proc` does not.
+    What `getrusage` says on Linux counts what the driver held when it started this process; `/proc`
+    does not.
     """
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) >> 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (
+        20 if sys.platform == "darwin" else 10
+    )

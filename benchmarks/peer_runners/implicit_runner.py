@@ -14,8 +14,12 @@ MODELS = {"als": AlternatingLeastSquares, "bpr": BayesianPersonalizedRanking}
 
 def fit(positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings) -> Any:
     """Train the model that the settings name."""
-    options = {name: value for name, value in settings.items() if name not in ("model", "on", "seed")}
-    model = MODELS[settings["model"]](**options, random_state=settings.get("seed", 0), num_threads=2)
+    options = {
+        name: value for name, value in settings.items() if name not in ("model", "on", "seed")
+    }
+    model = MODELS[settings["model"]](
+        **options, random_state=settings.get("seed", 0), num_threads=2
+    )
     model.fit(positions, show_progress=False)
     return model
 
@@ -27,7 +31,9 @@ def score(
     if rows is None and not isinstance(model, AlternatingLeastSquares):
         raise ranking_exchange.Cannot("BPR has factors of the rows it was trained on alone")
     factors = (
-        model.recalculate_user(np.arange(histories.shape[0]), histories) if rows is None else model.user_factors[rows]
+        model.recalculate_user(np.arange(histories.shape[0]), histories)
+        if rows is None
+        else model.user_factors[rows]
     )
     products: npt.NDArray[np.float32] = factors @ model.item_factors.T
     return products

@@ -25,7 +25,9 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Completed:
     table[known.rows, known.columns] = known.values
     imputer = unfitted(settings)
     if settings["imputer"] == "DMFImputer":
-        return Completed(imputer.fit_transform(table), {"chosen": getattr(imputer, "chosen_model_", "")})
+        return Completed(
+            imputer.fit_transform(table), {"chosen": getattr(imputer, "chosen_model_", "")}
+        )
     spreads = np.nanstd(table, axis=0)
     means, units = np.nanmean(table, axis=0), np.where(spreads > 0, spreads, 1.0)
     completed = imputer.fit_transform((table - means) / units)
@@ -42,7 +44,11 @@ def unfitted(settings: exchange.Settings) -> Any:
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401
     from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 
-    imputers = {"SimpleImputer": SimpleImputer, "KNNImputer": KNNImputer, "IterativeImputer": IterativeImputer}
+    imputers = {
+        "SimpleImputer": SimpleImputer,
+        "KNNImputer": KNNImputer,
+        "IterativeImputer": IterativeImputer,
+    }
     seeded = {"random_state": 0} if name == "IterativeImputer" else {}
     return imputers[name](keep_empty_features=True, **seeded)
 

@@ -1,4 +1,5 @@
-"""LensKit: weighted ALS and item-item neighbours on the positions of entries; both read the entries of a new row."""
+"""LensKit: weighted ALS and item-item neighbours on the positions of entries; both read the entries
+of a new row."""
 
 from typing import Any, NamedTuple
 
@@ -24,7 +25,9 @@ class Fitted(NamedTuple):
 
 def fit(positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings) -> Fitted:
     """Train the scorer that the settings name."""
-    options = {name: value for name, value in settings.items() if name not in ("scorer", "on", "seed")}
+    options = {
+        name: value for name, value in settings.items() if name not in ("scorer", "on", "seed")
+    }
     scorer = SCORERS[settings["scorer"]](**options)
     rows, columns = positions.nonzero()
     frame = pandas.DataFrame({"user_id": rows, "item_id": columns})
@@ -41,7 +44,9 @@ def score(
     for at in range(histories.shape[0]):
         history = ItemList(item_ids=np.intersect1d(histories[at].indices, fitted.known))
         query = RecQuery(user_id=None if rows is None else int(rows[at]), user_items=history)
-        scores[at, fitted.known] = np.asarray(fitted.scorer(query, items).scores(), dtype=np.float32)
+        scores[at, fitted.known] = np.asarray(
+            fitted.scorer(query, items).scores(), dtype=np.float32
+        )
     return scores
 
 

@@ -1,4 +1,5 @@
-"""LensKit: biased matrix factorisation by alternating least squares, and FlexMF for explicit values.
+"""LensKit: biased matrix factorisation by alternating least squares, and FlexMF for explicit
+values.
 
 The former folds in a new row from its entries; neither covers new columns.
 """
@@ -21,7 +22,9 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Any:
     options = {name: value for name, value in settings.items() if name not in ("scorer", "seed")}
     scorer = SCORERS[settings["scorer"]](**options)
     known = task.known
-    frame = pandas.DataFrame({"user_id": known.rows, "item_id": known.columns, "rating": known.values})
+    frame = pandas.DataFrame(
+        {"user_id": known.rows, "item_id": known.columns, "rating": known.values}
+    )
     scorer.train(from_interactions_df(frame), TrainingOptions(rng=settings.get("seed", 0)))
     return scorer
 
@@ -42,7 +45,9 @@ def reply(scorer: Any, task: exchange.Task, question: exchange.Question) -> exch
         items = ItemList(item_ids=question.columns[places])
         query = RecQuery(user_id=row)
         if row in is_new and history.nnz:
-            query = RecQuery(user_id=row, user_items=ItemList(item_ids=history.indices, rating=history.data))
+            query = RecQuery(
+                user_id=row, user_items=ItemList(item_ids=history.indices, rating=history.data)
+            )
         values[places] = np.asarray(scorer(query, items).scores(), dtype=np.float64)
     if np.isnan(values).all():
         raise exchange.Cannot(

@@ -11,7 +11,11 @@ from lightfm import LightFM
 
 def fit(positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings) -> Any:
     """Train by WARP."""
-    options = {name: settings[name] for name in ("no_components", "learning_rate", "item_alpha") if name in settings}
+    options = {
+        name: settings[name]
+        for name in ("no_components", "learning_rate", "item_alpha")
+        if name in settings
+    }
     model = LightFM(loss="warp", random_state=settings.get("seed", 0), **options)
     return model.fit(positions.tocoo(), epochs=settings["epochs"], num_threads=2)
 
@@ -22,7 +26,9 @@ def score(
     """Return products of factors and the biases of columns."""
     if rows is None:
         raise ranking_exchange.Cannot("LightFM has factors of the rows it was trained on alone")
-    products: npt.NDArray[np.float32] = model.user_embeddings[rows] @ model.item_embeddings.T + model.item_biases
+    products: npt.NDArray[np.float32] = (
+        model.user_embeddings[rows] @ model.item_embeddings.T + model.item_biases
+    )
     return products
 
 

@@ -1,4 +1,5 @@
-"""LightFM: sums of feature embeddings, trained by its logistic loss on high (+1) and low (-1) values.
+"""LightFM: sums of feature embeddings, trained by its logistic loss on high (+1) and low (-1)
+values.
 
 It has no loss for values, so its scores are mapped to them by a line fitted on validation entries.
 """
@@ -22,7 +23,9 @@ class Fitted(NamedTuple):
 
 def fit(task: exchange.Task, settings: exchange.Settings) -> Fitted:
     """Train on signs of the distance to the mean, weighted by it; then fit the line."""
-    model = LightFM(no_components=settings["components"], loss="logistic", random_state=settings.get("seed", 0))
+    model = LightFM(
+        no_components=settings["components"], loss="logistic", random_state=settings.get("seed", 0)
+    )
     rows = _identified(task.train.rows, task.shape[0], task.row_features)
     columns = _identified(task.train.columns, task.shape[1], task.column_features)
     away = task.train.values - task.train.values.mean()
@@ -45,7 +48,9 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Fitted:
 def reply(fitted: Fitted, task: exchange.Task, question: exchange.Question) -> exchange.Answer:
     """Predict by features; entries that come later are no part of them."""
     if question.extension.rows.size and question.name != "areas":
-        raise exchange.Cannot("it folds no entries in: new rows and columns have their features alone")
+        raise exchange.Cannot(
+            "it folds no entries in: new rows and columns have their features alone"
+        )
     scores = _scores(fitted.model, fitted.rows, fitted.columns, question.rows, question.columns)
     return exchange.Answer(np.polyval(fitted.line, scores).astype(np.float64))
 
@@ -58,7 +63,11 @@ def _scores(
     at_columns: exchange.Positions,
 ) -> exchange.Floats:
     scores: exchange.Floats = model.predict(
-        at_rows.astype(np.int32), at_columns.astype(np.int32), user_features=rows, item_features=columns, num_threads=2
+        at_rows.astype(np.int32),
+        at_columns.astype(np.int32),
+        user_features=rows,
+        item_features=columns,
+        num_threads=2,
     )
     return scores
 

@@ -1,4 +1,5 @@
-"""miceforest: chained equations with gradient boosted trees; the mean of several completed tables."""
+"""miceforest: chained equations with gradient boosted trees; the mean of several completed
+tables."""
 
 from typing import Any, NamedTuple
 
@@ -23,7 +24,10 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Completed:
     options: dict[str, Any] = {"num_datasets": settings["datasets"], "random_state": 0}
     kernel = miceforest.ImputationKernel(frame, **options)
     kernel.mice(settings["iterations"])
-    tables = [kernel.complete_data(dataset=at).to_numpy(dtype=np.float64) for at in range(settings["datasets"])]
+    tables = [
+        kernel.complete_data(dataset=at).to_numpy(dtype=np.float64)
+        for at in range(settings["datasets"])
+    ]
     return Completed(np.mean(tables, axis=0))
 
 

@@ -1,6 +1,8 @@
-"""MultVAE (Liang et al. 2018) in plain torch: a variational autoencoder of rows with a multinomial likelihood.
+"""MultVAE (Liang et al. 2018) in plain torch: a variational autoencoder of rows with a multinomial
+likelihood.
 
-Layers of 600 and 200 as in the paper; the weight of the divergence grows to `weight` over the epochs.
+Layers of 600 and 200 as in the paper; the weight of the divergence grows to `weight` over the
+epochs.
 """
 
 from typing import Any
@@ -20,8 +22,12 @@ class MultVAE(nn.Module):
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
-        self.encode = nn.Sequential(nn.Linear(n_columns, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 2 * LATENT))
-        self.decode = nn.Sequential(nn.Linear(LATENT, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, n_columns))
+        self.encode = nn.Sequential(
+            nn.Linear(n_columns, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 2 * LATENT)
+        )
+        self.decode = nn.Sequential(
+            nn.Linear(LATENT, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, n_columns)
+        )
         for layer in (*self.encode, *self.decode):
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)

@@ -1,9 +1,11 @@
-"""myFM: Bayesian factorisation machines (Gibbs sampling) on ids, on which entries there are, and on features.
+"""myFM: Bayesian factorisation machines (Gibbs sampling) on ids, on which entries there are, and on
+features.
 
-`implicit` adds to a row the columns it has entries in and to a column the rows, each normalised by the square root of
-their number: SVD++ with flipped implicit features, as in the authors' script for MovieLens-1M. A row or column without
-training entries has no id of its own: what is left of it are its features, and which entries describe it. With `refit`
-a machine is sampled anew for each question, from training entries and all that has become known since.
+`implicit` adds to a row the columns it has entries in and to a column the rows, each normalised by
+the square root of their number: SVD++ with flipped implicit features, as in the authors' script for
+MovieLens-1M. A row or column without training entries has no id of its own: what is left of it are
+its features, and which entries describe it. With `refit` a machine is sampled anew for each
+question, from training entries and all that has become known since.
 """
 
 from typing import Any, NamedTuple
@@ -51,9 +53,13 @@ def reply(model: Machine, task: exchange.Task, question: exchange.Question) -> e
         model = sampled(task, settings, seen)
     blocks, _ = described(task, settings, model.known, seen, (question.rows, question.columns))
     if settings.get("ordered"):
-        chances = model.fitted.predict_proba(None, X_rel=blocks, n_workers=settings.get("workers", 2))
+        chances = model.fitted.predict_proba(
+            None, X_rel=blocks, n_workers=settings.get("workers", 2)
+        )
         return exchange.Answer(chances @ task.levels, chances)
-    return exchange.Answer(model.fitted.predict(None, X_rel=blocks, n_workers=settings.get("workers", 2)))
+    return exchange.Answer(
+        model.fitted.predict(None, X_rel=blocks, n_workers=settings.get("workers", 2))
+    )
 
 
 def described(
@@ -63,18 +69,24 @@ def described(
     seen: exchange.Entries,
     pairs: tuple[exchange.Positions, exchange.Positions],
 ) -> tuple[list[RelationBlock], list[int]]:
-    """Return the blocks of rows and of columns for some pairs, and the sizes of the groups of their features.
+    """Return the blocks of rows and of columns for some pairs, and the sizes of the groups of their
+    features.
 
-    Ids count where there were entries in training. Of the entries that were seen, a row is told those in trained
-    columns, a column those in trained rows: of the others nothing was learned.
+    Ids count where there were entries in training. Of the entries that were seen, a row is told
+    those in trained columns, a column those in trained rows: of the others nothing was learned.
     """
     of_rows, of_columns = np.isin(seen.columns, trained.columns), np.isin(seen.rows, trained.rows)
     filled = [seen.take(some).sparse(task.shape) for some in (of_rows, of_columns)]
-    row_parts, row_groups = _parts(trained.rows, filled[0].tocsr(), settings, task.row_features, task.row_groups)
+    row_parts, row_groups = _parts(
+        trained.rows, filled[0].tocsr(), settings, task.row_features, task.row_groups
+    )
     column_parts, column_groups = _parts(
         trained.columns, filled[1].T.tocsr(), settings, task.column_features, task.column_groups
     )
-    return [_block(pairs[0], row_parts), _block(pairs[1], column_parts)], [*row_groups, *column_groups]
+    return [_block(pairs[0], row_parts), _block(pairs[1], column_parts)], [
+        *row_groups,
+        *column_groups,
+    ]
 
 
 def _parts(
@@ -90,7 +102,9 @@ def _parts(
     parts, sizes = [scipy.sparse.diags(has_id)], [count]
     if settings.get("implicit"):
         present = filled.copy()
-        present.data = np.repeat(1.0 / np.sqrt(np.maximum(np.diff(filled.indptr), 1)), np.diff(filled.indptr))
+        present.data = np.repeat(
+            1.0 / np.sqrt(np.maximum(np.diff(filled.indptr), 1)), np.diff(filled.indptr)
+        )
         parts.append(present)
         sizes.append(filled.shape[1])
     if settings.get("features") and features is not None:

@@ -6,14 +6,18 @@ import ranking_exchange
 import scipy.sparse
 
 
-def fit(positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings) -> npt.NDArray[np.float32]:
+def fit(
+    positions: scipy.sparse.csr_matrix, settings: ranking_exchange.Settings
+) -> npt.NDArray[np.float32]:
     """Return the number of entries of each column."""
     counts: npt.NDArray[np.float32] = np.asarray(positions.sum(axis=0), dtype=np.float32)
     return counts
 
 
 def score(
-    counts: npt.NDArray[np.float32], rows: ranking_exchange.Positions | None, histories: scipy.sparse.csr_matrix
+    counts: npt.NDArray[np.float32],
+    rows: ranking_exchange.Positions | None,
+    histories: scipy.sparse.csr_matrix,
 ) -> npt.NDArray[np.float32]:
     """Return the counts for every row."""
     return np.repeat(counts.reshape(1, -1), histories.shape[0], axis=0)

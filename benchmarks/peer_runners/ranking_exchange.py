@@ -1,7 +1,9 @@
-"""What a runner that ranks shares with the driver: it reads a task, tunes on validation entries, fits, and ranks.
+"""What a runner that ranks shares with the driver: it reads a task, tunes on validation entries,
+fits, and ranks.
 
-A task has no test entries in it: the driver keeps those, and scores the lists. Every peer learns from the positions of
-entries, from those of all values or from those of liked values alone (`on`), whichever is better on validation entries.
+A task has no test entries in it: the driver keeps those, and scores the lists. Every peer learns
+from the positions of entries, from those of all values or from those of liked values alone (`on`),
+whichever is better on validation entries.
 """
 
 import json
@@ -27,8 +29,8 @@ class RankingTask:
     """What a peer is given.
 
     train : entries to learn from.
-    validation_given, validation : entries to choose settings by: those given of rows held out whole (none if rows are
-        known), and those to rank.
+    validation_given, validation : entries to choose settings by: those given of rows held out whole
+        (none if rows are known), and those to rank.
     given : entries of the rows to rank, given after the fit (none if rows are known).
     rows : the rows to rank.
     n : the length of the lists.
@@ -57,7 +59,8 @@ class RankingTask:
 
 
 Fit = Callable[[scipy.sparse.csr_matrix, Settings], Any]  # the positions of entries, and settings
-# From a fitted model, rows (None: rows it was not fitted to) and the positions of their entries to (rows, columns).
+# From a fitted model, rows (None: rows it was not fitted to) and the positions of their entries to
+# (rows, columns).
 Score = Callable[[Any, Positions | None, scipy.sparse.csr_matrix], npt.NDArray[Any]]
 
 
@@ -69,19 +72,33 @@ def read_ranking_task(path: Path) -> RankingTask:
             for name in ("train", "validation_given", "validation", "given")
         }
         shape = int(file["shape"][0]), int(file["shape"][1])
-        return RankingTask(shape, **parts, rows=file["rows"], n=int(file["n"]), liked=float(file["liked"]))
+        return RankingTask(
+            shape, **parts, rows=file["rows"], n=int(file["n"]), liked=float(file["liked"])
+        )
 
 
 def rank_rows(
-    task: RankingTask, model: Any, score: Score, known: Entries, given: Entries, rows: Positions, on: str
+    task: RankingTask,
+    model: Any,
+    score: Score,
+    known: Entries,
+    given: Entries,
+    rows: Positions,
+    on: str,
 ) -> Positions:
-    """Return the best columns (rows, n) of rows without those of known and given entries; -1 where there are none."""
-    histories, seen = task.positions(joined(known, given), on), task.positions(joined(known, given), "all")
+    """Return the best columns (rows, n) of rows without those of known and given entries; -1 where
+    there are none."""
+    histories, seen = (
+        task.positions(joined(known, given), on),
+        task.positions(joined(known, given), "all"),
+    )
     are_new = given.rows.size > 0
     lists = np.full((rows.size, task.n), -1)
     for start in range(0, rows.size, ROWS_AT_A_TIME):
         some = rows[start : start + ROWS_AT_A_TIME]
-        scores = np.array(score(model, None if are_new else some, histories[some]), dtype=np.float32)
+        scores = np.array(
+            score(model, None if are_new else some, histories[some]), dtype=np.float32
+        )
         scores[np.isnan(scores)] = -np.inf
         scores[seen[some].nonzero()] = -np.inf
         kept = np.sort(np.argpartition(-scores, task.n, axis=1)[:, : task.n], axis=1)
@@ -106,8 +123,13 @@ def ndcg(task: RankingTask, rows: Positions, lists: Positions, test: Entries, n:
 
 
 def main(fit: Fit, score: Score, *, packages: Sequence[str]) -> None:
-    """Run a task: `runner.py TASK OUT SETTINGS`; SETTINGS has fixed settings and the `trials` to choose from."""
-    task, out, settings = read_ranking_task(Path(sys.argv[1])), Path(sys.argv[2]), json.loads(sys.argv[3])
+    """Run a task: `runner.py TASK OUT SETTINGS`; SETTINGS has fixed settings and the `trials` to
+    choose from."""
+    task, out, settings = (
+        read_ranking_task(Path(sys.argv[1])),
+        Path(sys.argv[2]),
+        json.loads(sys.argv[3]),
+    )
     fixed = {name: value for name, value in settings.items() if name != "trials"}
     some_are_liked = bool(np.any(task.train.values < task.liked))
     rows = np.unique(task.validation.rows)
@@ -119,11 +141,15 @@ def main(fit: Fit, score: Score, *, packages: Sequence[str]) -> None:
         own = fixed | trial
         model = fit(task.positions(task.train, own["on"]), own)
         try:
-            lists = rank_rows(task, model, score, task.train, task.validation_given, rows, own["on"])
+            lists = rank_rows(
+                task, model, score, task.train, task.validation_given, rows, own["on"]
+            )
         except Cannot as reason:
             write(out, {}, {"refused": {"ranking": str(reason)}}, packages=packages)
             return
-        tried.append({"ndcg": round(ndcg(task, rows, lists, task.validation), 5), "settings": trial})
+        tried.append(
+            {"ndcg": round(ndcg(task, rows, lists, task.validation), 5), "settings": trial}
+        )
     tuning_seconds = time.perf_counter() - start
     chosen = max(tried, key=lambda each: float(each["ndcg"]))["settings"]
     own = fixed | chosen
@@ -141,9 +167,17 @@ def main(fit: Fit, score: Score, *, packages: Sequence[str]) -> None:
     write(out, {"lists": lists}, report, packages=packages)
 
 
-def write(out: Path, lists: dict[str, Positions], report: dict[str, Any], *, packages: Sequence[str]) -> None:
+def write(
+    out: Path, lists: dict[str, Positions], report: dict[str, Any], *, packages: Sequence[str]
+) -> None:
     """Write lists and what they took."""
-    nothing = {"fit_seconds": 0.0, "question_seconds": {}, "processor_seconds": 0.0, "refused": {}, "noted": {}}
+    nothing = {
+        "fit_seconds": 0.0,
+        "question_seconds": {},
+        "processor_seconds": 0.0,
+        "refused": {},
+        "noted": {},
+    }
     versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
     with out.with_suffix(".npz").open("wb") as file:
         arrays: dict[str, Any] = {name: each.astype(np.int32) for name, each in lists.items()}

@@ -17,17 +17,22 @@ def fit(task: exchange.Task, settings: exchange.Settings) -> Any:
 
 
 def trainset(task: exchange.Task) -> Trainset:
-    """Return the entries as Surprise holds them; rows and columns without any stay unknown to it."""
+    """Return the entries as Surprise holds them; rows and columns without any stay unknown to
+    it."""
     known = task.known
     row_ids, rows = np.unique(known.rows, return_inverse=True)
     column_ids, columns = np.unique(known.columns, return_inverse=True)
     by_row, by_column = defaultdict(list), defaultdict(list)
-    for row, column, value in zip(rows.tolist(), columns.tolist(), known.values.tolist(), strict=True):
+    for row, column, value in zip(
+        rows.tolist(), columns.tolist(), known.values.tolist(), strict=True
+    ):
         by_row[row].append((column, value))
         by_column[column].append((row, value))
     inner = ({label: at for at, label in enumerate(ids.tolist())} for ids in (row_ids, column_ids))
     scale = float(task.levels[0]), float(task.levels[-1])
-    return Trainset(by_row, by_column, row_ids.size, column_ids.size, known.values.size, scale, *inner)
+    return Trainset(
+        by_row, by_column, row_ids.size, column_ids.size, known.values.size, scale, *inner
+    )
 
 
 def reply(model: Any, task: exchange.Task, question: exchange.Question) -> exchange.Answer:

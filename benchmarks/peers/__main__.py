@@ -1,4 +1,5 @@
-"""`python -m peers` (`make peers`): install the peers, run all that is missing, write tables and pictures."""
+"""`python -m peers` (`make peers`): install the peers, run all that is missing, write tables and
+pictures."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ QUICK = ("generated", "generated-ranking", "table-iris")
 def main(given: list[str] | None = None) -> int:
     """Read the command line, run, and report."""
     options = _parser().parse_args(given)
-    names = options.tasks or (QUICK if options.quick else [name for name in TASKS if not name.startswith("generated")])
+    names = options.tasks or (
+        QUICK if options.quick else [name for name in TASKS if not name.startswith("generated")]
+    )
     unknown = [*set(names) - set(TASKS), *set(options.only or ()) - {peer.name for peer in PEERS}]
     if unknown:
         known = f"tasks: {', '.join(TASKS)}; peers: {', '.join(peer.name for peer in PEERS)}"
@@ -31,9 +34,14 @@ def main(given: list[str] | None = None) -> int:
     peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
     clock = Clock.WALL if options.wall else Clock.PROCESSOR
     kept = ROOT / "results" / "peers"
-    out = options.out or (options.build / "quick" if options.quick else kept / "wall" if options.wall else kept)
-    bench = Bench(options.build, Records(out), options.threads, options.most_seconds, options.questions)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the run that it ends does not go on alone
+    out = options.out or (
+        options.build / "quick" if options.quick else kept / "wall" if options.wall else kept
+    )
+    bench = Bench(
+        options.build, Records(out), options.threads, options.most_seconds, options.questions
+    )
+    # so that the run that it ends does not go on alone
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if not options.report_only:
         runs = list(wanted(peers, [TASKS[name] for name in names], options.seeds))
         run_all(runs, bench, lambda line: print(line, flush=True), again=options.again)
@@ -43,25 +51,42 @@ def main(given: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m peers", description="deepmf side by side with other libraries")
+    parser = argparse.ArgumentParser(
+        prog="python -m peers", description="deepmf side by side with other libraries"
+    )
     parser.add_argument("--only", nargs="+", metavar="PEER", help="these peers alone")
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="these tasks alone")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="these seeds of each task alone")
-    parser.add_argument("--questions", nargs="+", metavar="NAME", help="ask these alone, such as 'new rows, 5'")
-    parser.add_argument("--quick", action="store_true", help="two small tasks that need no download; kept in build/")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, metavar="SEED", help="these seeds of each task alone"
+    )
+    parser.add_argument(
+        "--questions", nargs="+", metavar="NAME", help="ask these alone, such as 'new rows, 5'"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="two small tasks that need no download; kept in build/"
+    )
     parser.add_argument(
         "--wall",
         action="store_true",
         help="report wall-clock seconds, for a machine that does nothing else; kept in results/peers/wall",
     )
     parser.add_argument("--again", action="store_true", help="run again what is recorded")
-    parser.add_argument("--report-only", action="store_true", help="run nothing; write tables and pictures")
     parser.add_argument(
-        "--most-seconds", type=int, metavar="S", help="how long a run may take; each peer's own by default"
+        "--report-only", action="store_true", help="run nothing; write tables and pictures"
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each run; all cores by default")
+    parser.add_argument(
+        "--most-seconds",
+        type=int,
+        metavar="S",
+        help="how long a run may take; each peer's own by default",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="of each run; all cores by default"
+    )
     parser.add_argument("--out", type=Path, help="where records are kept; results/peers by default")
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "peers", help="where environments are made")
+    parser.add_argument(
+        "--build", type=Path, default=ROOT / "build" / "peers", help="where environments are made"
+    )
     return parser
 
 

@@ -1,4 +1,5 @@
-"""The peers as `peers.toml` declares them: what is installed for each, how it is run, with which settings."""
+"""The peers as `peers.toml` declares them: what is installed for each, how it is run, with which
+settings."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ def _declared() -> dict[str, list[dict[str, Any]]]:
     found = tomllib.loads(Path(__file__).with_name("peers.toml").read_text(encoding="utf-8"))
     return {
         kind: [
-            {name: tuple(value) if isinstance(value, list) else value for name, value in one.items()} for one in all_
+            {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in one.items()
+            }
+            for one in all_
         ]
         for kind, all_ in found.items()
     }

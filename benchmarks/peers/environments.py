@@ -1,4 +1,5 @@
-"""The environments of the peers: one for each library, made once; what did not install is noted with the reason."""
+"""The environments of the peers: one for each library, made once; what did not install is noted
+with the reason."""
 
 from __future__ import annotations
 
@@ -25,9 +26,12 @@ class Installed(NamedTuple):
 
 
 def installed(
-    environment: Environment, folder: Path, install: Callable[[Environment, Path], str] | None = None
+    environment: Environment,
+    folder: Path,
+    install: Callable[[Environment, Path], str] | None = None,
 ) -> Installed:
-    """Return the environment's interpreter, installing what it needs unless that was done, or tried, before.
+    """Return the environment's interpreter, installing what it needs unless that was done, or
+    tried, before.
 
     install: makes an environment in a folder, and returns "" or why it cannot; default: by pip.
     """
@@ -75,7 +79,9 @@ def install_by_pip(environment: Environment, home: Path) -> str:
     ]
     for step in filter(None, steps):
         try:
-            done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=MOST_SECONDS)
+            done = subprocess.run(
+                step, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
+            )
         except subprocess.TimeoutExpired:
             return f"installing took more than {MOST_SECONDS} s"
         if done.returncode:
@@ -90,5 +96,9 @@ def reason(said: str) -> str:
     'ERROR: No matching distribution found for lightfm==9'
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower() and not line.lower().startswith(("hint", "note"))]
+    telling = [
+        line
+        for line in lines
+        if "error" in line.lower() and not line.lower().startswith(("hint", "note"))
+    ]
     return (telling or lines or ["pip said nothing"])[-1][:300]

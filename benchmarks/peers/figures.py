@@ -1,4 +1,5 @@
-"""The figures of a comparison: means and spreads over seeds of what was recorded, by task, peer and group."""
+"""The figures of a comparison: means and spreads over seeds of what was recorded, by task, peer and
+group."""
 
 from __future__ import annotations
 
@@ -67,18 +68,25 @@ def lines_of(records: Iterable[Record], task: str) -> list[Line]:
             found.setdefault(record["peer"], []).append(record)
     order = {peer.name: at for at, peer in enumerate(PEERS)}
     named = sorted(found, key=lambda name: order.get(name, len(order)))
-    return [_line(name, sorted(found[name], key=lambda record: int(record["seed"]))) for name in named]
+    return [
+        _line(name, sorted(found[name], key=lambda record: int(record["seed"]))) for name in named
+    ]
 
 
 def on_first(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines on the first split alone, which nearly all were run on: errors of different splits differ."""
+    """Return the lines on the first split alone, which nearly all were run on: errors of different
+    splits differ."""
     first = min((min(line.seeds) for line in lines), default=0)
-    own = [replace(line, runs=tuple(run for run in line.runs if run["seed"] == first)) for line in lines]
+    own = [
+        replace(line, runs=tuple(run for run in line.runs if run["seed"] == first))
+        for line in lines
+    ]
     return [line for line in own if line.runs]
 
 
 def on_most(lines: Sequence[Line]) -> list[Line]:
-    """Return those lines that were run on the most splits; none where that is one, or where there is one such line."""
+    """Return those lines that were run on the most splits; none where that is one, or where there
+    is one such line."""
     most = max((line.seeds for line in lines), key=len, default=[])
     found = [line for line in lines if line.seeds == most]
     return found if len(most) > 1 and len(found) > 1 else []
@@ -86,13 +94,22 @@ def on_most(lines: Sequence[Line]) -> list[Line]:
 
 def _line(name: str, runs: list[Record]) -> Line:
     declared = next((peer for peer in PEERS if peer.name == name), None)
-    title, family = (runs[-1]["title"], runs[-1]["family"]) if declared is None else (declared.title, declared.family)
+    title, family = (
+        (runs[-1]["title"], runs[-1]["family"])
+        if declared is None
+        else (declared.title, declared.family)
+    )
     return Line(name, title, family, tuple(runs))
 
 
 def failures(records: Iterable[Record]) -> list[tuple[str, str, str]]:
-    """Return the title, the task and the reason of every run that failed, each reason once for a peer and a task."""
-    found = {(record["title"], record["task"], record["failure"]) for record in records if record["failure"]}
+    """Return the title, the task and the reason of every run that failed, each reason once for a
+    peer and a task."""
+    found = {
+        (record["title"], record["task"], record["failure"])
+        for record in records
+        if record["failure"]
+    }
     return sorted(found)
 
 
@@ -107,6 +124,10 @@ def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
                 for metric in scores
                 if metric not in ("n_entries", "n_rows", "filled")
             }
-        costs = {name: line.cost(name) for name in (*(clock.value for clock in Clock), "peak_memory_mb")}
-        written.append({"peer": line.peer, "title": line.title, "seeds": line.seeds, "scores": groups} | costs)
+        costs = {
+            name: line.cost(name) for name in (*(clock.value for clock in Clock), "peak_memory_mb")
+        }
+        written.append(
+            {"peer": line.peer, "title": line.title, "seeds": line.seeds, "scores": groups} | costs
+        )
     return written

@@ -33,7 +33,10 @@ def _several(values: npt.NDArray[Any]) -> list[list[str]]:
 
 def _between(edges: Sequence[int]) -> Categories:
     def grouped(values: npt.NDArray[Any]) -> list[list[str]]:
-        return [[] if np.isnan(value) else [str(np.searchsorted(edges, value, side="right"))] for value in values]
+        return [
+            [] if np.isnan(value) else [str(np.searchsorted(edges, value, side="right"))]
+            for value in values
+        ]
 
     return grouped
 
@@ -54,26 +57,38 @@ def one_hot(arrays: Arrays, columns: dict[str, Categories]) -> OneHot:
     groups: list[int] = []
     for name, categories in columns.items():
         found = categories(arrays[name])
-        places = {category: at for at, category in enumerate(sorted({one for each in found for one in each}))}
+        places = {
+            category: at
+            for at, category in enumerate(sorted({one for each in found for one in each}))
+        }
         for line, each in enumerate(found):
             lines += [line] * len(each)
             features += [sum(groups) + places[category] for category in each]
         groups.append(len(places))
-    return OneHot(np.array(lines, dtype=np.int64), np.array(features, dtype=np.int64), tuple(groups))
+    return OneHot(
+        np.array(lines, dtype=np.int64), np.array(features, dtype=np.int64), tuple(groups)
+    )
 
 
 def features_of(name: str, matrix: ObservedMatrix) -> dict[str, Any]:
-    """Return the features of a matrix's rows and columns, as zeros and ones and as they were published."""
+    """Return the features of a matrix's rows and columns, as zeros and ones and as they were
+    published."""
     arrays = feature_arrays(name)
     users = _aligned(arrays, "user", list(ROWS), matrix.row_labels)
     films = _aligned(arrays, "film", list(COLUMNS), matrix.column_labels)
     raw = {f"raw_row_{name}": array for name, array in users.items()}
     raw |= {f"raw_column_{name}": array for name, array in films.items()}
-    return {"row_features": one_hot(users, ROWS), "column_features": one_hot(films, COLUMNS), "raw": raw}
+    return {
+        "row_features": one_hot(users, ROWS),
+        "column_features": one_hot(films, COLUMNS),
+        "raw": raw,
+    }
 
 
 def _aligned(arrays: Arrays, label: str, names: Sequence[str], labels: npt.NDArray[Any]) -> Arrays:
     order = np.argsort(arrays[label])
     places = order[np.searchsorted(arrays[label], labels, sorter=order)]
-    assert np.array_equal(arrays[label][places], labels), f"every {label} of the matrix has features"
+    assert np.array_equal(arrays[label][places], labels), (
+        f"every {label} of the matrix has features"
+    )
     return {name: arrays[name][places] for name in names}

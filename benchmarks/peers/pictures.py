@@ -1,4 +1,5 @@
-"""Pictures of a comparison: error against time and against what is known of new rows or columns, memory by size."""
+"""Pictures of a comparison: error against time and against what is known of new rows or columns,
+memory by size."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Drawn = tuple["Axes", str]  # a plot, and a sentence that describes it
 
 
 def plot_by_time(task: str, found: Sequence[Line], clock: Clock) -> Drawn | None:
-    """Draw the error of each family against the time it takes to fit and to predict all test entries."""
+    """Draw the error of each family against the time it takes to fit and to predict all test
+    entries."""
     curves: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
     for family in dict.fromkeys(line.family for line in found):
         points = sorted(
@@ -27,7 +29,10 @@ def plot_by_time(task: str, found: Sequence[Line], clock: Clock) -> Drawn | None
             if line.family == family and (error := line.mean("I", "rmse")) is not None
         )
         if points:
-            curves[family] = ([max(seconds, 0.01) for seconds, _ in points], [error for _, error in points])
+            curves[family] = (
+                [max(seconds, 0.01) for seconds, _ in points],
+                [error for _, error in points],
+            )
     if not curves:
         return None
     lowest = min(min(errors) for _, errors in curves.values())
@@ -44,7 +49,8 @@ def plot_by_time(task: str, found: Sequence[Line], clock: Clock) -> Drawn | None
 
 
 def plot_new_lines(task: str, found: Sequence[Line], axis: str) -> Drawn | None:
-    """Draw the error for the same entries of new rows (columns, both) as more of their other entries are known."""
+    """Draw the error for the same entries of new rows (columns, both) as more of their other
+    entries are known."""
     errors: dict[str, list[float]] = {}
     for line in found:
         means = [line.mean(f"{axis}, {count}", "rmse") for count in COUNTS]
@@ -54,7 +60,9 @@ def plot_new_lines(task: str, found: Sequence[Line], axis: str) -> Drawn | None:
         return None
     what = {"new rows": "row", "new columns": "column", "both": "row and column"}[axis]
     x_label = f"known entries of each new {what}, at most"
-    ax = plot_cold_start([str(count) for count in COUNTS], errors, _make_wide(len(errors)), x_label=x_label)
+    ax = plot_cold_start(
+        [str(count) for count in COUNTS], errors, _make_wide(len(errors)), x_label=x_label
+    )
     add_legend(ax)
     return ax, f"RMSE as more entries of a new {what} are known, {len(errors)} methods: {task}"
 
@@ -69,7 +77,9 @@ def plot_memory(found: Mapping[int, Sequence[Line]]) -> Drawn | None:
             memory.append(line.cost("peak_memory_mb"))
     if not curves:
         return None
-    ax = plot_lines(curves, _make_wide(len(curves)), x_label="entries", y_label="MiB", log_x=True, log_y=True)
+    ax = plot_lines(
+        curves, _make_wide(len(curves)), x_label="entries", y_label="MiB", log_x=True, log_y=True
+    )
     add_legend(ax)
     return ax, f"Peak memory of {len(curves)} methods against the number of entries"
 

@@ -1,4 +1,5 @@
-"""A problem: the entries that every peer is given, what it is asked, and the answers that the driver keeps."""
+"""A problem: the entries that every peer is given, what it is asked, and the answers that the
+driver keeps."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Entries(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question: what has become known since training, the entries to predict, and the group that each counts in."""
+    """A question: what has become known since training, the entries to predict, and the group that
+    each counts in."""
 
     name: str
     extension: Entries
@@ -68,7 +70,8 @@ class Asked(NamedTuple):
 
 
 class OneHot(NamedTuple):
-    """Features that are 0 or 1: where the ones are (line, feature), and how many features each group has."""
+    """Features that are 0 or 1: where the ones are (line, feature), and how many features each
+    group has."""
 
     lines: npt.NDArray[np.int64]
     features: npt.NDArray[np.int64]
@@ -94,7 +97,11 @@ class Problem:
 
     def asking(self, names: Sequence[str] | None) -> Problem:
         """Return the problem with these questions alone."""
-        return self if names is None else replace(self, asked=[asked for asked in self.asked if asked.name in names])
+        return (
+            self
+            if names is None
+            else replace(self, asked=[asked for asked in self.asked if asked.name in names])
+        )
 
     def write(self, path: Path) -> None:
         """Write what a peer may see: everything but the values to predict."""
@@ -108,10 +115,16 @@ class Problem:
         }
         for at, asked in enumerate(self.asked):
             arrays |= _named(f"question{at}", asked.extension)
-            arrays |= {f"question{at}_rows": asked.test.rows, f"question{at}_columns": asked.test.columns}
+            arrays |= {
+                f"question{at}_rows": asked.test.rows,
+                f"question{at}_columns": asked.test.columns,
+            }
         for axis, features in (("row", self.row_features), ("column", self.column_features)):
             if features is not None:
-                arrays |= {f"{axis}_feature_lines": features.lines, f"{axis}_feature_columns": features.features}
+                arrays |= {
+                    f"{axis}_feature_lines": features.lines,
+                    f"{axis}_feature_columns": features.features,
+                }
                 arrays[f"{axis}_groups"] = np.array(features.groups)
 
         def save(temporary: Path) -> None:

@@ -1,4 +1,5 @@
-"""Rankings: what a peer that ranks is given, the test entries that the driver keeps, and the scores of its lists."""
+"""Rankings: what a peer that ranks is given, the test entries that the driver keeps, and the scores
+of its lists."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ GROUPS = {"lists": "ranking", "lists_by_value": "ranking by value"}
 
 @dataclass(frozen=True)
 class RankingProblem:
-    """What a peer that ranks is given (see `peer_runners/ranking_exchange.py`), and the test entries."""
+    """What a peer that ranks is given (see `peer_runners/ranking_exchange.py`), and the test
+    entries."""
 
     shape: tuple[int, int]
     train: Entries
@@ -45,9 +47,16 @@ class RankingProblem:
 
     def write(self, path: Path) -> None:
         """Write what a peer may see: everything but the test entries."""
-        arrays: dict[str, Any] = {"shape": np.array(self.shape), "rows": self.rows, "n": LENGTH, "liked": LIKED}
+        arrays: dict[str, Any] = {
+            "shape": np.array(self.shape),
+            "rows": self.rows,
+            "n": LENGTH,
+            "liked": LIKED,
+        }
         for name in ("train", "validation_given", "validation", "given"):
-            arrays |= {f"{name}_{part}": array for part, array in getattr(self, name)._asdict().items()}
+            arrays |= {
+                f"{name}_{part}": array for part, array in getattr(self, name)._asdict().items()
+            }
 
         def save(temporary: Path) -> None:
             with temporary.open("wb") as file:
@@ -57,11 +66,17 @@ class RankingProblem:
 
     def score(self, answers: dict[str, npt.NDArray[Any]]) -> dict[str, dict[str, Any]]:
         """Return the scores of each list of a peer."""
-        return {group: self._score_lists(answers[name]) for name, group in GROUPS.items() if name in answers}
+        return {
+            group: self._score_lists(answers[name])
+            for name, group in GROUPS.items()
+            if name in answers
+        }
 
     def _score_lists(self, lists: npt.NDArray[Any]) -> dict[str, Any]:
         if lists.shape != (self.rows.size, LENGTH):
-            raise ValueError(f"there are {self.rows.size} rows with {LENGTH} places; got lists of shape {lists.shape}")
+            raise ValueError(
+                f"there are {self.rows.size} rows with {LENGTH} places; got lists of shape {lists.shape}"
+            )
         known = Entries.joined(self.train, self.validation_given, self.validation, self.given)
         is_good = self.test.values >= LIKED
         n_columns = self.shape[1]
@@ -69,7 +84,10 @@ class RankingProblem:
         is_filled = lists >= 0
         if np.isin(keys[is_filled], known.rows * n_columns + known.columns).any():
             raise ValueError("a list has a column that the row has an entry for")
-        hits = np.isin(keys, self.test.rows[is_good] * n_columns + self.test.columns[is_good]) & is_filled
+        hits = (
+            np.isin(keys, self.test.rows[is_good] * n_columns + self.test.columns[is_good])
+            & is_filled
+        )
         counts = np.bincount(self.test.rows[is_good], minlength=self.shape[0])[self.rows]
         at_10, at_20 = score_lists(hits[:, :10], counts, n=10), score_lists(hits, counts, n=LENGTH)
         fitted = Entries.joined(self.train, self.validation_given, self.validation)
@@ -89,7 +107,9 @@ class RankingProblem:
 def known_rows(matrix: ObservedMatrix, seed: int) -> RankingProblem:
     """Return held-out entries of known rows: 75 / 5 / 20 %."""
     split = split_entries(matrix, train=0.75, validation=0.05, test=0.2, seed=seed)
-    train, validation, test = (Entries.of(part, matrix.rows, matrix.columns) for part in vars(split).values())
+    train, validation, test = (
+        Entries.of(part, matrix.rows, matrix.columns) for part in vars(split).values()
+    )
     return RankingProblem(matrix.shape, train, Entries.none(), validation, Entries.none(), test)
 
 
@@ -102,7 +122,11 @@ def new_rows(matrix: ObservedMatrix, seed: int) -> RankingProblem:
     outer = split_rows(matrix, new_rows=NEW_ROWS, validation=0.0, seed=seed)
     inner = split_rows(outer.train, new_rows=NEW_ROWS, validation=0.0, seed=seed)
     return RankingProblem(
-        matrix.shape, *(positions(part) for part in (inner.train, inner.given, inner.test, outer.given, outer.test))
+        matrix.shape,
+        *(
+            positions(part)
+            for part in (inner.train, inner.given, inner.test, outer.given, outer.test)
+        ),
     )
 
 
@@ -117,14 +141,21 @@ def load_new(name: str, seed: int) -> RankingProblem:
 
 
 def published_lists(name: str, seed: int) -> RankingProblem:
-    """Return a published split of interactions: a tenth of its training entries is for validation."""
+    """Return a published split of interactions: a tenth of its training entries is for
+    validation."""
     split = load_split(name)
     parts = split_entries(split.train, train=0.9, validation=0.1, test=0.0, seed=seed)
     rows, columns = split.train.rows, split.train.columns
-    train, validation, test = (Entries.of(each, rows, columns) for each in (parts.train, parts.validation, split.test))
-    every = (each._replace(values=np.full(each.rows.size, LIKED)) for each in (train, validation, test))
+    train, validation, test = (
+        Entries.of(each, rows, columns) for each in (parts.train, parts.validation, split.test)
+    )
+    every = (
+        each._replace(values=np.full(each.rows.size, LIKED)) for each in (train, validation, test)
+    )
     train, validation, test = every
-    return RankingProblem(split.train.shape, train, Entries.none(), validation, Entries.none(), test)
+    return RankingProblem(
+        split.train.shape, train, Entries.none(), validation, Entries.none(), test
+    )
 
 
 def generated(seed: int) -> RankingProblem:

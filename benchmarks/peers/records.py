@@ -24,7 +24,8 @@ class Records:
         return self.folder / task / f"{peer}-{seed}.json"
 
     def finished(self, peer: Peer, task: str, seed: int) -> bool:
-        """Say whether a run was made with the settings that are declared; one that failed was made too."""
+        """Say whether a run was made with the settings that are declared; one that failed was made
+        too."""
         path = self.path(peer.name, task, seed)
         if not path.exists():
             return False

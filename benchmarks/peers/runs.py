@@ -1,4 +1,5 @@
-"""The runs: every peer on every task in a process of its own, scored by the driver, recorded as each ends."""
+"""The runs: every peer on every task in a process of its own, scored by the driver, recorded as
+each ends."""
 
 from __future__ import annotations
 
@@ -63,22 +64,33 @@ class Bench:
         return installed(next(each for each in self.environments if each.name == name), self.build)
 
 
-def wanted(peers: Sequence[Peer], tasks: Sequence[Task], seeds: Sequence[int] | None) -> Iterator[Run]:
-    """Yield the runs of some peers on the tasks they are for, task by task, so that a problem is made once."""
+def wanted(
+    peers: Sequence[Peer], tasks: Sequence[Task], seeds: Sequence[int] | None
+) -> Iterator[Run]:
+    """Yield the runs of some peers on the tasks they are for, task by task, so that a problem is
+    made once."""
     for task in tasks:
         for seed in task.seeds if seeds is None else [seed for seed in task.seeds if seed in seeds]:
-            yield from (Run(peer, task, seed) for peer in peers if set(peer.tasks) & set(task.kinds))
+            yield from (
+                Run(peer, task, seed) for peer in peers if set(peer.tasks) & set(task.kinds)
+            )
 
 
 def run_all(runs: Sequence[Run], bench: Bench, say: Say, *, again: bool = False) -> None:
     """Make every run that is not recorded yet, and record each as it ends."""
-    missing = [each for each in runs if again or not bench.records.finished(each.peer, each.task.name, each.seed)]
+    missing = [
+        each
+        for each in runs
+        if again or not bench.records.finished(each.peer, each.task.name, each.seed)
+    ]
     say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded; {len(missing)} to make")
     made: tuple[tuple[str, int], Problem | RankingProblem] | None = None
     for each in missing:
         environment = bench.environment(each.peer.environment)
         if environment.python is None:
-            bench.records.add(_common(each, bench) | {"failure": f"not installed: {environment.failure}"})
+            bench.records.add(
+                _common(each, bench) | {"failure": f"not installed: {environment.failure}"}
+            )
             say(f"{each.name}: not installed: {environment.failure}")
             continue
         key = each.task.name, each.seed
@@ -106,7 +118,13 @@ def run_one(run: Run, problem: Problem | RankingProblem, python: Path, bench: Be
         task, out = Path(folder) / "task.npz", Path(folder) / "out"
         problem.write(task)
         settings = run.peer.settings | ({run.peer.seeded: run.seed} if run.peer.seeded else {})
-        command = [str(python), str(bench.runners / f"{run.peer.runner}.py"), str(task), str(out), json.dumps(settings)]
+        command = [
+            str(python),
+            str(bench.runners / f"{run.peer.runner}.py"),
+            str(task),
+            str(out),
+            json.dumps(settings),
+        ]
         start = time.perf_counter()
         failure = _ended(command, variables(run.peer.environment, threads=bench.threads), limit)
         record["wall_seconds"] = round(time.perf_counter() - start, 2)
@@ -117,16 +135,23 @@ def run_one(run: Run, problem: Problem | RankingProblem, python: Path, bench: Be
             return record | {"failure": next(iter(report["refused"].values()))}
         with np.load(out.with_suffix(".npz")) as file:
             answers = {name: file[name] for name in file.files}
-            found = problem.score(answers) if isinstance(problem, RankingProblem) else scores(problem, answers)
+            found = (
+                problem.score(answers)
+                if isinstance(problem, RankingProblem)
+                else scores(problem, answers)
+            )
     first = next(iter(report["question_seconds"].values()), 0.0)
     seconds = round(report["fit_seconds"] + first, 3)  # of the fit and of the test entries
     return record | report | {"seconds": seconds, "scores": found, "failure": None}
 
 
 def _ended(command: list[str], environment: dict[str, str], limit: int) -> str:
-    """Run a command to its end or to the limit; return "" or what went wrong. What it starts ends with it."""
+    """Run a command to its end or to the limit; return "" or what went wrong. What it starts ends
+    with it."""
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, start_new_session=True, text=True, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(
+        command, env=environment, start_new_session=True, text=True, **pipes
+    ) as process:  # type: ignore[call-overload]
         try:
             _, said = process.communicate(timeout=limit)
         except BaseException as error:
@@ -136,12 +161,18 @@ def _ended(command: list[str], environment: dict[str, str], limit: int) -> str:
                 return f"ended after {limit} s, at a load of {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
             raise
     lines = said.strip().splitlines()
-    return "" if process.returncode == 0 else f"status {process.returncode}: {lines[-1][:300] if lines else ''}"
+    return (
+        ""
+        if process.returncode == 0
+        else f"status {process.returncode}: {lines[-1][:300] if lines else ''}"
+    )
 
 
 def _common(run: Run, bench: Bench) -> Record:
     """Return what is known of a run before it is made."""
-    requirements = next((each.requirements for each in bench.environments if each.name == run.peer.environment), ())
+    requirements = next(
+        (each.requirements for each in bench.environments if each.name == run.peer.environment), ()
+    )
     return {
         "peer": run.peer.name,
         "title": run.peer.title,

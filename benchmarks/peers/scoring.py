@@ -27,7 +27,9 @@ def scores(problem: Problem, answers: dict[str, npt.NDArray[Any]]) -> Scores:
             continue
         values, distribution = answers[f"values{at}"], answers.get(f"distribution{at}")
         if values.shape != asked.test.values.shape:
-            raise ValueError(f"{asked.name!r} has {asked.test.values.size} pairs; got answers of shape {values.shape}")
+            raise ValueError(
+                f"{asked.name!r} has {asked.test.values.size} pairs; got answers of shape {values.shape}"
+            )
         for group in dict.fromkeys(asked.groups.tolist()):
             inside = asked.groups == group
             if np.mean(~np.isfinite(values[inside])) <= MOST_MISSING:
@@ -62,7 +64,9 @@ def _group(
         errors |= _plain(medians, test.values, prefix="median_")
         positions = np.searchsorted(problem.levels, test.values)
         errors["log_loss"] = round(log_loss(positions, whole, labels=range(problem.levels.size)), 5)
-        errors["calibration_error"] = round(calibration_error(whole, test.values, scale_levels=problem.levels), 5)
+        errors["calibration_error"] = round(
+            calibration_error(whole, test.values, scale_levels=problem.levels), 5
+        )
     return errors
 
 

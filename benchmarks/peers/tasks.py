@@ -1,4 +1,5 @@
-"""The tasks: which entries are given and which are asked for, on public ratings and on scikit-learn's tables."""
+"""The tasks: which entries are given and which are asked for, on public ratings and on
+scikit-learn's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from deepmf.evaluation.areas import limit_row_entries
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem
-from peers.ranking import RankingProblem, generated as generated_ranking, load_known, load_new, published_lists
+from peers.ranking import (
+    RankingProblem,
+    generated as generated_ranking,
+    load_known,
+    load_new,
+    published_lists,
+)
 
 HIDDEN = 0.2  # of a table's cells
 FOLD = 20_000  # entries, of the published folds of ml-100k
@@ -30,8 +37,9 @@ ASKED = 100_000  # entries, whatever the size
 class Task:
     """A task by its name; `kinds` say which peers it is for.
 
-    "known": all rows and columns are; "new": some come later; "features": and all have features; "table": cells;
-    "size": known ones again, for what a number of entries costs; "ranking": lists of columns; "wide": of many.
+    "known": all rows and columns are; "new": some come later; "features": and all have features;
+    "table": cells; "size": known ones again, for what a number of entries costs; "ranking": lists
+    of columns; "wide": of many.
     """
 
     name: str
@@ -43,7 +51,9 @@ class Task:
 
 def of_split(split: Split, matrix: ObservedMatrix) -> Problem:
     """Return the problem of a split whose rows and columns are all known."""
-    train, validation, test = (Entries.of(part, matrix.rows, matrix.columns) for part in vars(split).values())
+    train, validation, test = (
+        Entries.of(part, matrix.rows, matrix.columns) for part in vars(split).values()
+    )
     groups = np.full(test.rows.size, "I")
     return Problem(
         shape=matrix.shape,
@@ -55,10 +65,11 @@ def of_split(split: Split, matrix: ObservedMatrix) -> Problem:
 
 
 def of_areas(split: AreaSplit, matrix: ObservedMatrix) -> Problem:
-    """Return the problem of a split by areas: all that is known, then new rows and columns with few entries.
+    """Return the problem of a split by areas: all that is known, then new rows and columns with few
+    entries.
 
-    In "new rows, 5" at most five entries of each new row are known and no other entry of areas II to IV; the entries
-    asked for are those of area II, whatever the number.
+    In "new rows, 5" at most five entries of each new row are known and no other entry of areas II
+    to IV; the entries asked for are those of area II, whatever the number.
     """
 
     def positions(part: ObservedMatrix) -> Entries:
@@ -74,13 +85,17 @@ def of_areas(split: AreaSplit, matrix: ObservedMatrix) -> Problem:
     rows, columns = _described_rows(split), _described_columns(split)
     for count in COUNTS:
         of_rows = positions(limit_row_entries(rows, count, seed=0)) if count else Entries.none()
-        of_columns = mirrored(limit_row_entries(columns, count, seed=0)) if count else Entries.none()
+        of_columns = (
+            mirrored(limit_row_entries(columns, count, seed=0)) if count else Entries.none()
+        )
         asked += [
             _asked(f"new rows, {count}", of_rows, tests["II"]),
             _asked(f"new columns, {count}", of_columns, tests["III"]),
             _asked(f"both, {count}", Entries.joined(of_rows, of_columns), tests["IV"]),
         ]
-    return Problem(matrix.shape, _levels(matrix), positions(split.train), positions(split.validation), asked)
+    return Problem(
+        matrix.shape, _levels(matrix), positions(split.train), positions(split.validation), asked
+    )
 
 
 def _asked(name: str, extension: Entries, test: Entries) -> Asked:
@@ -104,11 +119,16 @@ def _described_columns(split: AreaSplit) -> ObservedMatrix:
 
 
 def _levels(matrix: ObservedMatrix) -> npt.NDArray[np.float64]:
-    return np.empty(0) if matrix.scale.levels is None else np.asarray(matrix.scale.levels, dtype=np.float64)
+    return (
+        np.empty(0)
+        if matrix.scale.levels is None
+        else np.asarray(matrix.scale.levels, dtype=np.float64)
+    )
 
 
 def published_fold(seed: int) -> Problem:
-    """Return fold u1 (seed 0) to u5 of ml-100k: as its publisher's script does, 20,000 lines in their order."""
+    """Return fold u1 (seed 0) to u5 of ml-100k: as its publisher's script does, 20,000 lines in
+    their order."""
     lines = np.loadtxt(fetch("ml-100k"), dtype=np.int64, usecols=(0, 1, 2))
     matrix = load("ml-100k")
     test = np.zeros(len(lines), dtype=bool)
@@ -154,13 +174,22 @@ def generated(seed: int) -> Problem:
 
 
 def of_size(n_entries: int, seed: int) -> Problem:
-    """Return generated entries of a shape in `scale.py`: 2 % are for validation, and as many asked for at any size."""
+    """Return generated entries of a shape in `scale.py`: 2 % are for validation, and as many asked
+    for at any size."""
     n_rows, n_columns = SHAPES[n_entries]
     drawn = generate(
-        n_rows, n_columns, n_entries=n_entries + ASKED, rank=RANK, noise=NOISE, named=False, seed=SEED + seed
+        n_rows,
+        n_columns,
+        n_entries=n_entries + ASKED,
+        rank=RANK,
+        noise=NOISE,
+        named=False,
+        seed=SEED + seed,
     ).matrix
     every = Entries(
-        drawn.entry_rows.astype(np.int64), drawn.by_row.columns.astype(np.int64), drawn.values.astype(np.float64)
+        drawn.entry_rows.astype(np.int64),
+        drawn.by_row.columns.astype(np.int64),
+        drawn.values.astype(np.float64),
     )
     order = np.random.default_rng(seed).permutation(n_entries + ASKED)
     parts = np.split(order, [ASKED, ASKED + n_entries // 50])
@@ -170,7 +199,8 @@ def of_size(n_entries: int, seed: int) -> Problem:
 
 
 def table(name: str, seed: int) -> Problem:
-    """Return one of scikit-learn's tables with a fifth of its cells hidden; errors count in columns' spreads."""
+    """Return one of scikit-learn's tables with a fifth of its cells hidden; errors count in
+    columns' spreads."""
     from sklearn import datasets
 
     cells = getattr(datasets, f"load_{name}")().data.astype(np.float64)
@@ -178,7 +208,14 @@ def table(name: str, seed: int) -> Problem:
     spreads = cells.std(axis=0)
     known, test = _cells(cells, ~hidden), _cells(cells, hidden & (spreads > 0))
     asked = [Asked("cells", Entries.none(), test, np.full(test.rows.size, "cells"))]
-    return Problem(cells.shape, np.empty(0), known, Entries.none(), asked, units=np.where(spreads > 0, spreads, 1.0))
+    return Problem(
+        cells.shape,
+        np.empty(0),
+        known,
+        Entries.none(),
+        asked,
+        units=np.where(spreads > 0, spreads, 1.0),
+    )
 
 
 def _cells(cells: npt.NDArray[np.float64], which: npt.NDArray[np.bool_]) -> Entries:
@@ -195,20 +232,64 @@ TASKS: dict[str, Task] = {
         Task("generated", "a generated matrix, areas", ("new",), (0,), generated),
         Task("ml-100k-folds", "MovieLens-100K, u1 to u5", ("known",), FIVE, published_fold),
         Task("ml-1m-authors", "MovieLens-1M, the authors' split", ("known",), (0,), authors),
-        Task("ml-1m-random", "MovieLens-1M, 90 / 10", ("known",), FIVE, partial(random_split, "ml-1m")),
-        Task("ml-100k-areas", "MovieLens-100K, areas", ("new", "features"), FIVE, partial(areas, "ml-100k")),
-        Task("ml-1m-areas", "MovieLens-1M, areas", ("new", "features"), FIVE, partial(areas, "ml-1m")),
+        Task(
+            "ml-1m-random",
+            "MovieLens-1M, 90 / 10",
+            ("known",),
+            FIVE,
+            partial(random_split, "ml-1m"),
+        ),
+        Task(
+            "ml-100k-areas",
+            "MovieLens-100K, areas",
+            ("new", "features"),
+            FIVE,
+            partial(areas, "ml-100k"),
+        ),
+        Task(
+            "ml-1m-areas", "MovieLens-1M, areas", ("new", "features"), FIVE, partial(areas, "ml-1m")
+        ),
         *(
-            Task(f"size-{size}", f"{size:,} generated entries", ("size",), (0,), partial(of_size, size))
+            Task(
+                f"size-{size}",
+                f"{size:,} generated entries",
+                ("size",),
+                (0,),
+                partial(of_size, size),
+            )
             for size in SIZES
         ),
-        Task("generated-ranking", "a generated matrix, ranking new rows", ("ranking",), (0,), generated_ranking),
+        Task(
+            "generated-ranking",
+            "a generated matrix, ranking new rows",
+            ("ranking",),
+            (0,),
+            generated_ranking,
+        ),
         *(
-            Task(f"{name}-ranking-{rows}", f"{title}, ranking {rows} rows", ("ranking",), seeds, partial(make, name))
-            for name, title, seeds in (("ml-100k", "MovieLens-100K", (0, 1, 2)), ("ml-1m", "MovieLens-1M", (0,)))
+            Task(
+                f"{name}-ranking-{rows}",
+                f"{title}, ranking {rows} rows",
+                ("ranking",),
+                seeds,
+                partial(make, name),
+            )
+            for name, title, seeds in (
+                ("ml-100k", "MovieLens-100K", (0, 1, 2)),
+                ("ml-1m", "MovieLens-1M", (0,)),
+            )
             for rows, make in (("known", load_known), ("new", load_new))
         ),
-        Task("gowalla", "Gowalla, LightGCN's split", ("wide",), (0,), partial(published_lists, "gowalla")),
-        *(Task(f"table-{name}", f"{name}, 20 % hidden", ("table",), (0, 1), partial(table, name)) for name in TABLES),
+        Task(
+            "gowalla",
+            "Gowalla, LightGCN's split",
+            ("wide",),
+            (0,),
+            partial(published_lists, "gowalla"),
+        ),
+        *(
+            Task(f"table-{name}", f"{name}, 20 % hidden", ("table",), (0, 1), partial(table, name))
+            for name in TABLES
+        ),
     )
 }

@@ -1,4 +1,5 @@
-"""Scoring in batches for engines such as Ray Data, Spark and Dask: one picklable class, opened once on each worker."""
+"""Scoring in batches for engines such as Ray Data, Spark and Dask: one picklable class, opened once
+on each worker."""
 
 from __future__ import annotations
 
@@ -37,26 +38,33 @@ HISTORY = ("history_columns", "history_values")
 
 
 class Scorer:
-    """Scores batches of rows with a stored model: recommends columns, predicts pairs, or completes rows.
+    """Scores batches of rows with a stored model: recommends columns, predicts pairs, or completes
+    rows.
 
-    An instance is small and picklable: it holds the path of the model and opens the model at its first batch. All
-    workers must see the path; one named "*.model" is memory-mapped, and workers on one machine share its memory.
+    An instance is small and picklable: it holds the path of the model and opens the model at its
+    first batch. All workers must see the path; one named "*.model" is memory-mapped, and workers on
+    one machine share its memory.
 
-    A batch is an Arrow table or record batch, a dict of numpy arrays, or a pandas frame, and the result is of the same
-    kind. It has the columns below and one line for each recommendation, pair or missing entry, in the order of the
-    batch. Ids have the types of the model's labels: text, or 64-bit integers.
+    A batch is an Arrow table or record batch, a dict of numpy arrays, or a pandas frame, and the
+    result is of the same kind. It has the columns below and one line for each recommendation, pair
+    or missing entry, in the order of the batch. Ids have the types of the model's labels: text, or
+    64-bit integers.
 
-    ============  ========================================  ==========================================================
-    task          columns of a batch                        columns of the result
-    ============  ========================================  ==========================================================
-    "recommend"   `row`                                     `row`, `rank` (int32, from 1), `column`, `prediction`, and
-                                                            if the model has them `presence` and `liked`
+    ============  ========================================
+    ========================================================== task          columns of a batch
+    columns of the result ============  ========================================
+    ========================================================== "recommend"   `row`
+    `row`, `rank` (int32, from 1), `column`, `prediction`, and
+                                                            if the model has them `presence` and
+                                                            `liked`
     "predict"     `row`, `column`                           `row`, `column`, `prediction`
     "complete"    `row`                                     `row`, `column`, `prediction`
-    ============  ========================================  ==========================================================
+    ============  ========================================
+    ==========================================================
 
-    A batch may also have `history_columns` and `history_values`, a list of columns and a list of values on each line: a
-    line with a history is a new row, which is folded in on the worker; nothing is trained or stored.
+    A batch may also have `history_columns` and `history_values`, a list of columns and a list of
+    values on each line: a line with a history is a new row, which is folded in on the worker;
+    nothing is trained or stored.
 
     Parameters
     ----------
@@ -64,8 +72,8 @@ class Scorer:
     task : what to compute.
     n : the number of columns to recommend.
     distribution : add a column `distribution`, a list with the probability of each level.
-    unknown : how `predict` treats unknown rows and columns, as in `Model.predict`. Other tasks leave unknown rows
-        out, unless it is "error".
+    unknown : how `predict` treats unknown rows and columns, as in `Model.predict`. Other tasks
+        leave unknown rows out, unless it is "error".
     threads : the number of threads of one call; engines run one worker on each core.
     options : for recommendations, the keyword arguments of `Model.recommend`.
 
@@ -113,16 +121,22 @@ class Scorer:
         """The model, loaded when it is first needed."""
         model = load(self.path)
         if self.distribution and not model.gives_distribution:
-            raise BadSetting(f"{type(model).__name__} predicts values without distributions; leave distribution=False")
+            raise BadSetting(
+                f"{type(model).__name__} predicts values without distributions; leave distribution=False"
+            )
         return model
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the results for a batch, as a batch of the same kind."""
         found = self._score(_read_batch(batch))
-        return cast("Batch", found if isinstance(batch, Mapping) else _build_alike(found, self.schema, batch))
+        return cast(
+            "Batch",
+            found if isinstance(batch, Mapping) else _build_alike(found, self.schema, batch),
+        )
 
     def iterate(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the results for each batch; this is the function that Spark's `mapInArrow` takes."""
+        """Yield the results for each batch; this is the function that Spark's `mapInArrow`
+        takes."""
         for batch in batches:
             yield self(batch)
 
@@ -131,8 +145,15 @@ class Scorer:
         """The Arrow schema of the results."""
         arrow = _import_arrow()
         axes = self.model.entries_.rows, self.model.entries_.columns
-        row, column = (arrow.int64() if _are_integers(labels) else arrow.string() for labels in axes)
-        fields = {"row": row, "rank": arrow.int32(), "column": column, "prediction": arrow.float64()}
+        row, column = (
+            arrow.int64() if _are_integers(labels) else arrow.string() for labels in axes
+        )
+        fields = {
+            "row": row,
+            "rank": arrow.int32(),
+            "column": column,
+            "prediction": arrow.float64(),
+        }
         if self.task != "recommend":
             del fields["rank"]
         fields |= dict.fromkeys(self._chances, arrow.float64())
@@ -152,7 +173,9 @@ class Scorer:
     def spark_schema(self) -> str:
         """The schema of the results as Spark writes it, such as `row string, rank int, ...`."""
         names = {"int64": "bigint", "int32": "int", "double": "double", "string": "string"}
-        return ", ".join(f"`{field.name}` {names.get(str(field.type), 'array<double>')}" for field in self.schema)
+        return ", ".join(
+            f"`{field.name}` {names.get(str(field.type), 'array<double>')}" for field in self.schema
+        )
 
     @property
     def empty_frame(self) -> Any:
@@ -167,7 +190,11 @@ class Scorer:
                 f"a batch to {self.task} needs the column {missing[0]!r}; it has {', '.join(batch) or 'none'}"
             )
         with use_threads(self.threads):
-            score = {"recommend": self._recommend, "predict": self._predict, "complete": self._complete}[self.task]
+            score = {
+                "recommend": self._recommend,
+                "predict": self._predict,
+                "complete": self._complete,
+            }[self.task]
             parts = [score(rows, batch) for rows in self._find_rows(batch)]
             found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Known rows come before new ones: the lines of the batch give the order.
@@ -180,16 +207,22 @@ class Scorer:
         is_new = np.zeros(given.size, dtype=bool)
         rows = []
         if all(name in batch for name in HISTORY):
-            listed = (each if isinstance(each, Sized) else () for each in batch[HISTORY[0]])  # it may be None or NaN
+            # it may be None or NaN
+            listed = (each if isinstance(each, Sized) else () for each in batch[HISTORY[0]])
             is_new = np.array([len(each) > 0 for each in listed], dtype=bool)
             if is_new.any():
                 rows.append(self._fold_in(given, lines[is_new], batch))
         known = lines[~is_new]
-        find = model.entries_.rows.positions if self.unknown == "error" else model.entries_.rows.find
+        find = (
+            model.entries_.rows.positions if self.unknown == "error" else model.entries_.rows.find
+        )
         at = find(given[known].tolist())
         if self.task != "predict":
             known, at = known[at >= 0], at[at >= 0]
-        return [_Rows(known, given[known], at, model.predictor_, model.entries_.seen_columns, model), *rows]
+        return [
+            _Rows(known, given[known], at, model.predictor_, model.entries_.seen_columns, model),
+            *rows,
+        ]
 
     def _fold_in(self, given: npt.NDArray[Any], lines: IndexArray, batch: Columns) -> _Rows:
         columns = self.model.entries_.columns
@@ -198,19 +231,36 @@ class Scorer:
             for given_columns, values in zip(*(batch[name][lines] for name in HISTORY), strict=True)
         ]
         folded = self.model.fold_in_many(histories, ordered=True)
-        return _Rows(lines, given[lines], np.arange(lines.size), folded.predictor, folded.observed.take, folded)
+        return _Rows(
+            lines,
+            given[lines],
+            np.arange(lines.size),
+            folded.predictor,
+            folded.observed.take,
+            folded,
+        )
 
     def _recommend(self, rows: _Rows, _: Columns) -> Columns:
         if rows.lines.size == 0:
             nothing = np.empty(0, dtype=np.int64)
             chances: dict[str, Any] = dict.fromkeys(self._chances, np.empty(0))
-            return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32)) | chances
-        search = Search.of(self.model.entries_, rows.source.make_ranker(self.request), rows.observed, self.request)
+            return (
+                self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32))
+                | chances
+            )
+        search = Search.of(
+            self.model.entries_, rows.source.make_ranker(self.request), rows.observed, self.request
+        )
         best = join_ranked(rank_batches(search, rows.at))
         of, place = np.nonzero(~np.isnan(best.values))
         columns = best.columns[of, place]
         chances = {name: getattr(best, name)[of, place] for name in self._chances}
-        return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32)) | chances
+        return (
+            self._build(
+                rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32)
+            )
+            | chances
+        )
 
     def _predict(self, rows: _Rows, batch: Columns) -> Columns:
         model = self.model
@@ -235,7 +285,9 @@ class Scorer:
             start += part.rows.size
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _build(self, rows: _Rows, of: IndexArray, columns: IndexArray, values: FloatArray, **more: Any) -> Columns:
+    def _build(
+        self, rows: _Rows, of: IndexArray, columns: IndexArray, values: FloatArray, **more: Any
+    ) -> Columns:
         """Return the lines for pairs of a row, counted within `rows`, and a column."""
         found: Columns = {"line": rows.lines[of], "row": rows.labels[of], **more}
         found |= {"column": self.model.entries_.columns[columns], "prediction": values}
@@ -284,7 +336,10 @@ def _build_alike(found: Columns, schema: pa.Schema, batch: Any) -> Any:
     """Return columns as an Arrow or pandas batch of the kind of another."""
     arrow = _import_arrow()
     arrays = [
-        arrow.array(found[field.name].tolist() if found[field.name].ndim > 1 else found[field.name], type=field.type)
+        arrow.array(
+            found[field.name].tolist() if found[field.name].ndim > 1 else found[field.name],
+            type=field.type,
+        )
         for field in schema
     ]
     build = arrow.RecordBatch if type(batch).__name__ == "RecordBatch" else arrow.Table
@@ -301,8 +356,12 @@ def _convert_labels(given: npt.NDArray[Any], labels: Labels) -> npt.NDArray[Any]
     wrong = [one for one in items if not isinstance(one, int if are_integers else str | int)]
     if wrong:
         kind = "integers" if are_integers else "text"
-        raise BadEntries(f"the {labels.axis}s of the model are {kind}; a batch has the {labels.axis} {wrong[0]!r}")
-    return np.array(items if are_integers else list(map(str, items)), dtype=np.int64 if are_integers else object)
+        raise BadEntries(
+            f"the {labels.axis}s of the model are {kind}; a batch has the {labels.axis} {wrong[0]!r}"
+        )
+    return np.array(
+        items if are_integers else list(map(str, items)), dtype=np.int64 if are_integers else object
+    )
 
 
 def _are_integers(labels: Labels) -> bool:
@@ -310,4 +369,6 @@ def _are_integers(labels: Labels) -> bool:
 
 
 def _import_arrow() -> Any:
-    return import_optional("pyarrow", what="batches of Arrow and pandas need pyarrow", install="pyarrow")
+    return import_optional(
+        "pyarrow", what="batches of Arrow and pandas need pyarrow", install="pyarrow"
+    )

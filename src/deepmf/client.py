@@ -18,7 +18,9 @@ try:
     import httpx2
     from pydantic import BaseModel, ValidationError
 except ModuleNotFoundError as error:
-    raise MissingDependency(f"the client needs {error.name}: pip install 'deepmf[client]'") from error
+    raise MissingDependency(
+        f"the client needs {error.name}: pip install 'deepmf[client]'"
+    ) from error
 
 from deepmf.recommend.request import ServedOptions
 from deepmf.serve import schemas as s
@@ -45,20 +47,23 @@ class Conditions(TypedDict, total=False):
 
 
 _PAGE = 1_000  # results in one response, the most that the service returns
-_RETRIED = {429, 502, 503, 504}  # too many requests, and answers of proxies and of a service that starts or is busy
+# too many requests, and answers of proxies and of a service that starts or is busy
+_RETRIED = {429, 502, 503, 504}
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0  # seconds
 
 
 class Client:
     """A client of the service: each route is a method. Threads may share a client.
 
-    Ids are text or integers. `history` and entries are mappings of ids to values. An entry that is written may have a
-    time and a weight: `{"Alien": {"value": 5, "time": "2026-05-01", "weight": 2}}`. Queries are answered for the time
-    `at`, by default now, if the model was fitted with times.
+    Ids are text or integers. `history` and entries are mappings of ids to values. An entry that is
+    written may have a time and a weight: `{"Alien": {"value": 5, "time": "2026-05-01", "weight":
+    2}}`. Queries are answered for the time `at`, by default now, if the model was fitted with
+    times.
 
-    Calls are sent again if the connection fails or the service is busy. Every write has an Idempotency-Key, so that it
-    is written once; `key` sets it, for a program that may itself be restarted. `if_match` is the `etag` of an earlier
-    response: the write fails (412) if somebody else wrote in between.
+    Calls are sent again if the connection fails or the service is busy. Every write has an
+    Idempotency-Key, so that it is written once; `key` sets it, for a program that may itself be
+    restarted. `if_match` is the `etag` of an earlier response: the write fails (412) if somebody
+    else wrote in between.
 
     Parameters
     ----------
@@ -118,9 +123,18 @@ class Client:
         unknown: Literal["error", "nan", "fallback"] = "error",
         at: Time | None = None,
     ) -> s.PredictResponse:
-        """Predict pairs of a row and a column, or columns for a history or features that are not stored."""
-        listed = None if pairs is None else [{"row": row, "column": column} for row, column in pairs]
-        body = {"pairs": listed, **_describe_row(history, features), "columns": columns, "unknown": unknown, "at": at}
+        """Predict pairs of a row and a column, or columns for a history or features that are not
+        stored."""
+        listed = (
+            None if pairs is None else [{"row": row, "column": column} for row, column in pairs]
+        )
+        body = {
+            "pairs": listed,
+            **_describe_row(history, features),
+            "columns": columns,
+            "unknown": unknown,
+            "at": at,
+        }
         return self._send("POST", "/v1/predict", s.PredictResponse, body)
 
     def recommend(
@@ -134,11 +148,19 @@ class Client:
         fallback: Literal["popular"] | None = None,
         **options: Unpack[ServedOptions],
     ) -> s.RecommendResponse:
-        """Recommend columns to a row, or to a history or features that are not stored, by options of `Request`.
+        """Recommend columns to a row, or to a history or features that are not stored, by options
+        of `Request`.
 
-        With `fallback="popular"`, popular columns are recommended to a row that is not known or an empty history.
+        With `fallback="popular"`, popular columns are recommended to a row that is not known or an
+        empty history.
         """
-        body = {"row": row, **_describe_row(history, features), "n": n, "reasons": reasons, "fallback": fallback}
+        body = {
+            "row": row,
+            **_describe_row(history, features),
+            "n": n,
+            "reasons": reasons,
+            "fallback": fallback,
+        }
         return self._send("POST", "/v1/recommend", s.RecommendResponse, {**body, **options})
 
     def explain(
@@ -156,9 +178,15 @@ class Client:
         return self._send("POST", "/v1/explain", s.ExplainResponse, body)
 
     def find_similar(
-        self, column: Id | None = None, *, row: Id | None = None, n: int = 10, min_entries: int | None = None
+        self,
+        column: Id | None = None,
+        *,
+        row: Id | None = None,
+        n: int = 10,
+        min_entries: int | None = None,
     ) -> s.SimilarResponse:
-        """Find the columns most similar to a column, or the rows most similar to a row (role rows)."""
+        """Find the columns most similar to a column, or the rows most similar to a row (role
+        rows)."""
         asked = {"column": column, "row": row, "n": n, "min_entries": min_entries}
         return self._send("POST", "/v1/similar", s.SimilarResponse, asked)
 
@@ -169,12 +197,21 @@ class Client:
     ) -> s.ColumnsResponse:
         """Search columns by their ids; return one page. `iterate_columns` reads all pages."""
         return self._get_page(
-            "/v1/columns", s.ColumnsResponse, offset, limit, search=search, include_hidden=include_hidden
+            "/v1/columns",
+            s.ColumnsResponse,
+            offset,
+            limit,
+            search=search,
+            include_hidden=include_hidden,
         )
 
-    def iterate_columns(self, search: str = "", *, include_hidden: bool = False) -> Iterator[s.ColumnSummary]:
+    def iterate_columns(
+        self, search: str = "", *, include_hidden: bool = False
+    ) -> Iterator[s.ColumnSummary]:
         """Iterate over the columns that match a search."""
-        for page in self._iterate("/v1/columns", s.ColumnsResponse, search=search, include_hidden=include_hidden):
+        for page in self._iterate(
+            "/v1/columns", s.ColumnsResponse, search=search, include_hidden=include_hidden
+        ):
             yield from page.columns
 
     def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> s.EntriesResponse:
@@ -186,11 +223,15 @@ class Client:
         for page in self._iterate(_to_path("rows", row, "entries"), s.EntriesResponse):
             yield from page.entries
 
-    def put_row_entries(self, row: Id, entries: Values, **given: Unpack[Conditions]) -> s.WriteResponse:
+    def put_row_entries(
+        self, row: Id, entries: Values, **given: Unpack[Conditions]
+    ) -> s.WriteResponse:
         """Replace all entries of a row, known or new."""
         return self._write_entries("PUT", "row", row, entries, **given)
 
-    def patch_row_entries(self, row: Id, entries: Changes, **given: Unpack[Conditions]) -> s.WriteResponse:
+    def patch_row_entries(
+        self, row: Id, entries: Changes, **given: Unpack[Conditions]
+    ) -> s.WriteResponse:
         """Write or forget (None) some entries of a row; the others stay."""
         return self._write_entries("PATCH", "row", row, entries, **given)
 
@@ -198,20 +239,29 @@ class Client:
         """Forget all entries and features of a row."""
         return self._write("DELETE", _to_path("rows", row, "entries"), **given)
 
-    def get_column_entries(self, column: Id, *, offset: int = 0, limit: int = _PAGE) -> s.EntriesResponse:
-        """Return one page of the entries of a column (role rows). `iterate_column_entries` reads all pages."""
-        return self._get_page(_to_path("columns", column, "entries"), s.EntriesResponse, offset, limit)
+    def get_column_entries(
+        self, column: Id, *, offset: int = 0, limit: int = _PAGE
+    ) -> s.EntriesResponse:
+        """Return one page of the entries of a column (role rows). `iterate_column_entries` reads
+        all pages."""
+        return self._get_page(
+            _to_path("columns", column, "entries"), s.EntriesResponse, offset, limit
+        )
 
     def iterate_column_entries(self, column: Id) -> Iterator[s.ListedEntry]:
         """Iterate over the entries of a column, ordered by row (role rows)."""
         for page in self._iterate(_to_path("columns", column, "entries"), s.EntriesResponse):
             yield from page.entries
 
-    def put_column_entries(self, column: Id, entries: Values, **given: Unpack[Conditions]) -> s.WriteResponse:
+    def put_column_entries(
+        self, column: Id, entries: Values, **given: Unpack[Conditions]
+    ) -> s.WriteResponse:
         """Replace all entries of a column, known or new (role rows)."""
         return self._write_entries("PUT", "column", column, entries, **given)
 
-    def patch_column_entries(self, column: Id, entries: Changes, **given: Unpack[Conditions]) -> s.WriteResponse:
+    def patch_column_entries(
+        self, column: Id, entries: Changes, **given: Unpack[Conditions]
+    ) -> s.WriteResponse:
         """Write or forget (None) some entries of a column; the others stay."""
         return self._write_entries("PATCH", "column", column, entries, **given)
 
@@ -222,21 +272,29 @@ class Client:
     def write_entries(
         self, entries: Iterable[tuple[Id, Id, Value | None]], *, key: str | None = None
     ) -> s.BulkResponse:
-        """Write or forget (None) entries of any rows and columns: (row, column, value), at most 50,000 at once.
+        """Write or forget (None) entries of any rows and columns: (row, column, value), at most
+        50,000 at once.
 
-        The response lists the entries that were refused by their line, from 1; all others are written together.
+        The response lists the entries that were refused by their line, from 1; all others are
+        written together.
         """
-        lines = [_to_json({"row": row, "column": column, **_name_value(value)}) for row, column, value in entries]
+        lines = [
+            _to_json({"row": row, "column": column, **_name_value(value)})
+            for row, column, value in entries
+        ]
         headers = {
             "Idempotency-Key": key or uuid4().hex,
             "Content-Type": "application/x-ndjson",
             "Content-Encoding": "gzip",
         }
         body = gzip.compress(b"\n".join(lines), compresslevel=1, mtime=0)
-        return _decode(self._request("POST", "/v1/entries/bulk", content=body, headers=headers), s.BulkResponse)
+        return _decode(
+            self._request("POST", "/v1/entries/bulk", content=body, headers=headers), s.BulkResponse
+        )
 
     def export_entries(self) -> Iterator[s.ListedEntry]:
-        """Iterate over all entries of the service, ordered by row, while they arrive (role admin)."""
+        """Iterate over all entries of the service, ordered by row, while they arrive (role
+        admin)."""
         try:
             with self._http.stream("GET", f"{self.url}/v1/export") as response:
                 if not response.is_success:
@@ -251,9 +309,13 @@ class Client:
         """Return the features of a row as the model encodes them."""
         return self._send("GET", _to_path("rows", row, "features"), s.FeaturesResponse)
 
-    def put_row_features(self, row: Id, features: FeatureValues, **given: Unpack[Conditions]) -> s.WriteResponse:
+    def put_row_features(
+        self, row: Id, features: FeatureValues, **given: Unpack[Conditions]
+    ) -> s.WriteResponse:
         """Replace all features of a row, known or new."""
-        return self._write("PUT", _to_path("rows", row, "features"), {"features": features}, **given)
+        return self._write(
+            "PUT", _to_path("rows", row, "features"), {"features": features}, **given
+        )
 
     def delete_row_features(self, row: Id, **given: Unpack[Conditions]) -> s.WriteResponse:
         """Forget the features of a row."""
@@ -263,9 +325,13 @@ class Client:
         """Return the features of a column as the model encodes them."""
         return self._send("GET", _to_path("columns", column, "features"), s.FeaturesResponse)
 
-    def put_column_features(self, column: Id, features: FeatureValues, **given: Unpack[Conditions]) -> s.WriteResponse:
+    def put_column_features(
+        self, column: Id, features: FeatureValues, **given: Unpack[Conditions]
+    ) -> s.WriteResponse:
         """Replace all features of a column, known or new."""
-        return self._write("PUT", _to_path("columns", column, "features"), {"features": features}, **given)
+        return self._write(
+            "PUT", _to_path("columns", column, "features"), {"features": features}, **given
+        )
 
     def delete_column_features(self, column: Id, **given: Unpack[Conditions]) -> s.WriteResponse:
         """Forget the features of a column."""
@@ -297,7 +363,12 @@ class Client:
         return self._send("GET", _to_path("rows", row, "dismissed"), s.DismissedResponse)
 
     def patch_dismissed(
-        self, row: Id, *, add: Sequence[Id] = (), remove: Sequence[Id] = (), **given: Unpack[Conditions]
+        self,
+        row: Id,
+        *,
+        add: Sequence[Id] = (),
+        remove: Sequence[Id] = (),
+        **given: Unpack[Conditions],
     ) -> s.WriteResponse:
         """Stop recommending some columns to a row, or recommend them again."""
         body = {"add": add, "remove": remove}
@@ -341,13 +412,16 @@ class Client:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Result:
-        """Send a request and return its response; fields of the body that are not set are left out."""
+        """Send a request and return its response; fields of the body that are not set are left
+        out."""
         named = dict(headers or {})
         content = None
         if body is not None:
             named["Content-Type"] = "application/json"
             content = _to_json({name: value for name, value in body.items() if value is not None})
-        return _decode(self._request(method, path, content=content, params=query, headers=named), result)
+        return _decode(
+            self._request(method, path, content=content, params=query, headers=named), result
+        )
 
     def _request(self, method: str, path: str, **given: Any) -> httpx2.Response:
         """Send a request, if need be several times; raise `ServiceError` unless it succeeds."""
@@ -367,10 +441,15 @@ class Client:
                 asked = response.headers.get("retry-after", "")
             longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**attempt)
             # Random, so that clients that failed together do not return together.
-            time.sleep(random.uniform(0.5, 1.0) * longest + (min(float(asked), 60.0) if asked.isdigit() else 0.0))
+            time.sleep(
+                random.uniform(0.5, 1.0) * longest
+                + (min(float(asked), 60.0) if asked.isdigit() else 0.0)
+            )
             attempt += 1
 
-    def _get_page(self, path: str, result: type[Result], offset: int, limit: int, **query: Any) -> Result:
+    def _get_page(
+        self, path: str, result: type[Result], offset: int, limit: int, **query: Any
+    ) -> Result:
         return self._send("GET", path, result, query={**query, "offset": offset, "limit": limit})
 
     def _iterate(self, path: str, result: type[Page], **query: Any) -> Iterator[Page]:
@@ -381,7 +460,11 @@ class Client:
             offset = page.next_offset
 
     def _write(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, **given: Unpack[Conditions]
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        **given: Unpack[Conditions],
     ) -> s.WriteResponse:
         headers = {"Idempotency-Key": given.get("key") or uuid4().hex}
         if (etag := given.get("if_match")) is not None:
@@ -397,17 +480,24 @@ class Client:
     def _explain(self, error: httpx2.TransportError, *, n_tries: int) -> ServiceError:
         tries = "one try" if n_tries == 1 else f"{n_tries} tries"
         reason = f"{type(error).__name__}: {error}".rstrip(": ")
-        return ServiceError(f"{self.url} does not answer after {tries} ({reason})", code="no_answer")
+        return ServiceError(
+            f"{self.url} does not answer after {tries} ({reason})", code="no_answer"
+        )
 
 
 def _to_path(axis: str, given: Id, what: str) -> str:
     if str(given) in ("", ".", ".."):
-        raise BadSetting(f"the id {str(given)!r} cannot be part of a path; send it in the body of another request")
+        raise BadSetting(
+            f"the id {str(given)!r} cannot be part of a path; send it in the body of another request"
+        )
     return f"/v1/{axis}/{quote(str(given), safe='')}/{what}"
 
 
 def _describe_row(history: Values | None, features: FeatureValues | None) -> dict[str, Any]:
-    return {"history": None if history is None else _list_entries("column", history), "features": features}
+    return {
+        "history": None if history is None else _list_entries("column", history),
+        "features": features,
+    }
 
 
 def _list_entries(other: str, entries: Changes) -> list[dict[str, Any]]:
@@ -422,7 +512,9 @@ def _to_json(content: Any) -> bytes:
     try:
         return json.dumps(content, allow_nan=False, default=_to_plain).encode()
     except ValueError as error:
-        raise BadSetting("the values of a request must be finite numbers; it has NaN or infinity") from error
+        raise BadSetting(
+            "the values of a request must be finite numbers; it has NaN or infinity"
+        ) from error
 
 
 def _to_plain(value: Any) -> Any:
@@ -448,5 +540,8 @@ def _read_error(response: httpx2.Response) -> ServiceError:
         detail = s.ErrorResponse.model_validate_json(response.content).error
         code, message = detail.code, detail.message
     except ValidationError:  # not the service's own answer: a proxy's, or another program's
-        code, message = "not_understood", f"{response.url} answered {response.status_code} {response.reason_phrase}"
+        code, message = (
+            "not_understood",
+            f"{response.url} answered {response.status_code} {response.reason_phrase}",
+        )
     return ServiceError(message, status=response.status_code, code=code)

@@ -1,4 +1,5 @@
-"""Matrices to try things on: public data sets by name, and generated matrices whose truth is known."""
+"""Matrices to try things on: public data sets by name, and generated matrices whose truth is
+known."""
 
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
         names as names,
     )
     from deepmf.data.ground_truth import Truth as Truth
-    from deepmf.data.synthetic import Generated as Generated, checkerboard as checkerboard, generate as generate
+    from deepmf.data.synthetic import (
+        Generated as Generated,
+        checkerboard as checkerboard,
+        generate as generate,
+    )
 
 __getattr__, __dir__, __all__ = export_names(__name__, __file__)

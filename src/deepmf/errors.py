@@ -1,36 +1,36 @@
 """Every error and warning of deepmf, as one tree.
 
 DeepMFError
-├── UserError                   the user can fix it; the message is one sentence, safe to show to anyone
-│   ├── BadSetting              (ValueError)           an argument or setting that makes no sense
-│   ├── BadEntries              (ValueError)           values, ids or shapes that do not form a matrix
-│   │   ├── OffScale            a value outside the scale
-│   │   └── DuplicateEntries    the same (row, column) twice
-│   ├── BadFeatures             (ValueError)           features of rows or columns that cannot be used
-│   ├── BadSplit                (ValueError)           sizes that cannot be cut out of this matrix
-│   ├── UnreadableFile          (ValueError)           a file that exists but does not hold what it should
-│   │   └── BadModelFile        a model file that is truncated, foreign, tampered with or newer than this version
-│   ├── FileAbsent              (FileNotFoundError)    no file there
-│   ├── CannotSave              (OSError)              a file that could not be written; nothing was changed
-│   ├── DatasetUnavailable      (OSError)              a data set that is neither stored nor available
-│   ├── UnknownLabel            (KeyError)             a row or column that is not known
-│   ├── NotFitted               (RuntimeError)         predict before fit
-│   ├── CannotExtend            (NotImplementedError)  the method cannot predict there
-│   ├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number
-│   ├── DeviceUnavailable       (RuntimeError)         a GPU that is not there
-│   ├── NotEnoughMemory         (MemoryError)          a fit that needs more memory than is free
-│   ├── ServiceError            (RuntimeError)         a service that refused a request or does not answer
-│   ├── RankLost                (RuntimeError)         another process of a distributed training has ended
-│   └── MissingDependency       (ImportError)          an optional package is not installed
-└── (any other exception is a bug of deepmf)
+├── UserError                   the user can fix it; the message is one sentence, safe to show to
+anyone │   ├── BadSetting              (ValueError)           an argument or setting that makes no
+sense │   ├── BadEntries              (ValueError)           values, ids or shapes that do not form
+a matrix │   │   ├── OffScale            a value outside the scale │   │   └── DuplicateEntries
+the same (row, column) twice │   ├── BadFeatures             (ValueError)           features of rows
+or columns that cannot be used │   ├── BadSplit                (ValueError)           sizes that
+cannot be cut out of this matrix │   ├── UnreadableFile          (ValueError)           a file that
+exists but does not hold what it should │   │   └── BadModelFile        a model file that is
+truncated, foreign, tampered with or newer than this version │   ├── FileAbsent
+(FileNotFoundError)    no file there │   ├── CannotSave              (OSError)              a file
+that could not be written; nothing was changed │   ├── DatasetUnavailable      (OSError)
+a data set that is neither stored nor available │   ├── UnknownLabel            (KeyError)
+a row or column that is not known │   ├── NotFitted               (RuntimeError)         predict
+before fit │   ├── CannotExtend            (NotImplementedError)  the method cannot predict there │
+├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number │   ├──
+DeviceUnavailable       (RuntimeError)         a GPU that is not there │   ├── NotEnoughMemory
+(MemoryError)          a fit that needs more memory than is free │   ├── ServiceError
+(RuntimeError)         a service that refused a request or does not answer │   ├── RankLost
+(RuntimeError)         another process of a distributed training has ended │   └── MissingDependency
+(ImportError)          an optional package is not installed └── (any other exception is a bug of
+deepmf)
 
 DeepMFWarning (UserWarning)
 ├── NothingObserved             a new row or column without usable entries
 ├── TrainingInterrupted         Ctrl-C ended training early
 ├── NotBetterThanMeans          a fit whose validation error is not below that of the shrunk means
 ├── MeansOffLevels              means of repeated entries that were rounded to the nearest level
-├── GuessedColumns              columns of a table that were taken for rows, columns or values without usual names
-└── ConstantValues              all entries are equal, so every prediction is that value
+├── GuessedColumns              columns of a table that were taken for rows, columns or values
+without usual names └── ConstantValues              all entries are equal, so every prediction is
+that value
 """
 
 import difflib
@@ -60,8 +60,8 @@ class UserError(DeepMFError):
     Parameters
     ----------
     message : what is wrong.
-    hint : an argument or option that would help; `str(error)` ends with the hint for Python, and the command line
-        prints its own instead.
+    hint : an argument or option that would help; `str(error)` ends with the hint for Python, and
+        the command line prints its own instead.
     """
 
     def __init__(self, message: str = "", *, hint: Hint | None = None) -> None:
@@ -70,7 +70,8 @@ class UserError(DeepMFError):
         self.hint = hint
 
     def locate(self, place: str) -> Self:
-        """Return the same error with the place of the problem, such as a file and a line, in front of it."""
+        """Return the same error with the place of the problem, such as a file and a line, in front
+        of it."""
         return type(self)(f"{place}: {self.message}", hint=self.hint)
 
 
@@ -79,9 +80,12 @@ class BadSetting(UserError, ValueError):
 
 
 class BadEntries(UserError, ValueError):
-    """Values, ids or shapes that do not form a matrix; `position` is the offending entry's, counted from 0."""
+    """Values, ids or shapes that do not form a matrix; `position` is the offending entry's, counted
+    from 0."""
 
-    def __init__(self, message: str = "", *, position: int | None = None, hint: Hint | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, position: int | None = None, hint: Hint | None = None
+    ) -> None:
         super().__init__(message if position is None else f"entry {position}: {message}", hint=hint)
         self.message = message
         self.position = position
@@ -155,7 +159,8 @@ class RankLost(UserError, RuntimeError):
 
 
 class ServiceError(UserError, RuntimeError):
-    """A service that refused a request or does not answer; `code` is for programs, `status` is that of HTTP, if any."""
+    """A service that refused a request or does not answer; `code` is for programs, `status` is that
+    of HTTP, if any."""
 
     def __init__(self, message: str = "", *, code: str = "", status: int | None = None) -> None:
         super().__init__(message)
@@ -180,7 +185,8 @@ class TrainingInterrupted(DeepMFWarning):
 
 
 class NotBetterThanMeans(DeepMFWarning):
-    """A model does not predict validation entries better than the shrunk means of rows and columns."""
+    """A model does not predict validation entries better than the shrunk means of rows and
+    columns."""
 
 
 class MeansOffLevels(DeepMFWarning):
@@ -188,7 +194,8 @@ class MeansOffLevels(DeepMFWarning):
 
 
 class GuessedColumns(DeepMFWarning):
-    """Columns of a table were taken for rows, columns or values although nothing but their order says so."""
+    """Columns of a table were taken for rows, columns or values although nothing but their order
+    says so."""
 
 
 class ConstantValues(DeepMFWarning):
@@ -230,10 +237,16 @@ def suggest_name(given: object, known: Iterable[str]) -> str:
     'there are epochs, seed'
     """
     names = list(known)
-    near = [each for text in (str(given), str(given).lower()) for each in difflib.get_close_matches(text, names, n=1)]
+    near = [
+        each
+        for text in (str(given), str(given).lower())
+        for each in difflib.get_close_matches(text, names, n=1)
+    ]
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
 
 def __dir__() -> list[str]:
-    own = (name for name, found in globals().items() if getattr(found, "__module__", None) == __name__)
+    own = (
+        name for name, found in globals().items() if getattr(found, "__module__", None) == __name__
+    )
     return sorted([*own, *(name for name in globals() if name.startswith("__"))])

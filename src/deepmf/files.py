@@ -1,4 +1,5 @@
-"""Atomic writes of files and folders, small files that people write, and frames as delimited text."""
+"""Atomic writes of files and folders, small files that people write, and frames as delimited
+text."""
 
 from __future__ import annotations
 
@@ -13,14 +14,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from deepmf.errors import BadEntries, CannotSave, FileAbsent, UnreadableFile, UserError, import_optional
+from deepmf.errors import (
+    BadEntries,
+    CannotSave,
+    FileAbsent,
+    UnreadableFile,
+    UserError,
+    import_optional,
+)
 
-# Called with the amount done and the total, such as bytes or entries; None if the total is not known.
+# Called with the amount done and the total, such as bytes or entries; None if the total is not
+# known.
 Progress = Callable[[int, int | None], None]
 
 AnyPath = str | os.PathLike[str]
 
-# Names of temporary files and folders. One that was not written to for a day is what a killed process has left.
+# Names of temporary files and folders. One that was not written to for a day is what a killed
+# process has left.
 _PREFIX, _ENDING, _DAY = ".deepmf-", ".part", 86400  # seconds
 
 _INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
@@ -32,9 +42,9 @@ _INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
 def write_atomically(path: AnyPath, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file in the folder of `path`, then rename it to `path`.
 
-    If anything fails, the file at `path` is unchanged and the temporary file is removed; after a kill, a call for this
-    folder a day later removes it. An `OSError` becomes `CannotSave`; other exceptions pass through. Links are followed,
-    and a replaced file keeps its permissions.
+    If anything fails, the file at `path` is unchanged and the temporary file is removed; after a
+    kill, a call for this folder a day later removes it. An `OSError` becomes `CannotSave`; other
+    exceptions pass through. Links are followed, and a replaced file keeps its permissions.
     """
     target = _resolve(path)
     mode = _check_mode(target, path)
@@ -48,11 +58,15 @@ def write_atomically(path: AnyPath, write: Callable[[Path], object]) -> None:
     _flush_folder(target.parent)
 
 
-def write_folder_atomically(path: AnyPath, write: Callable[[Path], object], *, is_part: Callable[[Path], bool]) -> None:
-    """Let `write` fill a new folder, then rename it to `path`; see `check_parts` for what it may replace.
+def write_folder_atomically(
+    path: AnyPath, write: Callable[[Path], object], *, is_part: Callable[[Path], bool]
+) -> None:
+    """Let `write` fill a new folder, then rename it to `path`; see `check_parts` for what it may
+    replace.
 
-    If anything fails, `path` is unchanged and the new folder is removed; after a kill, a call a day later removes it.
-    No system exchanges two folders everywhere, so an earlier folder is called NAME.old for a moment.
+    If anything fails, `path` is unchanged and the new folder is removed; after a kill, a call a day
+    later removes it. No system exchanges two folders everywhere, so an earlier folder is called
+    NAME.old for a moment.
     """
     check_parts(path, is_part=is_part)
     target = _resolve(path)
@@ -85,20 +99,23 @@ def _refuse_failures(path: AnyPath) -> Iterator[None]:
     except OSError as error:
         if not isinstance(error, UserError):
             raise _build_error(path, _find_reason(error)) from error
-        if isinstance(error.__cause__, OSError) and _PREFIX in str(error):  # a file inside a temporary folder
+        # a file inside a temporary folder
+        if isinstance(error.__cause__, OSError) and _PREFIX in str(error):
             raise _build_error(path, _find_reason(error.__cause__)) from error
         raise  # over another file
 
 
 @contextmanager
 def _temporary(place: Path) -> Iterator[Path]:
-    """Yield a new path in a folder, and remove the file or folder there at the end, unless it was renamed."""
+    """Yield a new path in a folder, and remove the file or folder there at the end, unless it was
+    renamed."""
     with suppress(OSError), os.scandir(place) as found:
         for entry in found:
             is_ours = entry.name.startswith(_PREFIX) and entry.name.endswith(_ENDING)
             if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > _DAY:
                 _remove(Path(entry.path))
-    path = place / f"{_PREFIX}{secrets.token_hex(8)}{_ENDING}"  # of fixed length: legal wherever the final name is
+    # of fixed length: legal wherever the final name is
+    path = place / f"{_PREFIX}{secrets.token_hex(8)}{_ENDING}"
     try:
         yield path
     finally:
@@ -114,7 +131,8 @@ def _remove(path: Path) -> None:
 
 
 def check_parts(path: AnyPath, *, is_part: Callable[[Path], bool]) -> None:
-    """Raise an error if a folder cannot be replaced: it holds other files, or it is the working folder."""
+    """Raise an error if a folder cannot be replaced: it holds other files, or it is the working
+    folder."""
     target = _resolve(path)
     if not os.path.lexists(target):
         check_absent(path)
@@ -122,12 +140,16 @@ def check_parts(path: AnyPath, *, is_part: Callable[[Path], bool]) -> None:
     if not target.is_dir():
         raise CannotSave(f"{os.fspath(path)} cannot be a folder (File exists); nothing was changed")
     if target in (Path.cwd(), *Path.cwd().parents):
-        raise _build_error(path, "the whole folder is replaced, and it is the working folder; give another name")
+        raise _build_error(
+            path, "the whole folder is replaced, and it is the working folder; give another name"
+        )
     if not os.access(target, os.W_OK) or not os.access(target.parent, os.W_OK):
         raise _build_error(path, "it is write-protected")
     other = next((file.name for file in sorted(target.iterdir()) if not is_part(file)), None)
     if other is not None:
-        raise _build_error(path, f"the whole folder is replaced, and it also holds {other!r}; give another name")
+        raise _build_error(
+            path, f"the whole folder is replaced, and it also holds {other!r}; give another name"
+        )
 
 
 def check_absent(path: AnyPath) -> None:
@@ -149,7 +171,8 @@ def _resolve(path: AnyPath) -> Path:
 
 
 def _check_mode(target: Path, path: AnyPath) -> int | None:
-    """Return the permissions of the file to be replaced, None if there is none; check that it may be replaced."""
+    """Return the permissions of the file to be replaced, None if there is none; check that it may
+    be replaced."""
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:
@@ -193,7 +216,9 @@ def _build_error(path: AnyPath, reason: str) -> CannotSave:
 # Files to read
 
 
-def check_path(path: AnyPath, *, error: type[UnreadableFile] = UnreadableFile, may_be_empty: bool = False) -> Path:
+def check_path(
+    path: AnyPath, *, error: type[UnreadableFile] = UnreadableFile, may_be_empty: bool = False
+) -> Path:
     """Return the path of an ordinary file that is not empty; refuse any other path."""
     file = Path(path)
     try:
@@ -210,7 +235,9 @@ def check_path(path: AnyPath, *, error: type[UnreadableFile] = UnreadableFile, m
     if stat.S_ISDIR(mode):
         raise error(f"{file} is a directory; a file is needed")
     if not stat.S_ISREG(mode):
-        raise error(f"{file} is not an ordinary file; a file is needed (a command takes - for a pipe)")
+        raise error(
+            f"{file} is not an ordinary file; a file is needed (a command takes - for a pipe)"
+        )
     if is_empty and not may_be_empty:
         raise error(f"{file} is empty")
     return file
@@ -229,7 +256,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     text = read_text_file(path)
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # such as a date that does not exist, or a thousand brackets
+    except (ValueError, RecursionError) as error:
+        # such as a date that does not exist, or a thousand brackets
         raise UnreadableFile(f"{path} is not a TOML file ({error})") from error
 
 
@@ -238,15 +266,23 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def import_polars() -> Any:
     """Return polars, or raise an error that says how to install it."""
-    return import_optional("polars", what="frames and files of entries need polars", install="polars")
+    return import_optional(
+        "polars", what="frames and files of entries need polars", install="polars"
+    )
 
 
 def write_csv(
-    frame: Any, file: Any, *, header: bool = True, quoted: bool | None = None, decimal_comma: bool = False
+    frame: Any,
+    file: Any,
+    *,
+    header: bool = True,
+    quoted: bool | None = None,
+    decimal_comma: bool = False,
 ) -> None:
     """Write a frame as .csv; beside decimal commas, fields are separated by semicolons.
 
-    quoted: whether to quote all texts (default: if a column of texts would be read as numbers without quotes).
+    quoted: whether to quote all texts (default: if a column of texts would be read as numbers
+    without quotes).
     """
     marks = holds_number_texts(frame) if quoted is None else quoted
     frame.write_csv(
@@ -259,13 +295,25 @@ def write_csv(
 
 
 def write_tsv(frame: Any, file: Any, *, header: bool = True, decimal_comma: bool = False) -> None:
-    """Write a frame as .tsv, where quotation marks have no special meaning; tabs and line ends in texts are refused."""
+    """Write a frame as .tsv, where quotation marks have no special meaning; tabs and line ends in
+    texts are refused."""
     polars = import_polars()
-    for series in (polars.Series(frame.columns, dtype=polars.String), *frame.select(polars.col(polars.String))):
+    for series in (
+        polars.Series(frame.columns, dtype=polars.String),
+        *frame.select(polars.col(polars.String)),
+    ):
         wrong = series.filter(series.str.contains(r"[\t\r\n]"))
         if wrong.len():
-            raise BadEntries(f"{wrong[0]!r} has a tab or a line end, which no .tsv file can hold; write .csv")
-    frame.write_csv(file, include_header=header, separator="\t", quote_style="never", decimal_comma=decimal_comma)
+            raise BadEntries(
+                f"{wrong[0]!r} has a tab or a line end, which no .tsv file can hold; write .csv"
+            )
+    frame.write_csv(
+        file,
+        include_header=header,
+        separator="\t",
+        quote_style="never",
+        decimal_comma=decimal_comma,
+    )
 
 
 def holds_number_texts(frame: Any) -> bool:

@@ -19,7 +19,8 @@ def format_quantity(number: int, noun: str) -> str:
 
 
 def format_amount(number: float | None) -> str:
-    """Return a number with three decimals, or four significant digits if it is large or small; a dash for None.
+    """Return a number with three decimals, or four significant digits if it is large or small; a
+    dash for None.
 
     >>> [format_amount(number) for number in (0.86114, 12345.6, 0.000123, None)]
     ['0.861', '1.235e+04', '0.000123', '–']

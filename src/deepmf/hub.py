@@ -1,4 +1,5 @@
-"""Models on the Hugging Face Hub: upload a model with a generated card, and load one back (extra `hub`).
+"""Models on the Hugging Face Hub: upload a model with a generated card, and load one back (extra
+`hub`).
 
 A model file holds the training entries and all ids: upload only models whose data you may publish.
 """
@@ -80,7 +81,9 @@ def push_to_hub(
     return str(found)
 
 
-def from_pretrained(repository: str | Path, *, revision: str | None = None, token: str | None = None) -> Model:
+def from_pretrained(
+    repository: str | Path, *, revision: str | None = None, token: str | None = None
+) -> Model:
     """Load a model from the Hugging Face Hub, or from a folder that `push_to_hub` would upload.
 
     Parameters
@@ -91,11 +94,14 @@ def from_pretrained(repository: str | Path, *, revision: str | None = None, toke
     """
     if Path(repository).is_dir():
         return load(Path(repository) / MODEL_FILE)
-    return load(_import_hub().hf_hub_download(str(repository), MODEL_FILE, revision=revision, token=token))
+    return load(
+        _import_hub().hf_hub_download(str(repository), MODEL_FILE, revision=revision, token=token)
+    )
 
 
 def make_card(model: Model, repository: str) -> str:
-    """Return the model card: what the model was fitted to, its errors and settings, and how to use it.
+    """Return the model card: what the model was fitted to, its errors and settings, and how to use
+    it.
 
     >>> from deepmf import Means, ObservedMatrix
     >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 1, 2])
@@ -109,7 +115,9 @@ def make_card(model: Model, repository: str) -> str:
         "matrix": f"{len(entries.rows):,} rows x {len(entries.columns):,} columns, {entries.n_entries:,} entries",
         "scale": str(entries.scale),
         "areas": ", ".join(model.predicts),
-        "settings": ", ".join(f"{name}={value!r}" for name, value in model.settings.to_dict().items()),
+        "settings": ", ".join(
+            f"{name}={value!r}" for name, value in model.settings.to_dict().items()
+        ),
         "training": describe_training(history) if len(history) else "",
         "errors": describe_errors(history) if history.best_error is not None else "",
     }
@@ -128,4 +136,6 @@ def make_card(model: Model, repository: str) -> str:
 
 
 def _import_hub() -> Any:
-    return import_optional("huggingface_hub", what="the Hub needs huggingface_hub", install="'deepmf[hub]'")
+    return import_optional(
+        "huggingface_hub", what="the Hub needs huggingface_hub", install="'deepmf[hub]'"
+    )

@@ -1,7 +1,8 @@
 """Metrics of predictions: errors, where 0 is perfect, and scores, where 1 is perfect.
 
-Every pair (a row and a column) has the same weight. `scale_levels` are the K legal levels in increasing order, with any
-spacing. A distribution holds one probability for each level, in that order.
+Every pair (a row and a column) has the same weight. `scale_levels` are the K legal levels in
+increasing order, with any spacing. A distribution holds one probability for each level, in that
+order.
 """
 
 from __future__ import annotations
@@ -13,17 +14,26 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, OffScale, check_count
 
-__all__ = ["ListScores", "calibration_error", "interval_coverage_score", "mae_error", "rmse_error", "score_lists"]
+__all__ = [
+    "ListScores",
+    "calibration_error",
+    "interval_coverage_score",
+    "mae_error",
+    "rmse_error",
+    "score_lists",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.intp]
 
-# Tolerance of the sum of a distribution: it allows float32 rounding, but not weights that are not normalised.
+# Tolerance of the sum of a distribution: it allows float32 rounding, but not weights that are not
+# normalised.
 SUM_TOLERANCE = 1e-4
 
 
 def rmse_error(predictions: npt.ArrayLike, values: npt.ArrayLike) -> float:
-    """Return the root mean squared error, sqrt(mean((prediction - value)^2)), of two (pairs,) arrays.
+    """Return the root mean squared error, sqrt(mean((prediction - value)^2)), of two (pairs,)
+    arrays.
 
     >>> rmse_error([3, 5], [3, 3])
     1.4142135623730951
@@ -43,14 +53,19 @@ def mae_error(predictions: npt.ArrayLike, values: npt.ArrayLike) -> float:
 
 
 def calibration_error(
-    distributions: npt.ArrayLike, levels: npt.ArrayLike, *, scale_levels: npt.ArrayLike, bins: int = 15
+    distributions: npt.ArrayLike,
+    levels: npt.ArrayLike,
+    *,
+    scale_levels: npt.ArrayLike,
+    bins: int = 15,
 ) -> float:
     """Return the expected calibration error, of (pairs, K) distributions and (pairs,) levels.
 
-    Each of the pairs x K probabilities p forecasts "the value is that level"; its outcome o is 1 or 0. All
-    share one set of equal-width bins: p lies in bin floor(p * bins), 1 in the last. The error is the sum over
-    bins of (forecasts in the bin / all forecasts) * |mean p - mean o|, both means within the bin; an empty
-    bin adds 0 (Naeini, Cooper and Hauskrecht 2015, here over all levels and not the likeliest alone).
+    Each of the pairs x K probabilities p forecasts "the value is that level"; its outcome o is 1 or
+    0. All share one set of equal-width bins: p lies in bin floor(p * bins), 1 in the last. The
+    error is the sum over bins of (forecasts in the bin / all forecasts) * |mean p - mean o|, both
+    means within the bin; an empty bin adds 0 (Naeini, Cooper and Hauskrecht 2015, here over all
+    levels and not the likeliest alone).
 
     >>> calibration_error([[0.75, 0.25]] * 4, [1, 1, 1, 2], scale_levels=[1, 2])
     0.0
@@ -66,8 +81,11 @@ def calibration_error(
     return float(np.sum(np.abs(gaps)) / probabilities.size)
 
 
-def interval_coverage_score(lower: npt.ArrayLike, upper: npt.ArrayLike, values: npt.ArrayLike) -> float:
-    """Return the share of pairs with lower <= value <= upper, of three (pairs,) arrays; ends may be infinite.
+def interval_coverage_score(
+    lower: npt.ArrayLike, upper: npt.ArrayLike, values: npt.ArrayLike
+) -> float:
+    """Return the share of pairs with lower <= value <= upper, of three (pairs,) arrays; ends may be
+    infinite.
 
     >>> interval_coverage_score([1, 2], [3, 4], [3, 5])
     0.5
@@ -81,7 +99,8 @@ def interval_coverage_score(lower: npt.ArrayLike, upper: npt.ArrayLike, values: 
 
 
 def self_information(column_counts: npt.NDArray[Any], n_rows: int) -> FloatArray:
-    """Return the self-information of each column in bits, -log2(rows with an entry / all rows) (Zhou et al. 2010).
+    """Return the self-information of each column in bits, -log2(rows with an entry / all rows)
+    (Zhou et al. 2010).
 
     A column without entries counts as one with a single entry.
     """
@@ -94,13 +113,13 @@ class ListScores(NamedTuple):
 
     Attributes
     ----------
-    ndcg : the sum over relevant items of 1 / log2(1 + rank), divided by that of the best list (Järvelin and Kekäläinen
-        2002).
+    ndcg : the sum over relevant items of 1 / log2(1 + rank), divided by that of the best list
+        (Järvelin and Kekäläinen 2002).
     recall : listed relevant items / all relevant items, even if more than n.
     precision : listed relevant items / n, also where a list is shorter.
     mrr : 1 / (rank of the first relevant item), 0 if none is listed.
-    map : the precision at the rank of each listed relevant item, summed and divided by all relevant items (as in
-        trec_eval's map_cut).
+    map : the precision at the rank of each listed relevant item, summed and divided by all relevant
+        items (as in trec_eval's map_cut).
     hit_rate : whether any relevant item is listed, 0 or 1.
     """
 
@@ -112,7 +131,9 @@ class ListScores(NamedTuple):
     hit_rate: FloatArray
 
 
-def score_lists(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer], *, n: int) -> ListScores:
+def score_lists(
+    hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer], *, n: int
+) -> ListScores:
     """Return the scores at n of ranked lists.
 
     Parameters
@@ -146,9 +167,14 @@ def _check_forecasts(
     distributions: npt.ArrayLike, levels: npt.ArrayLike, scale_levels: npt.ArrayLike
 ) -> tuple[FloatArray, IndexArray]:
     """Return checked probabilities (pairs, K) and the position (pairs,) of each actual level."""
-    scale, probabilities = _to_numbers(scale_levels, "scale_levels"), _to_numbers(distributions, "distributions")
+    scale, probabilities = (
+        _to_numbers(scale_levels, "scale_levels"),
+        _to_numbers(distributions, "distributions"),
+    )
     if scale.ndim != 1 or not np.all(np.isfinite(scale)) or np.any(np.diff(scale) <= 0):
-        raise BadSetting(f"scale_levels must be finite and increasing, as in [1, 2, 3]; got {scale_levels!r}")
+        raise BadSetting(
+            f"scale_levels must be finite and increasing, as in [1, 2, 3]; got {scale_levels!r}"
+        )
     (actual,) = _check_pairs(levels=levels)
     if probabilities.shape != (actual.size, scale.size):
         raise BadEntries(
@@ -157,10 +183,14 @@ def _check_forecasts(
         )
     _check_none(probabilities < 0, probabilities, "distributions", "no probability may be negative")
     sums = probabilities.sum(axis=1)
-    _check_none(np.abs(sums - 1.0) > SUM_TOLERANCE, sums, "sum of distributions", "each sum must be 1")
+    _check_none(
+        np.abs(sums - 1.0) > SUM_TOLERANCE, sums, "sum of distributions", "each sum must be 1"
+    )
     positions = np.searchsorted(scale[:-1], actual)
     legal = ", ".join(f"{level:.15g}" for level in scale)
-    _check_none(scale[positions] != actual, actual, "levels", f"the levels are {legal}", error=OffScale)
+    _check_none(
+        scale[positions] != actual, actual, "levels", f"the levels are {legal}", error=OffScale
+    )
     return probabilities, positions
 
 
@@ -177,7 +207,9 @@ def _check_pairs(**named: npt.ArrayLike) -> list[FloatArray]:
     arrays = [_to_numbers(values, name) for name, values in named.items()]
     shape = arrays[0].shape
     if len(shape) != 1 or any(array.shape != shape for array in arrays):
-        given = ", ".join(f"{name} {array.shape}" for name, array in zip(named, arrays, strict=True))
+        given = ", ".join(
+            f"{name} {array.shape}" for name, array in zip(named, arrays, strict=True)
+        )
         raise BadEntries(f"got the shapes {given}; every shape must be the same (pairs,)")
     return arrays
 
@@ -188,13 +220,20 @@ def _to_numbers(values: npt.ArrayLike, name: str) -> FloatArray:
     except (TypeError, ValueError) as error:
         raise BadEntries(f"{name} must be an array of numbers; got {values!r}") from error
     if array.size == 0:
-        raise BadEntries(f"{name} is empty, of shape {array.shape}; a metric needs at least one number")
+        raise BadEntries(
+            f"{name} is empty, of shape {array.shape}; a metric needs at least one number"
+        )
     _check_none(np.isnan(array), array, name, "leave missing entries out")
     return array
 
 
 def _check_none(
-    bad: npt.NDArray[np.bool_], array: FloatArray, name: str, rule: str, *, error: type[BadEntries] = BadEntries
+    bad: npt.NDArray[np.bool_],
+    array: FloatArray,
+    name: str,
+    rule: str,
+    *,
+    error: type[BadEntries] = BadEntries,
 ) -> None:
     if np.any(bad):
         first = np.unravel_index(np.argmax(bad), array.shape)

@@ -1,4 +1,5 @@
-"""Models in MLflow: save, log and load them as a `pyfunc` flavour, without pickling (extra `mlflow`)."""
+"""Models in MLflow: save, log and load them as a `pyfunc` flavour, without pickling (extra
+`mlflow`)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _FILE = "model.safetensors"
 
 
 class PairPredictor:
-    """The `pyfunc` of a model: it predicts the pairs of a frame with a column of rows and a column of columns."""
+    """The `pyfunc` of a model: it predicts the pairs of a frame with a column of rows and a column
+    of columns."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -29,7 +31,8 @@ class PairPredictor:
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> FloatArray:
         """Return a prediction for each line; unknown rows and columns are predicted by the means.
 
-        The columns of the frame have the names of the training table, or usual ones, such as user and item.
+        The columns of the frame have the names of the training table, or usual ones, such as user
+        and item.
         """
         form = self.model.entries_.train.form
         rows, columns = read_pair_columns(model_input, (form.row, form.column))
@@ -41,14 +44,16 @@ class PairPredictor:
 
 
 def save_model(model: Model, path: str | Path, **options: Any) -> None:
-    """Save a fitted model in MLflow's format; the options are those of `mlflow.pyfunc.save_model`."""
+    """Save a fitted model in MLflow's format; the options are those of
+    `mlflow.pyfunc.save_model`."""
     pyfunc = _import_pyfunc()
     with _saved(model) as described:
         pyfunc.save_model(path=str(path), **described, **options)
 
 
 def log_model(model: Model, name: str = "model", **options: Any) -> Any:
-    """Log a fitted model in the active run of MLflow; the options are those of `mlflow.pyfunc.log_model`."""
+    """Log a fitted model in the active run of MLflow; the options are those of
+    `mlflow.pyfunc.log_model`."""
     pyfunc = _import_pyfunc()
     with _saved(model) as described:
         return pyfunc.log_model(name=name, **described, **options)
@@ -62,7 +67,8 @@ def load_model(uri: str | Path) -> Model:
 
 @contextmanager
 def _saved(model: Model) -> Iterator[dict[str, Any]]:
-    """Save a model for the block; yield the arguments that tell MLflow how to load it without unpickling."""
+    """Save a model for the block; yield the arguments that tell MLflow how to load it without
+    unpickling."""
     with TemporaryDirectory() as folder:
         file = Path(folder, _FILE)
         model.save(file)
@@ -76,4 +82,6 @@ def _load_pyfunc(data_path: str) -> PairPredictor:
 
 
 def _import_pyfunc() -> Any:
-    return import_optional("mlflow.pyfunc", what="MLflow needs mlflow-skinny", install="'deepmf[mlflow]'")
+    return import_optional(
+        "mlflow.pyfunc", what="MLflow needs mlflow-skinny", install="'deepmf[mlflow]'"
+    )

@@ -1,7 +1,8 @@
 """Plots on matplotlib. Every function draws on `ax`, or on a new one, and returns it.
 
-`render_svg` and `save_svg` turn a plot into SVG: the same plot gives the same bytes, text stays text, and the colours
-follow the light or dark scheme of the page or of the reader. matplotlib is imported when something is drawn.
+`render_svg` and `save_svg` turn a plot into SVG: the same plot gives the same bytes, text stays
+text, and the colours follow the light or dark scheme of the page or of the reader. matplotlib is
+imported when something is drawn.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ __all__ = [
     "save_svg",
 ]
 
-# On light and on dark paper. c1 to c7 are the colours of Okabe and Ito, which colour-blind readers can distinguish.
+# On light and on dark paper. c1 to c7 are the colours of Okabe and Ito, which colour-blind readers
+# can distinguish.
 COLOURS = {
     "paper": ("#ffffff", "#12161b"),
     "ink": ("#1a2129", "#e6eaee"),
@@ -71,7 +73,8 @@ _ONE, _OTHER = _LIGHT["one"], _LIGHT["other"]
 _CYCLE = [_LIGHT[f"c{number}"] for number in range(1, 8)]
 _MARKERS, _DASHES = "os^DvPX", ("-", "--", ":")
 
-# Text is measured in DejaVu Sans, which comes with matplotlib and is wider than most fonts of readers.
+# Text is measured in DejaVu Sans, which comes with matplotlib and is wider than most fonts of
+# readers.
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": _RULE,
@@ -116,7 +119,8 @@ _BELOW = "\x1f"  # between the lines of a tick label; names of columns may hold 
 MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
 _SHADES = 20  # of a heat map
 _MOST_BARS = 12  # of numbers with more different values, the density is drawn
-_DEEPEST = 0.5  # opacity of a cell, with which the contrast of its text is at least 4.5 on light and dark paper
+# opacity of a cell, with which the contrast of its text is at least 4.5 on light and dark paper
+_DEEPEST = 0.5
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Series = Mapping[str, Sequence[float]]
@@ -130,7 +134,8 @@ def _import_matplotlib() -> Any:
 
 
 def _apply_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Make a function draw in the style of this module, without changing the style of the caller."""
+    """Make a function draw in the style of this module, without changing the style of the
+    caller."""
 
     @wraps(draw)
     def draw_in_style(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -145,9 +150,15 @@ def _apply_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Resul
 
 @_apply_style
 def make_axes(
-    n_rows: int = 1, n_columns: int = 1, *, width: float = 360.0, height: float = 220.0, **options: Any
+    n_rows: int = 1,
+    n_columns: int = 1,
+    *,
+    width: float = 360.0,
+    height: float = 220.0,
+    **options: Any,
 ) -> list[Axes]:
-    """Return the axes of a new figure, row by row; `width` and `height` of the figure are in points."""
+    """Return the axes of a new figure, row by row; `width` and `height` of the figure are in
+    points."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
@@ -160,10 +171,19 @@ def add_legend(ax: Axes, *, note: str = "", above: bool = False) -> None:
     figure = _get_figure(ax)
     handles, labels = ax.get_legend_handles_labels()
     column = 5 + max((len(label) for label in labels), default=0)
-    n_columns = max(1, min(len(labels), int(72 * figure.get_figwidth() / (_CHARACTER * 1.15 * column))))
+    n_columns = max(
+        1, min(len(labels), int(72 * figure.get_figwidth() / (_CHARACTER * 1.15 * column)))
+    )
     place: Literal["outside upper left", "outside lower center"]
     place = "outside upper left" if above else "outside lower center"
-    figure.legend(handles, labels, loc=place, ncols=n_columns, title=note or None, title_fontproperties={"size": 11})
+    figure.legend(
+        handles,
+        labels,
+        loc=place,
+        ncols=n_columns,
+        title=note or None,
+        title_fontproperties={"size": 11},
+    )
 
 
 def add_note(ax: Axes, note: str) -> None:
@@ -206,8 +226,11 @@ def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> No
 
 
 def _add_counts(groups: Sequence[str], counts: Sequence[int]) -> list[str]:
-    """Return names of groups with the number of entries of each on a second line, if there are any."""
-    return [f"{group}{_BELOW}{format_short(count)}" for group, count in zip(groups, counts, strict=True)]
+    """Return names of groups with the number of entries of each on a second line, if there are
+    any."""
+    return [
+        f"{group}{_BELOW}{format_short(count)}" for group, count in zip(groups, counts, strict=True)
+    ]
 
 
 def _format_ticks(axis: Axis, *, percent: bool = False, log: bool = False) -> None:
@@ -227,7 +250,9 @@ def _round_limits(ax: Axes, *, from_zero: bool = False) -> None:
     """Let a y axis, shared or not, end in round numbers with a few ticks in between."""
     from matplotlib.ticker import MaxNLocator
 
-    locator = MaxNLocator(nbins=max(4, round(1.44 * ax.bbox.height / _get_figure(ax).dpi)), steps=[1, 2, 2.5, 5, 10])
+    locator = MaxNLocator(
+        nbins=max(4, round(1.44 * ax.bbox.height / _get_figure(ax).dpi)), steps=[1, 2, 2.5, 5, 10]
+    )
     drawn = [own.dataLim for own in ax.get_shared_y_axes().get_siblings(ax) if own.has_data()]
     low = 0.0 if from_zero else min(limits.y0 for limits in drawn)
     high = max(limits.y1 for limits in drawn)
@@ -273,7 +298,8 @@ def plot_bars(
     y_label: str = "",
     percent: bool = False,
 ) -> Axes:
-    """Draw bars in groups, with error bars if there are margins, and the counts of the groups below their names."""
+    """Draw bars in groups, with error bars if there are margins, and the counts of the groups below
+    their names."""
     own = ax or make_axes()[0]
     width = 0.8 * min(1.0, len(groups) / 4) / len(series)
     write = _format_share if percent else format_short
@@ -285,9 +311,20 @@ def plot_bars(
         drawn = own.bar(places, numbers, 0.92 * width, label=_clean(name), **fill)
         if margins:
             errors = np.array(spreads, float)
-            own.errorbar(places, numbers, errors, fmt="none", ecolor=_INK, elinewidth=1.2, capsize=3, capthick=1.2)
+            own.errorbar(
+                places,
+                numbers,
+                errors,
+                fmt="none",
+                ecolor=_INK,
+                elinewidth=1.2,
+                capsize=3,
+                capthick=1.2,
+            )
         for bar, group, number, spread in zip(drawn, groups, numbers, spreads, strict=True):
-            bar.set_gid(_TIP + _clean(_with_margin(f"{group}, {name}: {write(number)}", spread, write)))
+            bar.set_gid(
+                _TIP + _clean(_with_margin(f"{group}, {name}: {write(number)}", spread, write))
+            )
     own.set_xlim(-0.5, len(groups) - 0.5)
     _round_limits(own, from_zero=True)
     _label(own, x_label, y_label)
@@ -311,14 +348,18 @@ def plot_lines(
     y_limits: tuple[float, float] | None = None,
     groups: Sequence[str] = (),
 ) -> Axes:
-    """Draw a curve through (places, numbers) for each name; `groups` are names of the places 0, 1, 2, ..."""
+    """Draw a curve through (places, numbers) for each name; `groups` are names of the places 0, 1,
+    2, ..."""
     from matplotlib.transforms import ScaledTranslation
 
     own = ax or make_axes()[0]
-    step = min(3.0, 28.0 / len(curves)) if margins else 0.0  # error bars at one place are drawn side by side
+    # error bars at one place are drawn side by side
+    step = min(3.0, 28.0 / len(curves)) if margins else 0.0
     for number, (name, (places, numbers)) in enumerate(curves.items()):
         spreads = (margins or {}).get(name) or [None] * len(numbers)
-        aside = ScaledTranslation(step * (number - (len(curves) - 1) / 2) / 72, 0, _get_figure(own).dpi_scale_trans)
+        aside = ScaledTranslation(
+            step * (number - (len(curves) - 1) / 2) / 72, 0, _get_figure(own).dpi_scale_trans
+        )
         own.errorbar(
             places,
             numbers,
@@ -330,8 +371,12 @@ def plot_lines(
             markevery=1 if len(numbers) <= 16 else len(numbers) // 10,
             **_style_line(number, len(curves)),
         )
-        ends = [np.array(numbers, dtype=float) + sign * np.nan_to_num(np.array(spreads, float)) for sign in (-1, 1)]
-        own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))  # without the shift
+        ends = [
+            np.array(numbers, dtype=float) + sign * np.nan_to_num(np.array(spreads, float))
+            for sign in (-1, 1)
+        ]
+        # without the shift
+        own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))
     own.autoscale_view()
     if log_x:
         own.set_xscale("log")
@@ -362,21 +407,29 @@ def plot_cold_start(
     x_label: str = "entries that describe the row",
     y_label: str = "RMSE",
 ) -> Axes:
-    """Draw the error of each model from rows with few entries to rows with many; `counts` are test entries."""
+    """Draw the error of each model from rows with few entries to rows with many; `counts` are test
+    entries."""
     curves = {name: (range(len(groups)), numbers) for name, numbers in errors.items()}
-    shown, x_label = (_add_counts(groups, counts), f"{x_label}, and test entries") if counts else (groups, x_label)
+    shown, x_label = (
+        (_add_counts(groups, counts), f"{x_label}, and test entries")
+        if counts
+        else (groups, x_label)
+    )
     return plot_lines(curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=shown)
 
 
 def list_points(history: Any, metric: str) -> list[tuple[int, float]]:
     """Return (epoch, number) for the epochs with a metric, counted from 1."""
     found = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
-    return [(epoch, number) for epoch, number in found if number is not None and math.isfinite(number)]
+    return [
+        (epoch, number) for epoch, number in found if number is not None and math.isfinite(number)
+    ]
 
 
 @_apply_style
 def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str = "") -> Axes:
-    """Draw the learning curve of a fitted model or of its history, with a ring around the best epoch.
+    """Draw the learning curve of a fitted model or of its history, with a ring around the best
+    epoch.
 
     `metric` is "loss" or "validation_error" (default: the validation error if it was computed).
     """
@@ -397,7 +450,14 @@ def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str =
         label = f"best: {best:.4g} in epoch {kept}"
         own.vlines(kept, own.get_ylim()[0], best, color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
         ring = own.plot(
-            [kept], [best], "o", color=_OTHER, markerfacecolor=_PAPER, markeredgewidth=1.8, label=label, clip_on=False
+            [kept],
+            [best],
+            "o",
+            color=_OTHER,
+            markerfacecolor=_PAPER,
+            markeredgewidth=1.8,
+            label=label,
+            clip_on=False,
         )
         ring[0].set_gid(f"{_TIP}{kept}: {best:.4g}")
         if ax is None:
@@ -430,7 +490,16 @@ def plot_calibration(
         own.errorbar(forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3)
     for x, y, count in zip(forecast, observed, counts, strict=True):
         radius = 4 if min(counts) == max(counts) else 3 + 7 * math.sqrt(count / max(counts))
-        point = own.plot([x], [y], "o", markersize=2 * radius, color=_ONE, alpha=0.75, markeredgewidth=0, clip_on=False)
+        point = own.plot(
+            [x],
+            [y],
+            "o",
+            markersize=2 * radius,
+            color=_ONE,
+            alpha=0.75,
+            markeredgewidth=0,
+            clip_on=False,
+        )
         point[0].set_gid(f"{_TIP}{format_percent(x)}: {format_percent(y)} of {format_count(count)}")
     own.set(xlim=(-0.04, 1.02), ylim=(-0.04, 1.02))  # points at 0 keep clear of the tick labels
     _label(own, x_label, y_label)
@@ -441,8 +510,11 @@ def plot_calibration(
 
 
 @_apply_style
-def plot_confusion(shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None) -> Axes:
-    """Draw shares (true level, predicted level) as a heat map; the largest share has the deepest colour."""
+def plot_confusion(
+    shares: npt.NDArray[np.floating], levels: Sequence[str], ax: Axes | None = None
+) -> Axes:
+    """Draw shares (true level, predicted level) as a heat map; the largest share has the deepest
+    colour."""
     own = ax or make_axes(height=340.0)[0]
     n_levels = len(levels)
     full = float(shares.max()) or 1.0
@@ -464,20 +536,27 @@ def plot_confusion(shares: npt.NDArray[np.floating], levels: Sequence[str], ax: 
 
 
 def _fill_cells(ax: Axes, cells: npt.NDArray[np.bool_], colour: Any, *, side: float = 1.0) -> None:
-    """Fill the squares of some cells (rows, columns) by a single path, which keeps the file small."""
+    """Fill the squares of some cells (rows, columns) by a single path, which keeps the file
+    small."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
     square = 0.5 * side * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
     outlines = [Outline(square + cell[::-1], closed=True) for cell in np.argwhere(cells)]
     if outlines:
-        ax.add_patch(PathPatch(Outline.make_compound_path(*outlines), facecolor=colour, edgecolor="none"))
+        ax.add_patch(
+            PathPatch(Outline.make_compound_path(*outlines), facecolor=colour, edgecolor="none")
+        )
 
 
-def plot_imputed(observed: npt.ArrayLike, imputed: npt.ArrayLike, ax: Axes | None = None, *, x_label: str = "") -> Axes:
-    """Draw the values of a column, observed beside imputed: shares of categories and levels, or densities of numbers.
+def plot_imputed(
+    observed: npt.ArrayLike, imputed: npt.ArrayLike, ax: Axes | None = None, *, x_label: str = ""
+) -> Axes:
+    """Draw the values of a column, observed beside imputed: shares of categories and levels, or
+    densities of numbers.
 
-    `deepmf.sklearn.imputed_values` returns both. Numbers of more than twelve different values have densities.
+    `deepmf.sklearn.imputed_values` returns both. Numbers of more than twelve different values have
+    densities.
     """
     given = {"observed": np.asarray(observed), "imputed": np.asarray(imputed)}
     together = np.concatenate([values.ravel() for values in given.values()])
@@ -490,11 +569,21 @@ def plot_imputed(observed: npt.ArrayLike, imputed: npt.ArrayLike, ax: Axes | Non
 
         low, high = float(levels[0]), float(levels[-1])
         places = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 200)
-        several = {name: values.astype(float) for name, values in given.items() if np.unique(values).size > 1}
-        curves = {name: (places.tolist(), gaussian_kde(own)(places).tolist()) for name, own in several.items()}
+        several = {
+            name: values.astype(float)
+            for name, values in given.items()
+            if np.unique(values).size > 1
+        }
+        curves = {
+            name: (places.tolist(), gaussian_kde(own)(places).tolist())
+            for name, own in several.items()
+        }
         return plot_lines(curves, ax, x_label=x_label, y_label="density")
     shares = {
-        name: [float(np.mean(values.astype(levels.dtype) == level)) if values.size else 0.0 for level in levels]
+        name: [
+            float(np.mean(values.astype(levels.dtype) == level)) if values.size else 0.0
+            for level in levels
+        ]
         for name, values in given.items()
     }
     names = [format_short(float(level)) if are_numbers else str(level) for level in levels]
@@ -512,8 +601,8 @@ def plot_missing_patterns(
 ) -> Axes:
     """Draw which columns are missing together: a line for each pattern, with its number of rows.
 
-    `deepmf.sklearn.missing_patterns` returns columns, missing (patterns, columns) and counts. Of more than `most`
-    patterns, the first are drawn.
+    `deepmf.sklearn.missing_patterns` returns columns, missing (patterns, columns) and counts. Of
+    more than `most` patterns, the first are drawn.
     """
     shown = np.asarray(missing, dtype=bool)[:most]
     n_patterns, n_columns = shown.shape
@@ -524,7 +613,9 @@ def plot_missing_patterns(
     own.grid(visible=False)
     _label(own, "column (coloured: missing)", "rows with the pattern")
     _name_ticks(own.xaxis, range(n_columns), [str(name) for name in columns])
-    _name_ticks(own.yaxis, range(n_patterns), [format_count(int(count)) for count in list(counts)[:most]])
+    _name_ticks(
+        own.yaxis, range(n_patterns), [format_count(int(count)) for count in list(counts)[:most]]
+    )
     if len(missing) > most:
         add_note(own, f"{len(missing) - most} more patterns are not shown")
     return own
@@ -543,22 +634,48 @@ def plot_boundaries(
     low, high = float(levels[0]), float(levels[-1])
     base, thickness = 1.15, 0.32
     heights = base + 0.9 * scores / max(float(scores.max()), 1.0)
-    own.stairs(heights, np.linspace(low, high, scores.size + 1), baseline=base, fill=True, color=_SOFT, alpha=0.3)
+    own.stairs(
+        heights,
+        np.linspace(low, high, scores.size + 1),
+        baseline=base,
+        fill=True,
+        color=_SOFT,
+        alpha=0.3,
+    )
     own.text(low, base + 0.92, "scores of the test entries", color=_SOFT, va="bottom")
-    room = 72 * own.bbox.width / _get_figure(own).dpi / (high - low)  # points for each unit of the scale
-    for name, boundaries, bottom, colour in (("uniform", uniform, 0.62, _OTHER), ("learned", learned, 0.0, _ONE)):
+    # points for each unit of the scale
+    room = 72 * own.bbox.width / _get_figure(own).dpi / (high - low)
+    for name, boundaries, bottom, colour in (
+        ("uniform", uniform, 0.62, _OTHER),
+        ("learned", learned, 0.0, _ONE),
+    ):
         own.text(low, bottom + thickness + 0.03, name, color=_SOFT, va="bottom")
         for number, (left, right) in enumerate(pairwise([low, *boundaries, high])):
             level = format_short(levels[number])
             shade = (colour, 0.38 if number % 2 else 0.18)
             strip = own.barh(
-                bottom, right - left, thickness, left, align="edge", facecolor=shade, edgecolor=_PAPER, linewidth=1.5
+                bottom,
+                right - left,
+                thickness,
+                left,
+                align="edge",
+                facecolor=shade,
+                edgecolor=_PAPER,
+                linewidth=1.5,
             )
             strip[0].set_gid(f"{_TIP}{name}: level {level}")
             if (right - left) * room > 7 * len(level) + 4:
-                own.text((left + right) / 2, bottom + thickness / 2, level, ha="center", va="center_baseline")
+                own.text(
+                    (left + right) / 2,
+                    bottom + thickness / 2,
+                    level,
+                    ha="center",
+                    va="center_baseline",
+                )
     if levels.size <= 20:  # uniform boundaries for comparison with the learned ones
-        own.vlines(uniform, -0.04, thickness + 0.04, color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
+        own.vlines(
+            uniform, -0.04, thickness + 0.04, color=_SOFT, linewidth=1, linestyle=(0, (3, 3))
+        )
     own.set(xlim=(low, high), ylim=(-0.08, base + 1.1))
     own.grid(visible=False)
     own.yaxis.set_visible(False)
@@ -596,7 +713,14 @@ def plot_comparison(
             )
             tip = _with_margin(f"{name}, {title}: {numbers[name]:.4f}", error, "{:.4f}".format)
             drawn[0].set_gid(_TIP + _clean(tip))
-        own.plot([], [], "o", color=colour, markerfacecolor="none" if number else colour, label=_clean(title))
+        own.plot(
+            [],
+            [],
+            "o",
+            color=colour,
+            markerfacecolor="none" if number else colour,
+            label=_clean(title),
+        )
     own.set_ylim(len(names) - 0.5, -0.5)
     own.margins(x=0.08)
     own.grid(visible=True, axis="both")
@@ -620,20 +744,29 @@ def save_svg(ax: Axes, path: str | os.PathLike[str], *, title: str) -> None:
 
 
 def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
-    """Return the whole figure of a plot as SVG, for a page with the CSS of `colour_rules()` or for a file."""
+    """Return the whole figure of a plot as SVG, for a page with the CSS of `colour_rules()` or for
+    a file."""
     buffer = io.StringIO()
     with _import_matplotlib().rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the font of the reader may have it
+        # the font of the reader may have it
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         _get_figure(ax).savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
     title = _clean(title)
     _tidy(root, prefix=f"p{hashlib.sha256((title + buffer.getvalue()).encode()).hexdigest()[:10]}-")
     size = root.attrib["viewBox"].split()[2:]
-    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title, "stroke-linejoin": "round"}
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "role": "img",
+        "aria-label": title,
+        "stroke-linejoin": "round",
+    }
     if as_file:
         root.attrib |= {"xmlns": "http://www.w3.org/2000/svg", "width": size[0], "height": size[1]}
         root.attrib["font-family"] = _FONT
-        paper = ElementTree.Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
+        paper = ElementTree.Element(
+            "rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"}
+        )
         parts = [ElementTree.Element("title"), ElementTree.Element("style"), paper]
         parts[0].text, parts[1].text = title, colour_rules()
         root[:0] = parts
@@ -641,11 +774,14 @@ def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
 
 
 def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
-    """Turn colours into variables and tips into titles, make ids unique, and drop invisible elements."""
+    """Turn colours into variables and tips into titles, make ids unique, and drop invisible
+    elements."""
     variables = {light: f"var(--{name}, {light})" for name, light in _LIGHT.items()}
     for parent in list(root.iter()):
         parent.tag = parent.tag.rpartition("}")[2]
-        parent[:] = [child for child in parent if child.tag.rpartition("}")[2] not in ("metadata", "style")]
+        parent[:] = [
+            child for child in parent if child.tag.rpartition("}")[2] not in ("metadata", "style")
+        ]
         if parent.tag != "text" and parent.text and parent.text.isspace():
             parent.text = None
         parent.tail = None
@@ -653,7 +789,9 @@ def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
         own.pop("transform" if own.get("transform", "").startswith("rotate(-0 ") else "", None)
         if "style" in own:
             style = re.sub(r"font-family: [^;]*(; |$)", "", own["style"])
-            own["style"] = re.sub("#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]), style)
+            own["style"] = re.sub(
+                "#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]), style
+            )
         if size := re.search(r"font-size: ([\d.]+)px; ?", own.get("style", "")):
             own["style"] = own["style"].replace(size[0], "")
             own["font-size"] = size[1]  # as an attribute, which a style sheet can override
@@ -674,7 +812,10 @@ def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
 
 def colour_rules() -> str:
     """Return CSS with the colours of plots, light or dark like the system of the reader."""
-    light, dark = (" ".join(f"--{name}: {pair[scheme]};" for name, pair in COLOURS.items()) for scheme in (0, 1))
+    light, dark = (
+        " ".join(f"--{name}: {pair[scheme]};" for name, pair in COLOURS.items())
+        for scheme in (0, 1)
+    )
     return (
         f":root {{ color-scheme: light dark; {light} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"

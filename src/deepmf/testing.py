@@ -1,4 +1,5 @@
-"""What every model must do: inherit the contract in the tests of a model, here or elsewhere. Needs pytest."""
+"""What every model must do: inherit the contract in the tests of a model, here or elsewhere. Needs
+pytest."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.loading import load, verify
 
-HISTORY = ["column 7", "column 2", "column 19"], [5, 1, 4]  # of a row that the additive matrix does not have
+# of a row that the additive matrix does not have
+HISTORY = ["column 7", "column 2", "column 19"], [5, 1, 4]
 
 
 def additive(n_rows: int = 30, n_columns: int = 25, *, seed: int = 0) -> ObservedMatrix:
@@ -32,8 +34,11 @@ def additive(n_rows: int = 30, n_columns: int = 25, *, seed: int = 0) -> Observe
     )
 
 
-def keep_known(extension: ObservedMatrix, known: ObservedMatrix, model: type[Model]) -> ObservedMatrix:
-    """Return the entries that a model can be extended by: without new rows, or new columns, where it cannot."""
+def keep_known(
+    extension: ObservedMatrix, known: ObservedMatrix, model: type[Model]
+) -> ObservedMatrix:
+    """Return the entries that a model can be extended by: without new rows, or new columns, where
+    it cannot."""
     rows, columns, values = extension.entries()
     kept = np.ones(values.size, dtype=bool)
     if "II" not in model.predicts:
@@ -44,12 +49,13 @@ def keep_known(extension: ObservedMatrix, known: ObservedMatrix, model: type[Mod
 
 
 class ModelContract:
-    """Inherit and set `model` and quick `settings` that recover an additive matrix to `recovery_error`.
+    """Inherit and set `model` and quick `settings` that recover an additive matrix to
+    `recovery_error`.
 
-    `permutation_error` is how far (root mean square) the scores of missing cells may move when the rows and columns of
-    the training matrix come in another order, as a share of how much they differ: nothing but rounding where the
-    method starts from the matrix alone, more where it starts from random numbers (rows or columns in the wrong
-    order would move them by .8 and more).
+    `permutation_error` is how far (root mean square) the scores of missing cells may move when the
+    rows and columns of the training matrix come in another order, as a share of how much they
+    differ: nothing but rounding where the method starts from the matrix alone, more where it starts
+    from random numbers (rows or columns in the wrong order would move them by .8 and more).
     `copy_error` is how far the score of a copy may lie from that of the original.
     """
 
@@ -125,7 +131,9 @@ class ModelContract:
         rows, columns, values = matrix.entries()
         order = np.random.default_rng(1).permutation(values.size)
         labels: Any = {"row_labels": matrix.row_labels, "column_labels": matrix.column_labels}
-        shuffled = ObservedMatrix.from_entries(rows[order], columns[order], values[order], matrix.scale, **labels)
+        shuffled = ObservedMatrix.from_entries(
+            rows[order], columns[order], values[order], matrix.scale, **labels
+        )
         numpy_state: Any = np.random.get_state
         before = torch.get_rng_state(), numpy_state()[1].copy()
         again = self.new().fit(shuffled)
@@ -137,8 +145,12 @@ class ModelContract:
         assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
     @pytest.mark.slow
-    def test_permuting_rows_and_columns_permutes_predictions(self, fitted: Model, matrix: ObservedMatrix) -> None:
-        assert self.permutation_error <= 0.3, "more would let through rows or columns in the wrong order"
+    def test_permuting_rows_and_columns_permutes_predictions(
+        self, fitted: Model, matrix: ObservedMatrix
+    ) -> None:
+        assert self.permutation_error <= 0.3, (
+            "more would let through rows or columns in the wrong order"
+        )
         generator = np.random.default_rng(2)
         row_order, column_order = (generator.permutation(size) for size in matrix.shape)
         permuted = ObservedMatrix.from_array(
@@ -162,14 +174,22 @@ class ModelContract:
         order = np.random.default_rng(0).permutation(values.size)
         copied = [f"copy of {label}" for label in (rows if axis == "row" else columns)[order]]
         labels: Any = (copied, columns[order]) if axis == "row" else (rows[order], copied)
-        copies = fitted.extend(ObservedMatrix.from_entries(labels[0], labels[1], values[order], matrix.scale))
+        copies = fitted.extend(
+            ObservedMatrix.from_entries(labels[0], labels[1], values[order], matrix.scale)
+        )
         block: list[Any] = [np.arange(size) for size in matrix.shape]
         whole = fitted.predictor_.score_block(*block)
         if axis == "row":
-            block[0] = copies.entries_.rows.positions([f"copy of {label}" for label in matrix.row_labels])
+            block[0] = copies.entries_.rows.positions(
+                [f"copy of {label}" for label in matrix.row_labels]
+            )
         else:
-            block[1] = copies.entries_.columns.positions([f"copy of {label}" for label in matrix.column_labels])
-        np.testing.assert_allclose(copies.predictor_.score_block(*block), whole, atol=self.copy_error)
+            block[1] = copies.entries_.columns.positions(
+                [f"copy of {label}" for label in matrix.column_labels]
+            )
+        np.testing.assert_allclose(
+            copies.predictor_.score_block(*block), whole, atol=self.copy_error
+        )
 
     def test_predictions_lie_on_the_scale_and_areas_are_told(
         self, widest: Model, areas: AreaSplit, reached: dict[str, ObservedMatrix]
@@ -181,14 +201,25 @@ class ModelContract:
             assert np.all((predicted >= 1) & (predicted <= 5))
             assert np.all(areas.train.scale.holds(widest.predict_levels(rows, columns)))
             assert set(widest.areas(rows, columns)) == {area}
-            alone = [widest.predict([row], [column])[0] for row, column in zip(rows[:5], columns[:5], strict=True)]
+            alone = [
+                widest.predict([row], [column])[0]
+                for row, column in zip(rows[:5], columns[:5], strict=True)
+            ]
             np.testing.assert_allclose(alone, predicted[:5], rtol=1e-6)
         assert widest.predict([], []).shape == (0,)
 
     def test_extending_leaves_the_old_model_untouched_and_can_be_taken_back(
-        self, trained: Model, areas: AreaSplit, extension: ObservedMatrix, extended: Model, tmp_path: Path
+        self,
+        trained: Model,
+        areas: AreaSplit,
+        extension: ObservedMatrix,
+        extended: Model,
+        tmp_path: Path,
     ) -> None:
-        known, farthest = areas.test["I"].entries()[:2], areas.test[self.model.predicts[-1]].entries()[:2]
+        known, farthest = (
+            areas.test["I"].entries()[:2],
+            areas.test[self.model.predicts[-1]].entries()[:2],
+        )
         before = trained.predict(*known)
         parts = split_entries(extension, train=0.5, validation=0.25, test=0.25, seed=3)
         model = trained.extend(parts.train).extend(parts.validation).extend(parts.test)
@@ -199,11 +230,16 @@ class ModelContract:
         trained.save(tmp_path / "trained")
         again = load(tmp_path / "trained").extend(extension)
         np.testing.assert_array_equal(again.predict(*farthest), extended.predict(*farthest))
-        new = extended.row_labels_[trained.row_labels_.size :], extended.column_labels_[trained.column_labels_.size :]
+        new = (
+            extended.row_labels_[trained.row_labels_.size :],
+            extended.column_labels_[trained.column_labels_.size :],
+        )
         extended.forget(rows=new[0], columns=new[1]).save(tmp_path / "none")
         assert (tmp_path / "none").read_bytes() == (tmp_path / "trained").read_bytes()
 
-    def test_what_it_cannot_predict_for_is_refused(self, fitted: Model, matrix: ObservedMatrix) -> None:
+    def test_what_it_cannot_predict_for_is_refused(
+        self, fitted: Model, matrix: ObservedMatrix
+    ) -> None:
         new_row = ObservedMatrix.from_entries(["carol"], ["column 1"], [3], matrix.scale)
         new_column = ObservedMatrix.from_entries(["row 1"], ["Alien"], [3], matrix.scale)
         for new, area, axis, fold in (
@@ -230,7 +266,8 @@ class ModelContract:
         model: Model = request.getfixturevalue(start)
         is_row = axis == "row"
         others = model.column_labels_ if is_row else model.row_labels_
-        partners, values = [*others[5:8], *others[-2:]], [5, 1, 4, 2, 2]  # of the widest, the last ones are new
+        # of the widest, the last ones are new
+        partners, values = [*others[5:8], *others[-2:]], [5, 1, 4, 2, 2]
         new = ["new"] * others.size
         labels: Any = (new[:5], partners) if is_row else (partners, new[:5])
         more = model.extend(ObservedMatrix.from_entries(labels[0], labels[1], values, model.scale_))
@@ -241,11 +278,17 @@ class ModelContract:
         levels = folded.predict_levels(others, metric="mae")
         np.testing.assert_array_equal(levels, more.predict_levels(*pairs, metric="mae"))
         if more.gives_distribution:
-            np.testing.assert_array_equal(folded.predict_distribution(others), more.predict_distribution(*pairs))
+            np.testing.assert_array_equal(
+                folded.predict_distribution(others), more.predict_distribution(*pairs)
+            )
             interval = folded.predict_interval(others, coverage=0.5)
             np.testing.assert_array_equal(interval, more.predict_interval(*pairs, coverage=0.5))
         options: Any
-        for options in ({"n": 3}, {"n": 99, "include_observed": True}, {"among": others[5:9], "exclude": others[6:8]}):
+        for options in (
+            {"n": 3},
+            {"n": 99, "include_observed": True},
+            {"among": others[5:9], "exclude": others[6:8]},
+        ):
             if is_row:  # by value: popularity, a part of relevance, counts stored rows alone
                 best = folded.recommend(rank_by="value", **options)
                 expected = more.recommend("new", rank_by="value", **options)
@@ -265,15 +308,25 @@ class ModelContract:
 
         def score(entries: Any) -> float:
             predictor = fold(partners[entries], values[entries]).predictor
-            return float(predictor.readout.units(predictor.score_pairs(*np.array(place)[:, None]))[0])
+            return float(
+                predictor.readout.units(predictor.score_pairs(*np.array(place)[:, None]))[0]
+            )
 
         mine = np.flatnonzero(rows == "row 3" if is_row else columns == "column 4")
         effects = {partners[at]: score(mine) - score(mine[mine != at]) for at in mine}
         found = fitted.explain("row 3", "column 4", n=99, axis=axis)
-        assert sorted(found.labels) == sorted(effects) and np.all(np.diff(np.abs(found.effects)) <= 0)
-        np.testing.assert_allclose(found.effects, [effects[label] for label in found.labels], atol=1e-4)
-        assert found.values.tolist() == [values[mine][partners[mine] == label][0] for label in found.labels]
-        assert found.prediction == pytest.approx(fitted.scores(["row 3"], ["column 4"])[0], abs=1e-6)
+        assert sorted(found.labels) == sorted(effects) and np.all(
+            np.diff(np.abs(found.effects)) <= 0
+        )
+        np.testing.assert_allclose(
+            found.effects, [effects[label] for label in found.labels], atol=1e-4
+        )
+        assert found.values.tolist() == [
+            values[mine][partners[mine] == label][0] for label in found.labels
+        ]
+        assert found.prediction == pytest.approx(
+            fitted.scores(["row 3"], ["column 4"])[0], abs=1e-6
+        )
         folded = fold(partners[mine], values[mine]).explain("column 4" if is_row else "row 3", n=3)
         np.testing.assert_allclose(folded.effects, found.effects[:3], atol=1e-4)
 
@@ -285,21 +338,32 @@ class ModelContract:
             for again in (load(tmp_path / name), verify(tmp_path / name)):
                 for test in reached.values():
                     rows, columns, _ = test.entries()
-                    np.testing.assert_array_equal(again.predict(rows, columns), widest.predict(rows, columns))
+                    np.testing.assert_array_equal(
+                        again.predict(rows, columns), widest.predict(rows, columns)
+                    )
                 np.testing.assert_array_equal(again.complete(), widest.complete())
                 row = widest.row_labels_[0]
-                assert again.recommend(row, 5).labels.tolist() == widest.recommend(row, 5).labels.tolist()
+                assert (
+                    again.recommend(row, 5).labels.tolist()
+                    == widest.recommend(row, 5).labels.tolist()
+                )
                 again.save(tmp_path / "again.safetensors")
-                assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "one.safetensors").read_bytes()
+                assert (tmp_path / "again.safetensors").read_bytes() == (
+                    tmp_path / "one.safetensors"
+                ).read_bytes()
 
-    def test_what_is_observed_is_kept_and_not_recommended(self, fitted: Model, matrix: ObservedMatrix) -> None:
+    def test_what_is_observed_is_kept_and_not_recommended(
+        self, fitted: Model, matrix: ObservedMatrix
+    ) -> None:
         completed, observed = fitted.complete(), matrix.to_array()
         known = ~np.isnan(observed)
         np.testing.assert_array_equal(completed[known], observed[known])
         labels, values = fitted.recommend("row 3", n=4)
         unrated = np.flatnonzero(~known[3])
         assert set(labels) <= set(matrix.column_labels[unrated])
-        np.testing.assert_allclose(values, fitted.predict(["row 3"] * labels.size, labels), rtol=1e-6)
+        np.testing.assert_allclose(
+            values, fitted.predict(["row 3"] * labels.size, labels), rtol=1e-6
+        )
         np.testing.assert_allclose(values, np.sort(completed[3, unrated])[::-1][:4], rtol=1e-6)
         everything = fitted.recommend("row 3", n=1000, include_observed=True)
         assert sorted(everything.labels) == sorted(matrix.column_labels)

@@ -1,4 +1,5 @@
-"""Tuning: search for the settings of a model that predict or rank validation entries best, with optuna."""
+"""Tuning: search for the settings of a model that predict or rank validation entries best, with
+optuna."""
 
 from __future__ import annotations
 
@@ -34,7 +35,13 @@ from deepmf.models.registry import model_class
 from deepmf.recommend.request import OrderOptions
 from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
-from deepmf.training.search_space import Choice as Choice, Dimension, LogRange as LogRange, Range as Range, Space
+from deepmf.training.search_space import (
+    Choice as Choice,
+    Dimension,
+    LogRange as LogRange,
+    Range as Range,
+    Space,
+)
 from deepmf.training.settings import list_settings
 
 if TYPE_CHECKING:
@@ -53,8 +60,9 @@ _OF_FEATURES: Space = {"feature_penalty": LogRange(0.3, 300.0)}
 class Trial:
     """One trial: the settings of the model, and its error on the validation entries.
 
-    The error is the root mean squared error, or 1 minus the ranking metric of the study. `ended` is "completed",
-    "pruned" (stopped early because other trials were better) or "diverged"; only a completed trial has an error.
+    The error is the root mean squared error, or 1 minus the ranking metric of the study. `ended` is
+    "completed", "pruned" (stopped early because other trials were better) or "diverged"; only a
+    completed trial has an error.
     """
 
     settings: dict[str, Any]
@@ -64,7 +72,8 @@ class Trial:
 
 
 class Study:
-    """A search for the settings of a model that predict validation entries best (a tree-structured Parzen estimator).
+    """A search for the settings of a model that predict validation entries best (a tree-structured
+    Parzen estimator).
 
     Parameters
     ----------
@@ -73,10 +82,10 @@ class Study:
     row_features, column_features : side information that every trial is fitted with.
     settings : settings that are fixed.
     space : what the other settings are chosen from; default: `search_space` of the model.
-    metric : "rmse", or a ranking metric: "ndcg", "recall", "precision", "mrr", "map" or "hit_rate", whose trials are
-        never pruned.
-    n, order : for a ranking metric: the length of the lists, and the order of the columns (`relevant`, `rank_by`), as
-        in `evaluate_ranking`.
+    metric : "rmse", or a ranking metric: "ndcg", "recall", "precision", "mrr", "map" or "hit_rate",
+        whose trials are never pruned.
+    n, order : for a ranking metric: the length of the lists, and the order of the columns
+        (`relevant`, `rank_by`), as in `evaluate_ranking`.
     file : file that keeps every trial. A study continues from the file of the same search.
 
     >>> from deepmf.data import split_entries
@@ -104,30 +113,42 @@ class Study:
     ) -> None:
         self._model_class = model_class(model)
         if not train.has_values:
-            raise BadSetting("interactions are learned by the presence part, which fit tunes itself; leave out tuning")
+            raise BadSetting(
+                "interactions are learned by the presence part, which fit tunes itself; leave out tuning"
+            )
         self.metric, self._ranking = metric, _check_metric(metric, train, n, order)
         if not validation.n_entries:
             raise BadSetting("settings are compared on validation entries; there are none")
         self.train, self.validation = train, keep_known(train, validation)
         given = {"row_features": row_features, "column_features": column_features}
-        self.features: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
+        self.features: dict[str, Any] = {
+            name: each for name, each in given.items() if each is not None
+        }
         if self.features and not self._model_class.takes_features:
-            raise BadFeatures(f"{model!r} reads entries alone, no features; tune it without, or another model")
+            raise BadFeatures(
+                f"{model!r} reads entries alone, no features; tune it without, or another model"
+            )
         self.fixed = dict(settings or {})
         self.defaults = self._model_class(**self.fixed).settings_for(train).to_dict()
         if space is None:  # settings that were chosen for a matrix may lie outside
             own, default = search_space(model, with_features=bool(self.features)), self.defaults
-            space = {name: each if default[name] is None else each.include(default[name]) for name, each in own.items()}
+            space = {
+                name: each if default[name] is None else each.include(default[name])
+                for name, each in own.items()
+            }
         self.space: Space = _drop_fixed(space, self.defaults, self.fixed, model)
-        self._distributions = {name: self._make_distribution(name, each) for name, each in self.space.items()}
+        self._distributions = {
+            name: self._make_distribution(name, each) for name, each in self.space.items()
+        }
         self._file = None if file is None else Path(file)
         self._study = _open_study(self._file, self._make_fingerprint(model))
 
     def run(self, n_trials: int, *, callbacks: Sequence[Callback] = ()) -> Self:
-        """Run trials until there are n in all, those in the file included; the first tries the defaults.
+        """Run trials until there are n in all, those in the file included; the first tries the
+        defaults.
 
-        Callbacks see every epoch of every trial. Ctrl-C (`KeyboardInterrupt`) keeps all trials but the current one,
-        and another `run` continues to the same result as without the pause.
+        Callbacks see every epoch of every trial. Ctrl-C (`KeyboardInterrupt`) keeps all trials but
+        the current one, and another `run` continues to the same result as without the pause.
         """
         try:
             for number in range(len(self.trials), n_trials):
@@ -144,7 +165,9 @@ class Study:
         """All trials so far, in order."""
         from optuna.trial import TrialState
 
-        trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        trials = self._study.get_trials(
+            deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)
+        )
         return [self._read_trial(trial) for trial in trials]
 
     @property
@@ -152,12 +175,19 @@ class Study:
         """The completed trial with the smallest error, the first of several."""
         completed = [trial for trial in self.trials if trial.error is not None]
         if not completed:
-            raise TrainingDiverged(f"none of {len(self.trials)} trials was completed, so none is the best")
+            raise TrainingDiverged(
+                f"none of {len(self.trials)} trials was completed, so none is the best"
+            )
         return min(completed, key=lambda trial: trial.error or 0.0)
 
-    def _make_distribution(self, name: str, dimension: Dimension) -> optuna.distributions.BaseDistribution:
-        """Return the values of a setting for optuna, after the model has checked the ends or options."""
-        for value in dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high):
+    def _make_distribution(
+        self, name: str, dimension: Dimension
+    ) -> optuna.distributions.BaseDistribution:
+        """Return the values of a setting for optuna, after the model has checked the ends or
+        options."""
+        for value in (
+            dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high)
+        ):
             self._model_class(**self.fixed | {name: value})
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -172,7 +202,8 @@ class Study:
             raise BadSetting(f"{name} cannot be searched in {dimension}: {error}") from error
 
     def _run_trial(self, number: int, callbacks: Sequence[Callback]) -> None:
-        """Run the next trial; its settings depend on the seed and on the finished trials, not on pauses."""
+        """Run the next trial; its settings depend on the seed and on the finished trials, not on
+        pauses."""
         from optuna import TrialPruned
         from optuna.pruners import MedianPruner
         from optuna.samplers import TPESampler
@@ -181,10 +212,16 @@ class Study:
         state = np.random.SeedSequence([self.defaults["seed"], number]).generate_state(1)
         self._study.sampler = TPESampler(seed=int(state[0]))
         # Stops a trial whose best error is above the median of five or more others at that epoch.
-        self._study.pruner = MedianPruner(n_startup_trials=5, n_warmup_steps=self.defaults.get("epochs", 1) // 5)
+        self._study.pruner = MedianPruner(
+            n_startup_trials=5, n_warmup_steps=self.defaults.get("epochs", 1) // 5
+        )
         if number == 0 and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             given = ((name, each, self.defaults[name]) for name, each in self.space.items())
-            inside = {name: each.encode(at) for name, each, at in given if at is not None and each.include(at) == each}
+            inside = {
+                name: each.encode(at)
+                for name, each, at in given
+                if at is not None and each.include(at) == each
+            }
             self._study.enqueue_trial(inside)
         trial = self._study.ask(self._distributions)
         try:
@@ -194,7 +231,8 @@ class Study:
                 trial.set_user_attr(_DIVERGED, True)
             self._study.tell(trial, state=TrialState.PRUNED)
         except BaseException:
-            self._study.tell(trial, state=TrialState.FAIL)  # ignored by this class and by the sampler
+            # ignored by this class and by the sampler
+            self._study.tell(trial, state=TrialState.FAIL)
             raise
         else:
             self._study.tell(trial, error)
@@ -211,7 +249,13 @@ class Study:
         model = self._model_class(**self._decode_settings(trial.params))
         with warnings.catch_warnings(action="ignore", category=TrainingInterrupted):  # raised below
             warnings.simplefilter("ignore", NotBetterThanMeans)  # the study compares trials anyway
-            model.fit(self.train, self.validation, **self.features, callbacks=[*callbacks, prune], progress=False)
+            model.fit(
+                self.train,
+                self.validation,
+                **self.features,
+                callbacks=[*callbacks, prune],
+                progress=False,
+            )
         if model.history_.stopped == "interrupted":
             raise KeyboardInterrupt
         if self._ranking:
@@ -223,19 +267,29 @@ class Study:
         return rmse_error(model.predict(rows, columns), values)
 
     def _decode_settings(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return self.fixed | {name: dimension.decode(stored[name]) for name, dimension in self.space.items()}
+        return self.fixed | {
+            name: dimension.decode(stored[name]) for name, dimension in self.space.items()
+        }
 
     def _read_trial(self, trial: optuna.trial.FrozenTrial) -> Trial:
         completed = trial.state.name == "COMPLETE"
-        ended = "completed" if completed else "diverged" if _DIVERGED in trial.user_attrs else "pruned"
+        ended = (
+            "completed" if completed else "diverged" if _DIVERGED in trial.user_attrs else "pruned"
+        )
         seconds = 0.0 if trial.duration is None else trial.duration.total_seconds()
-        return Trial(self._decode_settings(trial.params), trial.value if completed else None, ended, seconds)
+        return Trial(
+            self._decode_settings(trial.params), trial.value if completed else None, ended, seconds
+        )
 
     def _make_fingerprint(self, model: str) -> dict[str, Any]:
-        """Return the properties that tell this search from others; the device is not one of them."""
+        """Return the properties that tell this search from others; the device is not one of
+        them."""
         check_features(**self.features)
         labels = {"row_features": self.train.rows, "column_features": self.train.columns}
-        own = {name: AxisFeatures.of(labels[name], features) for name, features in self.features.items()}
+        own = {
+            name: AxisFeatures.of(labels[name], features)
+            for name, features in self.features.items()
+        }
         return {
             "model": model,
             **{name: value for name, value in self.defaults.items() if name != "device"},
@@ -247,11 +301,15 @@ class Study:
         }
 
 
-def _check_metric(metric: str, train: ObservedMatrix, n: int, order: OrderOptions) -> dict[str, Any]:
+def _check_metric(
+    metric: str, train: ObservedMatrix, n: int, order: OrderOptions
+) -> dict[str, Any]:
     """Return the arguments of `evaluate_ranking` for a metric; none for "rmse"."""
     known = ["rmse", *ROW_METRICS]
     if metric not in known:
-        raise BadSetting(f"there is no metric {metric!r} to tune for; {suggest_name(str(metric), known)}")
+        raise BadSetting(
+            f"there is no metric {metric!r} to tune for; {suggest_name(str(metric), known)}"
+        )
     if metric == "rmse":
         return {}
     check_count("n", n)
@@ -259,10 +317,14 @@ def _check_metric(metric: str, train: ObservedMatrix, n: int, order: OrderOption
     return {"n": int(n), "relevant": fixed.relevant, "rank_by": fixed.rank_by} | fixed.given
 
 
-def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str) -> Space:
+def _drop_fixed(
+    space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str
+) -> Space:
     for name in space:
         if name not in defaults:
-            raise BadSetting(f"{model!r} has no setting {name!r} to tune; {suggest_name(name, defaults)}")
+            raise BadSetting(
+                f"{model!r} has no setting {name!r} to tune; {suggest_name(name, defaults)}"
+            )
     free = {name: dimension for name, dimension in space.items() if name not in fixed}
     if not free:
         reason = f"all of {', '.join(space)} are fixed" if space else "it has no search space"
@@ -271,7 +333,8 @@ def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, A
 
 
 def search_space(model: str, *, with_features: bool = False) -> Space:
-    """Return the default search space of a model; with features, their penalty is part of it where it is a setting.
+    """Return the default search space of a model; with features, their penalty is part of it where
+    it is a setting.
 
     >>> search_space("als")["count_power"]
     Range(low=0.0, high=1.0)
@@ -299,13 +362,17 @@ def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
         if path is not None:
             if content:  # without a line that a killed process left incomplete
                 os.truncate(path, content.rfind(b"\n") + 1)
-            storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
+            storage = optuna.storages.JournalStorage(
+                JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
+            )
         open_study = optuna.load_study if content else optuna.create_study
         study = open_study(study_name="deepmf", storage=storage)
     except OSError as error:
         raise CannotSave(f"{path} cannot hold a study ({error.strerror})") from error
     except Exception as error:  # optuna may raise anything for lines that make no study
-        raise UnreadableFile(f"{path} is not a study of deepmf, or is damaged; give another file") from error
+        raise UnreadableFile(
+            f"{path} is not a study of deepmf, or is damaged; give another file"
+        ) from error
     finally:
         optuna.logging.set_verbosity(verbosity)
     own = json.loads(json.dumps(fingerprint))  # tuples become lists, as in the file

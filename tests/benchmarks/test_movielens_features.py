@@ -1,4 +1,5 @@
-"""Features of MovieLens: both publishers' layouts, read from files that are written here and hold no one's data."""
+"""Features of MovieLens: both publishers' layouts, read from files that are written here and hold
+no one's data."""
 
 from pathlib import Path
 
@@ -30,7 +31,10 @@ def test_users_of_both_sets_have_the_same_columns() -> None:
         (1, "F", 1, "K-12 student", "48067"),
         (2, "M", 56, "self-employed", "70072-1234"),
     ]
-    assert user_features("ml-100k").rows() == [(1, "M", 24, "technician", "85711"), (2, "F", 53, "other", "T8H1N")]
+    assert user_features("ml-100k").rows() == [
+        (1, "M", 24, "technician", "85711"),
+        (2, "F", 53, "other", "T8H1N"),
+    ]
     assert user_features("ml-1m").schema == user_features("ml-100k").schema
 
 

@@ -1,4 +1,5 @@
-"""The comparison with other libraries: what a peer is told, how its answers count, what is run, kept and reported."""
+"""The comparison with other libraries: what a peer is told, how its answers count, what is run,
+kept and reported."""
 
 import json
 import sys
@@ -56,33 +57,46 @@ def small() -> Problem:
 
 
 def fake(**settings: object) -> Peer:
-    return Peer("fake", "Fake", "fakes", OURS, "fake_runner", settings, ("new",), "here", seconds=30)
+    return Peer(
+        "fake", "Fake", "fakes", OURS, "fake_runner", settings, ("new",), "here", seconds=30
+    )
 
 
 TASK = Task("small", "a small task", ("new",), (0, 1), lambda seed: small())
 
 
 def test_a_peer_is_told_everything_but_the_values_to_predict(tmp_path: Path) -> None:
-    problem = replace(small(), row_features=one_hot({"sex": np.array(["F", "M"])}, {"sex": ROWS["sex"]}))
+    problem = replace(
+        small(), row_features=one_hot({"sex": np.array(["F", "M"])}, {"sex": ROWS["sex"]})
+    )
     problem.write(tmp_path / "task.npz")
     task = exchange.read_task(tmp_path / "task.npz")
     assert task.shape == (2, 3)
     assert task.known.values.tolist() == [4.0, 2.0]
     (question,) = task.questions
     assert question.extension.values.tolist() == [5.0]
-    assert list(zip(question.rows.tolist(), question.columns.tolist(), strict=True)) == [(0, 2), (1, 2)]
+    assert list(zip(question.rows.tolist(), question.columns.tolist(), strict=True)) == [
+        (0, 2),
+        (1, 2),
+    ]
     assert not hasattr(question, "values")
     assert task.row_features is not None
     assert task.row_features.toarray().tolist() == [[1, 0], [0, 1]]
     with np.load(tmp_path / "task.npz") as file:
-        assert not any(3.0 in file[name] for name in file.files if file[name].dtype.kind == "f" and name != "levels")
+        assert not any(
+            3.0 in file[name]
+            for name in file.files
+            if file[name].dtype.kind == "f" and name != "levels"
+        )
 
 
 def test_a_runner_answers_or_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = small()
     problem = replace(problem, asked=[*problem.asked, problem.asked[0]._replace(name="both")])
     problem.write(tmp_path / "task.npz")
-    monkeypatch.setattr(sys, "argv", ["runner", str(tmp_path / "task.npz"), str(tmp_path / "out"), '{"value": 4}'])
+    monkeypatch.setattr(
+        sys, "argv", ["runner", str(tmp_path / "task.npz"), str(tmp_path / "out"), '{"value": 4}']
+    )
 
     def reply(model: float, task: exchange.Task, question: exchange.Question) -> exchange.Answer:
         if question.name == "both":
@@ -99,7 +113,13 @@ def test_a_runner_answers_or_says_why_not(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_answers_are_clipped_rounded_and_scored_by_group() -> None:
     found = scores(small(), {"values0": np.array([3.4, 7.0])})
-    assert found["I"] == {"n_entries": 1, "rmse": 0.4, "mae": 0.4, "level_rmse": 0.0, "level_mae": 0.0}
+    assert found["I"] == {
+        "n_entries": 1,
+        "rmse": 0.4,
+        "mae": 0.4,
+        "level_rmse": 0.0,
+        "level_mae": 0.0,
+    }
     assert found["II"]["rmse"] == 0.0
 
 
@@ -118,7 +138,8 @@ def test_a_group_without_answers_has_no_score_and_single_gaps_get_the_mean() -> 
     values[7] = np.nan
     found = scores(problem, {"values0": values})["I"]
     assert found["filled"] == 1
-    assert found["rmse"] == pytest.approx(1 / np.sqrt(20), abs=1e-5)  # the mean of the training values is 3
+    # the mean of the training values is 3
+    assert found["rmse"] == pytest.approx(1 / np.sqrt(20), abs=1e-5)
 
 
 def test_cells_of_a_table_count_in_the_units_of_their_column() -> None:
@@ -131,7 +152,10 @@ def test_new_rows_and_columns_are_described_by_at_most_so_many_entries() -> None
     known_rows, known_columns = np.unique(problem.train.rows), np.unique(problem.train.columns)
     asked = {each.name: each for each in problem.asked}
     for count in (0, 1, 5):
-        rows, columns = asked[f"new rows, {count}"].extension, asked[f"new columns, {count}"].extension
+        rows, columns = (
+            asked[f"new rows, {count}"].extension,
+            asked[f"new columns, {count}"].extension,
+        )
         assert not np.isin(rows.rows, known_rows).any()
         assert not np.isin(columns.columns, known_columns).any()
         assert max(np.bincount(rows.rows), default=0) <= count
@@ -140,7 +164,9 @@ def test_new_rows_and_columns_are_described_by_at_most_so_many_entries() -> None
     assert max(np.bincount(asked["new columns, 5"].extension.columns)) == 5
     areas = asked["areas"]
     assert set(areas.groups.tolist()) == {"I", "II", "III", "IV"}
-    np.testing.assert_array_equal(asked["new columns, 0"].test.rows, areas.test.rows[areas.groups == "III"])
+    np.testing.assert_array_equal(
+        asked["new columns, 0"].test.rows, areas.test.rows[areas.groups == "III"]
+    )
 
 
 def test_a_task_of_a_size_has_so_many_known_entries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,12 +182,20 @@ def test_a_task_of_a_size_has_so_many_known_entries(monkeypatch: pytest.MonkeyPa
 
 
 def sized(title: str, memory: int) -> Line:
-    run = {"seed": 0, "peak_memory_mb": memory, "processor_seconds": 0.5, "scores": {"I": {"rmse": 0.75}}}
+    run = {
+        "seed": 0,
+        "peak_memory_mb": memory,
+        "processor_seconds": 0.5,
+        "scores": {"I": {"rmse": 0.75}},
+    }
     return Line(title, title, title, (run,))
 
 
 def test_memory_is_told_by_size_with_the_least_at_the_largest_first() -> None:
-    found = {100: [sized("small", 90), sized("wide", 70)], 1000: [sized("small", 110), sized("wide", 900)]}
+    found = {
+        100: [sized("small", 90), sized("wide", 70)],
+        1000: [sized("small", 110), sized("wide", 900)],
+    }
     head, _, *rows = by_size(found, Clock.PROCESSOR).splitlines()
     assert head.startswith("| method | 100 entries: MiB | 1,000 entries: MiB | 100: seconds |")
     assert rows[0].startswith("| small | 90 | **110** | 0.5 |")
@@ -179,24 +213,39 @@ def test_seconds_are_those_of_a_clock() -> None:
     line = Line("a", "A", "A", ({"seed": 0, "scores": {"I": {"rmse": 0.9}}} | costs,))
     assert known([line], Clock.WALL).splitlines()[0] == "| method | RMSE | seconds | MiB |"
     assert known([line], Clock.WALL).splitlines()[-1] == "| A | **.9000** | 3.0 | 90 |"
-    assert "| processor seconds |" in known([line], Clock.PROCESSOR) and "| 5.0 |" in known([line], Clock.PROCESSOR)
+    assert "| processor seconds |" in known([line], Clock.PROCESSOR) and "| 5.0 |" in known(
+        [line], Clock.PROCESSOR
+    )
 
 
 def test_some_questions_can_be_asked_alone() -> None:
     problem = generated(0)
     assert problem.asking(None) is problem
-    assert [asked.name for asked in problem.asking(["both, 5", "areas"]).asked] == ["areas", "both, 5"]
+    assert [asked.name for asked in problem.asking(["both, 5", "areas"]).asked] == [
+        "areas",
+        "both, 5",
+    ]
 
 
 def test_features_become_groups_of_ones() -> None:
-    users = {"sex": np.array(["M", "F"]), "age": np.array([25, 56]), "occupation": np.array(["a", "a"])}
+    users = {
+        "sex": np.array(["M", "F"]),
+        "age": np.array([25, 56]),
+        "occupation": np.array(["a", "a"]),
+    }
     users["post_code"] = np.array(["90210", "T8H1N"])
     found = one_hot(users, ROWS)
     assert found.groups == (2, 2, 1, 2)
     assert found.lines.tolist() == [0, 1] * 4
     assert found.features.tolist() == [1, 0, 2, 3, 4, 4, 5, 6]
-    films = one_hot({"genres": np.array(["War|Drama", ""]), "year": np.array([np.nan, 1999.0])}, COLUMNS)
-    assert list(zip(films.lines.tolist(), films.features.tolist(), strict=True)) == [(0, 1), (0, 0), (1, 2)]
+    films = one_hot(
+        {"genres": np.array(["War|Drama", ""]), "year": np.array([np.nan, 1999.0])}, COLUMNS
+    )
+    assert list(zip(films.lines.tolist(), films.features.tolist(), strict=True)) == [
+        (0, 1),
+        (0, 0),
+        (1, 2),
+    ]
     assert len(AGES) == 6
 
 
@@ -224,12 +273,18 @@ def test_the_strongest_peer_is_declared_with_all_iterations_of_its_authors() -> 
     for name in ("myfm-svdpp", "myfm-svdpp-probit"):
         short, whole = declared[name], declared[f"{name}-512"]
         assert whole.settings == dict(short.settings) | {"iterations": 512}
-        assert (whole.family, whole.tasks) == (short.family, short.tasks) and whole.seconds > short.seconds
+        assert (whole.family, whole.tasks) == (
+            short.family,
+            short.tasks,
+        ) and whole.seconds > short.seconds
 
 
 def test_only_tasks_of_a_peers_kind_are_wanted() -> None:
     other = replace(TASK, name="other", kinds=("table",))
-    assert [(run.task.name, run.seed) for run in wanted([fake()], [other, TASK], None)] == [("small", 0), ("small", 1)]
+    assert [(run.task.name, run.seed) for run in wanted([fake()], [other, TASK], None)] == [
+        ("small", 0),
+        ("small", 1),
+    ]
     assert [run.seed for run in wanted([fake()], [TASK], [1, 7])] == [1]
 
 
@@ -237,7 +292,9 @@ def test_what_cannot_be_installed_is_recorded_with_the_reason(tmp_path: Path) ->
     environment = Environment("nowhere", ("nothing==1",))
     home = tmp_path / "build" / "nowhere"
     home.mkdir(parents=True)
-    (home / "ready.json").write_text(json.dumps({"requirements": ["nothing==1"], "failure": "no such thing"}))
+    (home / "ready.json").write_text(
+        json.dumps({"requirements": ["nothing==1"], "failure": "no such thing"})
+    )
     bench = Bench(tmp_path / "build", Records(tmp_path), threads=1, environments=[environment])
     said: list[str] = []
     run_all([Run(replace(fake(), environment="nowhere"), TASK, 0)], bench, said.append)
@@ -265,13 +322,17 @@ def test_the_telling_line_of_pip_is_the_reason() -> None:
     assert reason("") == "pip said nothing"
 
 
-def test_an_unknown_name_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--only", "nobody"]) == 2
     assert "there is no 'nobody'; tasks: generated" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_runs_are_recorded_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_recorded_kept_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "fake_runner.py").write_text(FAKE.format(runners=str(runs.RUNNERS)))
     monkeypatch.setitem(TASKS, "small", TASK)
     bench = Bench(tmp_path / "build", Records(tmp_path), threads=1, runners=tmp_path)
@@ -298,7 +359,9 @@ def test_runs_are_recorded_kept_and_reported(tmp_path: Path, monkeypatch: pytest
     run_all([Run(fake(sleeps=60), TASK, 1)], slow, said.append)
     written = {path.name: path for path in write_report(bench.records, tmp_path)}
     assert "| Fake | **.0000** | **2.0000** |" in written["small.md"].read_text()
-    assert "- Fake, a small task: ended after 2 s, at a load of" in written["not-run.md"].read_text()
+    assert (
+        "- Fake, a small task: ended after 2 s, at a load of" in written["not-run.md"].read_text()
+    )
 
 
 def ranking_problem() -> RankingProblem:
@@ -313,11 +376,16 @@ def test_a_peer_that_ranks_is_told_nothing_of_the_test(tmp_path: Path) -> None:
     assert isinstance(problem, RankingProblem)
     problem.write(tmp_path / "task.npz")
     task = ranking_exchange.read_ranking_task(tmp_path / "task.npz")
-    known = Entries.joined(problem.train, problem.validation_given, problem.validation, problem.given)
-    given = np.concatenate([task.known.rows * 80 + task.known.columns, task.given.rows * 80 + task.given.columns])
+    known = Entries.joined(
+        problem.train, problem.validation_given, problem.validation, problem.given
+    )
+    given = np.concatenate(
+        [task.known.rows * 80 + task.known.columns, task.given.rows * 80 + task.given.columns]
+    )
     assert sorted(given.tolist()) == sorted((known.rows * 80 + known.columns).tolist())
     assert not np.isin(problem.test.rows * 80 + problem.test.columns, given).any()
-    assert not np.isin(task.given.rows, task.known.rows).any()  # rows were held out whole, in both splits
+    # rows were held out whole, in both splits
+    assert not np.isin(task.given.rows, task.known.rows).any()
     assert not np.isin(task.validation.rows, task.train.rows).any()
     assert set(task.rows.tolist()) <= set(task.given.rows.tolist())
 
@@ -328,24 +396,38 @@ def test_lists_are_scored_by_liked_test_entries() -> None:
     found = ranking_problem().score({"lists": lists})["ranking"]
     ideal = 1 + 1 / np.log2(3)
     assert found["ndcg"] == pytest.approx(np.mean([(1 + 1 / 2) / ideal, 1 / np.log2(3)]), abs=1e-5)
-    assert (found["n_rows"], found["recall"], found["mrr"], found["n_distinct"]) == (2, 1.0, 0.75, 5)
+    assert (found["n_rows"], found["recall"], found["mrr"], found["n_distinct"]) == (
+        2,
+        1.0,
+        0.75,
+        5,
+    )
     lists[1, 0] = 1
     with pytest.raises(ValueError, match="entry"):
         ranking_problem().score({"lists": lists})
 
 
-def test_settings_are_chosen_on_validation_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_chosen_on_validation_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = tasks.TASKS["generated-ranking"].problem(0)
     problem.write(tmp_path / "task.npz")
     trials = [{"on": "all", "sign": -1}, {"on": "all", "sign": 1}, {"on": "liked", "sign": -1}]
-    arguments = ["runner", str(tmp_path / "task.npz"), str(tmp_path / "out"), json.dumps({"trials": trials})]
+    arguments = [
+        "runner",
+        str(tmp_path / "task.npz"),
+        str(tmp_path / "out"),
+        json.dumps({"trials": trials}),
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
 
     def score(counts: Any, rows: Any, histories: Any) -> Any:
         return np.repeat(counts, histories.shape[0], axis=0)
 
     ranking_exchange.main(
-        lambda positions, own: own["sign"] * np.asarray(positions.sum(axis=0)), score, packages=["numpy"]
+        lambda positions, own: own["sign"] * np.asarray(positions.sum(axis=0)),
+        score,
+        packages=["numpy"],
     )
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["noted"]["chosen"]["sign"] == 1  # popular columns first

@@ -34,7 +34,11 @@ class Run:
             main([str(argument) for argument in arguments])
         out, err = self._capsys.readouterr()
         # Networks that learn in no time are seldom better than the means.
-        told = [line for line in err.splitlines(keepends=True) if "not below that of the means" not in line]
+        told = [
+            line
+            for line in err.splitlines(keepends=True)
+            if "not below that of the means" not in line
+        ]
         return Outcome(int(ending.value.code or 0), out, "".join(told))
 
     def fails(self, *arguments: object) -> str:
@@ -60,7 +64,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def tiny() -> list[str]:
     """A network that learns in no time."""
     settings = ["hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=1"]
-    return ["--model", "dmf", *(word for setting in settings for word in ("--set", setting)), "--device", "cpu"]
+    return [
+        "--model",
+        "dmf",
+        *(word for setting in settings for word in ("--set", setting)),
+        "--device",
+        "cpu",
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -70,13 +80,16 @@ def split() -> AreaSplit:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit) -> Path:
-    """A folder with train.csv, new.csv (entries of new rows and columns), test.csv (all areas), means.safetensors."""
+    """A folder with train.csv, new.csv (entries of new rows and columns), test.csv (all areas),
+    means.safetensors."""
     folder = tmp_path_factory.mktemp("files")
     write_entries(folder / "train.csv", split.train)
     write_entries(folder / "new.csv", split.extension)
     write_entries(folder / "test.csv", *split.test.values())
     write_entries(folder / "known.csv", split.test["I"])
-    Means().fit(split.train.with_form(TableForm("user", "film", "stars"))).save(folder / "means.safetensors")
+    Means().fit(split.train.with_form(TableForm("user", "film", "stars"))).save(
+        folder / "means.safetensors"
+    )
     return folder
 
 
@@ -84,5 +97,7 @@ def write_entries(path: Path, *parts: ObservedMatrix) -> None:
     frames = []
     for part in parts:
         rows, columns, values = part.entries()
-        frames.append(polars.DataFrame({"user": rows.tolist(), "film": columns.tolist(), "stars": values}))
+        frames.append(
+            polars.DataFrame({"user": rows.tolist(), "film": columns.tolist(), "stars": values})
+        )
     polars.concat(frames).write_csv(path)

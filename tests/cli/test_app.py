@@ -54,7 +54,10 @@ def test_help_fits_a_terminal_and_has_groups(run: Any, monkeypatch: pytest.Monke
     for name in NAMES:
         assert max(map(len, run(name, "--help").out.splitlines())) <= 80, name
     out = run("fit", "--help").out
-    places = [out.index(f"\n{group}:\n") for group in ("Arguments", "Options", "Features and names", "Reading entries")]
+    places = [
+        out.index(f"\n{group}:\n")
+        for group in ("Arguments", "Options", "Features and names", "Reading entries")
+    ]
     assert places == sorted(places)
     assert out.index("--wide") > places[-1] and out.index("--resume") < places[2]
 
@@ -67,7 +70,9 @@ def test_help_loads_nothing_heavy() -> None:
         "    try:\n        main(words)\n    except SystemExit as ending:\n        assert ending.code == 0\n"
         "sys.exit(repr({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert ended.stderr == "set()\n"
 
 
@@ -93,7 +98,9 @@ def test_a_bug_is_ours(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(loading, "load", broken)
     monkeypatch.delenv("DEEPMF_TRACEBACK", raising=False)
     arguments = ["evaluate", folder / "means.safetensors", folder / "test.csv"]
-    message = "deepmf: internal error: ZeroDivisionError: in two lines (DEEPMF_TRACEBACK=1 shows where)\n"
+    message = (
+        "deepmf: internal error: ZeroDivisionError: in two lines (DEEPMF_TRACEBACK=1 shows where)\n"
+    )
     assert run(*arguments) == (1, "", message)
     monkeypatch.setenv("DEEPMF_TRACEBACK", "1")
     code, _, err = run(*arguments)
@@ -102,7 +109,9 @@ def test_a_bug_is_ours(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert err.endswith(message)
 
 
-def test_warnings_of_others_stay_as_they_are(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_others_stay_as_they_are(
+    run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def warning(path: Path) -> Any:
         warnings.warn("ours", NothingObserved, stacklevel=1)
         with warnings.catch_warnings():
@@ -124,7 +133,8 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path) 
     header, *lines = (folder / "known.csv").read_text().splitlines()
     pairs.write_text("\n".join([header, *lines * 100]) + "\n")  # far more than a pipe holds
     command = [*COMMAND, "predict", str(folder / "means.safetensors"), str(pairs)]
-    environment = os.environ | {"PYTHONUNBUFFERED": ""}  # so that something is left to write at the end
+    # so that something is left to write at the end
+    environment = os.environ | {"PYTHONUNBUFFERED": ""}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -139,8 +149,14 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path) 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals to one process")
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], number: signal.Signals) -> None:
-    output, shown, log = tmp_path / "models" / "model.safetensors", tmp_path / "output", tmp_path / "log"
+def test_a_signal_during_fit(
+    folder: Path, tmp_path: Path, tiny: list[str], number: signal.Signals
+) -> None:
+    output, shown, log = (
+        tmp_path / "models" / "model.safetensors",
+        tmp_path / "output",
+        tmp_path / "log",
+    )
     output.parent.mkdir()
     words = "fit", folder / "train.csv", "-o", output, "--resume", *tiny, "--set", "epochs=1000000"
     process = start_deepmf(*words, output=shown, log=log)
@@ -162,11 +178,24 @@ def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], numb
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such terminals")
 @pytest.mark.slow
-def test_a_terminal_that_is_closed_during_fit(folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+def test_a_terminal_that_is_closed_during_fit(
+    folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
     output = tmp_path / "model.safetensors"
-    arguments = ["fit", str(folder / "train.csv"), "-o", str(output), "--resume", *tiny, "--set", "epochs=1000000"]
+    arguments = [
+        "fit",
+        str(folder / "train.csv"),
+        "-o",
+        str(output),
+        "--resume",
+        *tiny,
+        "--set",
+        "epochs=1000000",
+    ]
     terminal, end = os.openpty()
-    process = subprocess.Popen([*COMMAND, *arguments], stdin=end, stdout=end, stderr=end, start_new_session=True)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdin=end, stdout=end, stderr=end, start_new_session=True
+    )
     try:
         os.close(end)
         while not (tmp_path / "model.safetensors.checkpoint").exists():  # training has begun
@@ -177,7 +206,10 @@ def test_a_terminal_that_is_closed_during_fit(folder: Path, tmp_path: Path, tiny
     finally:
         process.kill()
     assert load(output).history_.stopped == "interrupted"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [output.name, f"{output.name}.checkpoint"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        output.name,
+        f"{output.name}.checkpoint",
+    ]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals to one process")

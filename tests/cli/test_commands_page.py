@@ -1,4 +1,5 @@
-"""The page of commands is in step with the app: an example for each, every line parses, no option is made up."""
+"""The page of commands is in step with the app: an example for each, every line parses, no option
+is made up."""
 
 import re
 import shlex
@@ -11,7 +12,9 @@ import typer
 from deepmf.cli.app import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
-BLOCKS = "".join(re.findall(r"^```(?:sh|console)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)).replace("\\\n", " ")
+BLOCKS = "".join(
+    re.findall(r"^```(?:sh|console)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+).replace("\\\n", " ")
 LINES = re.findall(r"^(?:\$ )?(?:[^|\n]*\| )?deepmf (.*)$", BLOCKS, re.MULTILINE)
 
 
@@ -46,5 +49,6 @@ def test_every_option_exists() -> None:
         for option in command.params
         for name in (*option.opts, *option.secondary_opts)
     }
-    known |= {"--help", "--install-completion"} | {"--standalone", "--nproc-per-node"}  # the latter are torchrun's
+    # the latter are torchrun's
+    known |= {"--help", "--install-completion"} | {"--standalone", "--nproc-per-node"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - known == set()

@@ -20,8 +20,12 @@ def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: P
     code, out, err = run(*asked, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
-    wanted = compare(["means", ALS(latent_size=2, seed=2)], read_matrix(folder / "train.csv"), folds=3, seed=2)
-    assert [model["rmse"]["I"] for model in found["models"]] == [model.mean() for model in wanted.models]
+    wanted = compare(
+        ["means", ALS(latent_size=2, seed=2)], read_matrix(folder / "train.csv"), folds=3, seed=2
+    )
+    assert [model["rmse"]["I"] for model in found["models"]] == [
+        model.mean() for model in wanted.models
+    ]
     assert (found["best"], found["page"]) == (wanted.best, str(page))
     assert "Models on train.csv" in page.read_text(encoding="utf-8")
     code, out, err = run(*asked)
@@ -34,11 +38,25 @@ def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: P
 def test_two_models_stand_side_by_side_for_a_person(run: Any, folder: Path, tmp_path: Path) -> None:
     matrix = read_matrix(folder / "train.csv")
     row, page = matrix.row_labels[3], tmp_path / "page.html"
-    asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 2, "--person", row, "-n", 5]
+    asked = [
+        "compare",
+        folder / "train.csv",
+        "--models",
+        "means,als",
+        "--folds",
+        2,
+        "--person",
+        row,
+        "-n",
+        5,
+    ]
     found = json.loads(run(*asked, "--rank-by", "value", "-o", page, "--json").out)
     wanted = ALS(seed=0).fit(matrix).recommend(row, n=5, rank_by="value")
     places = {line["place_after"]: line["column"] for line in found["lists"] if line["place_after"]}
-    assert found["person"] == row and [places[place] for place in range(1, 6)] == wanted.labels.tolist()
+    assert (
+        found["person"] == row
+        and [places[place] for place in range(1, 6)] == wanted.labels.tolist()
+    )
     shown = page.read_text(encoding="utf-8")
     assert f"What would change for {row}" in shown and "als instead of means" in shown
     code, out, _ = run(*asked)
@@ -49,7 +67,9 @@ def test_two_models_stand_side_by_side_for_a_person(run: Any, folder: Path, tmp_
 
 
 def test_areas(run: Any, folder: Path) -> None:
-    code, out, _ = run("compare", folder / "train.csv", "--models", "means", "--areas", "--folds", 2)
+    code, out, _ = run(
+        "compare", folder / "train.csv", "--models", "means", "--areas", "--folds", 2
+    )
     assert code == 0
     assert "RMSE, IV" in out and "2 random splits" in out
 
@@ -91,11 +111,20 @@ def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], mes
 
 
 @pytest.mark.slow
-def test_models_that_read_no_features_go_without(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+def test_models_that_read_no_features_go_without(
+    run: Any, folder: Path, split: AreaSplit, tmp_path: Path
+) -> None:
     lines = [f"{row},{len(row)}\n" for row in split.train.row_labels]
     (tmp_path / "people.csv").write_text("user,age\n" + "".join(lines))
     asked = ["compare", folder / "train.csv", "--models", "means,rankk", "--folds", 2]
-    asked += ["--set", "rankk.epochs=2", "--row-features", tmp_path / "people.csv", "--feature-kinds", "age=number"]
+    asked += [
+        "--set",
+        "rankk.epochs=2",
+        "--row-features",
+        tmp_path / "people.csv",
+        "--feature-kinds",
+        "age=number",
+    ]
     code, out, _ = run(*asked)
     assert code == 0
     assert re.search("features: rankk\n", out)
@@ -112,8 +141,12 @@ def test_models_are_ordered_by_a_ranking_metric(run: Any, folder: Path) -> None:
     asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 2]
     options = ["--metric", "ndcg", "--relevant", 4, "-n", 5]
     found = json.loads(run(*asked, *options, "--json").out)
-    wanted = compare(["means", "als"], read_matrix(folder / "train.csv"), folds=2, metric="ndcg", n=5, relevant=4)
-    assert [model["ndcg"]["I"] for model in found["models"]] == [model.mean("ndcg") for model in wanted.models]
+    wanted = compare(
+        ["means", "als"], read_matrix(folder / "train.csv"), folds=2, metric="ndcg", n=5, relevant=4
+    )
+    assert [model["ndcg"]["I"] for model in found["models"]] == [
+        model.mean("ndcg") for model in wanted.models
+    ]
     out = run(*asked, *options).out
     assert "NDCG@5" in out and "popularity" in out and wanted.verdict in out
     assert run(*asked, "--relevant", 4).code == 2

@@ -64,7 +64,9 @@ def test_describe(run: Any, folder: Path) -> None:
     assert run("datasets", "describe", folder / "train.csv") == (0, f"{matrix.describe()}\n", "")
     shown = json.loads(run("datasets", "describe", folder / "train.csv", "--json").out)
     assert shown == json.loads(json.dumps(matrix.describe().to_dict()))
-    shown = json.loads(run("datasets", "describe", folder / "train.csv", "--json", "--scale", "0:10").out)
+    shown = json.loads(
+        run("datasets", "describe", folder / "train.csv", "--json", "--scale", "0:10").out
+    )
     assert shown["scale"] == {"low": 0, "high": 10, "levels": None}
 
 
@@ -78,7 +80,9 @@ def test_describe_knows_the_data_sets(run: Any, home: Path) -> None:
 
 
 def test_describe_tells_that_a_name_is_neither_a_file_nor_a_data_set(run: Any, home: Path) -> None:
-    told = "deepmf: there is no file ml-99, and no data set of that name (see deepmf datasets list)\n"
+    told = (
+        "deepmf: there is no file ml-99, and no data set of that name (see deepmf datasets list)\n"
+    )
     assert run("datasets", "describe", "ml-99") == (2, "", told)
 
 

@@ -29,9 +29,16 @@ def test_json_has_everything(run: Any, tmp_path: Path) -> None:
     shown = json.loads(out)
     assert shown["seed"] == 1
     assert shown["ratings"]["n_rows"] == 120
-    assert [method["name"] for method in shown["methods"]] == ["means", "OrdinalDMF", "the truth itself"]
+    assert [method["name"] for method in shown["methods"]] == [
+        "means",
+        "OrdinalDMF",
+        "the truth itself",
+    ]
     assert all(list(method["errors"]) == ["I", "II", "III", "IV"] for method in shown["methods"])
-    assert all(shown["methods"][-1]["errors"]["I"] < method["errors"]["I"] for method in shown["methods"][:-1])
+    assert all(
+        shown["methods"][-1]["errors"]["I"] < method["errors"]["I"]
+        for method in shown["methods"][:-1]
+    )
     newcomer = shown["newcomer"]
     assert len(newcomer["entries"]) == len(demo.NEWCOMER_STARS)
     assert len(newcomer["best"]) == demo.N_BEST
@@ -43,14 +50,25 @@ def test_json_has_everything(run: Any, tmp_path: Path) -> None:
 def test_words(run: Any, tmp_path: Path) -> None:
     code, out, err = run("demo", "--report", tmp_path / "report.html")
     assert (code, err) == (0, "")
-    for part in ("made-up people", "The four areas", "RMSE", "A new row", "ordered by", "deepmf fit ratings.csv"):
+    for part in (
+        "made-up people",
+        "The four areas",
+        "RMSE",
+        "A new row",
+        "ordered by",
+        "deepmf fit ratings.csv",
+    ):
         assert part in out
 
 
 @pytest.mark.slow
-def test_each_beats_the_one_before_in_every_area(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_beats_the_one_before_in_every_area(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a third of the demo's cells, observed more densely."""
-    monkeypatch.setattr(demo, "RATINGS", demo.RATINGS | {"n_rows": 800, "n_columns": 400, "density": 0.2})
+    monkeypatch.setattr(
+        demo, "RATINGS", demo.RATINGS | {"n_rows": 800, "n_columns": 400, "density": 0.2}
+    )
     shown = json.loads(run("demo", "--json", "--report", tmp_path / "report.html").out)
     means, ordinal, truth = (method["errors"] for method in shown["methods"])
     for area in ("I", "II", "III", "IV"):

@@ -68,7 +68,9 @@ NO_MODELS = {
 
 
 @pytest.mark.parametrize("arguments", MODEL_TAKERS)
-def test_what_is_no_model(run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str) -> None:
+def test_what_is_no_model(
+    run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str
+) -> None:
     for name in NO_MODELS if "predict" in arguments else ("absent", "cut.safetensors"):
         outcome = run(*filled(arguments, model=wrong / name, files=folder, out=tmp_path))
         assert_one_line(outcome, NO_MODELS[name])
@@ -95,7 +97,9 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("arguments", WRITERS)
-def test_no_command_overwrites_what_it_reads(run: Any, folder: Path, tmp_path: Path, arguments: str) -> None:
+def test_no_command_overwrites_what_it_reads(
+    run: Any, folder: Path, tmp_path: Path, arguments: str
+) -> None:
     ratings, model = tmp_path / "r.svg.csv", tmp_path / "model.csv"
     shutil.copy(folder / "train.csv", ratings)
     shutil.copy(folder / "train.csv", tmp_path / "m.checkpoint")
@@ -106,8 +110,15 @@ def test_no_command_overwrites_what_it_reads(run: Any, folder: Path, tmp_path: P
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "model.json").write_text("{}")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    places = {"ratings": ratings, "link": tmp_path / "link.csv", "hard": tmp_path / "hard.svg", "model": model}
-    outcome = run(*filled(arguments, **places, train=folder / "train.csv", m=tmp_path / "m", out=tmp_path))
+    places = {
+        "ratings": ratings,
+        "link": tmp_path / "link.csv",
+        "hard": tmp_path / "hard.svg",
+        "model": model,
+    }
+    outcome = run(
+        *filled(arguments, **places, train=folder / "train.csv", m=tmp_path / "m", out=tmp_path)
+    )
     assert_one_line(outcome, "would overwrite")
     assert "would overwrite" in outcome.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -133,8 +144,12 @@ NO_ENTRIES = {
 
 
 @pytest.mark.parametrize("arguments", [*ENTRY_TAKERS, "pack {file} -o {out}/r.store"])
-def test_what_is_no_file_of_entries(run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str) -> None:
-    for name in NO_ENTRIES if arguments.startswith(("fit {file}", "pack")) else ("folder", "words.csv"):
+def test_what_is_no_file_of_entries(
+    run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str
+) -> None:
+    for name in (
+        NO_ENTRIES if arguments.startswith(("fit {file}", "pack")) else ("folder", "words.csv")
+    ):
         outcome = run(*filled(arguments, file=wrong / name, files=folder, out=tmp_path))
         assert_one_line(outcome, NO_ENTRIES[name])
         assert str(wrong / name) in outcome.err
@@ -143,10 +158,18 @@ def test_what_is_no_file_of_entries(run: Any, folder: Path, wrong: Path, tmp_pat
 
 @pytest.mark.parametrize(
     "arguments",
-    ["predict {files}/means.safetensors {file} -o {out}/p.csv", "recommend {files}/means.safetensors --history {file}"],
+    [
+        "predict {files}/means.safetensors {file} -o {out}/p.csv",
+        "recommend {files}/means.safetensors --history {file}",
+    ],
 )
-def test_what_is_no_file_of_pairs(run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str) -> None:
-    for name, message in (("absent.csv", "there is no file"), ("cut.csv.gz", "is damaged or cut off")):
+def test_what_is_no_file_of_pairs(
+    run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str
+) -> None:
+    for name, message in (
+        ("absent.csv", "there is no file"),
+        ("cut.csv.gz", "is damaged or cut off"),
+    ):
         outcome = run(*filled(arguments, file=wrong / name, files=folder, out=tmp_path))
         assert_one_line(outcome, message)
         assert str(wrong / name) in outcome.err
@@ -168,15 +191,21 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
     run: Any, folder: Path, tmp_path: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deepmf.models.loading.load", lambda *_: pytest.fail("it loaded the model"))
-    monkeypatch.setattr("deepmf.data.read.read_matrix", lambda *_, **__: pytest.fail("it read the entries"))
-    assert_one_line(run(*filled(arguments, files=folder, target=tmp_path / "no" / "o")), "there is no folder")
+    monkeypatch.setattr(
+        "deepmf.data.read.read_matrix", lambda *_, **__: pytest.fail("it read the entries")
+    )
+    assert_one_line(
+        run(*filled(arguments, files=folder, target=tmp_path / "no" / "o")), "there is no folder"
+    )
     target = tmp_path / "old"
     written = Path(filled(arguments, files=folder, target=target)[-1])
     written.mkdir()
     assert_one_line(run(*filled(arguments, files=folder, target=target)), "it is a directory")
     written.rmdir()
     written.symlink_to("/dev/full")
-    assert_one_line(run(*filled(arguments, files=folder, target=target)), "it is not an ordinary file")
+    assert_one_line(
+        run(*filled(arguments, files=folder, target=target)), "it is not an ordinary file"
+    )
     written.unlink()
 
     def read_only(*_: object, **__: object) -> None:
@@ -190,7 +219,8 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
 
 @contextmanager
 def no_room(n_bytes: int = 512) -> Iterator[None]:
-    """Be on a disk where files stay that small: no longer than needed, as pytest writes files too."""
+    """Be on a disk where files stay that small: no longer than needed, as pytest writes files
+    too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
     try:
@@ -213,7 +243,9 @@ def no_room(n_bytes: int = 512) -> Iterator[None]:
         "complete {files}/means.safetensors -o {out}/c.csv",
     ],
 )
-def test_a_full_disk_leaves_nothing(run: Any, folder: Path, tmp_path: Path, arguments: str, n_bytes: int) -> None:
+def test_a_full_disk_leaves_nothing(
+    run: Any, folder: Path, tmp_path: Path, arguments: str, n_bytes: int
+) -> None:
     with no_room(n_bytes):
         outcome = run(*filled(arguments, files=folder, out=tmp_path))
     assert_one_line(outcome, "could not be written")
@@ -235,7 +267,11 @@ def test_a_full_disk_leaves_nothing(run: Any, folder: Path, tmp_path: Path, argu
     ],
 )
 def test_a_full_standard_output(
-    capsys: pytest.CaptureFixture[str], run: Any, folder: Path, arguments: str, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    run: Any,
+    folder: Path,
+    arguments: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdout", full)
@@ -249,11 +285,17 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     command = " ".join([*COMMAND, "--version"])
     for there, code, said in (
-        (">/dev/full", 2, "deepmf: standard output could not be written (No space left on device)\n"),
+        (
+            ">/dev/full",
+            2,
+            "deepmf: standard output could not be written (No space left on device)\n",
+        ),
         (">/dev/full 2>/dev/full", 2, ""),
         (">&-", 0, ""),
     ):
-        ended = subprocess.run(["sh", "-c", f"{command} {there}"], capture_output=True, text=True, env=environment)
+        ended = subprocess.run(
+            ["sh", "-c", f"{command} {there}"], capture_output=True, text=True, env=environment
+        )
         assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", said), there
 
 
@@ -267,7 +309,10 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
         ("explain {files}/means.safetensors --row 1", "Missing option '--column'"),
         ("explain {files}/means.safetensors --column 1", "give either --row ID"),
         ("explain {files}/means.safetensors --row 1 --column 1 --axis up", "got 'up'"),
-        ("explain {files}/means.safetensors --history h --column 1 --axis column", "--axis column needs --row"),
+        (
+            "explain {files}/means.safetensors --history h --column 1 --axis column",
+            "--axis column needs --row",
+        ),
         ("similar {files}/means.safetensors", "either --column ID"),
         ("similar {files}/means.safetensors --row 1 --column 1", "either --column ID"),
         ("complete {files}/means.safetensors", "Missing option '--output'"),
@@ -287,7 +332,12 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
     ],
 )
 def test_wrong_words(
-    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
+    run: Any,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert_one_line(run(*filled(arguments, files=folder)), message)
@@ -300,13 +350,21 @@ def test_wrong_words(
         ("fit - -o m", "standard input, line 2"),
         ("datasets describe -", "standard input, line 2"),
         ("evaluate {files}/means.safetensors -", "standard input, line 2"),
-        ("predict {files}/means.safetensors {files}/known.csv --extend -", "standard input, line 2"),
+        (
+            "predict {files}/means.safetensors {files}/known.csv --extend -",
+            "standard input, line 2",
+        ),
         ("inspect -", "standard input is truncated"),
         ("fit {files}/train.csv -o m --config -", "standard input is not a TOML"),
     ],
 )
 def test_wrong_standard_input_is_called_so(
-    run: Any, folder: Path, tmp_path: Path, arguments: str, message: str, monkeypatch: pytest.MonkeyPatch
+    run: Any,
+    folder: Path,
+    tmp_path: Path,
+    arguments: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     content = io.BytesIO(b"user,film,stars\nann,Alien,good\n")
@@ -334,7 +392,11 @@ def test_a_bug_while_completing_is_ours_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    "command", ["evaluate {files}/means.safetensors {files}/test.csv --report -", "fit {files}/train.csv -o -"]
+    "command",
+    [
+        "evaluate {files}/means.safetensors {files}/test.csv --report -",
+        "fit {files}/train.csv -o -",
+    ],
 )
 def test_what_is_no_stream_needs_a_file(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
@@ -364,11 +426,16 @@ def test_ctrl_c_while_completing_leaves_nothing(
         for _ in range(1000):
             rounds.append(1)
             yield from complete_rows(*known, **named)
-            if len(rounds) % 100 == 2:  # on a busy machine polars may swallow the first: people press it again
+            # on a busy machine polars may swallow the first: people press it again
+            if len(rounds) % 100 == 2:
                 signal.raise_signal(signal.SIGINT)
             time.sleep(0.01)
 
     monkeypatch.setattr("deepmf.models.completion.complete_rows", interrupted)
-    assert run("complete", folder / "means.safetensors", "-o", tmp_path / f"c.{ending}") == (130, "", "")
+    assert run("complete", folder / "means.safetensors", "-o", tmp_path / f"c.{ending}") == (
+        130,
+        "",
+        "",
+    )
     assert len(rounds) < 500
     assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,9 @@ from deepmf.models.means import Means
 
 def test_errors_by_area(run: Any, folder: Path, split: AreaSplit) -> None:
     model = folder / "means.safetensors"
-    code, out, err = run("evaluate", model, folder / "test.csv", "--extend", folder / "new.csv", "--json")
+    code, out, err = run(
+        "evaluate", model, folder / "test.csv", "--extend", folder / "new.csv", "--json"
+    )
     assert (code, err) == (0, "")
     shown = json.loads(out)
     assert [part["area"] for part in shown["areas"]] == ["I", "II", "III", "IV", "all"]
@@ -46,26 +48,46 @@ def test_training_entries_are_no_test(run: Any, folder: Path, split: AreaSplit) 
 
 
 @pytest.mark.slow
-def test_what_the_fallback_answers_is_measured_apart(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+def test_what_the_fallback_answers_is_measured_apart(
+    run: Any, folder: Path, split: AreaSplit, tmp_path: Path
+) -> None:
     model, report = folder / "means.safetensors", tmp_path / "report.html"
-    n_known, n_entries = split.test["I"].n_entries, sum(part.n_entries for part in split.test.values())
+    n_known, n_entries = (
+        split.test["I"].n_entries,
+        sum(part.n_entries for part in split.test.values()),
+    )
     asked = ["evaluate", model, folder / "test.csv", "--report", report]
     code, out, err = run(*asked)
     assert code == 0
-    assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == ["I", "unknown", "all"]
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == [
+        "I",
+        "unknown",
+        "all",
+    ]
     assert f"{n_entries - n_known} of {n_entries} pairs" in err and err.count("\n") == 1
-    assert f"Of {n_entries} test entries, {n_entries - n_known} have a row or column" in report.read_text("utf-8")
+    assert (
+        f"Of {n_entries} test entries, {n_entries - n_known} have a row or column"
+        in report.read_text("utf-8")
+    )
     shown = json.loads(run(*asked, "--json").out)
-    assert [part["n_entries"] for part in shown["areas"]] == [n_known, n_entries - n_known, n_entries]
+    assert [part["n_entries"] for part in shown["areas"]] == [
+        n_known,
+        n_entries - n_known,
+        n_entries,
+    ]
     assert shown["unknown"] == n_entries - n_known
-    left_out = json.loads(run("evaluate", model, folder / "test.csv", "--unknown", "nan", "--json").out)
+    left_out = json.loads(
+        run("evaluate", model, folder / "test.csv", "--unknown", "nan", "--json").out
+    )
     assert left_out["unknown"] == n_entries - n_known
     assert [part["area"] for part in left_out["areas"]] == ["I", "all"]
 
 
 def test_an_interval_scale_has_no_level_columns(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "ratings.csv"
-    path.write_text("user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100)))
+    path.write_text(
+        "user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100))
+    )
     fit = ["--model", "means", "--scale", "0:100"]
     assert run("fit", path, "-o", tmp_path / "m", *fit).code == 0
     code, out, _ = run("evaluate", tmp_path / "m", path)
@@ -73,13 +95,20 @@ def test_an_interval_scale_has_no_level_columns(run: Any, tmp_path: Path) -> Non
     assert "levels" not in out
     path.write_text("user,item,rating\n1,1,200\n")
     code, _, err = run("evaluate", tmp_path / "m", path)
-    assert (code, err.count("\n")) == (0, 1)  # beyond the interval, and no warning but that it was seen
+    # beyond the interval, and no warning but that it was seen
+    assert (code, err.count("\n")) == (0, 1)
 
 
 @pytest.mark.slow
 def test_a_report_beside_the_table(run: Any, folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    asked = ["evaluate", folder / "means.safetensors", folder / "test.csv", "--extend", folder / "new.csv"]
+    asked = [
+        "evaluate",
+        folder / "means.safetensors",
+        folder / "test.csv",
+        "--extend",
+        folder / "new.csv",
+    ]
     plain = run(*asked)
     code, out, err = run(*asked, "--report", report)
     assert (code, err) == (0, "")
@@ -112,16 +141,26 @@ def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_title(run: Any, folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    asked = ["evaluate", folder / "means.safetensors", folder / "known.csv", "--title", "Our <films>"]
+    asked = [
+        "evaluate",
+        folder / "means.safetensors",
+        folder / "known.csv",
+        "--title",
+        "Our <films>",
+    ]
     assert run(*asked, "--report", report).code == 0
     assert "<title>Our &lt;films&gt;</title>" in report.read_text("utf-8")
     assert "--report FILE" in run.fails(*asked)
 
 
-def test_columns_with_few_entries_are_left_out_of_a_ranking(run: Any, folder: Path, split: AreaSplit) -> None:
+def test_columns_with_few_entries_are_left_out_of_a_ranking(
+    run: Any, folder: Path, split: AreaSplit
+) -> None:
     model, test = folder / "means.safetensors", folder / "known.csv"
     found = evaluate_ranking(load(model), split.test["I"], n=5, min_entries=9)
-    shown = json.loads(run("evaluate", model, test, "-n", 5, "--min-entries", 9, "--json").out)["ranking"]
+    shown = json.loads(run("evaluate", model, test, "-n", 5, "--min-entries", 9, "--json").out)[
+        "ranking"
+    ]
     assert shown == found.to_dict() and shown["min_entries"] == 9
     assert "fewer than 9 entries" in run("evaluate", model, test, "--min-entries", 9).out
 

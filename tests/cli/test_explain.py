@@ -46,7 +46,9 @@ def test_a_row_of_an_extension(run: Any, folder: Path, split: AreaSplit) -> None
     arguments = ["explain", model, "--row", new, "--column", column]
     code, out, err = run(*arguments, "--extend", folder / "new.csv", "--json")
     assert (code, err) == (0, "")
-    assert_shown(out, new, column, "column", load(model).extend(split.extension).explain(new, column))
+    assert_shown(
+        out, new, column, "column", load(model).extend(split.extension).explain(new, column)
+    )
     err = run.fails(*arguments)
     assert f"row {new!r} is not known" in err
     assert "--extend" in err
@@ -56,9 +58,13 @@ def test_a_history(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> 
     model = folder / "means.safetensors"
     films = split.train.column_labels[:3].tolist()
     (tmp_path / "me.csv").write_text(f"film,stars\n{films[0]},5\n{films[1]},1\n")
-    code, out, err = run("explain", model, "--history", tmp_path / "me.csv", "--column", films[2], "--json")
+    code, out, err = run(
+        "explain", model, "--history", tmp_path / "me.csv", "--column", films[2], "--json"
+    )
     assert (code, err) == (0, "")
-    assert_shown(out, None, films[2], "column", load(model).fold_in(films[:2], [5, 1]).explain(films[2]))
+    assert_shown(
+        out, None, films[2], "column", load(model).fold_in(films[:2], [5, 1]).explain(films[2])
+    )
 
 
 def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -74,8 +80,14 @@ def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None
 @pytest.mark.parametrize(
     ("form", "headings"),
     [
-        (TableForm("user", "film", "stars"), {"row": ["film", "stars"], "column": ["user", "stars"]}),
-        (TableForm("user", "stars", "effect"), {"row": ["stars", "value"], "column": ["user", "value"]}),
+        (
+            TableForm("user", "film", "stars"),
+            {"row": ["film", "stars"], "column": ["user", "stars"]},
+        ),
+        (
+            TableForm("user", "stars", "effect"),
+            {"row": ["stars", "value"], "column": ["user", "value"]},
+        ),
     ],
 )
 def test_the_table_has_the_names_of_the_file(

@@ -44,7 +44,9 @@ def test_the_model_its_extension_and_the_folder(
     run: Any, folder: Path, tmp_path: Path, exported: list[tuple[Any, Path]]
 ) -> None:
     model = folder / "means.safetensors"
-    code, out, err = run("export", model, "-o", tmp_path / "out", "--extend", folder / "new.csv", "--json")
+    code, out, err = run(
+        "export", model, "-o", tmp_path / "out", "--extend", folder / "new.csv", "--json"
+    )
     assert (code, err) == (0, "")
     assert json.loads(out) == {"model": "Means", "files": [str(tmp_path / "out" / "rows.onnx")]}
     ((fitted, place),) = exported
@@ -55,7 +57,11 @@ def test_the_model_its_extension_and_the_folder(
 def test_exported_entries_are_those_of_training_and_those_learned(
     run: Run, folder: Path, tmp_path: Path, split: AreaSplit
 ) -> None:
-    model, url, target = folder / "means.safetensors", tmp_path / "e.sqlite", tmp_path / "all.parquet"
+    model, url, target = (
+        folder / "means.safetensors",
+        tmp_path / "e.sqlite",
+        tmp_path / "all.parquet",
+    )
     rows, columns, values = (part.tolist() for part in split.train.entries())
     database = open_database(str(url))
     with database.begin_write() as transaction:
@@ -64,7 +70,9 @@ def test_exported_entries_are_those_of_training_and_those_learned(
             (rows[1], columns[1]): None,
             ("Wilma", columns[0]): Entry(4.0),
         }
-        transaction.write_changes(changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")})
+        transaction.write_changes(
+            changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")}
+        )
     database.close()
     assert run("export-entries", model, "-o", target, "--database", url).code == 0
     assert polars.read_parquet(target).columns == list(load(model).entries_.train.form.names)
@@ -77,7 +85,9 @@ def test_exported_entries_are_those_of_training_and_those_learned(
     assert found == wanted
 
 
-def test_times_and_weights_are_exported_and_read_again(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_times_and_weights_are_exported_and_read_again(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
     model, url, target = folder / "means.safetensors", tmp_path / "e.sqlite", tmp_path / "all.csv"
     database = open_database(str(url))
     with database.begin_write() as transaction:
@@ -95,7 +105,12 @@ def test_times_and_weights_are_exported_and_read_again(run: Run, folder: Path, t
 
 def test_a_database_that_is_not_there_is_told(run: Run, folder: Path, tmp_path: Path) -> None:
     outcome = run(
-        "export-entries", folder / "means.safetensors", "-o", tmp_path / "a.csv", "--database", tmp_path / "no"
+        "export-entries",
+        folder / "means.safetensors",
+        "-o",
+        tmp_path / "a.csv",
+        "--database",
+        tmp_path / "no",
     )
     assert outcome.code == 2
     assert "there is no database" in outcome.err
@@ -133,16 +148,26 @@ def described(tmp_path: Path) -> Path:
 def test_features_that_came_are_written_as_they_were_given(
     run: Run, described: Path, tmp_path: Path, ending: str
 ) -> None:
-    files = ["--new-row-features", tmp_path / f"people.{ending}", "--new-column-features", tmp_path / f"no.{ending}"]
+    files = [
+        "--new-row-features",
+        tmp_path / f"people.{ending}",
+        "--new-column-features",
+        tmp_path / f"no.{ending}",
+    ]
     code, out, _ = run("export-entries", described, "-o", tmp_path / "all.csv", *files)
     assert code == 0
     assert f"features of 2 rows in {tmp_path / f'people.{ending}'}" in out
     assert re.search(f"no column features .*{tmp_path / f'no.{ending}'}", out)
     assert not (tmp_path / f"no.{ending}").exists()
-    found = read_features(tmp_path / f"people.{ending}", label="row", kinds={"likes": "list", "mood": "category"})
+    found = read_features(
+        tmp_path / f"people.{ending}", label="row", kinds={"likes": "list", "mood": "category"}
+    )
     assert found.labels.tolist() == [100, 101]
     assert found.kinds == {"age": "number", "likes": "list", "born": "date", "mood": "category"}
-    assert found.values("age").tolist()[0] == 31 and found.values("age").tolist()[1] != found.values("age").tolist()[1]
+    assert (
+        found.values("age").tolist()[0] == 31
+        and found.values("age").tolist()[1] != found.values("age").tolist()[1]
+    )
     assert found.values("likes").tolist() == [("b",), ("a", "b")]
     assert found.values("born").tolist() == [date(1999, 5, 1), None]
     assert found.values("mood").tolist() == ["good", None]

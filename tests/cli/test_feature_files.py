@@ -25,13 +25,18 @@ def people(split: AreaSplit) -> pl.DataFrame:
     names = sorted({*split.train.row_labels.tolist(), *split.extension.row_labels.tolist()})
     dice = np.random.default_rng(0)
     return pl.DataFrame(
-        {"age": dice.integers(18, 80, size=len(names)), "user": names, "job": dice.choice(JOBS, size=len(names))}
+        {
+            "age": dice.integers(18, 80, size=len(names)),
+            "user": names,
+            "job": dice.choice(JOBS, size=len(names)),
+        }
     )
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit, people: pl.DataFrame) -> Path:
-    """A folder with people.csv, films.parquet, new.csv of new people, and a model fitted with the first two."""
+    """A folder with people.csv, films.parquet, new.csv of new people, and a model fitted with the
+    first two."""
     folder = tmp_path_factory.mktemp("features")
     known = people.filter(pl.col("user").is_in(split.train.row_labels.tolist()))
     known.write_csv(folder / "people.csv")
@@ -47,15 +52,35 @@ def model(files: Path, folder: Path, split: AreaSplit) -> Path:
     from deepmf.cli.app import main
 
     path = files / "means.safetensors"
-    arguments = ["fit", folder / "train.csv", "-o", path, "--model", "means", "--validation-share", 0]
-    arguments += ["--row-features", files / "people.csv", "--column-features", files / "films.parquet"]
+    arguments = [
+        "fit",
+        folder / "train.csv",
+        "-o",
+        path,
+        "--model",
+        "means",
+        "--validation-share",
+        0,
+    ]
+    arguments += [
+        "--row-features",
+        files / "people.csv",
+        "--column-features",
+        files / "films.parquet",
+    ]
     with pytest.raises(SystemExit):
         main(list(map(str, arguments)))
     return path
 
 
 def test_fit_reads_what_the_library_reads(
-    run: Any, files: Path, folder: Path, split: AreaSplit, model: Path, tmp_path: Path, people: pl.DataFrame
+    run: Any,
+    files: Path,
+    folder: Path,
+    split: AreaSplit,
+    model: Path,
+    tmp_path: Path,
+    people: pl.DataFrame,
 ) -> None:
     fitted = load(model)
     expected = Means().fit(
@@ -63,10 +88,27 @@ def test_fit_reads_what_the_library_reads(
         row_features=Features.from_frame(pl.read_csv(files / "people.csv"), "user"),
         column_features=Features.from_frame(pl.read_parquet(files / "films.parquet"), "title"),
     )
-    rows, columns = expected.row_labels_, expected.column_labels_[:1].repeat(len(expected.row_labels_))
+    rows, columns = (
+        expected.row_labels_,
+        expected.column_labels_[:1].repeat(len(expected.row_labels_)),
+    )
     np.testing.assert_allclose(fitted.predict(rows, columns), expected.predict(rows, columns))
-    arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "als", "--set", "epochs=2"]
-    arguments += ["--row-features", files / "people.csv", "--feature-kinds", "age=category,job=text"]
+    arguments = [
+        "fit",
+        folder / "train.csv",
+        "-o",
+        tmp_path / "m",
+        "--model",
+        "als",
+        "--set",
+        "epochs=2",
+    ]
+    arguments += [
+        "--row-features",
+        files / "people.csv",
+        "--feature-kinds",
+        "age=category,job=text",
+    ]
     code, out, err = run(*arguments)
     assert (code, err) == (0, "")
     assert "features of rows: age (category), job (text)" in out
@@ -76,7 +118,16 @@ def test_fit_reads_what_the_library_reads(
 
 def test_a_guessed_id_is_told(run: Any, files: Path, folder: Path, tmp_path: Path) -> None:
     films = files / "films.parquet"
-    arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "means", "--column-features", films]
+    arguments = [
+        "fit",
+        folder / "train.csv",
+        "-o",
+        tmp_path / "m",
+        "--model",
+        "means",
+        "--column-features",
+        films,
+    ]
     code, _, err = run(*arguments)
     assert code == 0 and re.match(f"deepmf: {films}: 'title' .*--feature-label", err)
     assert run(*arguments, "--feature-label", "title").err == ""
@@ -93,15 +144,22 @@ def test_inspect_lists_features(run: Any, model: Path, folder: Path) -> None:
     }
     assert shown["rows"]["known"] > 10 and shown["columns"]["kinds"] == {"genres": "list"}
     told = " ".join(run("inspect", model).out.split())
-    assert f"rows {shown['rows']['known']} with features, {encoding.n_inputs} inputs: age (number), job (cat" in told
+    assert (
+        f"rows {shown['rows']['known']} with features, {encoding.n_inputs} inputs: age (number), job (cat"
+        in told
+    )
     assert json.loads(run("inspect", folder / "means.safetensors", "--json").out)["features"] == {}
 
 
-def test_rows_with_features_alone_are_known(run: Any, files: Path, model: Path, tmp_path: Path) -> None:
+def test_rows_with_features_alone_are_known(
+    run: Any, files: Path, model: Path, tmp_path: Path
+) -> None:
     new = files / "new.csv"
     name = pl.read_csv(new)["user"][0]
     assert run("recommend", model, "--row", name).code == 2
-    code, out, err = run("recommend", model, "--row", name, "--row-features", new, "--json", "-n", 3)
+    code, out, err = run(
+        "recommend", model, "--row", name, "--row-features", new, "--json", "-n", 3
+    )
     assert (code, err) == (0, "")
     more = load(model).extend(row_features=Features.from_frame(pl.read_csv(new), "user"))
     best = more.recommend(name, 3)
@@ -111,25 +169,55 @@ def test_rows_with_features_alone_are_known(run: Any, files: Path, model: Path, 
     found = run("predict", model, tmp_path / "pairs.csv", "--row-features", new, "--json")
     assert (found.code, found.err) == (0, "")
     line = json.loads(found.out)
-    assert (line["area"], line["prediction"]) == ("II", pytest.approx(more.predict([name], [film])[0]))
+    assert (line["area"], line["prediction"]) == (
+        "II",
+        pytest.approx(more.predict([name], [film])[0]),
+    )
     done = run("complete", model, "-o", tmp_path / "all.csv", "--row-features", new)
-    assert done.code == 0 and pl.read_csv(tmp_path / "all.csv").filter(user=name).height == len(more.column_labels_)
+    assert done.code == 0 and pl.read_csv(tmp_path / "all.csv").filter(user=name).height == len(
+        more.column_labels_
+    )
 
 
-def test_plots_are_read_by_their_words(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+def test_plots_are_read_by_their_words(
+    run: Any, folder: Path, split: AreaSplit, tmp_path: Path
+) -> None:
     films = [*split.train.column_labels.tolist(), "unseen"]
-    plots = [f"{'A happy' if at % 2 else 'A sad'} story, number {at}, of the sea" for at in range(len(films))]
+    plots = [
+        f"{'A happy' if at % 2 else 'A sad'} story, number {at}, of the sea"
+        for at in range(len(films))
+    ]
     table = pl.DataFrame({"title": films, "plot": plots})
     table[:-1].write_csv(tmp_path / "films.csv")
     table[-1:].write_csv(tmp_path / "new.csv")
     model, label = tmp_path / "model.safetensors", ["--feature-label", "title"]
-    arguments = ["fit", folder / "train.csv", "-o", model, "--model", "means", "--validation-share", 0, *label]
+    arguments = [
+        "fit",
+        folder / "train.csv",
+        "-o",
+        model,
+        "--model",
+        "means",
+        "--validation-share",
+        0,
+        *label,
+    ]
     done = run(*arguments, "--column-features", tmp_path / "films.csv")
     assert (done.code, done.err) == (0, "") and "features of columns: plot (text)" in done.out
-    more = load(model).extend(column_features=Features.from_frame(table[-1:], "title", text=["plot"]))
+    more = load(model).extend(
+        column_features=Features.from_frame(table[-1:], "title", text=["plot"])
+    )
     name = more.row_labels_[0]
     (tmp_path / "pairs.csv").write_text(f"user,film\n{name},unseen\n")
-    found = run("predict", model, tmp_path / "pairs.csv", "--column-features", tmp_path / "new.csv", *label, "--json")
+    found = run(
+        "predict",
+        model,
+        tmp_path / "pairs.csv",
+        "--column-features",
+        tmp_path / "new.csv",
+        *label,
+        "--json",
+    )
     assert (found.code, found.err) == (0, "")
     assert json.loads(found.out)["prediction"] == pytest.approx(more.predict([name], ["unseen"])[0])
 
@@ -140,14 +228,25 @@ def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path
     alone = run("recommend", model, "--features", "age=25,job=cook", "-n", 2, "--json")
     assert (alone.code, alone.err) == (0, "")
     guest = fitted.fold_in(features={"age": 25, "job": "cook"})
-    assert [line["column"] for line in json.loads(alone.out)["best"]] == guest.recommend(2).labels.tolist()
-    arguments = ["explain", model, "--history", tmp_path / "me.csv", "--features", "age=25,job=cook"]
+    assert [line["column"] for line in json.loads(alone.out)["best"]] == guest.recommend(
+        2
+    ).labels.tolist()
+    arguments = [
+        "explain",
+        model,
+        "--history",
+        tmp_path / "me.csv",
+        "--features",
+        "age=25,job=cook",
+    ]
     both = run(*arguments, "--column", films[3], "--json")
     assert (both.code, both.err) == (0, "")
     found = fitted.fold_in(films[:1], [5], features={"age": 25, "job": "cook"}).explain(films[3])
     shown = json.loads(both.out)
     assert shown["prediction"] == pytest.approx(found.prediction)
-    assert [(line["name"], line["value"]) for line in shown["features"]] == [each[:2] for each in found.features]
+    assert [(line["name"], line["value"]) for line in shown["features"]] == [
+        each[:2] for each in found.features
+    ]
     text = run(*arguments, "--column", films[3]).out
     assert "features of the row" in text and all(each.value in text for each in found.features)
 
@@ -160,21 +259,36 @@ def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> No
     (tmp_path / "words.csv").write_text(
         "user,film,stars\nann,1,2\n" + "".join(f"{at % 5},{at % 3},{at % 4}\n" for at in range(15))
     )
-    (tmp_path / "people.csv").write_text("user,age\n" + "".join(f"{at},{at * at}\n" for at in range(5)))
-    (tmp_path / "odd.csv").write_text("user,age\nn/a?,3\n" + "".join(f"{at},{at * at}\n" for at in range(5)))
+    (tmp_path / "people.csv").write_text(
+        "user,age\n" + "".join(f"{at},{at * at}\n" for at in range(5))
+    )
+    (tmp_path / "odd.csv").write_text(
+        "user,age\nn/a?,3\n" + "".join(f"{at},{at * at}\n" for at in range(5))
+    )
     for ratings, people, is_refused in (
         ("texts.csv", "people.csv", False),
         ("words.csv", "people.csv", False),  # ids of rows are texts
         ("texts.csv", "odd.csv", True),
         ("words.csv", "odd.csv", False),
     ):
-        arguments = ["fit", tmp_path / ratings, "-o", tmp_path / "m", "--model", "means", "--validation-share", 0]
+        arguments = [
+            "fit",
+            tmp_path / ratings,
+            "-o",
+            tmp_path / "m",
+            "--model",
+            "means",
+            "--validation-share",
+            0,
+        ]
         code, _, err = run(*arguments, "--row-features", tmp_path / people)
         assert (code, bool(err)) == ((2, True) if is_refused else (0, False)), err
         if is_refused:
             assert "'n/a?'" in err
             continue
-        known = json.loads(run("inspect", tmp_path / "m", "--json").out)["features"]["rows"]["known"]
+        known = json.loads(run("inspect", tmp_path / "m", "--json").out)["features"]["rows"][
+            "known"
+        ]
         assert known == (6 if (ratings, people) == ("words.csv", "odd.csv") else 5)
 
 
@@ -188,15 +302,37 @@ def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> No
         ("user,age\n{0},1\n,2\n", [], "line 3: the label is missing"),
         ("user\n{0}\n{1}\n", [], "column"),
         ("user,age\n{0},1\n{1},2\n", ["--feature-label", "id"], "--feature-label id: "),
-        ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "height=number"], "--feature-kinds height: "),
-        ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "age=years"], "number, category, list, date"),
-        ("user,age\n{0},x\n{1},y\n", ["--feature-kinds", "age=number"], "'age' cannot be read as numbers"),
-        ("user,age\n{0},1\n{1},2\n", ["--feature-kinds", "age"], "--feature-kinds takes name=value,name=value"),
+        (
+            "user,age\n{0},1\n{1},2\n",
+            ["--feature-kinds", "height=number"],
+            "--feature-kinds height: ",
+        ),
+        (
+            "user,age\n{0},1\n{1},2\n",
+            ["--feature-kinds", "age=years"],
+            "number, category, list, date",
+        ),
+        (
+            "user,age\n{0},x\n{1},y\n",
+            ["--feature-kinds", "age=number"],
+            "'age' cannot be read as numbers",
+        ),
+        (
+            "user,age\n{0},1\n{1},2\n",
+            ["--feature-kinds", "age"],
+            "--feature-kinds takes name=value,name=value",
+        ),
         ("user,age\n{0},1\n{1},2\n", ["--model", "u-autorec"], "UAutoRec reads entries alone"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_written(
-    run: Any, folder: Path, split: AreaSplit, tmp_path: Path, text: str, options: list[str], said: str
+    run: Any,
+    folder: Path,
+    split: AreaSplit,
+    tmp_path: Path,
+    text: str,
+    options: list[str],
+    said: str,
 ) -> None:
     people = tmp_path / "people.csv"
     people.write_text(text.format(*split.train.row_labels[:2]))
@@ -210,7 +346,9 @@ def test_mistakes_are_one_line_and_nothing_is_written(
 
 def test_warnings_are_one_line(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     labels = split.train.row_labels.tolist()
-    (tmp_path / "a.csv").write_text("user,same,name\n" + "".join(f"{row},x,{row}\n" for row in labels))
+    (tmp_path / "a.csv").write_text(
+        "user,same,name\n" + "".join(f"{row},x,{row}\n" for row in labels)
+    )
     arguments = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "means"]
     code, _, err = run(*arguments, "--row-features", tmp_path / "a.csv")
     assert (code, err.count("\n")) == (0, 2)
@@ -218,7 +356,9 @@ def test_warnings_are_one_line(run: Any, folder: Path, split: AreaSplit, tmp_pat
     assert f"the feature 'name' has {len(labels)} categories, all too rare" in err
 
 
-def test_mistakes_with_a_model(run: Any, files: Path, folder: Path, model: Path, tmp_path: Path) -> None:
+def test_mistakes_with_a_model(
+    run: Any, files: Path, folder: Path, model: Path, tmp_path: Path
+) -> None:
     plain, new = folder / "means.safetensors", files / "new.csv"
     (tmp_path / "more.csv").write_text("user,height\nZed,3\n")
     target = ["--all", "-o", tmp_path / "x.csv"]
@@ -229,11 +369,23 @@ def test_mistakes_with_a_model(run: Any, files: Path, folder: Path, model: Path,
         (["recommend", model, "--features", "age=old"], "'age' cannot be read as numbers"),
         (["recommend", model, "--features", "age"], "such as age=25; got 'age'"),
         (["recommend", model, "--features", "age=3", "--row", "x"], "give one of --row ID"),
-        (["recommend", model, "--features", "age=3", "-o", tmp_path / "x.csv"], "-o is for known rows"),
-        (["recommend", model, *target, "--row-features", tmp_path / "more.csv"], "without the feature 'height'"),
+        (
+            ["recommend", model, "--features", "age=3", "-o", tmp_path / "x.csv"],
+            "-o is for known rows",
+        ),
+        (
+            ["recommend", model, *target, "--row-features", tmp_path / "more.csv"],
+            "without the feature 'height'",
+        ),
         (["recommend", model, "--all", "-o", new, "--row-features", new], "would overwrite"),
-        (["recommend", model, *target, "--feature-label", "x"], "--feature-label needs --row-features"),
-        (["explain", model, "--features", "age=3", "--column", "x", "--axis", "column"], "--axis column needs --row"),
+        (
+            ["recommend", model, *target, "--feature-label", "x"],
+            "--feature-label needs --row-features",
+        ),
+        (
+            ["explain", model, "--features", "age=3", "--column", "x", "--axis", "column"],
+            "--axis column needs --row",
+        ),
         (["explain", model, "--column", "x"], "give either --row ID"),
     ):
         assert said in run.fails(*arguments)
@@ -241,7 +393,10 @@ def test_mistakes_with_a_model(run: Any, files: Path, folder: Path, model: Path,
 
 
 def test_parse_named_values() -> None:
-    assert parse_named_values("--features", " age = 25 ,city=Paris, Texas") == {"age": "25", "city": "Paris, Texas"}
+    assert parse_named_values("--features", " age = 25 ,city=Paris, Texas") == {
+        "age": "25",
+        "city": "Paris, Texas",
+    }
     assert parse_named_values("--features", "formula=a=b") == {"formula": "a=b"}
     assert parse_named_values("--features", "age=") == {"age": ""}
     for wrong, said in (("", "name=value"), ("=3", "name=value"), ("a=1,a=2", "twice")):

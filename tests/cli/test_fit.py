@@ -1,4 +1,5 @@
-"""`deepmf fit`: the same model as by the library, settings from everywhere, one line for what is wrong."""
+"""`deepmf fit`: the same model as by the library, settings from everywhere, one line for what is
+wrong."""
 
 import io
 import json
@@ -35,14 +36,24 @@ def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_it_is_the_model_of_the_library(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+def test_it_is_the_model_of_the_library(
+    run: Any, folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
     output = tmp_path / "model.safetensors"
-    summary = summary_of(run, folder / "train.csv", "-o", output, *tiny, "--set", "epochs=7", "--seed", 3)
+    summary = summary_of(
+        run, folder / "train.csv", "-o", output, *tiny, "--set", "epochs=7", "--seed", 3
+    )
     entries = read_matrix(folder / "train.csv")
     parts = split_entries(entries, train=0.95, validation=0.05, test=0, seed=3)
-    model = DMF(hidden_sizes=(16,), latent_size=4, dropout=0.2, validate_every=1, epochs=7, seed=3, device="cpu").fit(
-        parts.train, parts.validation
-    )
+    model = DMF(
+        hidden_sizes=(16,),
+        latent_size=4,
+        dropout=0.2,
+        validate_every=1,
+        epochs=7,
+        seed=3,
+        device="cpu",
+    ).fit(parts.train, parts.validation)
     assert np.array_equal(load(output).complete(), model.extend(parts.validation).complete())
     assert summary["model"] == "DMF"
     assert (summary["rows"], summary["columns"]) == parts.train.shape
@@ -72,11 +83,15 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["means", "als", "dmf", "i-autorec", "dmf-o"])
-def test_what_is_split_off_is_part_of_the_model(run: Any, folder: Path, tmp_path: Path, name: str) -> None:
+def test_what_is_split_off_is_part_of_the_model(
+    run: Any, folder: Path, tmp_path: Path, name: str
+) -> None:
     entries = read_matrix(folder / "train.csv")
     few = [] if name == "means" else ["--set", "epochs=2"]
     share = ["--validation-share", 0.2, "--set", "linear_iterations=4"] if name == "dmf-o" else []
-    summary = summary_of(run, folder / "train.csv", "-o", tmp_path / "m", "--model", name, *few, *share)
+    summary = summary_of(
+        run, folder / "train.csv", "-o", tmp_path / "m", "--model", name, *few, *share
+    )
     model = load(tmp_path / "m")
     assert summary["validation_entries"] > 0 and model.entries_.train.n_entries < entries.n_entries
     assert (summary["entries"], summary["left_out"]) == (entries.n_entries, 0)
@@ -96,30 +111,58 @@ def test_a_model_that_sets_entries_aside_gets_all(run: Any, tmp_path: Path) -> N
     summary = summary_of(run, tmp_path / "r.csv", "-o", tmp_path / "m", *ONE_EPOCH)
     model = load(tmp_path / "m")
     n_entries = read_matrix(tmp_path / "r.csv").n_entries
-    assert (summary["entries"], summary["validation_entries"], summary["left_out"]) == (n_entries, 0, 0)
+    assert (summary["entries"], summary["validation_entries"], summary["left_out"]) == (
+        n_entries,
+        0,
+        0,
+    )
     assert model.entries_.train.n_entries == n_entries
     assert summary["validation_rmse"] is not None and summary["means_rmse"] is not None
 
 
-def test_validation_entries_of_a_model_that_cannot_extend_are_told(run: Any, folder: Path, tmp_path: Path) -> None:
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "optspace", "--set", "epochs=2"]
+def test_validation_entries_of_a_model_that_cannot_extend_are_told(
+    run: Any, folder: Path, tmp_path: Path
+) -> None:
+    fit = [
+        "fit",
+        folder / "train.csv",
+        "-o",
+        tmp_path / "m",
+        "--model",
+        "optspace",
+        "--set",
+        "epochs=2",
+    ]
     code, out, err = run(*fit)
     assert (code, err) == (0, "")
     told = [line for line in out.splitlines() if "are not in the model" in line]
-    assert len(told) == 1 and re.match("16 validation entries .*OptSpace .*--validation-share 0", told[0])
+    assert len(told) == 1 and re.match(
+        "16 validation entries .*OptSpace .*--validation-share 0", told[0]
+    )
     found = summary_of(run, *fit[1:])
     assert (found["entries"], found["left_out"]) == (308, 16)
     none = summary_of(run, *fit[1:], "--validation-share", 0)
     assert (none["entries"], none["left_out"]) == (324, 0)
 
 
-def test_validation_from_a_file_teaches_nothing(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+def test_validation_from_a_file_teaches_nothing(
+    run: Any, folder: Path, tmp_path: Path, split: AreaSplit
+) -> None:
     summary = summary_of(
-        run, folder / "train.csv", "-o", tmp_path / "m", "--validation", folder / "known.csv", "--model", "means"
+        run,
+        folder / "train.csv",
+        "-o",
+        tmp_path / "m",
+        "--validation",
+        folder / "known.csv",
+        "--model",
+        "means",
     )
     assert summary["entries"] == split.train.n_entries
     assert summary["validation_entries"] == split.test["I"].n_entries
-    summary = summary_of(run, folder / "train.csv", "-o", tmp_path / "m", "--validation-share", 0, "--model", "means")
+    summary = summary_of(
+        run, folder / "train.csv", "-o", tmp_path / "m", "--validation-share", 0, "--model", "means"
+    )
     assert (summary["entries"], summary["validation_entries"]) == (split.train.n_entries, 0)
     assert summary["validation_rmse"] is None
 
@@ -132,7 +175,12 @@ def test_set_wins_over_the_config_and_seed_and_device_over_both(
     output = tmp_path / "m"
     summary_of(run, folder / "train.csv", "-o", output, "--config", config, *tiny, "--seed", 2)
     settings = load(output).settings
-    assert (settings.epochs, settings.latent_size, settings.seed, settings.device) == (3, 4, 2, "cpu")
+    assert (settings.epochs, settings.latent_size, settings.seed, settings.device) == (
+        3,
+        4,
+        2,
+        "cpu",
+    )
 
 
 def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -144,7 +192,16 @@ def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_p
 
 @pytest.mark.slow
 def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_path: Path) -> None:
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "quick", "--validation-share", 0.05]
+    fit = [
+        "fit",
+        folder / "train.csv",
+        "-o",
+        tmp_path / "m",
+        "--effort",
+        "quick",
+        "--validation-share",
+        0.05,
+    ]
     fit += ONE_EPOCH
     code, out, err = run(*fit)
     assert (code, err) == (0, "")
@@ -153,7 +210,9 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
     said = "fitting OrdinalDMF .*quick.* to 308 entries: the linear part alone, .* on the CPU; about .*(second|minute)"
     assert re.match(said, plan)
     assert stages == f"stages: {describe_stages(model.history_.stages)}"
-    assert f"validation RMSE {list(model.history_.stages.values())[-1]:.4f} on 16 entries" in summary
+    assert (
+        f"validation RMSE {list(model.history_.stages.values())[-1]:.4f} on 16 entries" in summary
+    )
     assert "hidden_sizes=16, latent_size=16 dropout=" in chosen
     assert re.search(r"\d more", chosen)
     found = summary_of(run, *fit[1:])
@@ -165,7 +224,9 @@ def test_a_terminal_is_told_the_plan_once(
     run: Any, folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "is_terminal", lambda: True)
-    code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=2")
+    code, out, err = run(
+        "fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=2"
+    )
     assert code == 0
     assert "fitting DMF to" not in out
     assert err.startswith("fitting DMF to 308 entries: ")
@@ -174,7 +235,18 @@ def test_a_terminal_is_told_the_plan_once(
 def test_names_separator_duplicates_and_scale(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "odd.txt"
     path.write_text("points;who;what\n2;a;x\n4;a;y\n4;b;x\n3;b;y\n4;b;y\n")
-    names = ["--row", "who", "--column", 2, "--value", "points", "--separator", ";", "--duplicates", "last"]
+    names = [
+        "--row",
+        "who",
+        "--column",
+        2,
+        "--value",
+        "points",
+        "--separator",
+        ";",
+        "--duplicates",
+        "last",
+    ]
     share = ["--model", "means", "--validation-share", 0]
     summary = summary_of(run, path, "-o", tmp_path / "m", *names, *share, "--scale", "1,2,3,4,5")
     assert summary["entries"] == 4
@@ -261,7 +333,16 @@ def test_the_checkpoint_goes_only_when_the_model_is_there(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=3", "--resume"]
+    fit = [
+        "fit",
+        folder / "train.csv",
+        "-o",
+        tmp_path / "m",
+        *tiny,
+        "--set",
+        "epochs=3",
+        "--resume",
+    ]
     with monkeypatch.context() as patch:
         patch.setattr(DMF, "save", killed)
         assert run(*fit).code == 130
@@ -272,9 +353,22 @@ def test_the_checkpoint_goes_only_when_the_model_is_there(
     assert len(load(tmp_path / "m").history_) == 3
 
 
-def test_standard_input(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = ["--model", "means", "--validation-share", 0, "-o", tmp_path / "m", "--set", "shrinkage=3"]
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO((folder / "train.csv").read_bytes())))
+def test_standard_input(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = [
+        "--model",
+        "means",
+        "--validation-share",
+        0,
+        "-o",
+        tmp_path / "m",
+        "--set",
+        "shrinkage=3",
+    ]
+    monkeypatch.setattr(
+        sys, "stdin", SimpleNamespace(buffer=io.BytesIO((folder / "train.csv").read_bytes()))
+    )
     assert run("fit", "-", *fit).code == 0
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"shrinkage = 3")))
     words = [*fit[:4], "-o", tmp_path / "n", "--config", "-"]
@@ -288,16 +382,23 @@ def test_a_name_that_ends_in_model_is_memory_mapped(run: Any, folder: Path, tmp_
     assert run(*words, "-o", tmp_path / "m.safetensors").code == 0
     assert json.loads(run("inspect", tmp_path / "m.model", "--json").out)["verified"] is False
     row = load(tmp_path / "m.model").row_labels_[0]
-    asked = [run("recommend", tmp_path / name, "--row", row, "--json").out for name in ("m.model", "m.safetensors")]
+    asked = [
+        run("recommend", tmp_path / name, "--row", row, "--json").out
+        for name in ("m.model", "m.safetensors")
+    ]
     assert asked[0] == asked[1] != ""
 
 
-def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(run: Any, tmp_path: Path) -> None:
+def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(
+    run: Any, tmp_path: Path
+) -> None:
     lines = [f"{k % 7},{10 + k // 7},{k % 5}" for k in range(40)]
     (tmp_path / "plain.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
     matrix = read_matrix(tmp_path / "plain.csv")
     rows, columns, values = matrix.entries()
-    ObservedMatrix.from_entries(rows.astype(str), columns.astype(str), values).write(tmp_path / "texts.csv")
+    ObservedMatrix.from_entries(rows.astype(str), columns.astype(str), values).write(
+        tmp_path / "texts.csv"
+    )
     for train, test in (("texts", "plain"), ("plain", "texts")):
         model = tmp_path / f"{train}.safetensors"
         assert run("fit", tmp_path / f"{train}.csv", "-o", model, "--model", "means").code == 0
@@ -305,7 +406,9 @@ def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(run: Any, t
         assert outcome.code == 0 and "40 of the 40 test entries" in outcome.err
 
 
-def test_asked_cells_calibrate_the_saved_model(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+def test_asked_cells_calibrate_the_saved_model(
+    run: Any, folder: Path, tmp_path: Path, split: AreaSplit
+) -> None:
     fit = folder / "train.csv", "-o", tmp_path / "m", "--validation-share", 0, "--model", "means"
     summary = summary_of(run, *fit, "--asked", folder / "known.csv")
     train = read_matrix(folder / "train.csv", scale=split.train.scale)

@@ -1,4 +1,5 @@
-"""`deepmf impute`: mixed tables from files, types that stay, ids that are left alone, and the report."""
+"""`deepmf impute`: mixed tables from files, types that stay, ids that are left alone, and the
+report."""
 
 import json
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 @pytest.fixture
 def plants(tmp_path: Path) -> Path:
-    """A table with an id, whole numbers, numbers with one decimal, categories, and texts that are all different."""
+    """A table with an id, whole numbers, numbers with one decimal, categories, and texts that are
+    all different."""
     random = np.random.default_rng(0)
     size = random.normal(size=120)
     frame = pl.DataFrame(
@@ -63,14 +65,20 @@ def test_the_report_says_how_sure_each_column_is(run: Any, plants: Path, tmp_pat
         "name": 0,
     }
     assert 0.8 < found["columns"]["height"]["score"] <= 1.0
-    assert 0.0 < found["columns"]["height"]["error"] < 5.0 and found["columns"]["light"]["error"] is None
+    assert (
+        0.0 < found["columns"]["height"]["error"] < 5.0
+        and found["columns"]["light"]["error"] is None
+    )
     assert sum(found["weights"].values()) == pytest.approx(1.0)
 
 
 def test_many_tables_come_in_one_file(run: Any, plants: Path, tmp_path: Path) -> None:
     output = tmp_path / "many.csv"
     page = tmp_path / "page.html"
-    assert run("impute", plants, "-o", output, "--m", 3, "--model", "gaussian", "--page", page).code == 0
+    assert (
+        run("impute", plants, "-o", output, "--m", 3, "--model", "gaussian", "--page", page).code
+        == 0
+    )
     for word in ("Gaps", "Imputed values", "Convergence", "leaves"):
         assert word in page.read_text(encoding="utf-8")
     tables = pl.read_csv(output)
@@ -91,16 +99,29 @@ def test_excluded_columns_keep_their_gaps(run: Any, plants: Path, tmp_path: Path
 
 def test_levels_are_values_of_the_column(run: Any, tmp_path: Path) -> None:
     answers = pl.DataFrame(
-        {name: np.random.default_rng(at).choice([1.0, 2.5, 5.0], 60) for at, name in enumerate("abc")}
+        {
+            name: np.random.default_rng(at).choice([1.0, 2.5, 5.0], 60)
+            for at, name in enumerate("abc")
+        }
     )
     gappy = answers.with_columns(a=pl.when(pl.Series(np.arange(60)) > 9).then("a"))
     gappy.write_csv(tmp_path / "survey.csv")
-    run("impute", tmp_path / "survey.csv", "-o", tmp_path / "out.csv", "--levels", "--model", "gaussian")
+    run(
+        "impute",
+        tmp_path / "survey.csv",
+        "-o",
+        tmp_path / "out.csv",
+        "--levels",
+        "--model",
+        "gaussian",
+    )
     assert set(pl.read_csv(tmp_path / "out.csv")["a"]) <= {1.0, 2.5, 5.0}
 
 
 def test_marks_are_missing_in_every_column(run: Any, plants: Path, tmp_path: Path) -> None:
-    frame = pl.read_csv(plants).with_columns(pl.col("light").fill_null("NA"), pl.col("leaves").fill_null(-99))
+    frame = pl.read_csv(plants).with_columns(
+        pl.col("light").fill_null("NA"), pl.col("leaves").fill_null(-99)
+    )
     frame.write_csv(tmp_path / "marked.csv")
     options = ["--model", "gaussian", "--missing-values", "unknown,-99"]
     outcome = run("impute", tmp_path / "marked.csv", "-o", tmp_path / "out.csv", *options)
@@ -119,23 +140,36 @@ def test_types_stay_and_gaps_of_dates_too(run: Any, tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "table.parquet")
     for more in ([], ["--many", "2"]):
         output = tmp_path / "out.parquet"
-        outcome = run("impute", tmp_path / "table.parquet", "-o", output, "--model", "gaussian", *more)
+        outcome = run(
+            "impute", tmp_path / "table.parquet", "-o", output, "--model", "gaussian", *more
+        )
         assert outcome.code == 0 and "'day'" in outcome.err
         after = pl.read_parquet(output).select(frame.columns)
         assert after.schema == frame.schema
-        assert [after[name].null_count() for name in after.columns] == [0, 0, 0, 20 * (len(more) or 1)]
+        assert [after[name].null_count() for name in after.columns] == [
+            0,
+            0,
+            0,
+            20 * (len(more) or 1),
+        ]
 
 
 @pytest.mark.parametrize(
     ("text", "options", "word"),
     [
         ("name,x\nann,1\n,2\n", ["--exclude-columns", "nam"], "'nam'"),
-        ("".join(["name,x\n,1\n", *(f"n{number},{number}\n" for number in range(70))]), [], "--exclude-columns name"),
+        (
+            "".join(["name,x\n,1\n", *(f"n{number},{number}\n" for number in range(70))]),
+            [],
+            "--exclude-columns name",
+        ),
         ("x,y\n1,2\n,3\n", ["--many", "1"], "got 1"),
         (".imp,y\n1,2\n,3\n", ["--m", "2"], "rename"),
     ],
 )
-def test_bad_input_is_one_sentence(run: Any, tmp_path: Path, text: str, options: list[str], word: str) -> None:
+def test_bad_input_is_one_sentence(
+    run: Any, tmp_path: Path, text: str, options: list[str], word: str
+) -> None:
     (tmp_path / "table.csv").write_text(text)
     outcome = run("impute", tmp_path / "table.csv", "-o", tmp_path / "out.csv", *options)
     assert outcome.code == 2 and word in outcome.err
@@ -145,8 +179,13 @@ def test_bad_input_is_one_sentence(run: Any, tmp_path: Path, text: str, options:
 def test_a_decimal_comma_is_read(run: Any, tmp_path: Path) -> None:
     lines = [f"{x},5;{2 * x},5" for x in range(30)]
     (tmp_path / "table.csv").write_text("\n".join(["x;y", *lines, "4,5;"]) + "\n")
-    assert run("impute", tmp_path / "table.csv", "-o", tmp_path / "out.csv", "--decimal", ",").code == 0
-    before, after = ((tmp_path / name).read_text().splitlines() for name in ("table.csv", "out.csv"))
+    assert (
+        run("impute", tmp_path / "table.csv", "-o", tmp_path / "out.csv", "--decimal", ",").code
+        == 0
+    )
+    before, after = (
+        (tmp_path / name).read_text().splitlines() for name in ("table.csv", "out.csv")
+    )
     assert after[:-1] == before[:-1]  # decimal commas, as in the table
     assert 6.5 < float(after[-1].removeprefix("4,5;").replace(",", ".")) < 10.5
 
@@ -157,24 +196,38 @@ def test_a_wide_table_with_text_names_the_way_out(run: Any, plants: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_page_names_columns_that_follow_from_nothing(run: Any, plants: Path, tmp_path: Path) -> None:
+def test_the_page_names_columns_that_follow_from_nothing(
+    run: Any, plants: Path, tmp_path: Path
+) -> None:
     frame = pl.read_csv(plants)
     noise = pl.Series("noise", np.random.default_rng(1).normal(size=frame.height))
-    frame.with_columns(noise=pl.when(pl.int_range(pl.len()) % 4 > 0).then(noise)).write_csv(tmp_path / "noisy.csv")
+    frame.with_columns(noise=pl.when(pl.int_range(pl.len()) % 4 > 0).then(noise)).write_csv(
+        tmp_path / "noisy.csv"
+    )
     page = tmp_path / "page.html"
-    assert run("impute", tmp_path / "noisy.csv", "-o", tmp_path / "out.csv", "--page", page).code == 0
+    assert (
+        run("impute", tmp_path / "noisy.csv", "-o", tmp_path / "out.csv", "--page", page).code == 0
+    )
     text = page.read_text(encoding="utf-8")
     assert "noise does not follow" in text and "height does not follow" not in text
 
 
 @pytest.mark.slow
-def test_a_table_whose_rows_rate_what_they_like_is_said_to_be_filled_in_too_high(run: Any, tmp_path: Path) -> None:
+def test_a_table_whose_rows_rate_what_they_like_is_said_to_be_filled_in_too_high(
+    run: Any, tmp_path: Path
+) -> None:
     random, path = np.random.default_rng(0), tmp_path / "stars.csv"
-    taste = random.normal(size=(120, 3)) @ random.normal(size=(3, 30)) + random.normal(size=(120, 30))
+    taste = random.normal(size=(120, 3)) @ random.normal(size=(3, 30)) + random.normal(
+        size=(120, 30)
+    )
     stars = np.clip(np.round(2.5 + taste), 1, 5)
     for strength, told in ((2.0, True), (0.0, False)):
-        is_chosen = random.random(stars.shape) < 1 / (1 + np.exp(-strength * (stars - 4.2 * (strength > 0)) + 0.5))
-        frame = pl.DataFrame(np.where(is_chosen, stars, np.nan), schema=[f"film{number}" for number in range(30)])
+        is_chosen = random.random(stars.shape) < 1 / (
+            1 + np.exp(-strength * (stars - 4.2 * (strength > 0)) + 0.5)
+        )
+        frame = pl.DataFrame(
+            np.where(is_chosen, stars, np.nan), schema=[f"film{number}" for number in range(30)]
+        )
         frame.fill_nan(None).write_csv(path)
         outcome = run("impute", path, "-o", tmp_path / "completed.csv", "--model", "gaussian")
         assert outcome.code == 0 and ("too high" in outcome.err) == told

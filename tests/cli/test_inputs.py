@@ -1,4 +1,5 @@
-"""What commands read, and what they say of it: guesses, gaps, repeats and wide tables in the words of the options."""
+"""What commands read, and what they say of it: guesses, gaps, repeats and wide tables in the words
+of the options."""
 
 from __future__ import annotations
 
@@ -37,10 +38,16 @@ def write(folder: Path, content: str, name: str = "r.csv") -> Path:
 def test_a_guess_is_told_and_how_to_say_otherwise(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "who,what,points,when\nann,x,1,2020\nbob,y,3,2021\nbob,x,2,2021\n")
     (line,) = fit(run, path).err.splitlines()
-    assert f"{path}: 'who' is taken as the row, 'what' as the column and 'points' as the value" in line
-    assert all(option in line for option in ("--row", "--column", "--value", "--count", "--no-values"))
+    assert (
+        f"{path}: 'who' is taken as the row, 'what' as the column and 'points' as the value" in line
+    )
+    assert all(
+        option in line for option in ("--row", "--column", "--value", "--count", "--no-values")
+    )
     assert fit(run, path, "--row", "who", "--column", "what", "--value", "points").err == ""
-    assert re.search("field 0 .*row, field 1 as", fit(run, write(tmp_path, "1,7,3\n2,7,1\n2,8,2\n")).err)
+    assert re.search(
+        "field 0 .*row, field 1 as", fit(run, write(tmp_path, "1,7,3\n2,7,1\n2,8,2\n")).err
+    )
     two = write(tmp_path, "user,item,rating,score\n1,7,3,1\n2,7,1,1\n")
     assert "'rating' as the value" in fit(run, two).err  # two names for one role
     assert fit(run, write(tmp_path, "user,item,rating\n1,7,3\n2,7,1\n")).err == ""
@@ -54,7 +61,9 @@ def test_the_names_of_training_are_no_guess(run: Any, tmp_path: Path) -> None:
     assert run("predict", tmp_path / "m", test).err == ""
     other = write(tmp_path, "person,{thing}\nann,y\n", "p.csv")
     told = run("predict", tmp_path / "m", other).err
-    assert re.match(f"deepmf: {other}: 'person' .*row and '{{thing}}' .*column .*--row and --column ", told)
+    assert re.match(
+        f"deepmf: {other}: 'person' .*row and '{{thing}}' .*column .*--row and --column ", told
+    )
 
 
 def test_gaps(run: Any, tmp_path: Path) -> None:
@@ -75,7 +84,8 @@ def test_decimal_commas(run: Any, tmp_path: Path) -> None:
 SURVEY = "id," + ",".join(f"A{k}" for k in range(1, 29)) + "\n"
 
 SURVEY += "".join(
-    f"p{k}," + ",".join("" if (k + q) % 7 == 0 else str((k * q) % 5 + 1) for q in range(28)) + "\n" for k in range(9)
+    f"p{k}," + ",".join("" if (k + q) % 7 == 0 else str((k * q) % 5 + 1) for q in range(28)) + "\n"
+    for k in range(9)
 )
 
 
@@ -88,14 +98,19 @@ def test_a_wide_table_comes_back_with_its_gaps_filled_in(run: Any, tmp_path: Pat
     outcome = fit(run, path, "--wide")
     assert outcome.code == 0
     assert re.match(f"deepmf: {path}: 'id' .*28 columns .*--row", outcome.err)
-    given, n_gaps = polars.read_csv(path), sum(line.count(",,") + line.endswith(",") for line in SURVEY.splitlines())
+    given, n_gaps = (
+        polars.read_csv(path),
+        sum(line.count(",,") + line.endswith(",") for line in SURVEY.splitlines()),
+    )
     code, out, err = run("complete", tmp_path / "m", "-o", tmp_path / "c.csv", "--json")
     assert (code, err, json.loads(out)["predictions"]) == (0, "", n_gaps)
     table = polars.read_csv(tmp_path / "c.csv")
     assert table.columns == given.columns and table["id"].to_list() == given["id"].to_list()
     for name in given.columns[1:]:
         was, now = given[name].to_list(), table[name].to_list()
-        assert all(new is not None and old in (None, new) for old, new in zip(was, now, strict=True))
+        assert all(
+            new is not None and old in (None, new) for old, new in zip(was, now, strict=True)
+        )
     assert run("complete", tmp_path / "m", "-o", tmp_path / "l.csv", "--long").code == 0
     assert polars.read_csv(tmp_path / "l.csv").columns == ["id", "column", "prediction", "area"]
     assert run("complete", tmp_path / "m", "-o", tmp_path / "c.parquet", "--wide").code == 0
@@ -107,7 +122,14 @@ def test_files_beside_a_wide_table_are_wide(run: Any, tmp_path: Path) -> None:
     assert run("split", path, "-o", parts, "--wide", "--row", "id").code == 0
     assert polars.read_csv(parts / "test.csv").columns == polars.read_csv(path).columns
     fitted = run(
-        "fit", parts / "train.csv", "--wide", "--validation", parts / "validation.csv", "-o", tmp_path / "m", *MEANS[:2]
+        "fit",
+        parts / "train.csv",
+        "--wide",
+        "--validation",
+        parts / "validation.csv",
+        "-o",
+        tmp_path / "m",
+        *MEANS[:2],
     )
     assert fitted.code == 0
     found = json.loads(run("evaluate", tmp_path / "m", parts / "test.csv", "--json").out)
@@ -119,7 +141,9 @@ def test_files_beside_a_wide_table_are_wide(run: Any, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def named() -> Model:
-    return Means().fit(ObservedMatrix.from_entries(["ann", "ann", "7"], ["Big, the", "Alien", "Alien"], [1, 2, 3]))
+    return Means().fit(
+        ObservedMatrix.from_entries(["ann", "ann", "7"], ["Big, the", "Alien", "Alien"], [1, 2, 3])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +180,9 @@ def test_layouts(tmp_path: Path, named: Model, content: str) -> None:
     assert pairs_of(path, named) == [("ann", "Alien"), ("7", "Alien")]
 
 
-def test_parquet_ids_become_of_the_kind_that_the_model_has(tmp_path: Path, named: Model, numbered: Model) -> None:
+def test_parquet_ids_become_of_the_kind_that_the_model_has(
+    tmp_path: Path, named: Model, numbered: Model
+) -> None:
     path = tmp_path / "pairs.parquet"
     polars.DataFrame({"user": ["1", "2"], "item": [10, 20]}).write_parquet(path)
     assert pairs_of(path, numbered) == [(1, 10), (2, 20)]
@@ -173,9 +199,14 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, numbered: Model) -> Non
 
 @pytest.mark.parametrize(
     ("content", "error", "message"),
-    [(b"user,item\n1,10\none,20\n", UnknownLabel, "'one'"), (b"user,item\n1,10\n,20\n", BadEntries, "pair 1")],
+    [
+        (b"user,item\n1,10\none,20\n", UnknownLabel, "'one'"),
+        (b"user,item\n1,10\n,20\n", BadEntries, "pair 1"),
+    ],
 )
-def test_bad_ids(tmp_path: Path, numbered: Model, content: bytes, error: type[Exception], message: str) -> None:
+def test_bad_ids(
+    tmp_path: Path, numbered: Model, content: bytes, error: type[Exception], message: str
+) -> None:
     path = tmp_path / "pairs.csv"
     path.write_bytes(content)
     with pytest.raises(error, match=message):
@@ -191,7 +222,9 @@ def test_ids_are_parsed_strictly(tmp_path: Path, numbered: Model, other: str) ->
 
 
 def test_columns_of_a_wide_table_are_left_out_on_request(run: Any, tmp_path: Path) -> None:
-    lines = [f"{k},{1 + k % 6},{1 + k % 5},{1 + k % 4},{1 + k % 6},{20 + k},word" for k in range(30)]
+    lines = [
+        f"{k},{1 + k % 6},{1 + k % 5},{1 + k % 4},{1 + k % 6},{20 + k},word" for k in range(30)
+    ]
     path = write(tmp_path, "id,q1,q2,q3,q4,age,town\n" + "\n".join(lines) + "\n")
     refused = run("datasets", "describe", path, "--wide", "--exclude-columns", "town")
     assert refused.code == 2
@@ -210,7 +243,9 @@ def test_columns_of_a_wide_table_are_left_out_on_request(run: Any, tmp_path: Pat
 
 def test_a_pipe_is_read_as_a_file(run: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("user,item,rating\n1,7,3\n2,7,1\n"))
+    writer = threading.Thread(
+        target=lambda: (tmp_path / "pipe").write_text("user,item,rating\n1,7,3\n2,7,1\n")
+    )
     writer.start()
     found = run("datasets", "describe", tmp_path / "pipe", "--json")
     writer.join()

@@ -27,7 +27,12 @@ from deepmf.training.history import describe_stages
 def model(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit) -> Path:
     """DMF-D with an extension."""
     path = tmp_path_factory.mktemp("model") / "m.safetensors"
-    settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "dropout": 0.25, "validate_every": 1}
+    settings: dict[str, Any] = {
+        "hidden_sizes": (8,),
+        "latent_size": 4,
+        "dropout": 0.25,
+        "validate_every": 1,
+    }
     fitted = DMFD(**settings, epochs=3, device="cpu").fit(split.train, split.validation)
     fitted.extend(split.extension).save(path)
     return path
@@ -79,25 +84,45 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
 def test_in_words(run: Any, model: Path) -> None:
     out = run("inspect", model).out
     lines = {line[:12].strip(): line[12:] for line in out.splitlines() if line[:12].strip()}
-    assert lines.keys() >= {"file", "model", "settings", "matrix", "scale", "training", "boundaries", "extended by"}
+    assert lines.keys() >= {
+        "file",
+        "model",
+        "settings",
+        "matrix",
+        "scale",
+        "training",
+        "boundaries",
+        "extended by",
+    }
     assert lines["file"].startswith(f"{model}, ")
     assert lines["scale"] == "levels 1 2 3 4 5"
     assert "best epoch" in lines["training"]
     error, means_error = load(model).history_.best_error, load(model).history_.means_error
     assert f"validation RMSE {error:.4f} (the means: {means_error:.4f})" in " ".join(out.split())
-    sections = [each[12:] for each in re.split(r"\n(?=\S)", out) if each.startswith(("settings", "chosen"))]
+    sections = [
+        each[12:] for each in re.split(r"\n(?=\S)", out) if each.startswith(("settings", "chosen"))
+    ]
     words = " ".join(sections).split()
-    assert DMFD(**dict(map(parse_assignment, words))).settings == load(model).settings  # as --set takes them
+    # as --set takes them
+    assert DMFD(**dict(map(parse_assignment, words))).settings == load(model).settings
 
 
 @pytest.mark.slow
 def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSplit) -> None:
     path = tmp_path / "m.safetensors"
-    given: dict[str, Any] = {"effort": "quick", "epochs": 2, "linear_iterations": 4, "device": "cpu"}
+    given: dict[str, Any] = {
+        "effort": "quick",
+        "epochs": 2,
+        "linear_iterations": 4,
+        "device": "cpu",
+    }
     fitted = OrdinalDMF(**given).fit(split.train, split.validation)
     fitted.save(path)
     shown = json.loads(run("inspect", path, "--json").out)
-    assert shown["chosen"] == json.loads(json.dumps(fitted.chosen_)) and shown["chosen"]["networks"] == 0
+    assert (
+        shown["chosen"] == json.loads(json.dumps(fitted.chosen_))
+        and shown["chosen"]["networks"] == 0
+    )
     assert "epochs" not in shown["chosen"] and shown["settings"]["epochs"] == 2
     assert shown["training"]["stages"] == fitted.history_.stages
     out = run("inspect", path).out
@@ -107,22 +132,31 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     assert f"network {parts['network']}" in " ".join(out.split())
     on_entries = out.partition("\non entries")[2].partition("\nsampler")[0].split()
     assert [word.partition("=")[0] for word in on_entries] == list(fitted.chosen_on_entries_)
-    finite = {name: value for name, value in fitted.chosen_on_entries_.items() if math.isfinite(value)}
+    finite = {
+        name: value for name, value in fitted.chosen_on_entries_.items() if math.isfinite(value)
+    }
     assert finite.items() <= shown["chosen_on_entries"].items()
     assert " effort=quick " in " ".join(out.partition("\nchosen")[0].split())
-    assert f"stages validation RMSE {describe_stages(fitted.history_.stages)}" in " ".join(out.split())
+    assert f"stages validation RMSE {describe_stages(fitted.history_.stages)}" in " ".join(
+        out.split()
+    )
 
 
 def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "ratings.csv"
-    path.write_text("user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100)))
+    path.write_text(
+        "user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100))
+    )
     assert run("fit", path, "-o", tmp_path / "m", "--model", "means", "--scale", "0:100").code == 0
     out = run("inspect", tmp_path / "m").out
     assert "scale       0 to 100\n" in out
     assert "no epochs, validation RMSE " in out
     assert "boundaries" not in out
     assert "95 entries\n" in out and "extended by 5 entries" in out
-    assert run("fit", path, "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code == 0
+    assert (
+        run("fit", path, "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code
+        == 0
+    )
     assert "extended by" not in run("inspect", tmp_path / "m").out
 
 
@@ -131,7 +165,9 @@ def test_standard_input(run: Any, model: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run("inspect", "-").out.startswith(f"file        -, {model.stat().st_size:,} bytes, ")
 
 
-def test_a_memory_mapped_model_is_verified_where_that_is_asked_for(run: Any, model: Path, tmp_path: Path) -> None:
+def test_a_memory_mapped_model_is_verified_where_that_is_asked_for(
+    run: Any, model: Path, tmp_path: Path
+) -> None:
     mapped = tmp_path / "ratings.model"
     load(model).save(mapped)
     code, out, _ = run("inspect", mapped)
@@ -153,7 +189,9 @@ def test_a_memory_mapped_model_is_verified_where_that_is_asked_for(run: Any, mod
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     stars = Scale([1, 2, 3, 4, 5])
-    ObservedMatrix.from_entries(["ann", "ann", "bob"], [10, 20, 20], [5, 3, 1], stars).write(tmp_path / "r.store")
+    ObservedMatrix.from_entries(["ann", "ann", "bob"], [10, 20, 20], [5, 3, 1], stars).write(
+        tmp_path / "r.store"
+    )
     return tmp_path / "r.store"
 
 
@@ -175,7 +213,9 @@ def test_a_store(run: Any, store: Path) -> None:
         "values": "float32",
         "labels": {"rows": "str", "columns": "int"},
     }
-    lines = [line for line in run("inspect", store, "--verify").out.splitlines() if line[:12].strip()]
+    lines = [
+        line for line in run("inspect", store, "--verify").out.splitlines() if line[:12].strip()
+    ]
     assert lines[0].startswith(f"store       {store}, {store.stat().st_size:,} bytes, format 4")
     assert lines[1:] == [
         "matrix      2 rows x 2 columns, 3 entries",

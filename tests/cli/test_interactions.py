@@ -15,7 +15,12 @@ from deepmf.data import read_matrix
 @pytest.fixture
 def clicks(tmp_path: Path) -> Path:
     """Two groups of rows that each click on columns of their own."""
-    lines = [f"u{row},i{column + 10 * (row % 2)}" for row in range(24) for column in range(10) if (row + column) % 3]
+    lines = [
+        f"u{row},i{column + 10 * (row % 2)}"
+        for row in range(24)
+        for column in range(10)
+        if (row + column) % 3
+    ]
     (tmp_path / "clicks.csv").write_text("user,item\n" + "\n".join(lines) + "\n")
     return tmp_path / "clicks.csv"
 
@@ -28,7 +33,9 @@ def plays(tmp_path: Path) -> Path:
         for column in range(10)
         if (row + column) % 3
     ]
-    (tmp_path / "plays.csv").write_text("timestamp,user_id,item_id,plays\n" + "\n".join(lines) + "\n")
+    (tmp_path / "plays.csv").write_text(
+        "timestamp,user_id,item_id,plays\n" + "\n".join(lines) + "\n"
+    )
     return tmp_path / "plays.csv"
 
 
@@ -42,13 +49,16 @@ def test_two_fields_are_read_as_interactions_and_told_in_a_line(run: Run, clicks
     assert "warning" not in line
 
 
-def test_a_store_and_a_split_of_interactions(run: Run, clicks: Path, plays: Path, tmp_path: Path) -> None:
+def test_a_store_and_a_split_of_interactions(
+    run: Run, clicks: Path, plays: Path, tmp_path: Path
+) -> None:
     assert run("pack", clicks, "-o", tmp_path / "c.store").code == 0
     assert "interactions" in run("inspect", tmp_path / "c.store").out
     assert read_matrix(tmp_path / "c.store") == read_matrix(clicks)
     found = run("split", plays, "--count", "plays", "-o", tmp_path / "parts")
     assert found.code == 0
-    assert "as the time" in found.err and found.err.count("\n") == 1  # the file has a column of that name
+    # the file has a column of that name
+    assert "as the time" in found.err and found.err.count("\n") == 1
     assert "--count plays" in found.out
     train = read_matrix(tmp_path / "parts" / "train.csv", count="plays")
     assert train.n_entries == round(0.75 * read_matrix(plays, count="plays").n_entries)
@@ -59,7 +69,10 @@ def test_from_a_split_to_recommendations(run: Run, plays: Path, tmp_path: Path, 
     printed = run("split", plays, "--count", "plays", "-o", tmp_path / "parts").out
     fit, evaluate = (shlex.split(line)[2:] for line in printed.splitlines()[-2:])
     file = str(tmp_path / "model.safetensors")
-    fit, evaluate = ([file if word == "model.safetensors" else word for word in words] for words in (fit, evaluate))
+    fit, evaluate = (
+        [file if word == "model.safetensors" else word for word in words]
+        for words in (fit, evaluate)
+    )
     fitted = run(*fit, "--model", model, "--json")
     assert fitted.code == 0, fitted.err
     assert json.loads(fitted.out)["scale"] == "interactions"
@@ -84,7 +97,9 @@ def test_new_rows_come_from_columns_alone(run: Run, plays: Path, tmp_path: Path)
     assert all(each["column"] < 10 for each in json.loads(found.out)["best"])
     more = "user_id,item_id,plays\n99,11,3\n99,12,1\n"
     (tmp_path / "more.csv").write_text(more)
-    extended = run("recommend", file, "--extend", tmp_path / "more.csv", "--row", 99, "-n", 3, "--json")
+    extended = run(
+        "recommend", file, "--extend", tmp_path / "more.csv", "--row", 99, "-n", 3, "--json"
+    )
     assert extended.code == 0, extended.err
     assert extended.err == ""
     assert all(each["column"] >= 10 for each in json.loads(extended.out)["best"])
@@ -100,8 +115,12 @@ def test_unknown_columns_are_said_not_to_be_ranked(run: Run, plays: Path, tmp_pa
     assert found.out.endswith("1 row with 1 relevant test entry\n")
 
 
-@pytest.mark.parametrize("command", [["predict", "{model}", "{pairs}"], ["complete", "{model}", "-o", "-"]])
-def test_values_are_refused_in_a_line(run: Run, plays: Path, tmp_path: Path, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command", [["predict", "{model}", "{pairs}"], ["complete", "{model}", "-o", "-"]]
+)
+def test_values_are_refused_in_a_line(
+    run: Run, plays: Path, tmp_path: Path, command: list[str]
+) -> None:
     file = tmp_path / "model.safetensors"
     run("fit", plays, "--count", "plays", "-o", file, "--model", "means")
     (tmp_path / "pairs.csv").write_text("user_id,item_id\n1,2\n")

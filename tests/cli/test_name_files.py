@@ -21,16 +21,24 @@ def films(folder: Path) -> Path:
     return path
 
 
-def test_names_are_shown_beside_ids(run: Any, split: AreaSplit, films: Path, tmp_path: Path) -> None:
+def test_names_are_shown_beside_ids(
+    run: Any, split: AreaSplit, films: Path, tmp_path: Path
+) -> None:
     model, row = tmp_path / "als.safetensors", split.train.row_labels[0]
-    ALS(latent_size=3, epochs=3, seed=0).fit(split.train.with_form(TableForm("user", "film", "stars"))).save(model)
+    ALS(latent_size=3, epochs=3, seed=0).fit(
+        split.train.with_form(TableForm("user", "film", "stars"))
+    ).save(model)
     code, out, err = run("recommend", model, "--row", row, "-n", 3, "--column-names", films)
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split()[1:4:2] == ["film", "name"]
-    best = json.loads(run("recommend", model, "--row", row, "--column-names", films, "--json").out)["best"]
+    best = json.loads(run("recommend", model, "--row", row, "--column-names", films, "--json").out)[
+        "best"
+    ]
     assert all(line["column_name"] == f"The {line['column']}" for line in best)
     column = best[0]["column"]
-    similar = json.loads(run("similar", model, "--column", column, "--column-names", films, "--json").out)
+    similar = json.loads(
+        run("similar", model, "--column", column, "--column-names", films, "--json").out
+    )
     assert similar["column_name"] == f"The {column}"
     assert all(line["column_name"] == f"The {line['column']}" for line in similar["similar"])
     explained = run("explain", model, "--row", row, "--column", column, "--column-names", films)

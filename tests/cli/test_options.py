@@ -16,15 +16,39 @@ COMMANDS: dict[str, Any] = {**GROUP.commands, **GROUP.commands["datasets"].comma
 
 
 def test_options_about_files_are_the_same_in_all_commands() -> None:
-    readers = {name: command for name, command in COMMANDS.items() if _options(command, "--separator")}
+    readers = {
+        name: command for name, command in COMMANDS.items() if _options(command, "--separator")
+    }
     del readers["impute"]  # it reads tables, not entries
-    assert readers.keys() >= {"fit", "tune", "compare", "split", "pack", "evaluate", "predict", "complete", "describe"}
+    assert readers.keys() >= {
+        "fit",
+        "tune",
+        "compare",
+        "split",
+        "pack",
+        "evaluate",
+        "predict",
+        "complete",
+        "describe",
+    }
     seen = defaultdict(set)
     for name, command in readers.items():
-        for option in ("--row", "--column", "--value", "--separator", "--missing", "--decimal", "--encoding"):
+        for option in (
+            "--row",
+            "--column",
+            "--value",
+            "--separator",
+            "--missing",
+            "--decimal",
+            "--encoding",
+        ):
             (found,) = _options(command, option)
             seen[option].add((found.name, found.help, str(found.default)))
-        assert not _options(command, "--wide") or name == "complete" or _options(command, "--wide")[0].default is False
+        assert (
+            not _options(command, "--wide")
+            or name == "complete"
+            or _options(command, "--wide")[0].default is False
+        )
     assert all(len(each) == 1 for each in seen.values()), seen
     assert {option.removeprefix("--") for option in seen} <= vars(InputOptions()).keys()
 

@@ -9,17 +9,34 @@ from pathlib import Path
 import polars
 import pytest
 
-from deepmf.cli.output import check_writable, escape_controls, say, show_json, show_share, show_table, write_frames
+from deepmf.cli.output import (
+    check_writable,
+    escape_controls,
+    say,
+    show_json,
+    show_share,
+    show_table,
+    write_frames,
+)
 from deepmf.errors import CannotSave
 
 
 def test_json_has_only_what_json_has(capsys: pytest.CaptureFixture[str]) -> None:
     show_json({"a": float("nan"), "b": [1.5, float("inf")], "c": (1, "é"), 3: None})
-    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None], "c": [1, "é"], "3": None}
+    assert json.loads(capsys.readouterr().out) == {
+        "a": None,
+        "b": [1.5, None],
+        "c": [1, "é"],
+        "3": None,
+    }
 
 
 def test_tables_show_what_they_are_given(capsys: pytest.CaptureFixture[str]) -> None:
-    show_table(["name", "[n]", "x"], [["[red]Alien[/red]", 12345, 0.5], ["Big", None, 1.0]], title="[bold] two")
+    show_table(
+        ["name", "[n]", "x"],
+        [["[red]Alien[/red]", 12345, 0.5], ["Big", None, 1.0]],
+        title="[bold] two",
+    )
     out = capsys.readouterr().out
     assert out.startswith("[bold] two\n")
     for shown in ("[n]", "[red]Alien[/red]", "12,345", "0.5000"):
@@ -36,7 +53,19 @@ def test_a_trial_leaves_nothing_and_keeps_what_is_there(tmp_path: Path) -> None:
         check_writable(tmp_path / "nowhere" / "new", inputs=())
 
 
-STEERING = ["\x1b[2J", "\x07", "\r", "\x9b1m", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028", "\ud800", "\ufeff"]
+STEERING = [
+    "\x1b[2J",
+    "\x07",
+    "\r",
+    "\x9b1m",
+    "\x7f",
+    "\u202e",
+    "\u2066",
+    "\u200f",
+    "\u2028",
+    "\ud800",
+    "\ufeff",
+]
 
 
 def test_what_steers_a_terminal_is_written_out() -> None:
@@ -89,18 +118,26 @@ SECOND = polars.DataFrame({"row": ['"d"'], "prediction": [0.1]}, schema=SCHEMA)
     ("as_json", "text"),
     [
         (False, 'row,prediction\né,1.5\n"b,c",2.0\n"""d""",0.1\n'),
-        (True, '{"row":"é","prediction":1.5}\n{"row":"b,c","prediction":2.0}\n{"row":"\\"d\\"","prediction":0.1}\n'),
+        (
+            True,
+            '{"row":"é","prediction":1.5}\n{"row":"b,c","prediction":2.0}\n{"row":"\\"d\\"","prediction":0.1}\n',
+        ),
     ],
 )
-def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], as_json: bool, text: str) -> None:
+def test_standard_output_is_utf_8(
+    capfdbinary: pytest.CaptureFixture[bytes], as_json: bool, text: str
+) -> None:
     write_frames([FIRST, SECOND], SCHEMA, "-", as_json=as_json)
     assert capfdbinary.readouterr().out == text.encode()
 
 
-def test_ids_steer_no_terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_steer_no_terminal(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     frame = polars.DataFrame({"row": ["a\x1b[2J"], "prediction": [1.0]}, schema=SCHEMA)
     write_frames([frame], SCHEMA, "-")
-    assert capfdbinary.readouterr().out == b"row,prediction\na\x1b[2J,1.0\n"  # a pipe gets the ids as they are
+    # a pipe gets the ids as they are
+    assert capfdbinary.readouterr().out == b"row,prediction\na\x1b[2J,1.0\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     write_frames([frame], SCHEMA, "-")
     assert capfdbinary.readouterr().out == b"row,prediction\na\\x1b[2J,1.0\n"

@@ -28,17 +28,25 @@ def unknown_ids(folder: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("ending", READERS)
-def test_predictions_of_every_area(run: Any, folder: Path, tmp_path: Path, split: AreaSplit, ending: str) -> None:
+def test_predictions_of_every_area(
+    run: Any, folder: Path, tmp_path: Path, split: AreaSplit, ending: str
+) -> None:
     output = tmp_path / f"predictions.{ending}"
     model = folder / "means.safetensors"
-    code, out, err = run("predict", model, folder / "test.csv", "--extend", folder / "new.csv", "-o", output)
+    code, out, err = run(
+        "predict", model, folder / "test.csv", "--extend", folder / "new.csv", "-o", output
+    )
     assert (code, err) == (0, "")
     frame = READERS[ending](output)
     assert frame.columns == ["user", "film", "prediction", "area"]
     counts = {area: test.n_entries for area, test in split.test.items()}
     assert {area: (frame["area"] == area).sum() for area in counts} == counts
     assert out.startswith(f"{frame.height} predictions ({counts['I']} in area I, ")
-    wanted = load(model).extend(split.extension).predict(frame["user"].to_list(), frame["film"].to_list())
+    wanted = (
+        load(model)
+        .extend(split.extension)
+        .predict(frame["user"].to_list(), frame["film"].to_list())
+    )
     assert np.allclose(frame["prediction"].to_numpy(), wanted, rtol=1e-12)
     given = polars.read_csv(folder / "test.csv")
     assert frame["user"].to_list() == given["user"].to_list()  # in the order given
@@ -55,14 +63,28 @@ def test_standard_output_is_csv_or_json_lines(run: Any, folder: Path) -> None:
 
 
 def test_levels(run: Any, folder: Path) -> None:
-    out = run("predict", folder / "means.safetensors", folder / "known.csv", "--levels", "--json").out
-    assert {json.loads(line)["prediction"] for line in out.splitlines()} <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    out = run(
+        "predict", folder / "means.safetensors", folder / "known.csv", "--levels", "--json"
+    ).out
+    assert {json.loads(line)["prediction"] for line in out.splitlines()} <= {
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+        5.0,
+    }
 
 
 def test_unknown_ids(run: Any, folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.csv"
     code, out, err = run(
-        "predict", folder / "means.safetensors", folder / "test.csv", "-o", output, "--unknown", "error"
+        "predict",
+        folder / "means.safetensors",
+        folder / "test.csv",
+        "-o",
+        output,
+        "--unknown",
+        "error",
     )
     assert (code, out) == (2, "")
     n_rows, n_columns = unknown_ids(folder)
@@ -80,7 +102,10 @@ def test_unknown_ids_are_predicted_by_the_means_and_told_in_a_line(
     code, out, err = run(*asked)
     frame = polars.read_csv(output)
     n_new = frame.height - n_known
-    assert (code, out) == (0, f"{frame.height} predictions ({n_known} in area I, {n_new} unknown) in {output}\n")
+    assert (code, out) == (
+        0,
+        f"{frame.height} predictions ({n_known} in area I, {n_new} unknown) in {output}\n",
+    )
     n_rows, n_columns = unknown_ids(folder)
     assert err.startswith(f"deepmf: warning: {folder / 'test.csv'}: ") and err.count("\n") == 1
     assert f"{n_rows} rows and {n_columns} columns; {n_new} of {frame.height} pairs" in err
@@ -89,7 +114,12 @@ def test_unknown_ids_are_predicted_by_the_means_and_told_in_a_line(
     assert np.allclose(frame["prediction"].to_numpy(), wanted, rtol=1e-12)
     assert frame["area"].null_count() == n_new
     shown = json.loads(run(*asked, "--json").out)
-    assert shown == {"predictions": frame.height, "areas": {"I": n_known}, "unknown": n_new, "file": str(output)}
+    assert shown == {
+        "predictions": frame.height,
+        "areas": {"I": n_known},
+        "unknown": n_new,
+        "file": str(output),
+    }
 
 
 def test_unknown_ids_can_be_left_empty(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -111,13 +141,26 @@ def test_an_id_that_is_no_number_is_one_that_nobody_knows(run: Any, tmp_path: Pa
     err = run.fails("predict", tmp_path / "m", tmp_path / "test.csv", "--unknown", "error")
     assert re.match(f"deepmf: {tmp_path / 'test.csv'}: row 'x' .*1 more", err)
     code, out, err = run("predict", tmp_path / "m", tmp_path / "test.csv", "--unknown", "fallback")
-    assert (code, out) == (0, "user,item,prediction,area\n1,9,1.0,I\nx,7,2.0,\nx,8,2.0,\ny,-9,1.75,\n")
+    assert (code, out) == (
+        0,
+        "user,item,prediction,area\n1,9,1.0,I\nx,7,2.0,\nx,8,2.0,\ny,-9,1.75,\n",
+    )
     assert "2 rows and 1 column; 3 of 4 pairs" in err
     err = run.fails("evaluate", tmp_path / "m", tmp_path / "test.csv", "--unknown", "error")
     assert re.search("test.csv: row 'x' .*1 more", err)
-    shown = json.loads(run("evaluate", tmp_path / "m", tmp_path / "test.csv", "--unknown", "fallback", "--json").out)
-    assert [(part["area"], part["n_entries"]) for part in shown["areas"]] == [("I", 1), ("unknown", 3), ("all", 4)]
-    assert shown["areas"][1]["mae"] == pytest.approx((1.0 + 0.0 + 0.75) / 3) and shown["unknown"] == 3
+    shown = json.loads(
+        run(
+            "evaluate", tmp_path / "m", tmp_path / "test.csv", "--unknown", "fallback", "--json"
+        ).out
+    )
+    assert [(part["area"], part["n_entries"]) for part in shown["areas"]] == [
+        ("I", 1),
+        ("unknown", 3),
+        ("all", 4),
+    ]
+    assert (
+        shown["areas"][1]["mae"] == pytest.approx((1.0 + 0.0 + 0.75) / 3) and shown["unknown"] == 3
+    )
 
 
 def test_intervals_of_unknown_pairs(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -125,7 +168,15 @@ def test_intervals_of_unknown_pairs(run: Any, folder: Path, tmp_path: Path) -> N
     tiny = [word for setting in settings for word in ("--set", setting)]
     fit = ["--model", "dmf-o", "--validation-share", 0, "--device", "cpu", *tiny]
     assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit).code == 0
-    asked = ["predict", tmp_path / "m", folder / "test.csv", "--interval", 0.8, "--json", "--unknown"]
+    asked = [
+        "predict",
+        tmp_path / "m",
+        folder / "test.csv",
+        "--interval",
+        0.8,
+        "--json",
+        "--unknown",
+    ]
     lines = [json.loads(line) for line in run(*asked, "fallback").out.splitlines()]
     assert all(1 <= line["lower"] <= line["upper"] <= 5 for line in lines)
     left = [json.loads(line) for line in run(*asked, "nan").out.splitlines()]
@@ -133,7 +184,9 @@ def test_intervals_of_unknown_pairs(run: Any, folder: Path, tmp_path: Path) -> N
     asked = ["predict", tmp_path / "m", folder / "known.csv", "--distribution", "--json"]
     for line in map(json.loads, run(*asked).out.splitlines()):
         assert sum(line[f"p_{level}"] for level in range(1, 6)) == pytest.approx(1)
-    assert "dmf-o" in run.fails("predict", folder / "means.safetensors", folder / "known.csv", "--distribution")
+    assert "dmf-o" in run.fails(
+        "predict", folder / "means.safetensors", folder / "known.csv", "--distribution"
+    )
 
 
 def test_decimal_commas_and_rounded_numbers(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -151,28 +204,48 @@ def test_names_are_those_of_the_pairs_or_of_training(run: Any, tmp_path: Path) -
     for content, header in (("1,y\n", "who,column"), ("user,place\n1,y\n", "user,place")):
         (tmp_path / "pairs.csv").write_text(content)
         out = run("predict", tmp_path / "m", tmp_path / "pairs.csv").out
-        assert out.splitlines()[0] == f"{header},prediction,area"  # `area` is what this table calls something else
+        # `area` is what this table calls something else
+        assert out.splitlines()[0] == f"{header},prediction,area"
 
 
 def test_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path) -> None:
     frame = polars.DataFrame({"user": [1, 1, 2], "film": ["x", "y", "x"], "stars": [1, 2, 3]})
-    frame = frame.with_columns(polars.col("user").cast(polars.UInt16), polars.col("film").cast(polars.Categorical))
+    frame = frame.with_columns(
+        polars.col("user").cast(polars.UInt16), polars.col("film").cast(polars.Categorical)
+    )
     frame.write_parquet(tmp_path / "r.parquet")
     assert run("fit", tmp_path / "r.parquet", "-o", tmp_path / "m", "--model", "means").code == 0
-    assert run("predict", tmp_path / "m", tmp_path / "r.parquet", "-o", tmp_path / "p.parquet").code == 0
+    assert (
+        run("predict", tmp_path / "m", tmp_path / "r.parquet", "-o", tmp_path / "p.parquet").code
+        == 0
+    )
     found = polars.read_parquet(tmp_path / "p.parquet").select("user", "film")
-    assert found.equals(frame.select("user", "film")) and found.schema == frame.select("user", "film").schema
+    assert (
+        found.equals(frame.select("user", "film"))
+        and found.schema == frame.select("user", "film").schema
+    )
 
 
 @pytest.mark.parametrize("ending", READERS)
 def test_every_missing_entry_and_no_other(
-    run: Any, folder: Path, tmp_path: Path, split: AreaSplit, ending: str, monkeypatch: pytest.MonkeyPatch
+    run: Any,
+    folder: Path,
+    tmp_path: Path,
+    split: AreaSplit,
+    ending: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 200)  # a few rows at a time
     output = tmp_path / f"completed.{ending}"
     model = load(folder / "means.safetensors").extend(split.extension)
     code, out, err = run(
-        "complete", folder / "means.safetensors", "--extend", folder / "new.csv", "-o", output, "--json"
+        "complete",
+        folder / "means.safetensors",
+        "--extend",
+        folder / "new.csv",
+        "-o",
+        output,
+        "--json",
     )
     assert (code, err) == (0, "")
     frame = READERS[ending](output)
@@ -185,7 +258,9 @@ def test_every_missing_entry_and_no_other(
         for part in (split.train, split.extension)
         for pair in zip(*(a.tolist() for a in part.entries()[:2]), strict=True)
     }
-    wanted = {(row, column) for row in model.row_labels_ for column in model.column_labels_} - observed
+    wanted = {
+        (row, column) for row in model.row_labels_ for column in model.column_labels_
+    } - observed
     assert len(wanted) == frame.height
     assert wanted == set(zip(*pairs, strict=True))
     areas, counts = np.unique(frame["area"].to_numpy(), return_counts=True)
@@ -200,7 +275,10 @@ def test_a_matrix_without_holes(run: Any, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n2,20,1\n")
     fit = ["--model", "means", "--validation-share", 0]
     assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", *fit).code == 0
-    assert run("complete", tmp_path / "m", "-o", tmp_path / "c.csv").out == f"no predictions in {tmp_path / 'c.csv'}\n"
+    assert (
+        run("complete", tmp_path / "m", "-o", tmp_path / "c.csv").out
+        == f"no predictions in {tmp_path / 'c.csv'}\n"
+    )
     assert (tmp_path / "c.csv").read_text() == "row,column,prediction,area\n"
     (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n")
     assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", *fit).code == 0
@@ -209,7 +287,9 @@ def test_a_matrix_without_holes(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["--long", "--wide"])
-def test_completed_levels_are_legal_and_whole_numbers(run: Any, folder: Path, tmp_path: Path, form: str) -> None:
+def test_completed_levels_are_legal_and_whole_numbers(
+    run: Any, folder: Path, tmp_path: Path, form: str
+) -> None:
     output = tmp_path / "levels.csv"
     assert run("complete", folder / "means.safetensors", "-o", output, "--levels", form).code == 0
     found = polars.read_csv(output)

@@ -26,8 +26,23 @@ from deepmf.training.loop import Epoch
 from deepmf.training.trainer import Trainer
 
 SETTINGS = [
-    *("hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=9", "epochs=27", "patience=27", "views=2"),
-    *("linear_size=2", "linear_iterations=4", "presence=none", "landmarks=8", "block_rows=30", "block_columns=20"),
+    *(
+        "hidden_sizes=16,",
+        "latent_size=4",
+        "dropout=0.2",
+        "validate_every=9",
+        "epochs=27",
+        "patience=27",
+        "views=2",
+    ),
+    *(
+        "linear_size=2",
+        "linear_iterations=4",
+        "presence=none",
+        "landmarks=8",
+        "block_rows=30",
+        "block_columns=20",
+    ),
 ]
 
 FIT = [*(word for setting in SETTINGS for word in ("--set", setting)), "--device", "cpu"]
@@ -48,14 +63,17 @@ def open_store() -> TCPStore:
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def run_two(folder: Path, store: TCPStore, *arguments: object, attempt: int = 0, dies_in: int | None = None) -> Ended:
+def run_two(
+    folder: Path, store: TCPStore, *arguments: object, attempt: int = 0, dies_in: int | None = None
+) -> Ended:
     """Run a command in two processes as torchrun does."""
     told = TOLD | {"MASTER_PORT": str(store.port), "TORCHELASTIC_RESTART_COUNT": str(attempt)}
     output, log = folder / f"output {attempt}", folder / f"log {attempt}"
     words = [str(argument) for argument in arguments]
     processes = [
         FORKS.Process(
-            target=fit_and_die, args=(dies_in if rank else None, words, output, log, told | {"RANK": str(rank)})
+            target=fit_and_die,
+            args=(dies_in if rank else None, words, output, log, told | {"RANK": str(rank)}),
         )
         for rank in (0, 1)
     ]
@@ -67,7 +85,9 @@ def run_two(folder: Path, store: TCPStore, *arguments: object, attempt: int = 0,
     return Ended([each.exitcode for each in processes], output.read_text(), log.read_text())
 
 
-def fit_and_die(epoch: int | None, words: list[str], output: Path, log: Path, environment: dict[str, str]) -> None:
+def fit_and_die(
+    epoch: int | None, words: list[str], output: Path, log: Path, environment: dict[str, str]
+) -> None:
     """Run `deepmf` in this process, which dies in an epoch, unless that is None."""
     run_epoch = Trainer.run_epoch
 
@@ -81,7 +101,11 @@ def fit_and_die(epoch: int | None, words: list[str], output: Path, log: Path, en
 
 
 def said_by_us(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("deepmf: ") and "of the means" not in line]
+    return [
+        line
+        for line in text.splitlines()
+        if line.startswith("deepmf: ") and "of the means" not in line
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +113,13 @@ def fitted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     """A model that two processes have fitted, and what they said."""
     output = tmp_path_factory.mktemp("two") / "model.safetensors"
     return output, run_two(
-        tmp_path_factory.mktemp("said"), open_store(), "fit", folder / "train.csv", "-o", output, *FIT
+        tmp_path_factory.mktemp("said"),
+        open_store(),
+        "fit",
+        folder / "train.csv",
+        "-o",
+        output,
+        *FIT,
     )
 
 
@@ -103,7 +133,9 @@ def test_one_process_speaks_and_writes(fitted: tuple[Path, Ended]) -> None:
 
 
 @pytest.mark.slow
-def test_the_model_is_that_of_one_process(fitted: tuple[Path, Ended], folder: Path, tmp_path: Path, run: Run) -> None:
+def test_the_model_is_that_of_one_process(
+    fitted: tuple[Path, Ended], folder: Path, tmp_path: Path, run: Run
+) -> None:
     alone = tmp_path / "alone.safetensors"
     assert run("fit", folder / "train.csv", "-o", alone, *FIT).code == 0
     one, two = load(alone), load(fitted[0])
@@ -126,7 +158,8 @@ def test_a_killed_process_is_started_again_and_ends_with_the_same_weights(
     ended = run_two(tmp_path, store, *words, attempt=1)
     assert ended.codes == [0, 0], ended.err
     assert said_by_us(ended.err) == []
-    assert [file.name for file in output.parent.iterdir()] == [output.name]  # the checkpoint is gone
+    # the checkpoint is gone
+    assert [file.name for file in output.parent.iterdir()] == [output.name]
     expected, found = (read_file(path, kind="model").tensors for path in (fitted[0], output))
     for name, tensor in expected.items():
         np.testing.assert_array_equal(found[name], tensor, err_msg=name)
@@ -141,12 +174,30 @@ main()
 
 
 @pytest.mark.slow
-def test_torchrun_starts_processes_as_these_tests_do_and_each_reports_its_error(folder: Path, tmp_path: Path) -> None:
+def test_torchrun_starts_processes_as_these_tests_do_and_each_reports_its_error(
+    folder: Path, tmp_path: Path
+) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     ended = subprocess.run(
-        [*torchrun, job, "fit", folder / "train.csv", "-o", tmp_path / "model.safetensors", "--model", "als"],
+        [
+            *torchrun,
+            job,
+            "fit",
+            folder / "train.csv",
+            "-o",
+            tmp_path / "model.safetensors",
+            "--model",
+            "als",
+        ],
         env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
         capture_output=True,
         text=True,

@@ -48,7 +48,9 @@ def test_both_orders_and_their_probabilities(run: Any, folder: Path, split: Area
         assert [line["presence"] for line in shown] == pytest.approx(best.presence.tolist())
         assert [line["liked"] for line in shown] == pytest.approx(best.liked.tolist())
     varied = load(path).recommend(row, n=5, rerank="mmr").labels.tolist()
-    assert [line["column"] for line in json.loads(run(*arguments, "--rerank", "mmr").out)["best"]] == varied
+    assert [
+        line["column"] for line in json.loads(run(*arguments, "--rerank", "mmr").out)["best"]
+    ] == varied
     assert varied != load(path).recommend(row, n=5).labels.tolist()
     for wrong in (["--rank-by", "x"], ["--relevant", 9], ["--rerank", "no"]):
         assert str(wrong[1]) in run.fails(*arguments, *wrong)
@@ -61,13 +63,19 @@ def test_what_comes_next(run: Any, folder: Path, split: AreaSplit, tmp_path: Pat
     model = tmp_path / "plays.safetensors"
     assert run("fit", table, "-o", model, "--model", "means", "--time", "date", "--json").code == 0
     for given in ([], ["--rank-by", "next"]):
-        best = json.loads(run("recommend", model, "--row", "r0", "-n", 1, "--json", *given).out)["best"]
+        best = json.loads(run("recommend", model, "--row", "r0", "-n", 1, "--json", *given).out)[
+            "best"
+        ]
         assert [line["column"] for line in best] == ["c5"]
     known = ["recommend", model, "--row", "r0", "-n", 9, "--rank-by", "next", "--json"]
-    n_listed = [len(json.loads(run(*known, *given).out)["best"]) for given in ([], ["--include-observed"])]
+    n_listed = [
+        len(json.loads(run(*known, *given).out)["best"]) for given in ([], ["--include-observed"])
+    ]
     assert n_listed == [4, 9]
     row = split.train.row_labels[0]
-    assert "order" in run.fails("recommend", folder / "means.safetensors", "--row", row, "--rank-by", "next")
+    assert "order" in run.fails(
+        "recommend", folder / "means.safetensors", "--row", row, "--rank-by", "next"
+    )
 
 
 def test_observed_columns_only_if_asked_for(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -109,7 +117,9 @@ def test_a_history_describes_a_new_row(
     entries = ObservedMatrix.from_entries(["me"] * 3, films, [5, 1, 4], split.train.scale)
     best = load(model).extend(entries).recommend("me", n=4)
     shown = json.loads(out)
-    assert shown["row"] is None and [line["column"] for line in shown["best"]] == best.labels.tolist()
+    assert (
+        shown["row"] is None and [line["column"] for line in shown["best"]] == best.labels.tolist()
+    )
     assert [line["prediction"] for line in shown["best"]] == pytest.approx(best.values.tolist())
     assert not set(best.labels) & set(films)
     assert model.read_bytes() == before
@@ -118,7 +128,12 @@ def test_a_history_describes_a_new_row(
 def test_a_history_from_standard_input(
     run: Any, folder: Path, films: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for content in (f"{films[0]},5\nNobody's film,2\n", "No,3\n", f"{films[0]},6\n", f"{films[0]},1\n{films[0]},2\n"):
+    for content in (
+        f"{films[0]},5\nNobody's film,2\n",
+        "No,3\n",
+        f"{films[0]},6\n",
+        f"{films[0]},1\n{films[0]},2\n",
+    ):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content.encode())))
         code, out, err = run("recommend", folder / "means.safetensors", "--history", "-")
         assert err.count("\n") == 1
@@ -140,7 +155,11 @@ def test_ids_and_names_of_files_steer_no_terminal(run: Any, tmp_path: Path) -> N
     ids = ["a\x1b[2J", "b\u202e", "c"]
     model = tmp_path / "m\x1b]0;x\x07"
     Means().fit(ObservedMatrix.from_entries(ids, ids, [1, 2, 3])).save(model)
-    for arguments in (["recommend", model, "--row", "c"], ["inspect", model], ["inspect", f"{model}\u202e"]):
+    for arguments in (
+        ["recommend", model, "--row", "c"],
+        ["inspect", model],
+        ["inspect", f"{model}\u202e"],
+    ):
         _, out, err = run(*arguments)
         assert all(line.isprintable() for line in (out + err).split("\n")), arguments
         assert "\\x1b" in out + err
@@ -156,7 +175,9 @@ def test_ids_and_names_of_files_steer_no_terminal(run: Any, tmp_path: Path) -> N
         ["user,item,rating", "me,{0},5", "me,{1},2", 'me,"{2}",1'],
     ],
 )
-def test_a_choice_of_columns(run: Any, folder: Path, tmp_path: Path, films: list[str], lines: list[str]) -> None:
+def test_a_choice_of_columns(
+    run: Any, folder: Path, tmp_path: Path, films: list[str], lines: list[str]
+) -> None:
     model, chosen = folder / "means.safetensors", tmp_path / "films.csv"
     chosen.write_text("\n".join(lines).format(*films) + "\n", newline="")
     row = load(model).row_labels_[0]
@@ -172,7 +193,9 @@ def test_a_choice_of_columns(run: Any, folder: Path, tmp_path: Path, films: list
     assert shown("--among", chosen, "--exclude", chosen) == set()
 
 
-def test_a_choice_of_unknown_columns(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
+def test_a_choice_of_unknown_columns(
+    run: Any, folder: Path, tmp_path: Path, films: list[str]
+) -> None:
     some = tmp_path / "some.txt"
     for content in (f"Nobody's film\n{films[0]}\n", f"{films[0]}\nNobody's film\n"):
         some.write_text(content)
@@ -198,10 +221,19 @@ def test_titles_with_commas_and_numbers(run: Any, tmp_path: Path) -> None:
         "--among",
         tmp_path / "some",
     ]
-    for content in ("Big\nMatrix, The\n", 'Big\n"Matrix, The"\n', 'title,year\n"Matrix, The",1999\nBig,1988\n'):
+    for content in (
+        "Big\nMatrix, The\n",
+        'Big\n"Matrix, The"\n',
+        'title,year\n"Matrix, The",1999\nBig,1988\n',
+    ):
         (tmp_path / "some").write_text(content)
-        assert {line["column"] for line in json.loads(run(*arguments).out)["best"]} == {"Matrix, The", "Big"}
-    Means().fit(ObservedMatrix.from_entries(["a"] * 3, [10, 20, 30], [1, 2, 3])).save(tmp_path / "m")
+        assert {line["column"] for line in json.loads(run(*arguments).out)["best"]} == {
+            "Matrix, The",
+            "Big",
+        }
+    Means().fit(ObservedMatrix.from_entries(["a"] * 3, [10, 20, 30], [1, 2, 3])).save(
+        tmp_path / "m"
+    )
     (tmp_path / "some").write_text("movieId\n10\n30\n")
     assert {line["column"] for line in json.loads(run(*arguments).out)["best"]} == {10, 30}
     (tmp_path / "some").write_text("10\nAlien\n")
@@ -216,15 +248,22 @@ def test_all_rows_and_some_rows_in_a_file(run: Any, folder: Path, tmp_path: Path
     assert (code, err) == (0, "")
     assert out == f"{3 * n_rows} recommendations for {n_rows} rows in {top}\n"
     frame = polars.read_csv(top)
-    assert frame.columns == ["user", "rank", "film", "prediction", "presence", "liked"]  # ids as in the entries' file
+    # ids as in the entries' file
+    assert frame.columns == ["user", "rank", "film", "prediction", "presence", "liked"]
     for row in fitted.row_labels_[:2]:
-        assert frame.filter(polars.col("user") == row)["film"].to_list() == fitted.recommend(row, n=3).labels.tolist()
+        assert (
+            frame.filter(polars.col("user") == row)["film"].to_list()
+            == fitted.recommend(row, n=3).labels.tolist()
+        )
     some = fitted.row_labels_[[4, 1]].tolist()
     (tmp_path / "rows.csv").write_text(f"user,age\n{some[0]},7\n{some[1]},8\n{some[0]},7\n")
     asked = ["recommend", model, "--rows", tmp_path / "rows.csv", "-n", 2, "-o"]
     shown = json.loads(run(*asked, tmp_path / "some.parquet", "--json").out)
     assert shown == {"rows": 2, "recommendations": 4, "file": str(tmp_path / "some.parquet")}
-    assert polars.read_parquet(tmp_path / "some.parquet")["user"].to_list() == [some[0]] * 2 + [some[1]] * 2
+    assert (
+        polars.read_parquet(tmp_path / "some.parquet")["user"].to_list()
+        == [some[0]] * 2 + [some[1]] * 2
+    )
 
 
 def test_many_rows_on_standard_output(
@@ -232,7 +271,16 @@ def test_many_rows_on_standard_output(
 ) -> None:
     row = load(folder / "means.safetensors").row_labels_[0]
     (tmp_path / "some.txt").write_text("\n".join(films))
-    words = ["recommend", folder / "means.safetensors", "--row", row, "--among", tmp_path / "some.txt", "-o", "-"]
+    words = [
+        "recommend",
+        folder / "means.safetensors",
+        "--row",
+        row,
+        "--among",
+        tmp_path / "some.txt",
+        "-o",
+        "-",
+    ]
     with pytest.raises(SystemExit):
         main([str(word) for word in [*words, "--include-observed", "--json"]])
     lines = [json.loads(line) for line in capfdbinary.readouterr().out.decode().splitlines()]
@@ -290,9 +338,13 @@ def test_the_most_similar(run: Any, model: Path, axis: str) -> None:
 
 def test_similar_columns_have_entries(run: Any, model: Path) -> None:
     fitted = load(model)
-    counts = dict(zip(fitted.column_labels_.tolist(), fitted.entries_.column_counts.tolist(), strict=True))
+    counts = dict(
+        zip(fitted.column_labels_.tolist(), fitted.entries_.column_counts.tolist(), strict=True)
+    )
     asked, most = next(iter(counts)), sorted(counts.values())[-3]
-    shown = json.loads(run("similar", model, "--column", asked, "-n", 99, "--min-entries", most, "--json").out)
+    shown = json.loads(
+        run("similar", model, "--column", asked, "-n", 99, "--min-entries", most, "--json").out
+    )
     labels = {line["column"] for line in shown["similar"]}
     assert labels == {label for label, count in counts.items() if count >= most} - {asked}
     assert run("similar", model, "--column", asked, "--min-entries", -1).code == 2
@@ -310,7 +362,9 @@ def test_bad_input_of_similar_is_one_line(run: Any, model: Path, folder: Path) -
 
 
 def test_files_of_ids_are_read_in_an_encoding(run: Any, tmp_path: Path) -> None:
-    ratings = ObservedMatrix.from_entries(["ann", "ann", "bob", "bob"], ["č", "b", "č", "c"], [1, 2, 2, 1])
+    ratings = ObservedMatrix.from_entries(
+        ["ann", "ann", "bob", "bob"], ["č", "b", "č", "c"], [1, 2, 2, 1]
+    )
     model = tmp_path / "model.safetensors"
     Means().fit(ratings).save(model)
     history, only = tmp_path / "history.csv", tmp_path / "only.txt"

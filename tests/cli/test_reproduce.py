@@ -13,22 +13,46 @@ def test_a_table_is_shown_and_written(run: Any, recipes: Path, tmp_path: Path) -
     out = tmp_path / "out"
     code, shown, err = run("reproduce", "small", "-o", out)
     assert (code, err) == (0, "")
-    assert "A small table" in shown and "shrunk means" in shown and "(0.900," in shown and "remark" in shown
+    assert (
+        "A small table" in shown
+        and "shrunk means" in shown
+        and "(0.900," in shown
+        and "remark" in shown
+    )
     names = {path.name for path in (out / "small").iterdir()}
     assert {"results.jsonl", "table.md", "areas.svg", "quantizer.svg"} <= names
     text = (out / "small" / "table.md").read_text()
-    assert text.startswith("# A small table\n\n| method | new |") and "- remark" in text and "QUICK" not in text
+    assert (
+        text.startswith("# A small table\n\n| method | new |")
+        and "- remark" in text
+        and "QUICK" not in text
+    )
     assert len((out / "small" / "results.jsonl").read_text().splitlines()) == 18
 
 
 @pytest.mark.slow
 def test_rows_splits_and_json(run: Any, recipes: Path, tmp_path: Path) -> None:
-    arguments = ["reproduce", "small", "--only", "dmf-d", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
+    arguments = [
+        "reproduce",
+        "small",
+        "--only",
+        "dmf-d",
+        "--splits",
+        1,
+        "-o",
+        tmp_path / "out",
+        "--no-pictures",
+    ]
     code, shown, err = run(*arguments, "--json")
     assert (code, err) == (0, "")
     answer = json.loads(shown)
-    assert [record["recipe"] for record in answer["records"]] == ["small/dmf-d"] and answer["quick"] is False
-    assert {path.name for path in (tmp_path / "out" / "small").iterdir()} == {"results.jsonl", "table.md"}
+    assert [record["recipe"] for record in answer["records"]] == ["small/dmf-d"] and answer[
+        "quick"
+    ] is False
+    assert {path.name for path in (tmp_path / "out" / "small").iterdir()} == {
+        "results.jsonl",
+        "table.md",
+    }
 
 
 @pytest.mark.slow
@@ -40,7 +64,9 @@ def test_quick_is_marked_and_kept_apart(
     assert (code, err) == (0, "")
     assert "A QUICK RUN" in shown and "not the result" in shown
     assert "A QUICK RUN" in (tmp_path / "reproduced-quick" / "small" / "table.md").read_text()
-    record = json.loads((tmp_path / "reproduced-quick" / "small" / "results.jsonl").read_text().splitlines()[0])
+    record = json.loads(
+        (tmp_path / "reproduced-quick" / "small" / "results.jsonl").read_text().splitlines()[0]
+    )
     assert (record["data"], record["epochs"]) == ("generated", 2)
     assert not (tmp_path / "reproduced").exists()
 
@@ -54,14 +80,18 @@ def test_quick_is_marked_and_kept_apart(
         (["small", "--jobs", "0"], "at least 1; got 0"),
     ],
 )
-def test_bad_input_is_one_line(run: Any, recipes: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_bad_input_is_one_line(
+    run: Any, recipes: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     code, shown, err = run("reproduce", *arguments, "-o", tmp_path / "out")
     assert (code, shown) == (2, "")
     assert message in err and err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_a_data_set_that_is_not_there(run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_that_is_not_there(
+    run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = recipes / "small" / "1-means.toml"
     path.write_text(path.read_text().replace('"generated"', '"ml-1m"'))
     monkeypatch.setenv("DEEPMF_DATA", str(tmp_path / "nothing"))
@@ -74,7 +104,9 @@ def _no_network(*_: object, **__: object) -> None:
 
 
 @pytest.mark.slow
-def test_quick_results_are_never_shown_as_the_result(run: Any, recipes: Path, tmp_path: Path) -> None:
+def test_quick_results_are_never_shown_as_the_result(
+    run: Any, recipes: Path, tmp_path: Path
+) -> None:
     path = recipes / "small" / "1-means.toml"
     path.write_text(path.read_text().replace('"generated"', '"ml-1m"'))
     arguments = ["reproduce", "small", "--only", "means", "-o", tmp_path / "out", "--no-pictures"]
@@ -83,9 +115,21 @@ def test_quick_results_are_never_shown_as_the_result(run: Any, recipes: Path, tm
 
 
 @pytest.mark.slow
-def test_rows_that_were_run_before_stay_in_the_table(run: Any, recipes: Path, tmp_path: Path) -> None:
+def test_rows_that_were_run_before_stay_in_the_table(
+    run: Any, recipes: Path, tmp_path: Path
+) -> None:
     for row in ("means", "dmf-d"):
-        shown = run("reproduce", "small", "--only", row, "--splits", 1, "-o", tmp_path / "out", "--no-pictures").out
+        shown = run(
+            "reproduce",
+            "small",
+            "--only",
+            row,
+            "--splits",
+            1,
+            "-o",
+            tmp_path / "out",
+            "--no-pictures",
+        ).out
     assert "shrunk means" in shown and "DMF-D" in shown
 
 
@@ -99,14 +143,28 @@ def test_tables_and_pictures_of_results_that_ran_elsewhere(
     before = (out / "small" / "results.jsonl").read_text()
     code, shown, err = run("reproduce", "small", "--from-results", "-o", out)
     assert (code, err) == (0, "") and "shrunk means" in shown and "DMF-D" not in shown
-    assert (out / "small" / "areas.svg").exists() and (out / "small" / "results.jsonl").read_text() == before
+    assert (out / "small" / "areas.svg").exists() and (
+        out / "small" / "results.jsonl"
+    ).read_text() == before
     err = run.fails("reproduce", "small", "--from-results", "-o", tmp_path / "nothing")
     assert "no results of small" in err and not (tmp_path / "nothing").exists()
 
 
 @pytest.mark.slow
-def test_another_commit_is_refused(run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ["reproduce", "small", "--only", "means", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
+def test_another_commit_is_refused(
+    run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [
+        "reproduce",
+        "small",
+        "--only",
+        "means",
+        "--splits",
+        1,
+        "-o",
+        tmp_path / "out",
+        "--no-pictures",
+    ]
     assert run(*arguments).code == 0
     monkeypatch.setenv("DEEPMF_COMMIT", "def")
     code, _, err = run(*arguments)
@@ -133,7 +191,9 @@ def test_the_device_is_that_of_the_networks(run: Any, recipes: Path, tmp_path: P
         (b"{\n{}\n", "line 1 of {file} is not JSON"),
     ],
 )
-def test_what_are_no_results(run: Any, recipes: Path, tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_what_are_no_results(
+    run: Any, recipes: Path, tmp_path: Path, content: bytes | None, message: str
+) -> None:
     file = tmp_path / "out" / "small" / "results.jsonl"
     file.parent.mkdir(parents=True)
     file.mkdir() if content is None else file.write_bytes(content)

@@ -26,7 +26,9 @@ from deepmf.serve.auth import read_keys
         (["{model}", "--log-level", "loud"], "--log-level"),
     ],
 )
-def test_what_cannot_be_served_is_told_in_a_line(run: Run, folder: Path, options: list[str], said: str) -> None:
+def test_what_cannot_be_served_is_told_in_a_line(
+    run: Run, folder: Path, options: list[str], said: str
+) -> None:
     given = [option.replace("{model}", str(folder / "means.safetensors")) for option in options]
     outcome = run("serve", "--port", 0, *given) if "--port" not in given else run("serve", *given)
     assert (outcome.code, outcome.out) == (2, "")
@@ -35,7 +37,10 @@ def test_what_cannot_be_served_is_told_in_a_line(run: Run, folder: Path, options
 
 
 def test_service_that_ended_leaves_no_log_behind(run: Run, folder: Path) -> None:
-    assert run("serve", folder / "means.safetensors", "--database", "mysql://x/y", "--port", 0).code == 2
+    assert (
+        run("serve", folder / "means.safetensors", "--database", "mysql://x/y", "--port", 0).code
+        == 2
+    )
     assert not [name for name in ("deepmf.serve", "uvicorn") if logging.getLogger(name).handlers]
 
 

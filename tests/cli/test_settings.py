@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from deepmf.cli.settings import TrainingOptions, format_value, parse_assignment, parse_scale, parse_value, read_config
+from deepmf.cli.settings import (
+    TrainingOptions,
+    format_value,
+    parse_assignment,
+    parse_scale,
+    parse_value,
+    read_config,
+)
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.settings import Facts, choose_settings
@@ -94,9 +101,15 @@ def test_a_table_of_all_settings(run: Any, model: str) -> None:
     code, out, err = run("settings", model)
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == f"{MODELS[model].class_name}: {MODELS[model].summary}"
-    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    lines = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in out.splitlines()
+        if line.startswith("│")
+    ]
     shown = {line[0]: line[1:] for line in lines if line[0]}
-    assert list(shown) == [setting.name for setting in list_settings(model_class(model).settings_class)]
+    assert list(shown) == [
+        setting.name for setting in list_settings(model_class(model).settings_class)
+    ]
     for setting in list_settings(model_class(model).settings_class):
         default, values, meaning = shown[setting.name]
         assert default == ("chosen" if setting.is_chosen_at_fit else format_value(setting.default))
@@ -114,9 +127,17 @@ def test_json_of_all_settings(run: Any, model: str) -> None:
     code, out, _ = run("settings", model, "--json")
     found = json.loads(out)
     assert (code, found["model"], found["class"]) == (0, model, MODELS[model].class_name)
-    assert model_class(model).settings_class.from_names({each["name"]: each["default"] for each in found["settings"]})
-    for each, setting in zip(found["settings"], list_settings(model_class(model).settings_class), strict=True):
-        assert (each["name"], each["type"], each["meaning"]) == (setting.name, setting.type, setting.description)
+    assert model_class(model).settings_class.from_names(
+        {each["name"]: each["default"] for each in found["settings"]}
+    )
+    for each, setting in zip(
+        found["settings"], list_settings(model_class(model).settings_class), strict=True
+    ):
+        assert (each["name"], each["type"], each["meaning"]) == (
+            setting.name,
+            setting.type,
+            setting.description,
+        )
         assert each["optional"] == setting.is_optional
         assert {"high", "choices"} & each.keys()
 
@@ -124,7 +145,10 @@ def test_json_of_all_settings(run: Any, model: str) -> None:
 def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
     found = json.loads(run("settings", "dmf-o", "--json").out)["settings"]
     marked = {each["name"] for each in found if each["chosen_at_fit"]}
-    assert marked == choose_settings(Facts(60, 40, 300, on_gpu=True), "best").keys() | {"presence", "rank_by"}
+    assert marked == choose_settings(Facts(60, 40, 300, on_gpu=True), "best").keys() | {
+        "presence",
+        "rank_by",
+    }
     assert "chosen: fit chooses" in run("settings", "dmf-o").out
     assert "chosen" not in run("settings", "rankk").out
 

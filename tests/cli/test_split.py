@@ -1,4 +1,5 @@
-"""`deepmf split`: exact shares in files that every other command takes, in the words of the file that was split."""
+"""`deepmf split`: exact shares in files that every other command takes, in the words of the file
+that was split."""
 
 from __future__ import annotations
 
@@ -35,37 +36,70 @@ def entries_of(path: Path) -> set[tuple[Any, ...]]:
 
 
 def test_three_files_that_are_together_the_whole(run: Any, tmp_path: Path, ratings: Path) -> None:
-    code, out, err = run("split", ratings, "-o", tmp_path / "parts", "--seed", 3, "--test-share", 0.25, "--json")
+    code, out, err = run(
+        "split", ratings, "-o", tmp_path / "parts", "--seed", 3, "--test-share", 0.25, "--json"
+    )
     assert (code, err) == (0, "")
-    parts = {name: entries_of(tmp_path / "parts" / f"{name}.csv") for name in ("train", "validation", "test")}
+    parts = {
+        name: entries_of(tmp_path / "parts" / f"{name}.csv")
+        for name in ("train", "validation", "test")
+    }
     assert set.union(*parts.values()) == ENTRIES
     assert sum(map(len, parts.values())) == len(ENTRIES)
     wanted = split_entries(read_matrix(ratings), train=0.7, validation=0.05, test=0.25, seed=3)
     assert parts["test"] == set(wanted.test.to_frame().rows())
     shown = json.loads(out)["files"]
-    assert {name: each["entries"] for name, each in shown.items()} == {name: len(each) for name, each in parts.items()}
+    assert {name: each["entries"] for name, each in shown.items()} == {
+        name: len(each) for name, each in parts.items()
+    }
     assert run("split", ratings, "-o", tmp_path / "parts").code == 0  # again, over what is there
 
 
 def test_areas(run: Any, tmp_path: Path, ratings: Path) -> None:
     code, out, err = run(
-        "split", ratings, "-o", tmp_path / "areas", "--areas", "--new-rows", 0.1, "--format", "parquet"
+        "split",
+        ratings,
+        "-o",
+        tmp_path / "areas",
+        "--areas",
+        "--new-rows",
+        0.1,
+        "--format",
+        "parquet",
     )
     assert (code, err) == (0, "")
     wanted = split_areas(read_matrix(ratings), new_rows=0.1, seed=0)
-    assert entries_of(tmp_path / "areas" / "extension.parquet") == set(wanted.extension.to_frame().rows())
+    assert entries_of(tmp_path / "areas" / "extension.parquet") == set(
+        wanted.extension.to_frame().rows()
+    )
     by_area = [set(wanted.test[area].to_frame().rows()) for area in ("I", "II", "III", "IV")]
     assert entries_of(tmp_path / "areas" / "test.parquet") == set.union(*by_area)
-    assert f"deepmf evaluate model.safetensors {tmp_path / 'areas' / 'test.parquet'} --extend" in out
+    assert (
+        f"deepmf evaluate model.safetensors {tmp_path / 'areas' / 'test.parquet'} --extend" in out
+    )
 
 
 def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     """Every id that occurs once is unknown in two of the three files; nothing is refused."""
-    lines = [f"{k % 25},{k % 7},{k % 5 + k / 1000}" for k in range(174)] + [f"{100 + k},{k % 7},9" for k in range(26)]
+    lines = [f"{k % 25},{k % 7},{k % 5 + k / 1000}" for k in range(174)] + [
+        f"{100 + k},{k % 7},9" for k in range(26)
+    ]
     (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
-    assert run("split", tmp_path / "ratings.csv", "-o", tmp_path / "p", "--validation-share", 0.2).code == 0
+    assert (
+        run("split", tmp_path / "ratings.csv", "-o", tmp_path / "p", "--validation-share", 0.2).code
+        == 0
+    )
     parts, model = tmp_path / "p", tmp_path / "m"
-    fit = ["--validation", parts / "validation.csv", "-o", model, "--model", "als", "--set", "latent_size=2"]
+    fit = [
+        "--validation",
+        parts / "validation.csv",
+        "-o",
+        model,
+        "--model",
+        "als",
+        "--set",
+        "latent_size=2",
+    ]
     code, _, err = run("fit", parts / "train.csv", *fit)
     assert code == 0
     assert "of 40 validation entries" in err
@@ -73,7 +107,12 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     assert code == 0 and f"{parts / 'test.csv'}: the model does not know" in err
     assert [part["area"] for part in json.loads(out)["areas"]] == ["I", "unknown", "all"]
     assert run("predict", model, parts / "test.csv", "-o", parts / "predictions.csv").code == 0
-    assert polars.read_csv(parts / "predictions.csv").columns == ["user", "item", "prediction", "area"]
+    assert polars.read_csv(parts / "predictions.csv").columns == [
+        "user",
+        "item",
+        "prediction",
+        "area",
+    ]
 
 
 @pytest.mark.slow
@@ -88,7 +127,12 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     ],
 )
 def test_the_commands_that_are_printed_run_as_printed(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, options: list[str], areas: list[str]
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    options: list[str],
+    areas: list[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if table == "wide":
@@ -109,7 +153,16 @@ def test_the_commands_that_are_printed_run_as_printed(
 def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("user,item,rating\n1,10,1\n1,20,2\n2,10,3\n")
     (tmp_path / "v.csv").write_text("user,item,rating\n3,10,1\nx,30,2\n")
-    fit = ["fit", tmp_path / "train.csv", "-o", tmp_path / "m", "--model", "means", "--validation", tmp_path / "v.csv"]
+    fit = [
+        "fit",
+        tmp_path / "train.csv",
+        "-o",
+        tmp_path / "m",
+        "--model",
+        "means",
+        "--validation",
+        tmp_path / "v.csv",
+    ]
     assert re.search(f"{tmp_path / 'v.csv'}: 2 of 2 .*row 3, column 10", run.fails(*fit))
     (tmp_path / "v.csv").write_text("user,item,rating\n1,10,7\n")
     assert re.search("v.csv, line 2: row 1, column 10 .*7; .*1 to 3", run(*fit).err)
@@ -130,7 +183,9 @@ def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> 
 def test_bad_input_is_one_line_and_writes_nothing(
     run: Any, tmp_path: Path, ratings: Path, arguments: list[str], message: str
 ) -> None:
-    assert message in run.fails("split", ratings, *(argument.format(folder=tmp_path) for argument in arguments))
+    assert message in run.fails(
+        "split", ratings, *(argument.format(folder=tmp_path) for argument in arguments)
+    )
     assert list(tmp_path.iterdir()) == [ratings]
 
 
@@ -141,7 +196,9 @@ def test_it_does_not_write_over_what_it_reads(run: Any, tmp_path: Path, ratings:
     assert train.read_bytes() == before
 
 
-def test_a_split_takes_the_place_of_an_earlier_one_whole(run: Any, tmp_path: Path, ratings: Path) -> None:
+def test_a_split_takes_the_place_of_an_earlier_one_whole(
+    run: Any, tmp_path: Path, ratings: Path
+) -> None:
     assert run("split", ratings, "-o", tmp_path / "parts", "--areas").code == 0
     assert run("split", ratings, "-o", tmp_path / "parts", "--format", "parquet").code == 0
     names = {file.name for file in (tmp_path / "parts").iterdir()}
@@ -172,7 +229,18 @@ def test_files_become_a_store(run: Run, folder: Path, tmp_path: Path) -> None:
     frame.head(100).write_parquet(tmp_path / "1.parquet")
     frame.slice(100).write_csv(tmp_path / "2.csv")
     files = tmp_path / "1.parquet", tmp_path / "2.csv"
-    done = run("pack", *files, "-o", tmp_path / "r.store", "--row", "user", "--column", "film", "--value", "stars")
+    done = run(
+        "pack",
+        *files,
+        "-o",
+        tmp_path / "r.store",
+        "--row",
+        "user",
+        "--column",
+        "film",
+        "--value",
+        "stars",
+    )
     assert (done.code, done.err) == (0, "")
     assert f"{frame.height:,} entries in" in done.out
     assert f"next: deepmf fit {tmp_path / 'r.store'} -o model.safetensors" in done.out
@@ -181,7 +249,9 @@ def test_files_become_a_store(run: Run, folder: Path, tmp_path: Path) -> None:
 
 def test_json_and_what_was_guessed_and_left_out(run: Run, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("a,x,1\na,y,\nb,y,2\n")
-    done = run("pack", tmp_path / "r.csv", "-o", tmp_path / "r.store", "--missing", "drop", "--json")
+    done = run(
+        "pack", tmp_path / "r.csv", "-o", tmp_path / "r.store", "--missing", "drop", "--json"
+    )
     shown = json.loads(done.out)
     assert shown["bytes"] == (tmp_path / "r.store").stat().st_size
     assert {name: shown[name] for name in ("entries", "rows", "columns", "dropped")} == {
@@ -200,7 +270,10 @@ def test_json_and_what_was_guessed_and_left_out(run: Run, tmp_path: Path) -> Non
         (["r.csv", "-o", "-"], "standard output"),
         (["r.csv", "-o", "r.csv"], "(it exists already"),
         (["r.csv", "r.csv", "-o", "r.store"], "--duplicates first"),
-        (["r.csv", "-o", "r.store", "--scale", "1,2"], "r.csv, line 2: row 'a', column 'x' has value 5"),
+        (
+            ["r.csv", "-o", "r.store", "--scale", "1,2"],
+            "r.csv, line 2: row 'a', column 'x' has value 5",
+        ),
         (["none.csv", "-o", "r.store"], "there is no file none.csv"),
         (["gap.csv", "-o", "r.store"], "--missing drop"),
         ([".", "-o", "r.store"], "is a directory"),
@@ -223,7 +296,9 @@ def test_every_command_takes_a_store(run: Run, folder: Path, store: Path, tmp_pa
         assert run("pack", folder / f"{name}.csv", "-o", tmp_path / f"{name}.store").code == 0
     model = tmp_path / "m.safetensors"
     assert run("fit", store, "-o", model, "--model", "means", "--validation-share", "0").code == 0
-    by_store = run("evaluate", model, tmp_path / "test.store", "--extend", tmp_path / "new.store", "--json")
+    by_store = run(
+        "evaluate", model, tmp_path / "test.store", "--extend", tmp_path / "new.store", "--json"
+    )
     by_file = run("evaluate", model, folder / "test.csv", "--extend", folder / "new.csv", "--json")
     assert by_store.code == 0
     assert json.loads(by_store.out)["areas"] == json.loads(by_file.out)["areas"]
@@ -237,18 +312,28 @@ def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_p
     assert run("split", store, "-o", tmp_path / "s").code == 0
     assert run("split", folder / "train.csv", "-o", tmp_path / "c").code == 0
     for part in ("train", "validation", "test"):
-        ours, theirs = read_matrix(tmp_path / "s" / f"{part}.store"), read_matrix(tmp_path / "c" / f"{part}.csv")
-        assert [each.tolist() for each in ours.entries()] == [each.tolist() for each in theirs.entries()]
+        ours, theirs = (
+            read_matrix(tmp_path / "s" / f"{part}.store"),
+            read_matrix(tmp_path / "c" / f"{part}.csv"),
+        )
+        assert [each.tolist() for each in ours.entries()] == [
+            each.tolist() for each in theirs.entries()
+        ]
     again = run("split", store, "-o", tmp_path / "s")
     assert (again.code, len(again.err.splitlines())) == (2, 1)
     assert "could not be written" in again.err
     to_csv = run("split", store, "-o", tmp_path / "t", "--format", "csv")
-    assert (to_csv.code, (tmp_path / "t" / "test.csv").read_text()) == (0, (tmp_path / "c" / "test.csv").read_text())
+    assert (to_csv.code, (tmp_path / "t" / "test.csv").read_text()) == (
+        0,
+        (tmp_path / "c" / "test.csv").read_text(),
+    )
 
 
 def test_whole_rows_are_held_out_and_ranked(run: Any, tmp_path: Path, ratings: Path) -> None:
     parts = tmp_path / "parts"
-    code, out, err = run("split", ratings, "-o", parts, "--by", "rows", "--given-share", 0.7, "--seed", 1)
+    code, out, err = run(
+        "split", ratings, "-o", parts, "--by", "rows", "--given-share", 0.7, "--seed", 1
+    )
     assert (code, err) == (0, "")
     wanted = split_rows(read_matrix(ratings), new_rows=0.2, given=0.7, validation=0.05, seed=1)
     for name in ("train", "validation", "given", "test"):
@@ -256,8 +341,12 @@ def test_whole_rows_are_held_out_and_ranked(run: Any, tmp_path: Path, ratings: P
     model = tmp_path / "model.safetensors"
     for line in out.splitlines():
         if line.startswith(("next:", "then:")):
-            words = shlex.split(line.partition(": deepmf ")[2].replace("model.safetensors", str(model)))
-            words += ["--model", "als", "--set", "epochs=2"] if line.startswith("next") else ["--json"]
+            words = shlex.split(
+                line.partition(": deepmf ")[2].replace("model.safetensors", str(model))
+            )
+            words += (
+                ["--model", "als", "--set", "epochs=2"] if line.startswith("next") else ["--json"]
+            )
             code, out, err = run(*words)
             assert code == 0
     ranked = json.loads(out)["ranking"]

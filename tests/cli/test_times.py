@@ -35,7 +35,9 @@ def test_a_split_by_time_is_fitted_and_evaluated(run: Any, ratings: Path, tmp_pa
     assert "'timestamp' is taken as the time" in errors
     train, test = ((parts / f"{name}.csv").read_text().splitlines() for name in ("train", "test"))
     at = train[0].split(",").index("timestamp")
-    assert max(int(line.split(",")[at]) for line in train[1:]) < min(int(line.split(",")[at]) for line in test[1:])
+    assert max(int(line.split(",")[at]) for line in train[1:]) < min(
+        int(line.split(",")[at]) for line in test[1:]
+    )
     options = ["--value", "stars", "--time", "timestamp"]
     settings = ["--model", "means", "--set", "times=auto", "--scale", "1,2,3,4,5"]
     assert run("fit", parts / "train.csv", "-o", model, *settings, *options)[0] == 0
@@ -54,7 +56,17 @@ def test_a_split_by_time_is_fitted_and_evaluated(run: Any, ratings: Path, tmp_pa
 
 def test_the_last_entries_of_rows(run: Any, ratings: Path, tmp_path: Path) -> None:
     code, out, _ = run(
-        "split", ratings, "-o", tmp_path / "last", "--by", "last", "-n", "2", "--value", "stars", "--json"
+        "split",
+        ratings,
+        "-o",
+        tmp_path / "last",
+        "--by",
+        "last",
+        "-n",
+        "2",
+        "--value",
+        "stars",
+        "--json",
     )
     assert code == 0
     assert json.loads(out)["files"]["test"]["entries"] == 40

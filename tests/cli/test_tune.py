@@ -37,42 +37,102 @@ def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
 @pytest.mark.slow
 def test_it_is_the_study_of_the_library(run: Any, folder: Path) -> None:
     summary = summary_of(run, folder / "train.csv", *QUICK, "--trials", 4, "--seed", 3)
-    parts = split_entries(read_matrix(folder / "train.csv"), train=0.95, validation=0.05, test=0, seed=3)
+    parts = split_entries(
+        read_matrix(folder / "train.csv"), train=0.95, validation=0.05, test=0, seed=3
+    )
     settings = {"epochs": 3, "latent_size": 3, "seed": 3}
     study = Study("als", parts.train, parts.validation, settings=settings).run(4)
-    assert [tried["settings"] for tried in summary["tried"]] == [trial.settings for trial in study.trials]
+    assert [tried["settings"] for tried in summary["tried"]] == [
+        trial.settings for trial in study.trials
+    ]
     assert [tried["error"] for tried in summary["tried"]] == [trial.error for trial in study.trials]
-    assert (summary["settings"], summary["validation_rmse"]) == (study.best.settings, study.best.error)
+    assert (summary["settings"], summary["validation_rmse"]) == (
+        study.best.settings,
+        study.best.error,
+    )
     assert summary["default_rmse"] == study.trials[0].error
     assert (summary["trials"], summary["validation_entries"]) == (4, parts.validation.n_entries)
     assert summary["study"] == "train-als.study"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("validation", [[], ["--validation-share", 0.2], ["--validation", "known.csv"]])
-def test_the_command_fits_the_best(run: Any, folder: Path, here: Path, validation: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "validation", [[], ["--validation-share", 0.2], ["--validation", "known.csv"]]
+)
+def test_the_command_fits_the_best(
+    run: Any, folder: Path, here: Path, validation: list[Any]
+) -> None:
     for name, part in (("my ratings.csv", "train.csv"), ("known.csv", "known.csv")):
         polars.read_csv(folder / part).select(
-            polars.col("stars").alias("points"), polars.col("film").alias("what"), polars.col("user").alias("who")
+            polars.col("stars").alias("points"),
+            polars.col("film").alias("what"),
+            polars.col("user").alias("who"),
         ).write_csv(here / name, separator="|")
-    how = ["--row", "who", "--column", "what", "--value", "points", "--separator", "|", "--scale", "1,2,3,4,5"]
-    tiny = ["--set", "epochs=2", "--set", "latent_size=4", "--set", "block_rows=20", "--set", "hidden_sizes=8,"]
-    tune = ["my ratings.csv", "--model", "dmf", *how, *validation, *tiny, "--trials", 2, "--seed", 2, "--device", "cpu"]
+    how = [
+        "--row",
+        "who",
+        "--column",
+        "what",
+        "--value",
+        "points",
+        "--separator",
+        "|",
+        "--scale",
+        "1,2,3,4,5",
+    ]
+    tiny = [
+        "--set",
+        "epochs=2",
+        "--set",
+        "latent_size=4",
+        "--set",
+        "block_rows=20",
+        "--set",
+        "hidden_sizes=8,",
+    ]
+    tune = [
+        "my ratings.csv",
+        "--model",
+        "dmf",
+        *how,
+        *validation,
+        *tiny,
+        "--trials",
+        2,
+        "--seed",
+        2,
+        "--device",
+        "cpu",
+    ]
     summary = summary_of(run, *tune)
     program, *words = shlex.split(summary["command"])
     assert program == "deepmf"
     code, out, _ = run(*words, "--json")
     assert code == 0
     fitted = json.loads(out)
-    assert (fitted["validation_rmse"], fitted["file"]) == (summary["validation_rmse"], "model.safetensors")
+    assert (fitted["validation_rmse"], fitted["file"]) == (
+        summary["validation_rmse"],
+        "model.safetensors",
+    )
     settings = load("model.safetensors").settings.to_dict()
-    assert {name: settings[name] for name in summary["settings"]} == summary["settings"] | {"hidden_sizes": (8,)}
+    assert {name: settings[name] for name in summary["settings"]} == summary["settings"] | {
+        "hidden_sizes": (8,)
+    }
 
 
 @pytest.mark.slow
 def test_the_command_holds_out_the_same_entries(run: Any, here: Path) -> None:
     write_entries(here / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
-    small = ["--set", "epochs=1", "--set", "hidden_sizes=8,", "--set", "views=2", "--set", "landmarks=4"]
+    small = [
+        "--set",
+        "epochs=1",
+        "--set",
+        "hidden_sizes=8,",
+        "--set",
+        "views=2",
+        "--set",
+        "landmarks=4",
+    ]
     summary = summary_of(run, "r.csv", *small, "--trials", 1, "--device", "cpu")
     code, out, _ = run(*shlex.split(summary["command"])[1:], "--json")
     assert code == 0
@@ -90,11 +150,15 @@ def test_in_words(run: Any, folder: Path) -> None:
     assert lines[0].endswith(" by default")
     assert all(word in out for word in ("setting", "best", "default", "penalty", "count_power"))
     assert "train-als.study" in lines[-2]
-    assert lines[-1].startswith(f"deepmf fit {folder / 'train.csv'} -o model.safetensors --model als --set epochs=3")
+    assert lines[-1].startswith(
+        f"deepmf fit {folder / 'train.csv'} -o model.safetensors --model als --set epochs=3"
+    )
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_tried(run: Any, folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_what_was_tried(
+    run: Any, folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     titles: list[str] = []
 
     @contextmanager
@@ -118,11 +182,15 @@ def test_ctrl_c_keeps_what_was_tried(run: Any, folder: Path, here: Path, monkeyp
     monkeypatch.undo()
     monkeypatch.chdir(here)
     again = summary_of(run, *tune[1:])
-    assert [tried["settings"] for tried in again["tried"]] == [tried["settings"] for tried in whole["tried"]]
+    assert [tried["settings"] for tried in again["tried"]] == [
+        tried["settings"] for tried in whole["tried"]
+    ]
     assert again["validation_rmse"] == whole["validation_rmse"]
 
 
-def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_anything_was_tried(
+    run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -156,8 +224,17 @@ def test_bad_input_is_one_line_and_writes_nothing(
 def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None:
     matrix = read_matrix(folder / "train.csv")
     for name, labels in (("people.csv", matrix.row_labels), ("films.csv", matrix.column_labels)):
-        polars.DataFrame({"key": labels.tolist(), "size": [k % 7 for k in range(labels.size)]}).write_csv(here / name)
-    files = ["--row-features", "people.csv", "--column-features", "films.csv", "--feature-label", "key"]
+        polars.DataFrame(
+            {"key": labels.tolist(), "size": [k % 7 for k in range(labels.size)]}
+        ).write_csv(here / name)
+    files = [
+        "--row-features",
+        "people.csv",
+        "--column-features",
+        "films.csv",
+        "--feature-label",
+        "key",
+    ]
     files += ["--feature-kinds", "size=category"]
     summary = summary_of(run, folder / "train.csv", *QUICK, "--trials", 2, *files)
     assert summary["features"] == {"rows": {"size": "category"}, "columns": {"size": "category"}}
@@ -166,15 +243,32 @@ def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None
     model = load(here / "model.safetensors")
     assert model.history_.best_error == summary["validation_rmse"]
     assert model.entries_.row_features is not None and model.entries_.column_features is not None
-    assert re.search("rankk.*features", run.fails("tune", folder / "train.csv", "--model", "rankk", *files))
+    assert re.search(
+        "rankk.*features", run.fails("tune", folder / "train.csv", "--model", "rankk", *files)
+    )
 
 
 def test_a_ranking_metric(run: Any, folder: Path) -> None:
-    asked = [folder / "train.csv", *QUICK, "--trials", 2, "--metric", "ndcg", "--relevant", 4, "-n", 5]
+    asked = [
+        folder / "train.csv",
+        *QUICK,
+        "--trials",
+        2,
+        "--metric",
+        "ndcg",
+        "--relevant",
+        4,
+        "-n",
+        5,
+    ]
     summary = summary_of(run, *asked)
-    parts = split_entries(read_matrix(folder / "train.csv"), train=0.95, validation=0.05, test=0, seed=0)
+    parts = split_entries(
+        read_matrix(folder / "train.csv"), train=0.95, validation=0.05, test=0, seed=0
+    )
     settings = {"epochs": 3, "latent_size": 3}
-    study = Study("als", parts.train, parts.validation, settings=settings, metric="ndcg", relevant=4, n=5).run(2)
+    study = Study(
+        "als", parts.train, parts.validation, settings=settings, metric="ndcg", relevant=4, n=5
+    ).run(2)
     assert study.best.error is not None
     assert summary["validation_ndcg"] == pytest.approx(1 - study.best.error)
     assert "NDCG" in run("tune", *asked).out

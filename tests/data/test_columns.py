@@ -9,7 +9,15 @@ import polars as pl
 import pytest
 
 from deepmf.data.columns import read_columns
-from deepmf.data.layout import COLUMNS, ENTRIES, HISTORY, PAIRS, ColumnOptions, LineKind, NameOrPosition
+from deepmf.data.layout import (
+    COLUMNS,
+    ENTRIES,
+    HISTORY,
+    PAIRS,
+    ColumnOptions,
+    LineKind,
+    NameOrPosition,
+)
 from deepmf.data.read import read_matrix
 from deepmf.errors import BadEntries, BadSetting, FileAbsent, GuessedColumns, UnreadableFile
 
@@ -22,7 +30,13 @@ def read_rows(
 
 @pytest.mark.parametrize(
     "content",
-    ["Big\nUp, Up\n", 'Big\n"Up, Up"\n', 'Big,1988\n"Up, Up",2009\n', "Big\t1\nUp, Up\t2\n", "title\nBig\n\nUp, Up"],
+    [
+        "Big\nUp, Up\n",
+        'Big\n"Up, Up"\n',
+        'Big,1988\n"Up, Up",2009\n',
+        "Big\t1\nUp, Up\t2\n",
+        "title\nBig\n\nUp, Up",
+    ],
 )
 def test_a_list_of_ids_is_split_by_what_is_known(tmp_path: Path, content: str) -> None:
     (tmp_path / "ids").write_text(content)
@@ -34,16 +48,21 @@ def test_a_list_of_ids_is_split_by_what_is_known(tmp_path: Path, content: str) -
 
 def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
     pl.DataFrame({"user": ["ann"], "item": ["Big"]}).write_parquet(tmp_path / "ids.parquet")
-    assert read_columns(tmp_path / "ids.parquet", COLUMNS, ColumnOptions()).frame.to_series().to_list() == ["Big"]
+    assert read_columns(
+        tmp_path / "ids.parquet", COLUMNS, ColumnOptions()
+    ).frame.to_series().to_list() == ["Big"]
     pl.DataFrame().write_parquet(tmp_path / "none.parquet")
     with pytest.raises(BadEntries, match="none.parquet"):
         read_columns(tmp_path / "none.parquet", COLUMNS, ColumnOptions())
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [(ENTRIES, [("1", "007", 4.0)]), (PAIRS, [("1", "007")]), (HISTORY, [("007", "4")])]
+    ("kind", "expected"),
+    [(ENTRIES, [("1", "007", 4.0)]), (PAIRS, [("1", "007")]), (HISTORY, [("007", "4")])],
 )
-@pytest.mark.parametrize("content", ["rating,item,user,when\n4,007,1,9\n", "user::item::rating\n1::007::4\n"])
+@pytest.mark.parametrize(
+    "content", ["rating,item,user,when\n4,007,1,9\n", "user::item::rating\n1::007::4\n"]
+)
 def test_one_file_for_every_kind_of_lines(
     tmp_path: Path, kind: LineKind, expected: list[tuple[object, ...]], content: str
 ) -> None:
@@ -127,7 +146,9 @@ def test_chosen_names(tmp_path: Path) -> None:
         (b"user,item\n\xff\x81,10\n", UnreadableFile, "UTF-8"),
     ],
 )
-def test_bad_files(tmp_path: Path, content: bytes | None, error: type[Exception], message: str) -> None:
+def test_bad_files(
+    tmp_path: Path, content: bytes | None, error: type[Exception], message: str
+) -> None:
     path = tmp_path / "pairs.csv"
     if content is not None:
         path.write_bytes(content)

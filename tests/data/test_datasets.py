@@ -1,4 +1,5 @@
-"""Downloading from a local server that behaves well and badly; unpacking archives, whole and corrupt."""
+"""Downloading from a local server that behaves well and badly; unpacking archives, whole and
+corrupt."""
 
 from __future__ import annotations
 
@@ -77,7 +78,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 def test_progress_grows_to_the_total(served: Served, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     download(
-        served.address, tmp_path / "new" / "data.zip", checksum=RIGHT, progress=lambda *counts: seen.append(counts)
+        served.address,
+        tmp_path / "new" / "data.zip",
+        checksum=RIGHT,
+        progress=lambda *counts: seen.append(counts),
     )
     assert [path.read_bytes() for path in (tmp_path / "new").iterdir()] == [CONTENT]
     done = [counts[0] for counts in seen]
@@ -89,7 +93,11 @@ def test_progress_grows_to_the_total(served: Served, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "harm, told",
-    [({"status": 404}, "404 Not Found"), ({"stops_after": 10}, "10 of"), ({"content": b"other bytes"}, RIGHT.digest)],
+    [
+        ({"status": 404}, "404 Not Found"),
+        ({"stops_after": 10}, "10 of"),
+        ({"content": b"other bytes"}, RIGHT.digest),
+    ],
 )
 def test_a_failure_is_told_and_leaves_an_older_target_alone(
     served: Served, tmp_path: Path, harm: dict[str, int | bytes], told: str
@@ -104,7 +112,9 @@ def test_a_failure_is_told_and_leaves_an_older_target_alone(
     assert target.read_bytes() == b"the copy of last year" and list(tmp_path.iterdir()) == [target]
 
 
-def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("no_proxy", "*")
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
@@ -162,7 +172,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DEEPMF_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("no_proxy", "*")
     for name, dataset in list(DATASETS.items()):
-        monkeypatch.setitem(DATASETS, name, replace(dataset, address=_closed_address(dataset.archive)))
+        monkeypatch.setitem(
+            DATASETS, name, replace(dataset, address=_closed_address(dataset.archive))
+        )
     return tmp_path / "data"
 
 
@@ -175,16 +187,24 @@ def _closed_address(file_name: str) -> str:
 def _text(dataset: Dataset, entries: list[tuple[int, int, int]] = ENTRIES) -> bytes:
     """Entries written as the publisher of a data set writes them."""
     ratings = dataset.ratings
-    header = [] if isinstance(ratings.row, int) else [[ratings.row, ratings.column, ratings.value, "timestamp"]]
+    header = (
+        []
+        if isinstance(ratings.row, int)
+        else [[ratings.row, ratings.column, ratings.value, "timestamp"]]
+    )
     lines = [*header, *[[*entry, 978300760] for entry in entries]]
     if "/" not in ratings.member:  # those not from MovieLens have no timestamps
         lines = [line[:3] for line in lines]
     return "".join(ratings.separator.join(map(str, line)) + "\n" for line in lines).encode()
 
 
-def _npz(entries: list[tuple[int, int, int]], shape: tuple[int, int] = (4, 6)) -> scipy.sparse.csr_matrix:
+def _npz(
+    entries: list[tuple[int, int, int]], shape: tuple[int, int] = (4, 6)
+) -> scipy.sparse.csr_matrix:
     rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
-    return scipy.sparse.csr_matrix((values.astype(np.float32), (rows - 1, columns - 1)), shape=shape)
+    return scipy.sparse.csr_matrix(
+        (values.astype(np.float32), (rows - 1, columns - 1)), shape=shape
+    )
 
 
 def _put(path: Path, content: bytes) -> Path:
@@ -226,13 +246,16 @@ def test_the_catalogue_is_consistent() -> None:
         assert dataset.archive.endswith(".zip") or not dataset.has_archive
         assert dataset.licence.endswith(".")
         if (checksum := dataset.checksum) is not None:
-            assert len(bytes.fromhex(checksum.digest)) == hashlib.new(checksum.algorithm).digest_size
+            assert (
+                len(bytes.fromhex(checksum.digest)) == hashlib.new(checksum.algorithm).digest_size
+            )
             assert checksum.verified
     assert datasets.info("ml-latest-small").checksum is None
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"), [("ml1m", "ml-1m"), ("GOODBOOKS-10K", "goodbooks-10k"), ("goodbooks", "goodbooks-10k")]
+    ("wrong", "right"),
+    [("ml1m", "ml-1m"), ("GOODBOOKS-10K", "goodbooks-10k"), ("goodbooks", "goodbooks-10k")],
 )
 def test_an_unknown_name_is_told_with_the_nearest(wrong: str, right: str) -> None:
     for ask in (datasets.info, datasets.find, datasets.fetch, datasets.load, datasets.load_split):
@@ -273,7 +296,11 @@ def test_the_folder_follows_the_platform_and_the_environment(
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_the_official_file_is_found_and_read(data: Path, name: str, ending: str) -> None:
     dataset = datasets.info(name)
-    layout = dataset.ratings.member if "/" in dataset.ratings.member else f"{name}/{dataset.ratings.member}"
+    layout = (
+        dataset.ratings.member
+        if "/" in dataset.ratings.member
+        else f"{name}/{dataset.ratings.member}"
+    )
     content = _text(dataset)
     path = _put(data / f"{layout}{ending}", gzip.compress(content) if ending else content)
     assert datasets.find(name) == path
@@ -345,26 +372,38 @@ def test_offline_one_sentence_says_what_to_put_where(data: Path) -> None:
         told = str(caught.value)
         assert datasets.info(name).address in told
         dataset = datasets.info(name)
-        assert told.endswith(f"put it at {data / (dataset.archive if dataset.has_archive else dataset.ratings.member)}")
+        assert told.endswith(
+            f"put it at {data / (dataset.archive if dataset.has_archive else dataset.ratings.member)}"
+        )
         assert "\n" not in told
 
 
-def _publish(monkeypatch: pytest.MonkeyPatch, archive: Path, name: str, *, checksum: str | None = None) -> None:
+def _publish(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, name: str, *, checksum: str | None = None
+) -> None:
     """Let the catalogue name a local archive, with its own checksum or the one given."""
     digest = checksum or hashlib.md5(archive.read_bytes()).hexdigest()
     published = replace(
-        datasets.info(name), address=archive.as_uri(), checksum=Checksum("md5", digest, "computed in this test")
+        datasets.info(name),
+        address=archive.as_uri(),
+        checksum=Checksum("md5", digest, "computed in this test"),
     )
     monkeypatch.setitem(DATASETS, name, published)
 
 
-def test_a_set_is_downloaded_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_is_downloaded_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = datasets.info("ml-20m")
-    archive = _put_zip(tmp_path / "publisher" / "ml-20m.zip", {"ml-20m/ratings.csv": _text(dataset)})
+    archive = _put_zip(
+        tmp_path / "publisher" / "ml-20m.zip", {"ml-20m/ratings.csv": _text(dataset)}
+    )
     n_bytes = archive.stat().st_size
     _publish(monkeypatch, archive, "ml-20m")
     seen: list[tuple[int, int | None]] = []
-    assert datasets.load("ml-20m", progress=lambda *counts: seen.append(counts)) == _expected("ml-20m")
+    assert datasets.load("ml-20m", progress=lambda *counts: seen.append(counts)) == _expected(
+        "ml-20m"
+    )
     assert seen[-1] == (n_bytes, n_bytes)
     archive.unlink()
     assert datasets.fetch("ml-20m") == data / "ml-20m" / "ratings.csv"
@@ -400,8 +439,12 @@ def test_the_split_of_ml_1m_follows_the_masks(data: Path) -> None:
     for part, entries in parts.items():
         _put_npz(data / "ml-1m" / f"{part}_mask.npz", _npz(entries).astype(bool))
     split = datasets.load_split("ml-1m")
-    for matrix, entries in zip((split.train, split.validation, split.test), parts.values(), strict=True):
-        assert list(zip(*(part.tolist() for part in matrix.entries()), strict=True)) == sorted(entries)
+    for matrix, entries in zip(
+        (split.train, split.validation, split.test), parts.values(), strict=True
+    ):
+        assert list(zip(*(part.tolist() for part in matrix.entries()), strict=True)) == sorted(
+            entries
+        )
         assert matrix.rows == MATRIX.rows
         assert matrix.columns == MATRIX.columns
 
@@ -423,10 +466,14 @@ def test_without_masks_one_sentence_says_what_to_put_where(data: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["files", "archive"])
-def test_the_split_of_ml_100k_is_u1_without_validation(data: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_the_split_of_ml_100k_is_u1_without_validation(
+    data: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
     dataset = datasets.info("ml-100k")
     assert dataset.split is not None
-    monkeypatch.setitem(DATASETS, "ml-100k", replace(dataset, split=replace(dataset.split, address=dataset.address)))
+    monkeypatch.setitem(
+        DATASETS, "ml-100k", replace(dataset, split=replace(dataset.split, address=dataset.address))
+    )
     members = {
         "ml-100k/u.data": _text(dataset),
         "ml-100k/u1.base": _text(dataset, ENTRIES[1:]),
@@ -458,7 +505,10 @@ def test_the_split_of_lightgcn_is_read_from_lists_or_positions(data: Path, name:
     for part, matrix in (("train", split.train), ("test", split.test)):
         (data / name / f"{part}.txt").unlink()
         places = matrix.entry_rows, matrix.by_row.columns
-        _put_npz(data / name / f"{part}.npz", scipy.sparse.csr_matrix((matrix.values, places), shape=matrix.shape))
+        _put_npz(
+            data / name / f"{part}.npz",
+            scipy.sparse.csr_matrix((matrix.values, places), shape=matrix.shape),
+        )
     again = datasets.load_split(name)
     assert (again.train, again.test) == (split.train, split.test)
 
@@ -493,7 +543,11 @@ def test_real_ml_100k(real: Path) -> None:
     assert matrix.shape == (943, 1682)
     assert matrix.n_entries == datasets.info("ml-100k").n_entries
     split = datasets.load_split("ml-100k")
-    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (80_000, 0, 20_000)
+    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (
+        80_000,
+        0,
+        20_000,
+    )
 
 
 def test_real_ml_1m(real: Path) -> None:
@@ -507,7 +561,9 @@ def test_real_ml_1m(real: Path) -> None:
 
 @pytest.mark.slow
 def test_real_split_of_ml_1m(real: Path) -> None:
-    _need(real, "ml-1m/rating.npz", *(f"ml-1m/{part}_mask.npz" for part in ("train", "val", "test")))
+    _need(
+        real, "ml-1m/rating.npz", *(f"ml-1m/{part}_mask.npz" for part in ("train", "val", "test"))
+    )
     split = datasets.load_split("ml-1m")
     counts = (split.train.n_entries, split.validation.n_entries, split.test.n_entries)
     assert counts == (712_648, 37_508, 250_053)

@@ -69,7 +69,11 @@ def test_a_single_text_makes_all_ids_texts() -> None:
 def test_each_id_by_itself() -> None:
     largest = "9223372036854775807"
     ids = pl.Series([*WHOLE, largest, *OTHERS, "9223372036854775808"])
-    assert parse_whole_numbers(ids).to_list() == [*map(int, WHOLE), int(largest), *[None] * (len(OTHERS) + 1)]
+    assert parse_whole_numbers(ids).to_list() == [
+        *map(int, WHOLE),
+        int(largest),
+        *[None] * (len(OTHERS) + 1),
+    ]
 
 
 def test_gaps_are_null() -> None:
@@ -78,7 +82,12 @@ def test_gaps_are_null() -> None:
 
 
 def test_decimal_commas() -> None:
-    assert parse_numbers(pl.Series(["1,5", " 2 ", "-0,25", "NA"]), decimal=",").to_list() == [1.5, 2.0, -0.25, None]
+    assert parse_numbers(pl.Series(["1,5", " 2 ", "-0,25", "NA"]), decimal=",").to_list() == [
+        1.5,
+        2.0,
+        -0.25,
+        None,
+    ]
     for text in ("1.5", "1.234,5", "1,2,3"):
         with pytest.raises(BadEntries, match="number$"):
             parse_numbers(pl.Series(["1", text]), decimal=",")

@@ -38,7 +38,11 @@ def test_the_first_sheet_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "is_read"),
     [
-        (b"</sheetData>", b'</sheetData><mergeCells><mergeCell ref="A1:XFD1048576"/></mergeCells>', True),
+        (
+            b"</sheetData>",
+            b'</sheetData><mergeCells><mergeCell ref="A1:XFD1048576"/></mergeCells>',
+            True,
+        ),
         (b'ref="A1:C3"', b'ref="A1"', True),
         (b'r="C3"', b'r="XFD3"', False),  # the rating of bob is elsewhere
         (b'r="C3"', b'r="ZZZZ3"', False),
@@ -47,9 +51,14 @@ def test_the_first_sheet_is_read(tmp_path: Path) -> None:
         (b"<sheetData>", b"<sheetData><sheetData>", False),
     ],
 )
-def test_a_changed_sheet_is_read_or_refused(tmp_path: Path, old: bytes, new: bytes, is_read: bool) -> None:
+def test_a_changed_sheet_is_read_or_refused(
+    tmp_path: Path, old: bytes, new: bytes, is_read: bool
+) -> None:
     make_book().save(tmp_path / "whole.xlsx")
-    with zipfile.ZipFile(tmp_path / "whole.xlsx") as whole, zipfile.ZipFile(tmp_path / "x.xlsx", "w") as other:
+    with (
+        zipfile.ZipFile(tmp_path / "whole.xlsx") as whole,
+        zipfile.ZipFile(tmp_path / "x.xlsx", "w") as other,
+    ):
         for name in whole.namelist():
             content = whole.read(name)
             assert name != SHEET or old in content

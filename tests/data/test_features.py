@@ -1,4 +1,5 @@
-"""Features from files: text and Parquet, the column of the labels, types, gaps; errors name the file."""
+"""Features from files: text and Parquet, the column of the labels, types, gaps; errors name the
+file."""
 
 import gzip
 from pathlib import Path
@@ -30,7 +31,13 @@ def films(tmp_path: Path) -> Path:
 def test_text_is_typed_column_by_column(films: Path) -> None:
     found = read_features(films)
     assert found.labels.tolist() == ["Alien", "Big", "Cars"]
-    assert found.kinds == {"year": "number", "genres": "list", "seen": "date", "length": "number", "code": "category"}
+    assert found.kinds == {
+        "year": "number",
+        "genres": "list",
+        "seen": "date",
+        "length": "number",
+        "code": "category",
+    }
     np.testing.assert_array_equal(found.values("year"), [1979, np.nan, 2006])
     np.testing.assert_array_equal(found.values("length"), [117.5, 104, np.nan])
     assert found.values("genres").tolist() == [("Horror", "Sci-Fi"), ("Comedy",), ("Comedy",)]
@@ -46,7 +53,12 @@ def test_kinds_can_be_given(films: Path) -> None:
 
 def test_marks_of_gaps_are_missing_among_texts_and_words_are_not(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,country\n1,NA\n2,none\n3,\n4,DE\n")
-    assert read_features(tmp_path / "a.csv").values("country").tolist() == [None, "none", None, "DE"]
+    assert read_features(tmp_path / "a.csv").values("country").tolist() == [
+        None,
+        "none",
+        None,
+        "DE",
+    ]
 
 
 def test_further_marks_are_gaps_in_columns_of_any_type(tmp_path: Path) -> None:
@@ -64,7 +76,12 @@ def test_further_marks_are_gaps_in_columns_of_any_type(tmp_path: Path) -> None:
 def test_every_format_gives_the_same(films: Path, tmp_path: Path, kind: str) -> None:
     if kind in ("parquet", "jsonl"):
         path = tmp_path / f"films.{kind}"
-        frame = pl.read_csv(films, null_values=["NA", "?"], schema_overrides={"code": pl.String}, try_parse_dates=True)
+        frame = pl.read_csv(
+            films,
+            null_values=["NA", "?"],
+            schema_overrides={"code": pl.String},
+            try_parse_dates=True,
+        )
         frame = frame.with_columns(pl.col("genres").str.strip_chars().str.split("|"))
         frame.write_parquet(path) if kind == "parquet" else frame.write_ndjson(path)
     elif kind == "gz":
@@ -107,10 +124,17 @@ def test_files_without_a_header(tmp_path: Path) -> None:
     ],
 )
 def test_the_column_of_the_labels(
-    tmp_path: Path, header: str, label: str | int | None, known_as: list[str], chosen: str, guessed: bool
+    tmp_path: Path,
+    header: str,
+    label: str | int | None,
+    known_as: list[str],
+    chosen: str,
+    guessed: bool,
 ) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n4,5,6\n")
-    found = read_feature_file(tmp_path / "a.csv", ColumnOptions(asked={"label": label}), known_as=known_as)
+    found = read_feature_file(
+        tmp_path / "a.csv", ColumnOptions(asked={"label": label}), known_as=known_as
+    )
     assert (found.label, found.is_guess) == (chosen, guessed)
     at = header.split(",").index(chosen)
     assert found.features.labels.tolist() == [[1, 4], [2, 5], [3, 6]][at]
@@ -134,7 +158,9 @@ def test_the_column_of_the_labels(
         ("user,user\na,1\n", {}, "twice"),
     ],
 )
-def test_bad_files_are_one_sentence(tmp_path: Path, text: str, asked: dict[str, Any], message: str | None) -> None:
+def test_bad_files_are_one_sentence(
+    tmp_path: Path, text: str, asked: dict[str, Any], message: str | None
+) -> None:
     path = tmp_path / "people.csv"
     path.write_text(text)
     if message is None:  # what a kind cannot read is found when it is used

@@ -103,7 +103,9 @@ def test_a_frame_has_the_type_of_each_kind() -> None:
 
 def test_vectors_and_texts_of_words_come_back() -> None:
     plots = ["a long story of the sea", None]
-    given = Features.from_columns([1, 2], {"plot": plots, "picture": [[1.0, 2.5], None]}, text=["plot"])
+    given = Features.from_columns(
+        [1, 2], {"plot": plots, "picture": [[1.0, 2.5], None]}, text=["plot"]
+    )
     back = Features.from_frame(make_feature_frame(given, "film"), "film", text=["plot"])
     assert back.kinds == given.kinds == {"plot": "text", "picture": "vector"}
     assert [back.values(name).tolist() for name in back.names] == [plots, [(1.0, 2.5), None]]

@@ -1,4 +1,5 @@
-"""Features of generated rows and columns: they explain the share of factors and effects that was asked for."""
+"""Features of generated rows and columns: they explain the share of factors and effects that was
+asked for."""
 
 import numpy as np
 import pytest
@@ -24,14 +25,24 @@ def test_the_share_is_explained(half: Generated) -> None:
     people, films = half.row_features, half.column_features
     assert people is not None and films is not None
     jobs = np.array(OCCUPATIONS)[None] == people.values("occupation")[:, None]
-    ages, years = (np.column_stack([each, np.ones(each.size)]) for each in (people.values("age"), films.values("year")))
-    genres = np.array([[genre in found for genre in GENRES] for found in films.values("genres").tolist()], dtype=float)
+    ages, years = (
+        np.column_stack([each, np.ones(each.size)])
+        for each in (people.values("age"), films.values("year"))
+    )
+    genres = np.array(
+        [[genre in found for genre in GENRES] for found in films.values("genres").tolist()],
+        dtype=float,
+    )
     genres /= np.sqrt(genres.sum(axis=1, keepdims=True))
     assert explained_share(ages, half.truth.row_effects) == pytest.approx(0.5, abs=0.05)
     assert explained_share(years, half.truth.column_effects) == pytest.approx(0.5, abs=0.05)
-    for design, factors in ((jobs.astype(float), half.truth.row_factors), (genres, half.truth.column_factors)):
+    for design, factors in (
+        (jobs.astype(float), half.truth.row_factors),
+        (genres, half.truth.column_factors),
+    ):
         shares = [explained_share(design, factor) for factor in factors]
-        assert 0.15 < np.mean(shares) < 0.8  # few occupations and genres: their tastes are few draws
+        # few occupations and genres: their tastes are few draws
+        assert 0.15 < np.mean(shares) < 0.8
 
 
 def test_what_there_is(half: Generated) -> None:

@@ -1,4 +1,5 @@
-"""Interactions: files of rows and columns without values, in every format, through stores and splits."""
+"""Interactions: files of rows and columns without values, in every format, through stores and
+splits."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.fitting import digest
 
-CLICKS = ObservedMatrix.from_interactions(["ann", "ann", "bob", "ann"], ["home", "news", "news", "home"])
+CLICKS = ObservedMatrix.from_interactions(
+    ["ann", "ann", "bob", "ann"], ["home", "news", "news", "home"]
+)
 TEXT = "user,item\nann,home\nann,news\nbob,news\nann,home\n"
 
 
@@ -30,12 +33,17 @@ def write(folder: Path, text: str, name: str = "clicks.csv") -> Path:
 def test_repeated_interactions_are_counted() -> None:
     assert not CLICKS.has_values
     assert CLICKS.values.tolist() == [2, 1, 1]
-    counted = ObservedMatrix.from_interactions(["ann", "ann", "bob"], ["home", "news", "news"], [2, 1, 1])
+    counted = ObservedMatrix.from_interactions(
+        ["ann", "ann", "bob"], ["home", "news", "news"], [2, 1, 1]
+    )
     assert counted == CLICKS
     assert "interactions" in repr(CLICKS)
     assert "interactions" in str(CLICKS.describe())
     assert CLICKS.describe().histogram[1.0] == 2
-    assert ObservedMatrix.from_entries(["ann", "ann", "bob"], ["home", "news", "news"], [2, 1, 1]) != CLICKS
+    assert (
+        ObservedMatrix.from_entries(["ann", "ann", "bob"], ["home", "news", "news"], [2, 1, 1])
+        != CLICKS
+    )
     labelled = ObservedMatrix.from_interactions(["ann"], ["home"], row_labels=["bob", "ann"])
     assert labelled.shape == (2, 1)
 
@@ -51,7 +59,9 @@ def test_a_sparse_matrix_of_counts() -> None:
     matrix = ObservedMatrix.from_sparse(counts, Scale.interactions())
     assert matrix.values.tolist() == [2, 1, 1]
     with pytest.raises(OffScale, match="interactions"):
-        ObservedMatrix.from_sparse(scipy.sparse.coo_array(([0.0], ([0], [0]))), Scale.interactions())
+        ObservedMatrix.from_sparse(
+            scipy.sparse.coo_array(([0.0], ([0], [0]))), Scale.interactions()
+        )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +91,10 @@ def test_numbers_as_ids_keep_their_type_and_a_header_is_recognised(tmp_path: Pat
 
 
 def test_values_are_left_out_on_request(tmp_path: Path) -> None:
-    path = write(tmp_path, "user,item,rating,timestamp\n1,10,5,881250949\n1,20,3,881250950\n1,10,1,881250951\n")
+    path = write(
+        tmp_path,
+        "user,item,rating,timestamp\n1,10,5,881250949\n1,20,3,881250950\n1,10,1,881250951\n",
+    )
     assert read_matrix(path, value=None).values.tolist() == [2, 1]
     counted = read_matrix(path, count="rating")
     assert counted.values.tolist() == [6, 3]
@@ -92,12 +105,18 @@ def test_values_are_left_out_on_request(tmp_path: Path) -> None:
 
 
 def test_frames() -> None:
-    frame = pl.DataFrame({"user": ["ann", "ann", "bob"], "item": ["home", "news", "news"], "plays": [2, 1, 1]})
+    frame = pl.DataFrame(
+        {"user": ["ann", "ann", "bob"], "item": ["home", "news", "news"], "plays": [2, 1, 1]}
+    )
     assert ObservedMatrix.from_frame(frame, count="plays") == CLICKS
     assert ObservedMatrix.from_frame(frame, value=None).values.tolist() == [1, 1, 1]
-    assert ObservedMatrix.from_frame(frame.select("user", "item")) == ObservedMatrix.from_frame(frame, value=None)
+    assert ObservedMatrix.from_frame(frame.select("user", "item")) == ObservedMatrix.from_frame(
+        frame, value=None
+    )
     assert ObservedMatrix.from_frame(frame, count="plays").to_frame().equals(frame)
-    assert ObservedMatrix.from_frame(frame, value=None).to_frame().equals(frame.select("user", "item"))
+    assert (
+        ObservedMatrix.from_frame(frame, value=None).to_frame().equals(frame.select("user", "item"))
+    )
     assert CLICKS.to_frame().columns == ["row", "column", "interactions"]
     assert CLICKS.to_frame()["interactions"].to_list() == [2, 1, 1]
 
@@ -115,10 +134,15 @@ def test_splits_keep_interactions() -> None:
     clicks = ObservedMatrix.from_interactions(rows, columns, 1 + np.arange(400) % 7)
     split = split_entries(clicks, seed=0)
     assert not any(part.has_values for part in (split.train, split.validation, split.test))
-    assert split.train.values.sum() + split.validation.values.sum() + split.test.values.sum() == clicks.values.sum()
+    assert (
+        split.train.values.sum() + split.validation.values.sum() + split.test.values.sum()
+        == clicks.values.sum()
+    )
     areas = split_areas(clicks, seed=0)
     assert not any(part.has_values for part in (areas.train, areas.extension, *areas.test.values()))
-    assert digest(split.train) != digest(split.train.with_scale(Scale(low=0, high=1, bounded=False)))
+    assert digest(split.train) != digest(
+        split.train.with_scale(Scale(low=0, high=1, bounded=False))
+    )
 
 
 def test_new_interactions_of_a_known_pair_add_up() -> None:
@@ -126,9 +150,13 @@ def test_new_interactions_of_a_known_pair_add_up() -> None:
     added = EntryStore.of(CLICKS).extend(more).entries
     home, ann = CLICKS.columns.positions(["home"]), CLICKS.rows.positions(["ann"])
     assert added.values_at(ann, home).tolist() == [5]
-    assert EntryStore.of(CLICKS).extend(more, conflicts="replace").entries.values_at(ann, home).tolist() == [3]
+    assert EntryStore.of(CLICKS).extend(more, conflicts="replace").entries.values_at(
+        ann, home
+    ).tolist() == [3]
     with pytest.raises(OffScale, match="interactions"):
-        EntryStore.of(CLICKS).extend(ObservedMatrix.from_entries(["ann", "cat"], ["home", "news"], [3, 1]))
+        EntryStore.of(CLICKS).extend(
+            ObservedMatrix.from_entries(["ann", "cat"], ["home", "news"], [3, 1])
+        )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +169,9 @@ def test_new_interactions_of_a_known_pair_add_up() -> None:
         ({"value": "item", "scale": Scale.interactions()}, "scale"),
     ],
 )
-def test_contradicting_options_are_refused(tmp_path: Path, options: dict[str, object], words: str) -> None:
+def test_contradicting_options_are_refused(
+    tmp_path: Path, options: dict[str, object], words: str
+) -> None:
     with pytest.raises(BadSetting, match=words):
         read_matrix(write(tmp_path, TEXT), **options)  # type: ignore[arg-type]
 

@@ -42,16 +42,27 @@ KNOWN = ("ann", "Alien", "book")
 @pytest.mark.parametrize(
     ("kind", "headers", "others"),
     [
-        (PAIRS, ["user,item", "item,when,user", "who,what"], ["ann,what", "who,7", "who,", "007,x"]),  # ann is known
+        # ann is known
+        (
+            PAIRS,
+            ["user,item", "item,when,user", "who,what"],
+            ["ann,what", "who,7", "who,", "007,x"],
+        ),
         (HISTORY, ["title,stars", "title,points", "item,2020"], ["Alien,4", "Alien,", "Alien,NA"]),
         # an unknown id is to be refused, not left out
-        (COLUMNS, ["film", "title,how much", "user,item,rating"], ["Alien", "Nobody's film", "book", "7"]),
+        (
+            COLUMNS,
+            ["film", "title,how much", "user,item,rating"],
+            ["Alien", "Nobody's film", "book", "7"],
+        ),
         (ROWS, ["user", "name,age", "user,item,rating"], ["ann", "Nobody", "7"]),
     ],
 )
 def test_headers_of_other_lines(kind: LineKind, headers: list[str], others: list[str]) -> None:
     for line in (*headers, *others):
-        assert kind.is_header(line.split(","), [], lambda text: text in KNOWN) is (line in headers), line
+        assert kind.is_header(line.split(","), [], lambda text: text in KNOWN) is (
+            line in headers
+        ), line
 
 
 QUESTIONS = [f"A{k}" for k in range(1, 29)]
@@ -82,14 +93,19 @@ def test_a_wide_parquet_file_is_refused_and_named_columns_are_read(tmp_path: Pat
     with pytest.raises(UnreadableFile, match="wide=True"):
         read_matrix(tmp_path / "wide.parquet")
     (tmp_path / "few.csv").write_text(WIDE["few.csv"])
-    assert read_matrix(tmp_path / "few.csv", column="q1", value="q2").column_labels.tolist() == [1, 4, 5]
+    assert read_matrix(tmp_path / "few.csv", column="q1", value="q2").column_labels.tolist() == [
+        1,
+        4,
+        5,
+    ]
     assert read_matrix(tmp_path / "few.csv", column=1, value=2).n_entries == 3
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        "member,thing,stars,moment\n1,310,4,881250949\n2,20,5,881250950\n",  # columns that reach unequally far
+        # columns that reach unequally far
+        "member,thing,stars,moment\n1,310,4,881250949\n2,20,5,881250950\n",
         "1\t30\t4\t881250949\n2\t31\t3\t891717742\n",
         "userId,movieId,rating,a,b,c,d,e\n1,2,3,4,5,6,7,8\n2,2,4,4,5,6,7,8\n",  # usual names
         "a,b,c,d\n1,2,3,x\n1,3,4,y\n",  # a row twice
@@ -113,7 +129,9 @@ def test_what_has_a_line_per_entry_is_read(tmp_path: Path, content: str) -> None
         ("userID,artistID,sessionID,weight\n1,10,7,4\n1,20,8,2\n", [4, 2]),
     ],
 )
-def test_times_and_ids_are_no_values_and_a_guess_is_a_warning(tmp_path: Path, content: str, found: list[int]) -> None:
+def test_times_and_ids_are_no_values_and_a_guess_is_a_warning(
+    tmp_path: Path, content: str, found: list[int]
+) -> None:
     (tmp_path / "r.csv").write_text(content)
     with pytest.warns(GuessedColumns, match="value"):
         assert read_matrix(tmp_path / "r.csv").values.tolist() == found
@@ -129,7 +147,9 @@ def test_times_and_ids_are_no_values_and_a_guess_is_a_warning(tmp_path: Path, co
         ("user,item,plays,skips\n1,10,3,1\n2,20,4,2\n", "'skips'"),
     ],
 )
-def test_a_file_without_a_clear_column_of_values_is_refused(tmp_path: Path, content: str, words: str) -> None:
+def test_a_file_without_a_clear_column_of_values_is_refused(
+    tmp_path: Path, content: str, words: str
+) -> None:
     (tmp_path / "r.csv").write_text(content)
     with pytest.raises(BadEntries, match=words) as caught:
         read_matrix(tmp_path / "r.csv")

@@ -28,7 +28,9 @@ def list_pairs(matrix: ObservedMatrix) -> list[tuple[Any, Any]]:
     return sorted(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("content", [LISTS, LISTS.replace(" ", "\t"), LISTS.replace("\n", "\r\n"), LISTS.rstrip()])
+@pytest.mark.parametrize(
+    "content", [LISTS, LISTS.replace(" ", "\t"), LISTS.replace("\n", "\r\n"), LISTS.rstrip()]
+)
 def test_lists_are_recognised(tmp_path: Path, content: str) -> None:
     matrix = read(tmp_path / "train.txt", content)
     assert not matrix.has_values
@@ -43,7 +45,10 @@ def test_lists_that_are_asked_for(tmp_path: Path) -> None:
         ("ann", "Big"),
         ("bob", "Big"),
     ]
-    assert list_pairs(read(path, "a,b c,d\n", form="lists", separator=",")) == [("a", "b c"), ("a", "d")]
+    assert list_pairs(read(path, "a,b c,d\n", form="lists", separator=",")) == [
+        ("a", "b c"),
+        ("a", "d"),
+    ]
     repeated = read(path, "1 2 2\n2 2\n", form="lists")
     assert sorted(repeated.values.tolist()) == [1, 2]
 
@@ -51,7 +56,10 @@ def test_lists_that_are_asked_for(tmp_path: Path) -> None:
 def test_sequences_keep_the_order_of_a_line(tmp_path: Path) -> None:
     made = read(tmp_path / "played.txt", "ann Big Alien\nbob Alien\nann Heat\n", form="sequences")
     expected = ObservedMatrix.from_sequences({"ann": ["Big", "Alien", "Heat"], "bob": ["Alien"]})
-    assert made.extras.places is not None and made.extras.places.tolist() == expected.extras.places.tolist()
+    assert (
+        made.extras.places is not None
+        and made.extras.places.tolist() == expected.extras.places.tolist()
+    )
     assert list_pairs(split_last(made).test) == [("ann", "Heat")]
     with pytest.raises(BadSetting, match="order"):
         pack([tmp_path / "played.txt"], tmp_path / "played.store", form="sequences")
@@ -84,7 +92,9 @@ def test_what_may_be_entries_is_not_read_as_lists(tmp_path: Path, content: str) 
         ("user,item\n1,2\n", {"form": "inter"}, UnreadableFile),
     ],
 )
-def test_what_is_refused(tmp_path: Path, content: str, options: dict[str, Any], error: type[Exception]) -> None:
+def test_what_is_refused(
+    tmp_path: Path, content: str, options: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         read(tmp_path / "train.txt", content, **options)
 
@@ -94,7 +104,11 @@ def test_recboles_files(tmp_path: Path, form: Any) -> None:
     path = tmp_path / "ml-100k.inter"
     matrix = read(path, f"{INTER}196\t242\t3\t881250949\n186\t302\t4\t891717742\n", form=form)
     assert list_pairs(matrix) == [(186, 302), (196, 242)]
-    assert (matrix.form.row, matrix.form.column, matrix.form.value) == ("user_id", "item_id", "rating")
+    assert (matrix.form.row, matrix.form.column, matrix.form.value) == (
+        "user_id",
+        "item_id",
+        "rating",
+    )
     assert matrix.times is not None
     assert sorted(matrix.times.tolist()) == [881250949, 891717742]
     without = read(path, "user_id:token\titem_id:token\nann\tBig\n", form=form)

@@ -1,4 +1,5 @@
-"""Packing: a store holds what reading the same files at once gives, and stands there whole or not at all."""
+"""Packing: a store holds what reading the same files at once gives, and stands there whole or not
+at all."""
 
 import datetime
 import errno
@@ -18,7 +19,15 @@ import deepmf
 from deepmf.data import pack, packing, read_matrix
 from deepmf.data.read import ReadOptions
 from deepmf.datasets import generate
-from deepmf.errors import BadEntries, BadSetting, CannotSave, DuplicateEntries, MeansOffLevels, OffScale, UnreadableFile
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    CannotSave,
+    DuplicateEntries,
+    MeansOffLevels,
+    OffScale,
+    UnreadableFile,
+)
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
@@ -56,7 +65,11 @@ def test_ids_have_the_type_that_all_files_together_give_them(tmp_path: Path) -> 
     both = pack([tmp_path / "1.csv", str(tmp_path / "2.csv")], tmp_path / "2.store")
     assert both.row_labels.tolist() == ["10", "9", "ann"]
     assert both.column_labels.tolist() == [1, 2, 3]
-    assert [part.tolist() for part in both.entries()] == [["10", "9", "9", "ann"], [1, 2, 3, 1], [5, 3, 3, 4]]
+    assert [part.tolist() for part in both.entries()] == [
+        ["10", "9", "9", "ann"],
+        [1, 2, 3, 1],
+        [5, 3, 3, 4],
+    ]
 
 
 DAYS = [datetime.date(2021, 1, 1), datetime.date(2020, 1, 1)]
@@ -85,29 +98,47 @@ def test_typed_ids_of_several_files(tmp_path: Path, parts: list[pl.Series], labe
         return
     packed = pack(files, tmp_path / "all.store")
     assert packed.row_labels.tolist() == labels
-    given = {f"{number} {at}": str(item) for number, ids in enumerate(parts) for at, item in enumerate(ids.to_list())}
+    given = {
+        f"{number} {at}": str(item)
+        for number, ids in enumerate(parts)
+        for at, item in enumerate(ids.to_list())
+    }
     rows, columns, _ = packed.entries()
-    assert {column: str(row) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)} == given
+    assert {
+        column: str(row) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+    } == given
 
 
 @pytest.mark.parametrize(
     "texts, labels",
-    [(["10", "9", "-3"], [-3, 9, 10]), (["10", "9", "007"], ["007", "10", "9"]), (["7.0", "9.0"], [7, 9])],
+    [
+        (["10", "9", "-3"], [-3, 9, 10]),
+        (["10", "9", "007"], ["007", "10", "9"]),
+        (["7.0", "9.0"], [7, 9]),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:ids such as")
-def test_ids_of_text_files_are_numbers_if_all_are(tmp_path: Path, texts: list[str], labels: list[Any]) -> None:
+def test_ids_of_text_files_are_numbers_if_all_are(
+    tmp_path: Path, texts: list[str], labels: list[Any]
+) -> None:
     (tmp_path / "r.csv").write_text("user,item\n" + "".join(f"{text},a\n" for text in texts))
     packed = pack(tmp_path / "r.csv", tmp_path / "r.store")
-    assert packed.row_labels.tolist() == labels == read_matrix(tmp_path / "r.csv").row_labels.tolist()
+    assert (
+        packed.row_labels.tolist() == labels == read_matrix(tmp_path / "r.csv").row_labels.tolist()
+    )
 
 
 @pytest.mark.parametrize("duplicates", ["error", "first", "last", "mean"])
-def test_the_interval_of_real_values_is_the_same_as_in_memory(tmp_path: Path, duplicates: Any) -> None:
+def test_the_interval_of_real_values_is_the_same_as_in_memory(
+    tmp_path: Path, duplicates: Any
+) -> None:
     generator = np.random.default_rng(0)
     values = generator.normal(size=600)
     values[5], values[300] = 100, -70
     rows = np.arange(600) // 20 if duplicates == "error" else generator.integers(0, 20, 600)
-    pl.DataFrame({"user": rows, "item": np.arange(600) % 20, "rating": values}).write_csv(tmp_path / "r.csv")
+    pl.DataFrame({"user": rows, "item": np.arange(600) % 20, "rating": values}).write_csv(
+        tmp_path / "r.csv"
+    )
     theirs = read_matrix(tmp_path / "r.csv", duplicates=duplicates)
     ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates=duplicates)
     assert are_same(ours, theirs)
@@ -146,7 +177,9 @@ def test_a_level_of_a_replaced_entry_alone_is_none(tmp_path: Path) -> None:
 def test_values_between_levels_and_beyond_single_precision(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     for name, values in {"doubles": generator.random(400), "singles": np.arange(400) / 4}.items():
-        frame = pl.DataFrame({"user": generator.permutation(400), "item": np.arange(400) % 7, "rating": values})
+        frame = pl.DataFrame(
+            {"user": generator.permutation(400), "item": np.arange(400) % 7, "rating": values}
+        )
         frame.write_parquet(tmp_path / f"{name}.parquet")
         ours = pack(tmp_path / f"{name}.parquet", tmp_path / f"{name}.store")
         theirs = read_matrix(tmp_path / f"{name}.parquet")
@@ -158,18 +191,27 @@ def test_a_wide_table_and_gaps(tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("id,q1,q2\na,1,\nb,,3\n")
     wide = pack(tmp_path / "w.csv", tmp_path / "w.store", wide=True)
     assert are_same(wide, read_matrix(tmp_path / "w.csv", wide=True))
-    (tmp_path / "g.csv").write_text("user,item,rating\na,x,1\na,y,NA\n\nb,y,2,5\n\n\n".replace("2,5", "2"))
+    (tmp_path / "g.csv").write_text(
+        "user,item,rating\na,x,1\na,y,NA\n\nb,y,2,5\n\n\n".replace("2,5", "2")
+    )
     packed = pack(tmp_path / "g.csv", tmp_path / "g.store", missing="drop")
     assert are_same(packed, read_matrix(tmp_path / "g.csv", missing="drop"))
     (tmp_path / "c.csv").write_text("user;item;rating\na;x;1,5\nb;y;2\n")
-    assert pack(tmp_path / "c.csv", tmp_path / "c.store", decimal=",").entries().values.tolist() == [1.5, 2]
+    assert pack(
+        tmp_path / "c.csv", tmp_path / "c.store", decimal=","
+    ).entries().values.tolist() == [1.5, 2]
 
 
 BAD: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
     "gap": ("user,item,rating\na,x,1\nb,x,\n", {}, BadEntries, "missing='drop'"),
     "word": ("user,item,rating\na,x,1\nb,x,good\n", {}, BadEntries, "'good'"),
     "infinite": ("user,item,rating\na,x,1\nb,x,inf\n", {}, BadEntries, "line 3.*inf"),
-    "off": ("user,item,rating\na,x,1\nb,x,7\n", {"scale": Scale(levels=[1, 2])}, OffScale, "line 3"),
+    "off": (
+        "user,item,rating\na,x,1\nb,x,7\n",
+        {"scale": Scale(levels=[1, 2])},
+        OffScale,
+        "line 3",
+    ),
     "twice": ("user,item,rating\na,x,1\na,x,2\n", {}, DuplicateEntries, "'x'"),
     "only gaps": ("user,item,rating\na,x,\n", {"missing": "drop"}, UnreadableFile, "entries"),
 }
@@ -186,7 +228,9 @@ def test_bad_input_leaves_nothing(tmp_path: Path, case: str) -> None:
 
 def test_a_line_far_down_is_named(tmp_path: Path) -> None:
     lines = [f"{number},x,{number % 5}" for number in range(777)]
-    (tmp_path / "r.csv").write_text("\n".join(["user,item,rating", *lines, "z,x,bad", *lines]) + "\n")
+    (tmp_path / "r.csv").write_text(
+        "\n".join(["user,item,rating", *lines, "z,x,bad", *lines]) + "\n"
+    )
     with pytest.raises(BadEntries, match="line 779"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
 

@@ -17,7 +17,15 @@ import scipy.sparse
 
 from deepmf.data import read_matrix
 from deepmf.data.read import ReadOptions, read_entry_file
-from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, DuplicateEntries, FileAbsent, OffScale, UnreadableFile
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    DeepMFWarning,
+    DuplicateEntries,
+    FileAbsent,
+    OffScale,
+    UnreadableFile,
+)
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
@@ -89,7 +97,12 @@ def test_ids_are_kept_as_given(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_which_columns_hold_ids(
-    tmp_path: Path, content: str, options: dict[str, Any], row: list[Any], column: list[Any], warned: str | None
+    tmp_path: Path,
+    content: str,
+    options: dict[str, Any],
+    row: list[Any],
+    column: list[Any],
+    warned: str | None,
 ) -> None:
     path = write(tmp_path, content, "r.json" if content[0] == "{" else "r.csv")
     with nullcontext() if warned is None else pytest.warns(DeepMFWarning, match=warned):
@@ -113,7 +126,9 @@ def test_counts_hint_at_the_option_that_reads_them(tmp_path: Path, header: str) 
         read_matrix(path)
     assert sum("--count" in str(each.message) for each in given) == 1
     assert read_matrix(path, count=2).n_entries == len(counts)
-    read_matrix(write(tmp_path, header.replace("plays", "rating") + lines.replace("7312", "5")), value=2)
+    read_matrix(
+        write(tmp_path, header.replace("plays", "rating") + lines.replace("7312", "5")), value=2
+    )
 
 
 def test_quotation_marks_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
@@ -147,7 +162,9 @@ def test_json_lines(tmp_path: Path, name: str) -> None:
 
 
 def test_npz_keeps_stored_zeros_and_empty_columns(tmp_path: Path) -> None:
-    sparse = scipy.sparse.csr_array((np.array([0, 2]), np.array([0, 2]), np.array([0, 1, 2])), shape=(2, 5))
+    sparse = scipy.sparse.csr_array(
+        (np.array([0, 2]), np.array([0, 2]), np.array([0, 1, 2])), shape=(2, 5)
+    )
     scipy.sparse.save_npz(tmp_path / "m.npz", sparse)
     matrix = read_matrix(tmp_path / "m.npz")
     assert (matrix.shape, matrix.n_entries) == ((2, 5), 2)
@@ -181,7 +198,9 @@ HEADER = "user,item,rating\n"
         ("array.jsonl", '\n [\n{"user": 1, "item": 2, "rating": 3}]', UnreadableFile, "JSON lines"),
     ],
 )
-def test_bad_files(tmp_path: Path, name: str, content: str | bytes, error: type[Exception], message: str) -> None:
+def test_bad_files(
+    tmp_path: Path, name: str, content: str | bytes, error: type[Exception], message: str
+) -> None:
     path = write(tmp_path, content, name)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(error, match=message) as caught:
@@ -195,7 +214,9 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
     frame = pl.DataFrame({"user": [1, 2, 2], "item": [30, 30, 10], "rating": [4.0, 2.5, 1.0]})
     for ending, content in (("csv", frame.write_csv), ("parquet", frame.write_parquet)):
         content(tmp_path / "named")
-        path = (tmp_path / "named").rename(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff." + ending.encode())))
+        path = (tmp_path / "named").rename(
+            Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff." + ending.encode()))
+        )
         assert read_matrix(path) == EXPECTED
 
 
@@ -211,7 +232,9 @@ def test_types_are_decided_by_all_lines(tmp_path: Path, late: str) -> None:
 
 def test_parquet_integers_of_128_bits(tmp_path: Path) -> None:
     path = tmp_path / "r.parquet"
-    frame = pl.DataFrame({"user": [1, 2, 2], "item": [30, 30, 10], "rating": [4, 3, 1]}).cast(pl.Int128)
+    frame = pl.DataFrame({"user": [1, 2, 2], "item": [30, 30, 10], "rating": [4, 3, 1]}).cast(
+        pl.Int128
+    )
     frame.write_parquet(path)
     assert read_matrix(path).entries().values.tolist() == [4, 1, 3]
     frame.with_columns(user=pl.Series([1, 2, 2**100], dtype=pl.Int128)).write_parquet(path)
@@ -223,7 +246,9 @@ def test_sparse_matrices_that_are_none(tmp_path: Path) -> None:
     scipy.sparse.save_npz(tmp_path / "line.npz", scipy.sparse.coo_array(np.array([1.0, 0, 2])))
     with pytest.raises(BadEntries, match=r"\(3,\)"):
         read_matrix(tmp_path / "line.npz")
-    scipy.sparse.save_npz(tmp_path / "c.npz", scipy.sparse.csr_array(np.array([[1 + 2j, 0], [0, 3]])))
+    scipy.sparse.save_npz(
+        tmp_path / "c.npz", scipy.sparse.csr_array(np.array([[1 + 2j, 0], [0, 3]]))
+    )
     with pytest.raises(BadEntries, match="complex128"):
         read_matrix(tmp_path / "c.npz")
 
@@ -251,7 +276,9 @@ def test_a_list_of_levels_is_no_scale(tmp_path: Path) -> None:
         read_matrix(tmp_path / "ratings.csv", scale=[1, 2])  # type: ignore[arg-type]
 
 
-def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_npz_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data.npy", bytes(4 << 20))
@@ -259,10 +286,14 @@ def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatc
         read_matrix(tmp_path / "bomb.npz")
 
 
-def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_file_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     ones = pl.repeat(1, 2_000_000, eager=True)
-    pl.DataFrame({"user": ones, "item": ones, "rating": ones}).write_parquet(tmp_path / "bomb.parquet")
+    pl.DataFrame({"user": ones, "item": ones, "rating": ones}).write_parquet(
+        tmp_path / "bomb.parquet"
+    )
     with pytest.raises(UnreadableFile, match="250"):
         read_matrix(tmp_path / "bomb.parquet")
 
@@ -337,15 +368,23 @@ def test_the_error_counts_and_says_the_option(messy: Path) -> None:
 
 def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path) -> None:
     read = read_entry_file(messy, ReadOptions(missing="drop"))
-    assert list(zip(*(part.tolist() for part in read.matrix.entries()), strict=True)) == [(1, 10, 4), (3, 20, 5)]
+    assert list(zip(*(part.tolist() for part in read.matrix.entries()), strict=True)) == [
+        (1, 10, 4),
+        (3, 20, 5),
+    ]
     assert (read.notes.n_dropped, read.matrix.row_labels.dtype) == (4, np.int64)
     with pytest.raises(OffScale, match="line 7"):  # its line in the file
         read_matrix(messy, missing="drop", scale=Scale([1, 2, 3, 4]))
-    frame = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 2], "rating": [1.5, float("nan"), None]})
+    frame = pl.DataFrame(
+        {"user": [1, 1, 2], "item": [1, 2, 2], "rating": [1.5, float("nan"), None]}
+    )
     frame.write_parquet(tmp_path / "r.parquet")
     with pytest.raises(BadEntries, match="missing"):
         read_matrix(tmp_path / "r.parquet")
-    assert read_matrix(tmp_path / "r.parquet", missing="drop", scale=Scale(low=0, high=2)).n_entries == 1
+    assert (
+        read_matrix(tmp_path / "r.parquet", missing="drop", scale=Scale(low=0, high=2)).n_entries
+        == 1
+    )
 
 
 def test_nothing_but_gaps(tmp_path: Path) -> None:
@@ -356,7 +395,9 @@ def test_nothing_but_gaps(tmp_path: Path) -> None:
 
 def test_a_sparse_matrix_with_gaps_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.npz"
-    scipy.sparse.save_npz(path, scipy.sparse.coo_array(([1.0, np.nan, 2.0], ([0, 1, 1], [0, 0, 1]))))
+    scipy.sparse.save_npz(
+        path, scipy.sparse.coo_array(([1.0, np.nan, 2.0], ([0, 1, 1], [0, 0, 1])))
+    )
     with pytest.raises(BadEntries, match="nan"):
         read_matrix(path)
 
@@ -390,7 +431,10 @@ def test_text(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     matrix = read_matrix(tmp_path / name, wide=True)
     np.testing.assert_array_equal(matrix.to_array(), ARRAY)
-    assert (matrix.row_labels.tolist(), matrix.column_labels.tolist()) == (["ann", "bob"], ["q1", "q2", "q3"])
+    assert (matrix.row_labels.tolist(), matrix.column_labels.tolist()) == (
+        ["ann", "bob"],
+        ["q1", "q2", "q3"],
+    )
     assert matrix.form.wide and matrix.form.row == "id"
     matrix.write(tmp_path / "again.csv")
     assert read_matrix(tmp_path / "again.csv", wide=True) == matrix

@@ -18,7 +18,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
 STARS = Scale([1, 2, 2.5, 4, 5])
-# No words that pass for numbers, gaps or names of columns; quotation marks, separators and letters of other scripts.
+# No words that pass for numbers, gaps or names of columns; quotation marks, separators and letters
+# of other scripts.
 WORDS = st.text("abÄß7 ,;|\"'", min_size=1, max_size=6).map(lambda text: f"x{text}y")
 IDS = st.one_of(
     st.lists(st.integers(0, 10**12), min_size=2, max_size=5, unique=True),
@@ -31,9 +32,15 @@ NAMES = {"user": "row", "item": "column", "rating": "value"}
 def frames(draw: Any) -> pl.DataFrame:
     """Entries in any order, of at least two rows, columns and values; ids are numbers or texts."""
     rows, columns = draw(IDS), draw(IDS)
-    pairs = draw(st.lists(st.tuples(st.sampled_from(rows), st.sampled_from(columns)), min_size=2, unique=True))
+    pairs = draw(
+        st.lists(
+            st.tuples(st.sampled_from(rows), st.sampled_from(columns)), min_size=2, unique=True
+        )
+    )
     values = [STARS.levels[k % 5] for k in range(len(pairs))]
-    return pl.DataFrame({"user": [row for row, _ in pairs], "item": [c for _, c in pairs], "rating": values})
+    return pl.DataFrame(
+        {"user": [row for row, _ in pairs], "item": [c for _, c in pairs], "rating": values}
+    )
 
 
 @st.composite
@@ -42,10 +49,15 @@ def texts(draw: Any, frame: pl.DataFrame) -> tuple[str, bytes, dict[str, Any]]:
     separator = draw(st.sampled_from([",", ";", "|"]))
     order = draw(st.permutations(["user", "item", "rating"]))
     target = io.StringIO()
-    end, quoting = draw(st.sampled_from(["\n", "\r\n"])), draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+    end, quoting = (
+        draw(st.sampled_from(["\n", "\r\n"])),
+        draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])),
+    )
     writer = csv.writer(target, delimiter=separator, lineterminator=end, quoting=quoting)
     header = draw(st.booleans())
-    writer.writerows(([order] if header else []) + [list(line) for line in frame.select(order).rows()])
+    writer.writerows(
+        ([order] if header else []) + [list(line) for line in frame.select(order).rows()]
+    )
     encoding = draw(st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]))
     blank = end * draw(st.integers(0, 2))
     content = (blank + target.getvalue() + blank).encode(encoding)
@@ -81,7 +93,9 @@ def test_other_formats_and_names_that_look_like_patterns(name: str, frame: pl.Da
         if path.suffix == ".parquet":
             frame.write_parquet(path)
         elif path.suffix == ".jsonl":
-            path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in frame.to_dicts()))
+            path.write_text(
+                "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in frame.to_dicts())
+            )
         elif path.suffix in (".csv", ".tsv"):
             frame = frame.with_columns(pl.col(pl.String).str.replace_all('"', "'"))
             if frame.select("user", "item").is_duplicated().any():

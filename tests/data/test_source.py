@@ -36,7 +36,12 @@ def test_names_that_are_none(tmp_path: Path) -> None:
 
 
 def test_gzip_of_several_members(tmp_path: Path) -> None:
-    assert prepare_text(write(tmp_path / "t.gz", gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:]))) == TEXT
+    assert (
+        prepare_text(
+            write(tmp_path / "t.gz", gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:]))
+        )
+        == TEXT
+    )
     for content in (zlib.compress(TEXT), b"\x28\xb5\x2f\xfd\x00\x58"):
         with pytest.raises(UnreadableFile, match="zstd or zlib"):
             prepare_text(write(tmp_path / "t", content))
@@ -67,9 +72,13 @@ def test_windows_1252_is_read_with_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["user,item\na,Kölnö\nb,ä".encode()[:-1], bytes(range(256))], ids=["cut off", "binary"]
+    "content",
+    ["user,item\na,Kölnö\nb,ä".encode()[:-1], bytes(range(256))],
+    ids=["cut off", "binary"],
 )
-def test_damaged_utf_8_and_binary_files_are_not_taken_for_windows_1252(tmp_path: Path, content: bytes) -> None:
+def test_damaged_utf_8_and_binary_files_are_not_taken_for_windows_1252(
+    tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(UnreadableFile, match="UTF-8"):
         read_matrix(tmp_path / "x.csv", value=None)
@@ -81,12 +90,18 @@ POLISH = "user,film,stars\nann,Łódź,5\nbob,Big,3\n"
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["cp1250", "UTF-16-LE", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_an_encoding_that_is_given_is_used(tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]) -> None:
+def test_an_encoding_that_is_given_is_used(
+    tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]
+) -> None:
     path = write(tmp_path / "films.csv", compress(POLISH.encode(encoding)))
     assert read_matrix(path, encoding=encoding).column_labels.tolist() == ["Big", "Łódź"]
-    assert read_matrix(path, encoding=encoding).form.row == "user"  # no byte order mark before the first name
+    # no byte order mark before the first name
+    assert read_matrix(path, encoding=encoding).form.row == "user"
     assert read_features(path, label="film", encoding=encoding).labels.tolist() == ["Łódź", "Big"]
-    assert pack(path, tmp_path / "films.store", encoding=encoding).column_labels.tolist() == ["Big", "Łódź"]
+    assert pack(path, tmp_path / "films.store", encoding=encoding).column_labels.tolist() == [
+        "Big",
+        "Łódź",
+    ]
 
 
 @pytest.mark.parametrize("encoding", ["klingon", "hex", "a\0b"])

@@ -48,13 +48,17 @@ def matrices(draw: st.DrawFn) -> ObservedMatrix:
 
 
 shares = st.tuples(st.integers(1, 20), st.integers(0, 20), st.integers(0, 20)).map(
-    lambda parts: dict(zip(("train", "validation", "test"), np.array(parts) / sum(parts), strict=True))
+    lambda parts: dict(
+        zip(("train", "validation", "test"), np.array(parts) / sum(parts), strict=True)
+    )
 )
 
 
 @pytest.mark.slow
 @given(matrices(), shares, st.integers(0, 10))
-def test_entries_are_split_exactly_and_completely(matrix: ObservedMatrix, sizes: dict[str, float], seed: int) -> None:
+def test_entries_are_split_exactly_and_completely(
+    matrix: ObservedMatrix, sizes: dict[str, float], seed: int
+) -> None:
     split = split_entries(matrix, **sizes, seed=seed)
     parts = [split.train, split.validation, split.test]
     assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
@@ -68,7 +72,10 @@ def test_entries_are_split_exactly_and_completely(matrix: ObservedMatrix, sizes:
 def test_areas_are_disjoint_and_complete_and_iv_never_leaks(
     matrix: ObservedMatrix, sizes: dict[str, float], new_rows: float, new_columns: float, seed: int
 ) -> None:
-    if round(new_rows * matrix.shape[0]) >= matrix.shape[0] or round(new_columns * matrix.shape[1]) >= matrix.shape[1]:
+    if (
+        round(new_rows * matrix.shape[0]) >= matrix.shape[0]
+        or round(new_columns * matrix.shape[1]) >= matrix.shape[1]
+    ):
         return
     split = split_areas(matrix, new_rows=new_rows, new_columns=new_columns, **sizes, seed=seed)
     parts = [split.train, split.validation, split.extension, split.unused]
@@ -100,7 +107,10 @@ def test_same_seed_same_split_on_any_platform() -> None:
     # Frozen: these must never change, or published results could not be repeated.
     assert split_entries(matrix, seed=0).test.entries().values.tolist() == [5, 6, 9, 13]
     split = split_areas(matrix, new_rows=1, new_columns=2, seed=0)
-    assert (split.train.row_labels.tolist(), split.train.column_labels.tolist()) == ([0, 1, 2], [2, 3, 4])
+    assert (split.train.row_labels.tolist(), split.train.column_labels.tolist()) == (
+        [0, 1, 2],
+        [2, 3, 4],
+    )
 
 
 def test_masks() -> None:
@@ -172,7 +182,10 @@ def test_bad_seeds(seed: object) -> None:
 def test_folds_test_every_entry_once() -> None:
     matrix = generate(30, 20, n_entries=203, seed=0).matrix
     splits = split_folds(matrix, 4, validation=0.1, seed=1)
-    tested = [set(zip(*(part.tolist() for part in split.test.entries()[:2]), strict=True)) for split in splits]
+    tested = [
+        set(zip(*(part.tolist() for part in split.test.entries()[:2]), strict=True))
+        for split in splits
+    ]
     assert sum(map(len, tested)) == len(set.union(*tested)) == 203
     assert {len(test) for test in tested} == {50, 51}
     for split in splits:
@@ -186,7 +199,13 @@ def test_folds_test_every_entry_once() -> None:
 
 @pytest.mark.parametrize(
     ("folds", "validation", "message"),
-    [(1, 0.05, "folds"), (31, 0.05, "31"), (True, 0.05, "True"), (2, 0.5, "validation"), (2, "a", "'a'")],
+    [
+        (1, 0.05, "folds"),
+        (31, 0.05, "31"),
+        (True, 0.05, "True"),
+        (2, 0.5, "validation"),
+        (2, "a", "'a'"),
+    ],
 )
 def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> None:
     matrix = generate(10, 10, n_entries=30, seed=0).matrix
@@ -195,8 +214,12 @@ def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> No
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 1000, 70_000])
-@pytest.mark.parametrize("shares", [(0.75, 0.05, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.5)])
-def test_entries_are_dealt_as_a_shuffled_order_is_cut(count: int, shares: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    "shares", [(0.75, 0.05, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.5)]
+)
+def test_entries_are_dealt_as_a_shuffled_order_is_cut(
+    count: int, shares: tuple[float, ...]
+) -> None:
     expected = np.zeros(count, dtype=np.uint8)
     for part, places in enumerate(cut(draw_order(count, open_stream(5, "entries")), shares)):
         expected[places] = part
@@ -211,8 +234,13 @@ def every_split(matrix: ObservedMatrix) -> list[list[ObservedMatrix]]:
     """The parts of every kind of split, training entries first."""
     by_area = split_areas(matrix, seed=0)
     masks = np.random.default_rng(0).integers(3, size=matrix.shape)
-    splits = [split_entries(matrix, seed=0), split_from_masks(matrix, *(masks == part for part in range(3)))]
-    parts = [[split.train, split.validation, split.test] for split in [*splits, *split_folds(matrix, 3)]]
+    splits = [
+        split_entries(matrix, seed=0),
+        split_from_masks(matrix, *(masks == part for part in range(3))),
+    ]
+    parts = [
+        [split.train, split.validation, split.test] for split in [*splits, *split_folds(matrix, 3)]
+    ]
     new = [*by_area.new_validation.values(), *by_area.test.values(), by_area.unused]
     return [*parts, [by_area.train, by_area.validation, by_area.extension, *new]]
 
@@ -220,7 +248,9 @@ def every_split(matrix: ObservedMatrix) -> list[list[ObservedMatrix]]:
 def test_an_inferred_interval_is_that_of_training_entries() -> None:
     for parts in every_split(real_values()):
         train = parts[0].values
-        assert {part.scale for part in parts} == {Scale(low=train.min(), high=train.max(), bounded=False)}
+        assert {part.scale for part in parts} == {
+            Scale(low=train.min(), high=train.max(), bounded=False)
+        }
 
 
 @pytest.mark.parametrize("scale", [Scale(low=-9, high=9), None], ids=["interval", "levels"])
@@ -231,14 +261,18 @@ def test_other_scales_are_those_of_the_matrix(scale: Scale | None) -> None:
 
 @settings(max_examples=25)
 @given(matrices(), st.floats(0.01, 0.99), st.floats(0, 0.5), st.integers(0, 10))
-def test_rows_are_held_out_whole(matrix: ObservedMatrix, share: float, validation: float, seed: int) -> None:
+def test_rows_are_held_out_whole(
+    matrix: ObservedMatrix, share: float, validation: float, seed: int
+) -> None:
     n_able = int(np.count_nonzero(matrix.row_counts >= 2))
     if n_able == 0 or n_able == matrix.shape[0]:
         return
     split = split_rows(matrix, new_rows=n_able, given=share, validation=validation, seed=seed)
     parts = [split.train, split.validation, split.given, split.test]
     assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
-    assert not {row for row, _, _ in keys(split.train) + keys(split.validation)} & set(split.given.row_labels.tolist())
+    assert not {row for row, _, _ in keys(split.train) + keys(split.validation)} & set(
+        split.given.row_labels.tolist()
+    )
     assert split.train.rows == split.validation.rows
     assert split.given.rows == split.test.rows
     assert len(split.given.rows) == n_able
@@ -284,7 +318,8 @@ DATED = ObservedMatrix.from_entries(
 
 def test_a_split_by_time_trains_on_the_past() -> None:
     split = split_time(DATED, train_before="2024-03-01", validation_before="2024-04-15")
-    assert split.train.values.tolist() == [5, 2, 1]  # the entry without a date counts as the earliest
+    # the entry without a date counts as the earliest
+    assert split.train.values.tolist() == [5, 2, 1]
     assert split.validation.values.tolist() == [4, 3]
     assert split.test.values.tolist() == [3]
     assert split.train.shape == split.test.shape == DATED.shape
@@ -319,9 +354,15 @@ def test_the_last_entries_of_each_row_are_split_off() -> None:
     [
         (lambda: split_time(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2])), "dates"),
         (lambda: split_last(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2])), "dates"),
-        (lambda: split_time(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2], times=[5, 5])), "same"),
+        (
+            lambda: split_time(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2], times=[5, 5])),
+            "same",
+        ),
         (lambda: split_time(DATED, train_before="2030-01-01"), "test"),
-        (lambda: split_time(DATED, train_before="1970-01-01", validation_before="1969-01-01"), "later"),
+        (
+            lambda: split_time(DATED, train_before="1970-01-01", validation_before="1969-01-01"),
+            "later",
+        ),
         (lambda: split_time(DATED, validation_before="2024-01-01"), "train_before"),
         (lambda: split_last(DATED, n=0), "least"),
         (lambda: split_last(DATED, n=1.5), "whole"),  # type: ignore[arg-type]
@@ -342,7 +383,9 @@ def test_nothing_of_the_future_reaches_a_model() -> None:
     scale = Scale(low=0, high=10, bounded=False)
 
     def fit(planted: float) -> Means:
-        matrix = ObservedMatrix.from_entries(rows, columns, np.where(later, planted, values), scale, times=times)
+        matrix = ObservedMatrix.from_entries(
+            rows, columns, np.where(later, planted, values), scale, times=times
+        )
         split = split_time(matrix, validation=0.0, test=0.2)
         assert split.test.n_entries == 60
         return Means().fit(split.train)
@@ -360,11 +403,17 @@ def test_rows_and_columns_that_arrive_have_given_entries_in_all_areas(dated: boo
         when = np.random.default_rng(0).permutation(values.size).tolist()
         matrix = ObservedMatrix.from_entries(rows, columns, values, matrix.scale, times=when)
     years = np.arange(30) % 10
-    split = split_arrivals(matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3)
-    again = split_arrivals(matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3)
+    split = split_arrivals(
+        matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3
+    )
+    again = split_arrivals(
+        matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3
+    )
     parts = [split.train, split.validation, split.given, *split.test.values()]
     assert sorted(key for part in parts for key in keys(part)) == sorted(keys(matrix))
-    assert [keys(part) for part in parts[:3]] == [keys(part) for part in (again.train, again.validation, again.given)]
+    assert [keys(part) for part in parts[:3]] == [
+        keys(part) for part in (again.train, again.validation, again.given)
+    ]
     assert split.train.shape == (30, 24)
     late = set(matrix.column_labels[years >= 8].tolist())
     assert late.isdisjoint(split.train.column_labels.tolist()) and len(late) == 6
@@ -373,12 +422,19 @@ def test_rows_and_columns_that_arrive_have_given_entries_in_all_areas(dated: boo
     assert set(of_new) == {(False, True), (True, False), (False, False)}
     assert np.all(split.given.row_counts[~np.isin(matrix.row_labels, split.train.row_labels)] >= 1)
     if dated:
-        first = {label: matrix.times[matrix.entry_rows == k].min() for k, label in enumerate(matrix.row_labels)}
+        first = {
+            label: matrix.times[matrix.entry_rows == k].min()
+            for k, label in enumerate(matrix.row_labels)
+        }
         arrived = [when for label, when in first.items() if label not in known[0]]
         assert min(arrived) >= max(when for label, when in first.items() if label in known[0])
         row = next(label for label in matrix.row_labels if label not in known[0])
         given, left = (
-            [when for part in some for when in part.times[part.entry_rows == matrix.row_labels.tolist().index(row)]]
+            [
+                when
+                for part in some
+                for when in part.times[part.entry_rows == matrix.row_labels.tolist().index(row)]
+            ]
             for some in ([split.given], [split.test["II"], split.test["IV"]])
         )
         assert max(given) < min(left)

@@ -34,7 +34,9 @@ def squared_floor(generated: Generated) -> float:
 class TestCounts:
     @pytest.mark.parametrize("n_entries", [1, 39, 1000, 1999, 2000])
     @pytest.mark.parametrize("popularity", [0.0, 0.6, 2.0])
-    def test_exactly_as_many_different_entries_as_asked(self, n_entries: int, popularity: float) -> None:
+    def test_exactly_as_many_different_entries_as_asked(
+        self, n_entries: int, popularity: float
+    ) -> None:
         entries = draw(50, 40, n_entries=n_entries, popularity=popularity)
         cells = entries.rows * 40 + entries.columns
         assert cells.size == n_entries
@@ -44,7 +46,9 @@ class TestCounts:
 
 class TestDeterminism:
     def test_entries_are_those_of_any_other_machine(self) -> None:
-        rows, columns, values = draw(200, 1000, n_entries=20_000, popularity=1.0, selection=2.0, seed=0)
+        rows, columns, values = draw(
+            200, 1000, n_entries=20_000, popularity=1.0, selection=2.0, seed=0
+        )
         weights = np.arange(1, 20_001)
         assert (weights @ rows, weights @ columns, weights @ values) == REFERENCE
 
@@ -60,11 +64,13 @@ class TestDeterminism:
 
 
 class TestWhichEntries:
-    # Rows with two columns of 60 draw them; of 6, they go by keys. Both must be successive sampling:
-    # P(j) = p_j + sum over i other than j of p_i p_j / (1 - p_i).
+    # Rows with two columns of 60 draw them; of 6, they go by keys. Both must be successive
+    # sampling: P(j) = p_j + sum over i other than j of p_i p_j / (1 - p_i).
     @pytest.mark.parametrize("n_columns", [60, 6])
     def test_columns_are_drawn_in_proportion_to_a_power_law(self, n_columns: int) -> None:
-        matrix = generate(40_000, n_columns, n_entries=120_000, popularity=0.9, selection=0, named=False).matrix
+        matrix = generate(
+            40_000, n_columns, n_entries=120_000, popularity=0.9, selection=0, named=False
+        ).matrix
         pairs = matrix.take(np.flatnonzero(matrix.row_counts == 2), np.arange(n_columns))
         assert pairs.shape[0] > 5000
         steps = np.arange(1, n_columns + 2) ** 0.1
@@ -76,7 +82,10 @@ class TestWhichEntries:
     def test_people_rate_what_they_like_when_selection_is_on(self) -> None:
         def gain(selection: float) -> float:
             generated = generate(400, 300, selection=selection, named=False, seed=1)
-            return generated.matrix.entries().values.mean() - generated.truth.mean(*all_pairs(generated.truth)).mean()
+            return (
+                generated.matrix.entries().values.mean()
+                - generated.truth.mean(*all_pairs(generated.truth)).mean()
+            )
 
         assert abs(gain(0)) < 0.15
         assert gain(1) > 0.25
@@ -84,11 +93,17 @@ class TestWhichEntries:
 
     @pytest.mark.parametrize("n_columns", [500, 5])  # drawn, by keys
     def test_the_chance_of_a_cell_is_logistic_in_how_much_it_is_liked(self, n_columns: int) -> None:
-        # One entry a row and columns that are equally popular: a column's chance is its share of the row's weights.
-        generated = generate(5000, n_columns, n_entries=5000, popularity=0, selection=2, noise=0, named=False)
+        # One entry a row and columns that are equally popular: a column's chance is its share of
+        # the row's weights.
+        generated = generate(
+            5000, n_columns, n_entries=5000, popularity=0, selection=2, noise=0, named=False
+        )
         truth, rows = generated.truth, np.arange(5000)
         assert np.all(generated.matrix.row_counts == 1)
-        liking = truth.signal_at(rows[:, None], np.arange(len(truth.columns))) - truth.row_effects[:, None]
+        liking = (
+            truth.signal_at(rows[:, None], np.arange(len(truth.columns)))
+            - truth.row_effects[:, None]
+        )
         chance = 1 / (1 + np.exp(-2 * liking))
         chance /= chance.sum(axis=1, keepdims=True)
         expected = np.sum(chance * liking, axis=1)
@@ -99,7 +114,14 @@ class TestWhichEntries:
 
 
 class TestTruth:
-    LEVELS = ((0, 1), (-1, 0, 1), (1, 2, 3, 4, 5), (1, 2, 4, 8, 100), tuple(np.arange(1, 11) / 2), tuple(range(40)))
+    LEVELS = (
+        (0, 1),
+        (-1, 0, 1),
+        (1, 2, 3, 4, 5),
+        (1, 2, 4, 8, 100),
+        tuple(np.arange(1, 11) / 2),
+        tuple(range(40)),
+    )
 
     @pytest.mark.parametrize("levels", LEVELS)
     def test_every_level_is_used_and_high_ones_more(self, levels: tuple[float, ...]) -> None:
@@ -124,9 +146,15 @@ class TestTruth:
 
     def test_signal_is_the_formula(self) -> None:
         truth = generate(7, 5, n_entries=10, rank=3, named=False).truth
-        dense = truth.row_factors.T @ truth.column_factors + truth.row_effects[:, None] + truth.column_effects
+        dense = (
+            truth.row_factors.T @ truth.column_factors
+            + truth.row_effects[:, None]
+            + truth.column_effects
+        )
         assert np.array_equal(truth.signal(*all_pairs(truth)), dense.ravel())
-        assert np.array_equal(truth.signal_at(np.array([[4], [0]]), np.arange(len(truth.columns))), dense[[4, 0]])
+        assert np.array_equal(
+            truth.signal_at(np.array([[4], [0]]), np.arange(len(truth.columns))), dense[[4, 0]]
+        )
         assert truth.row_factors.shape == (3, 7)
 
     def test_distribution_sums_to_one_and_gives_the_mean(self) -> None:
@@ -153,7 +181,10 @@ class TestTruth:
     def test_median_has_the_lower_absolute_error(self) -> None:
         generated = generate(500, 400, named=False)
         rows, columns, values = generated.matrix.entries()
-        expected, median = generated.truth.mean(rows, columns), generated.truth.median(rows, columns)
+        expected, median = (
+            generated.truth.mean(rows, columns),
+            generated.truth.median(rows, columns),
+        )
         assert mae_error(median, values) < mae_error(expected, values)
         assert rmse_error(median, values) > rmse_error(expected, values)
 
@@ -172,7 +203,9 @@ class TestRealValues:
         assert values.std() == pytest.approx(1, abs=0.1)
         unit = np.sqrt(1 + 0.5**2 + 2 * 0.9**2)
         assert squared_floor(generated) == pytest.approx(0.5 / unit, rel=0.02)
-        assert np.array_equal(generated.truth.median(rows, columns), generated.truth.mean(rows, columns))
+        assert np.array_equal(
+            generated.truth.median(rows, columns), generated.truth.mean(rows, columns)
+        )
 
     def test_there_is_no_distribution(self) -> None:
         with pytest.raises(BadSetting, match="levels"):
@@ -190,7 +223,9 @@ class TestCheckerboard:
         assert board.matrix.n_entries == round(0.5 * shape[0] * shape[1])
         assert board.matrix.scale == Scale([1, 5])
 
-    @pytest.mark.parametrize(("shape", "observed"), [((20, 20), 0.1), ((7, 12), 26 / 84), ((31, 4), 0.5)])
+    @pytest.mark.parametrize(
+        ("shape", "observed"), [((20, 20), 0.1), ((7, 12), 26 / 84), ((31, 4), 0.5)]
+    )
     def test_rows_and_columns_keep_both_values_from_the_smallest_share_on(
         self, shape: tuple[int, int], observed: float
     ) -> None:
@@ -202,7 +237,9 @@ class TestCheckerboard:
 
 class TestNames:
     @pytest.mark.parametrize(
-        "names", [invent_names("row", 100_000), invent_names("column", 100_000)], ids=["people", "films"]
+        "names",
+        [invent_names("row", 100_000), invent_names("column", 100_000)],
+        ids=["people", "films"],
     )
     def test_they_are_unique_and_plain_while_they_last(self, names: list[str]) -> None:
         assert len(names) == len(set(names)) == 100_000
@@ -234,7 +271,9 @@ class TestNames:
         ({"seed": None}, "seed"),
     ],
 )
-def test_bad_settings_are_repeated_with_what_is_right(settings: dict[str, object], message: str) -> None:
+def test_bad_settings_are_repeated_with_what_is_right(
+    settings: dict[str, object], message: str
+) -> None:
     with pytest.raises(BadSetting, match=message):
         generate(**settings)
 

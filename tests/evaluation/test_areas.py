@@ -44,7 +44,9 @@ def model(split: AreaSplit) -> Means:
 
 
 def joined(parts: list[ObservedMatrix]) -> ObservedMatrix:
-    rows, columns, values = (np.concatenate(arrays) for arrays in zip(*(p.entries() for p in parts), strict=True))
+    rows, columns, values = (
+        np.concatenate(arrays) for arrays in zip(*(p.entries() for p in parts), strict=True)
+    )
     return ObservedMatrix.from_entries(rows, columns, values, parts[0].scale)
 
 
@@ -67,7 +69,8 @@ def test_every_area_is_measured_by_itself_and_all_together(split: AreaSplit, mod
 
 
 class ByMetric(Means):
-    """Answers with another level for each metric: 2 for the squared error, 4 for the absolute one."""
+    """Answers with another level for each metric: 2 for the squared error, 4 for the absolute
+    one."""
 
     def predict_levels(
         self,
@@ -78,7 +81,9 @@ class ByMetric(Means):
         metric: str = "rmse",
         unknown: Unknown = "error",
     ) -> FloatArray:
-        return np.full(self.predict(rows, columns, unknown=unknown).size, {"rmse": 2.0, "mae": 4.0}[metric])
+        return np.full(
+            self.predict(rows, columns, unknown=unknown).size, {"rmse": 2.0, "mae": 4.0}[metric]
+        )
 
 
 class Forecasting(ByMetric):
@@ -88,10 +93,14 @@ class Forecasting(ByMetric):
 
 
 @pytest.mark.parametrize("kind", [ByMetric, Forecasting])
-def test_both_errors_of_levels_are_those_of_the_same_levels(split: AreaSplit, kind: type[ByMetric]) -> None:
+def test_both_errors_of_levels_are_those_of_the_same_levels(
+    split: AreaSplit, kind: type[ByMetric]
+) -> None:
     _, _, values = split.test["I"].entries()
     errors = evaluate(kind().fit(split.train), split.test["I"])[0]
-    two, four = ((np.sqrt(np.mean((level - values) ** 2)), np.mean(abs(level - values))) for level in (2, 4))
+    two, four = (
+        (np.sqrt(np.mean((level - values) ** 2)), np.mean(abs(level - values))) for level in (2, 4)
+    )
     assert (errors.level_rmse, errors.level_mae) == pytest.approx(two)
     if kind is Forecasting:
         assert (errors.median_rmse, errors.median_mae) == pytest.approx(four)
@@ -119,9 +128,13 @@ def test_unknown_ids_are_named_and_extend_is_hinted_at(split: AreaSplit) -> None
         evaluate(Means().fit(split.train), split.test["II"])
 
 
-def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_time(split: AreaSplit) -> None:
+def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_time(
+    split: AreaSplit,
+) -> None:
     test = joined([split.test["II"], split.test["III"]])
-    n_rows, n_columns = (np.unique(split.test[area].entries()[axis]).size for axis, area in enumerate(("II", "III")))
+    n_rows, n_columns = (
+        np.unique(split.test[area].entries()[axis]).size for axis, area in enumerate(("II", "III"))
+    )
     with pytest.raises(UnknownLabel, match=f"{n_rows - 1} .*{n_columns} "):
         evaluate(Means().fit(split.train), test, batch_size=7)
 
@@ -168,16 +181,22 @@ def test_entries_that_the_model_has_seen_are_counted(split: AreaSplit, model: Me
     assert count_seen(model, split.train) == split.train.n_entries
     assert count_seen(model, split.extension) == split.extension.n_entries
     assert [count_seen(model, test) for test in split.test.values()] == [0, 0, 0, 0]
-    assert count_seen(model, joined([split.extension, split.test["I"]])) == split.extension.n_entries
+    assert (
+        count_seen(model, joined([split.extension, split.test["I"]])) == split.extension.n_entries
+    )
     assert count_seen(Means().fit(split.train), split.extension) == 0
 
 
 def test_each_column_by_itself() -> None:
-    split = split_entries(generate(60, 40, density=0.3, seed=0).matrix, train=0.7, validation=0.0, test=0.3, seed=0)
+    split = split_entries(
+        generate(60, 40, density=0.3, seed=0).matrix, train=0.7, validation=0.0, test=0.3, seed=0
+    )
     model = Means().fit(split.train)
     errors = evaluate_columns(model, split.test)
     rows, columns, values = split.test.entries()
-    assert errors.labels.tolist() == [name for name in split.test.column_labels.tolist() if name in set(columns)]
+    assert errors.labels.tolist() == [
+        name for name in split.test.column_labels.tolist() if name in set(columns)
+    ]
     assert errors.n_entries.sum() == split.test.n_entries
     for label, n_entries, rmse, uncertainty in zip(*vars(errors).values(), strict=True):
         inside = columns == label
@@ -185,14 +204,19 @@ def test_each_column_by_itself() -> None:
         assert n_entries == inside.sum()
         assert rmse == pytest.approx(np.sqrt(squares.mean()))
         if n_entries > 1:
-            assert uncertainty == pytest.approx(squares.std(ddof=1) / np.sqrt(n_entries) / (2 * rmse))
+            assert uncertainty == pytest.approx(
+                squares.std(ddof=1) / np.sqrt(n_entries) / (2 * rmse)
+            )
     overall = np.sqrt(np.average(errors.rmse**2, weights=errors.n_entries))
     assert overall == pytest.approx(evaluate(model, split.test)[-1].rmse)
 
 
 def test_no_error_has_no_uncertainty_and_one_entry_does_not_tell_it() -> None:
-    model = Means().fit(ObservedMatrix.from_array(np.full((3, 4), 3.0), STARS))  # answers 3 everywhere
-    test = ObservedMatrix.from_entries([0, 1, 2], [0, 0, 3], [3, 3, 5], STARS, column_labels=range(4))
+    # answers 3 everywhere
+    model = Means().fit(ObservedMatrix.from_array(np.full((3, 4), 3.0), STARS))
+    test = ObservedMatrix.from_entries(
+        [0, 1, 2], [0, 0, 3], [3, 3, 5], STARS, column_labels=range(4)
+    )
     errors = evaluate_columns(model, test)
     assert errors.labels.tolist() == [0, 3]
     assert errors.n_entries.tolist() == [2, 1]
@@ -207,7 +231,9 @@ def test_groups_and_their_errors() -> None:
     array[3, 29] = 3
     model = Means().fit(ObservedMatrix.from_array(array, STARS))  # answers 3 everywhere
     test = ObservedMatrix.from_entries([0, 0, 1, 2, 3], [28, 29, 29, 29, 0], [3, 5, 4, 3, 2], STARS)
-    groups = [(group.first, group.last, group.n_entries) for group in evaluate_cold_start(model, test)]
+    groups = [
+        (group.first, group.last, group.n_entries) for group in evaluate_cold_start(model, test)
+    ]
     assert groups == [(1, 1, 3), (2, 4, 1), (20, 49, 1)]
     errors = [group.rmse for group in evaluate_cold_start(model, test)]
     assert errors == pytest.approx([np.sqrt((0 + 4 + 1) / 3), 1, 0])
@@ -223,7 +249,9 @@ def new_rows(larger_split: AreaSplit) -> ObservedMatrix:
     """The entries of new rows over known columns."""
     extension, train = larger_split.extension, larger_split.train
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
-    return extension.take(new_rows, np.flatnonzero(train.columns.find(extension.column_labels) >= 0))
+    return extension.take(
+        new_rows, np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
+    )
 
 
 def cells(matrix: ObservedMatrix) -> set[tuple[object, ...]]:
@@ -231,7 +259,9 @@ def cells(matrix: ObservedMatrix) -> set[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("n_entries", [0, 1, 2, 5, 20, 1000])
-def test_a_row_keeps_at_most_so_many_of_its_entries(new_rows: ObservedMatrix, n_entries: int) -> None:
+def test_a_row_keeps_at_most_so_many_of_its_entries(
+    new_rows: ObservedMatrix, n_entries: int
+) -> None:
     kept = limit_row_entries(new_rows, n_entries, seed=3)
     np.testing.assert_array_equal(kept.row_counts, np.minimum(new_rows.row_counts, n_entries))
     assert cells(kept) <= cells(new_rows)

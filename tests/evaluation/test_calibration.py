@@ -1,4 +1,5 @@
-"""Calibration: distributions whose reliability is known, and the metrics' own error on drawn ones."""
+"""Calibration: distributions whose reliability is known, and the metrics' own error on drawn
+ones."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +18,8 @@ from deepmf.models.means import Means
 
 
 class Oracle:
-    """Says of the pair (row, 0) what the row-th line of a table says; its intervals are two wide."""
+    """Says of the pair (row, 0) what the row-th line of a table says; its intervals are two
+    wide."""
 
     def __init__(self, levels: list[float], table: Any) -> None:
         self.scale_ = Scale(levels)
@@ -48,7 +50,8 @@ def test_forecasts_that_come_true_as_often_as_they_say() -> None:
 def test_forecasts_that_are_too_sure() -> None:
     oracle = Oracle([1, 2], [[1, 0], [1, 0], [1, 0], [1, 0]])
     held = evaluate_calibration(oracle, entries_of([1, 2, 2, 1], oracle.scale_))
-    assert held.bins == (ReliabilityBin(4, 0.0, 0.5), ReliabilityBin(4, 1.0, 0.5))  # 1 is in the last bin
+    # 1 is in the last bin
+    assert held.bins == (ReliabilityBin(4, 0.0, 0.5), ReliabilityBin(4, 1.0, 0.5))
     assert held.error == 0.5
 
 
@@ -56,8 +59,13 @@ def test_coverage_and_width_of_intervals() -> None:
     oracle = Oracle([1, 2, 3, 4], [[0.25] * 4] * 5)
     test = entries_of([1, 2, 3, 4, 4], oracle.scale_)
     held = evaluate_calibration(oracle, test)  # from 1 to 3
-    assert (held.wanted_coverage, held.coverage, held.width) == (0.9, pytest.approx(0.6), pytest.approx(2))
-    assert evaluate_calibration(oracle, test, coverage=1.0).coverage == pytest.approx(0.8)  # from 2 to 4
+    assert (held.wanted_coverage, held.coverage, held.width) == (
+        0.9,
+        pytest.approx(0.6),
+        pytest.approx(2),
+    )
+    # from 2 to 4
+    assert evaluate_calibration(oracle, test, coverage=1.0).coverage == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("bins", [1, 7, 15])
@@ -68,11 +76,17 @@ def test_the_error_is_that_of_the_metric_however_large_the_batches(bins: int) ->
     values = dice.choice([1, 2, 5], size=500)
     test = entries_of(values.tolist(), oracle.scale_)
     whole = evaluate_calibration(oracle, test, bins=bins)
-    assert whole.error == pytest.approx(calibration_error(table, values, scale_levels=[1, 2, 5], bins=bins))
+    assert whole.error == pytest.approx(
+        calibration_error(table, values, scale_levels=[1, 2, 5], bins=bins)
+    )
     assert sum(each.n_forecasts for each in whole.bins) == 1500
     parts = evaluate_calibration(oracle, test, bins=bins, batch_size=100)
-    assert (parts.error, parts.coverage, parts.width) == pytest.approx((whole.error, whole.coverage, whole.width))
-    assert [each.observed for each in parts.bins] == pytest.approx([each.observed for each in whole.bins])
+    assert (parts.error, parts.coverage, parts.width) == pytest.approx(
+        (whole.error, whole.coverage, whole.width)
+    )
+    assert [each.observed for each in parts.bins] == pytest.approx(
+        [each.observed for each in whole.bins]
+    )
 
 
 def test_who_says_how_likely_levels_are() -> None:
@@ -85,7 +99,9 @@ def test_who_says_how_likely_levels_are() -> None:
 def test_what_cannot_be_calibrated_on() -> None:
     oracle = Oracle([1, 2], [[0.5, 0.5]])
     with pytest.raises(BadEntries, match="entries"):
-        evaluate_calibration(oracle, entries_of([1], oracle.scale_).take_entries(np.empty(0, dtype=np.intp)))
+        evaluate_calibration(
+            oracle, entries_of([1], oracle.scale_).take_entries(np.empty(0, dtype=np.intp))
+        )
     with pytest.raises(OffScale, match="7"):
         evaluate_calibration(oracle, entries_of([7], Scale([1, 7])))
 
@@ -107,6 +123,10 @@ def test_intervals_of_several_coverages_on_real_values() -> None:
         assert each.n_entries == 140_000
         assert each.coverage == pytest.approx(each.wanted, abs=4 * each.margin)
         assert each.width == pytest.approx(2 * norm.ppf((1 + each.wanted) / 2))
-        assert each.margin == pytest.approx(np.sqrt(each.wanted * (1 - each.wanted) / 140_000), rel=0.05)
+        assert each.margin == pytest.approx(
+            np.sqrt(each.wanted * (1 - each.wanted) / 140_000), rel=0.05
+        )
     with pytest.raises(BadEntries, match="entries"):
-        evaluate_intervals(Normal(), entries_of([1], Scale([1])).take_entries(np.empty(0, dtype=np.intp)))
+        evaluate_intervals(
+            Normal(), entries_of([1], Scale([1])).take_entries(np.empty(0, dtype=np.intp))
+        )

@@ -1,4 +1,5 @@
-"""Comparisons: every model sees the same splits and nothing of the test, and the table shows its errors."""
+"""Comparisons: every model sees the same splits and nothing of the test, and the table shows its
+errors."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ from deepmf.testing import additive
 
 
 @pytest.mark.slow
-def test_settings_that_were_not_given_are_chosen_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_were_not_given_are_chosen_for_the_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     chosen: list[dict[str, Any]] = []
     fit = Model.fit
 
@@ -90,7 +93,9 @@ def test_as_a_table() -> None:
         "best: means, RMSE 0.9000",
     ]
     plain = found.to_dict()
-    assert plain["models"][0]["rmse"] == {"I": 0.9} and plain["models"][1]["failure"] == "it diverged"
+    assert (
+        plain["models"][0]["rmse"] == {"I": 0.9} and plain["models"][1]["failure"] == "it diverged"
+    )
     assert plain["models"][0]["splits"][1]["areas"]["I"]["mae"] == 0.4
 
 
@@ -99,7 +104,9 @@ class Watched(Means):
 
     seen: ClassVar[list[tuple[ObservedMatrix, ObservedMatrix | None]]] = []
 
-    def fit(self, train: ObservedMatrix, validation: ObservedMatrix | None = None, **options: Any) -> Self:
+    def fit(
+        self, train: ObservedMatrix, validation: ObservedMatrix | None = None, **options: Any
+    ) -> Self:
         self.seen.append((train, validation))
         return super().fit(train, validation, **options)
 
@@ -118,7 +125,9 @@ def test_the_errors_are_those_of_the_folds(watched: type[Watched]) -> None:
     wanted = [evaluate(Means().fit(split.train), split.test)[-1] for split in splits]
     for model in found.models:
         assert model.errors("rmse").tolist() == [errors.rmse for errors in wanted]
-        assert model.spread("mae") == pytest.approx(np.std([errors.mae for errors in wanted], ddof=1))
+        assert model.spread("mae") == pytest.approx(
+            np.std([errors.mae for errors in wanted], ddof=1)
+        )
     assert found.areas == ["I"]
     assert [model.label for model in found.models] == ["Watched", "means"]
 
@@ -130,7 +139,9 @@ def test_no_test_entry_is_ever_given(watched: type[Watched]) -> None:
     for (train, validation), split in zip(watched.seen[:4], split_folds(MATRIX, 4), strict=True):
         assert validation is not None
         for part in (train, validation):
-            assert np.count_nonzero(part.to_sparse().multiply(split.test.to_sparse()).toarray()) == 0
+            assert (
+                np.count_nonzero(part.to_sparse().multiply(split.test.to_sparse()).toarray()) == 0
+            )
     assert watched.seen[4][0].shape == (32, 24)  # new rows and columns are unknown to training
 
 
@@ -138,12 +149,18 @@ def test_by_area_and_only_where_a_method_predicts() -> None:
     found = compare(["means", ALS(latent_size=2), RankK(epochs=2)], MATRIX, folds=2, areas=True)
     _, als, rankk = found.models
     assert found.areas == ["I", "II", "III", "IV", "all"]
-    assert list(rankk.splits[0].areas) == ["I"] and rankk.mean("rmse", "II") is None and rankk.mean() is None
+    assert (
+        list(rankk.splits[0].areas) == ["I"]
+        and rankk.mean("rmse", "II") is None
+        and rankk.mean() is None
+    )
     assert found.best in ("means", "als") and set(found.best_by_area) == {"I", "II", "III", "IV"}
     split = als.splits[1]
     parts = [split.areas[area] for area in ("I", "II", "III", "IV")]
     squares = sum(part.n_entries * part.rmse**2 for part in parts)
-    assert split.areas["all"].rmse == pytest.approx(np.sqrt(squares / sum(part.n_entries for part in parts)))
+    assert split.areas["all"].rmse == pytest.approx(
+        np.sqrt(squares / sum(part.n_entries for part in parts))
+    )
     assert split.areas["all"].mae == pytest.approx(
         np.average([p.mae for p in parts], weights=[p.n_entries for p in parts])
     )
@@ -187,7 +204,9 @@ def test_ctrl_c_ends_the_comparison() -> None:
         (["als"], {"areas": True, "validation": 0.9}, BadSplit, "train"),
     ],
 )
-def test_what_cannot_be_compared(models: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_what_cannot_be_compared(
+    models: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         compare(models, MATRIX, **options)
 
@@ -195,7 +214,10 @@ def test_what_cannot_be_compared(models: Any, options: dict[str, Any], error: ty
 @pytest.mark.slow
 def test_features_are_for_the_models_that_read_them() -> None:
     rated = generate(120, 80, density=0.05, noise=0.3, rank=1, explained=0.9, seed=0)
-    given: dict[str, Any] = {"row_features": rated.row_features, "column_features": rated.column_features}
+    given: dict[str, Any] = {
+        "row_features": rated.row_features,
+        "column_features": rated.column_features,
+    }
     options: dict[str, Any] = {"folds": 2, "areas": True}
     models = {"means": Means(), "rankk": RankK(epochs=2, latent_size=2)}
     plain, described = (compare(models, rated.matrix, **options, **each) for each in ({}, given))
@@ -206,7 +228,10 @@ def test_features_are_for_the_models_that_read_them() -> None:
 
 def test_features_that_cannot_be_used_are_refused_before_anything_is_fitted() -> None:
     odd = Features(["nobody"], {"age": [3]})
-    for given, said in (({"row_features": odd}, "row"), ({"column_features": [1, 2]}, "column_features")):
+    for given, said in (
+        ({"row_features": odd}, "row"),
+        ({"column_features": [1, 2]}, "column_features"),
+    ):
         with pytest.raises(BadFeatures, match=said):
             compare(["means"], MATRIX, **given)  # type: ignore[arg-type]
 
@@ -214,7 +239,13 @@ def test_features_that_cannot_be_used_are_refused_before_anything_is_fitted() ->
 @pytest.mark.slow
 def test_models_are_ordered_by_a_ranking_metric_on_request() -> None:
     matrix = generate(40, 30, density=0.4, seed=0).matrix
-    found = compare({"far": ALS(latent_size=12, penalty=1e-3), "near": "means"}, matrix, folds=2, metric="ndcg", n=5)
+    found = compare(
+        {"far": ALS(latent_size=12, penalty=1e-3), "near": "means"},
+        matrix,
+        folds=2,
+        metric="ndcg",
+        n=5,
+    )
     assert found.plan.ranking is not None
     assert found.plan.ranking.relevant == min(level for level in range(1, 6) if level > matrix.mean)
     means = [model.mean("ndcg") for model in found.models]
@@ -235,11 +266,21 @@ def test_models_are_ordered_by_a_ranking_metric_on_request() -> None:
 @pytest.mark.slow
 def test_rankings_by_area_and_of_methods_that_predict_in_one_alone() -> None:
     matrix = generate(60, 40, density=0.4, seed=0).matrix
-    found = compare(["means", "rankk"], matrix, folds=2, areas=True, metric="recall", n=5, relevant=4)
-    assert [found.models[0].mean("recall", area) is not None for area in ("I", "II", "III", "IV", "all")] == [True] * 5
-    assert [found.models[1].mean("recall", area) is not None for area in ("I", "II", "all")] == [True, False, False]
+    found = compare(
+        ["means", "rankk"], matrix, folds=2, areas=True, metric="recall", n=5, relevant=4
+    )
+    assert [
+        found.models[0].mean("recall", area) is not None for area in ("I", "II", "III", "IV", "all")
+    ] == [True] * 5
+    assert [found.models[1].mean("recall", area) is not None for area in ("I", "II", "all")] == [
+        True,
+        False,
+        False,
+    ]
     assert found.best == "means"
-    rows = compare(["means"], matrix, folds=1, areas=True, new_columns=0, metric="recall", relevant=4)
+    rows = compare(
+        ["means"], matrix, folds=1, areas=True, new_columns=0, metric="recall", relevant=4
+    )
     assert [area for area in rows.areas if area != "all"] == ["I", "II"]
 
 
@@ -289,10 +330,14 @@ def test_differences_to_the_best_are_paired_and_have_intervals(metric: str) -> N
     if metric == "rmse":
         gap = by_label["a"]
         assert found.best == "b" and gap.low > 0
-        means, best = (next(each for each in found.models if each.label == label) for label in ("a", "b"))
+        means, best = (
+            next(each for each in found.models if each.label == label) for label in ("a", "b")
+        )
         assert gap.difference == pytest.approx((means.mean() or 0) - (best.mean() or 0), abs=2e-3)
     assert "95 % interval" in found.verdict
-    assert [each["label"] for each in found.to_dict()["differences"]] == [each.label for each in found.differences()]
+    assert [each["label"] for each in found.to_dict()["differences"]] == [
+        each.label for each in found.differences()
+    ]
     json.dumps(found.to_dict())
 
 

@@ -28,7 +28,11 @@ def test_recommendations(model: ALS) -> None:
     assert frame["rank"].to_list() == [1, 2] * 3
     named = model.with_names(columns={best.labels[0, 0]: "First"})
     assert named.recommend(rows[0], n=1).to_frame()["column_name"].to_list() == ["First"]
-    assert model.similar_columns(best.labels[0, 0], n=2).to_frame().columns == ["rank", "column", "cosine"]
+    assert model.similar_columns(best.labels[0, 0], n=2).to_frame().columns == [
+        "rank",
+        "column",
+        "cosine",
+    ]
 
 
 def test_evaluations(model: ALS) -> None:
@@ -38,7 +42,10 @@ def test_evaluations(model: ALS) -> None:
     assert frame["rmse"].to_list() == [each.rmse for each in errors]
     assert "median_rmse" not in frame.columns
     ranked = evaluate_ranking(model, SPLIT.test)
-    assert ranked.to_frame().filter(area="all")["ndcg"].to_list() == [ranked.model.ndcg, ranked.popularity.ndcg]
+    assert ranked.to_frame().filter(area="all")["ndcg"].to_list() == [
+        ranked.model.ndcg,
+        ranked.popularity.ndcg,
+    ]
 
 
 @pytest.mark.slow
@@ -48,7 +55,12 @@ def test_models_worse_than_the_means_are_marked() -> None:
             return np.full_like(super().predict(*arguments, **options), 1.0)  # type: ignore[arg-type]
 
     done: list[tuple[int, int | None]] = []
-    found = compare({"means": Means(), "worst": Worst()}, RATINGS, folds=2, progress=lambda *now: done.append(now))
+    found = compare(
+        {"means": Means(), "worst": Worst()},
+        RATINGS,
+        folds=2,
+        progress=lambda *now: done.append(now),
+    )
     assert found.worse_than_means == ["worst"]
     assert "worst (worse than means)" in str(found)
     assert done == [(k, 4) for k in range(1, 5)]

@@ -35,12 +35,16 @@ def model(split: Split) -> Model:
     return ALS(latent_size=3, epochs=3).fit(split.train)
 
 
-def restated(model: Model, test: ObservedMatrix, scores: Any, *, n: int, level: float) -> dict[str, float]:
+def restated(
+    model: Model, test: ObservedMatrix, scores: Any, *, n: int, level: float
+) -> dict[str, float]:
     """Return the scores of the lists by the whole matrix of scores at once."""
     rows, columns, values = test.entries()
     relevant = np.zeros(scores.shape, dtype=bool)
     good = values >= level
-    relevant[model.entries_.rows.positions(rows[good]), model.entries_.columns.positions(columns[good])] = True
+    relevant[
+        model.entries_.rows.positions(rows[good]), model.entries_.columns.positions(columns[good])
+    ] = True
     known, others, _ = model.entries_.train.entries()
     scores[model.entries_.rows.positions(known), model.entries_.columns.positions(others)] = -np.inf
     counted = relevant.any(axis=1)
@@ -62,7 +66,9 @@ def test_scores_are_those_of_the_whole_matrix(
     assert {name: getattr(found.model, name) for name in ROW_METRICS} == pytest.approx(expected)
     popular = np.tile(split.train.column_counts.astype(float), (len(model.row_labels_), 1))
     expected = restated(model, split.test, popular, n=n, level=level)
-    assert {name: getattr(found.popularity, name) for name in ROW_METRICS} == pytest.approx(expected)
+    assert {name: getattr(found.popularity, name) for name in ROW_METRICS} == pytest.approx(
+        expected
+    )
     rows, _, values = split.test.entries()
     n_rows = np.unique(rows[values >= level]).size
     assert (found.n_rows, found.n_without) == (n_rows, np.unique(rows).size - n_rows)
@@ -76,26 +82,38 @@ def test_the_first_columns_are_those_of_recommend(split: Split, model: Model) ->
     relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
     users = sorted({row for row, _ in relevant})
     hits = [
-        [(row, column) in relevant for column in model.recommend(row, n=3, relevant=4).labels.tolist()] for row in users
+        [
+            (row, column) in relevant
+            for column in model.recommend(row, n=3, relevant=4).labels.tolist()
+        ]
+        for row in users
     ]
     precisions = np.mean(hits, axis=1)
     assert found.model.precision == pytest.approx(precisions.mean())
-    assert found.model.margins["precision"] == pytest.approx(precisions.std(ddof=1) / math.sqrt(len(users)))
+    assert found.model.margins["precision"] == pytest.approx(
+        precisions.std(ddof=1) / math.sqrt(len(users))
+    )
     assert found.model.hit_rate == pytest.approx(np.any(hits, axis=1).mean())
 
 
 @pytest.mark.parametrize("n", [3, 25])  # of 30 columns, of which some are left out
-def test_columns_with_few_entries_are_left_out_as_in_recommend(split: Split, model: Model, n: int) -> None:
+def test_columns_with_few_entries_are_left_out_as_in_recommend(
+    split: Split, model: Model, n: int
+) -> None:
     least = int(np.median(split.train.column_counts))
     found = evaluate_ranking(model, split.test, n=n, relevant=4, min_entries=least)
     rows, columns, values = split.test.entries()
     relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
     users = sorted({row for row, _ in relevant})
-    best = {row: model.recommend(row, n=n, min_entries=least, relevant=4).labels.tolist() for row in users}
+    best = {
+        row: model.recommend(row, n=n, min_entries=least, relevant=4).labels.tolist()
+        for row in users
+    }
     n_found = np.array([sum((row, column) in relevant for column in best[row]) for row in users])
     assert found.model.precision == pytest.approx((n_found / n).mean())
     n_relevant = np.array([sum(row == user for row, _ in relevant) for user in users])
-    assert found.model.recall == pytest.approx((n_found / n_relevant).mean())  # of all, those left out too
+    # of all, those left out too
+    assert found.model.recall == pytest.approx((n_found / n_relevant).mean())
     assert found.popularity.recall <= 1 - np.mean(split.train.column_counts < least) / 2
     assert (found.min_entries, found.n_relevant) == (least, len(relevant))
     with pytest.raises(BadSetting, match="min_entries"):
@@ -113,15 +131,24 @@ def test_what_is_known_by_construction() -> None:
     found = evaluate_ranking(Means().fit(train), test, n=2, relevant=5)
     assert (found.n_rows, found.n_without, found.n_relevant) == (1, 1, 1)
     model, popularity = found.model, found.popularity
-    assert (model.precision, model.recall, model.ndcg, model.hit_rate) == (0.5, 1, 1, 1)  # d comes first
-    assert (popularity.precision, popularity.recall, popularity.ndcg, popularity.hit_rate) == (0, 0, 0, 0)  # b and c
+    # d comes first
+    assert (model.precision, model.recall, model.ndcg, model.hit_rate) == (0.5, 1, 1, 1)
+    # b and c
+    assert (popularity.precision, popularity.recall, popularity.ndcg, popularity.hit_rate) == (
+        0,
+        0,
+        0,
+        0,
+    )
     assert model.margins["ndcg"] is None
     third = evaluate_ranking(Means().fit(train), test, n=3, relevant=5).popularity
     assert (third.recall, third.ndcg) == (1, pytest.approx(0.5))  # in the third place: 1 / log2(4)
 
 
 def test_ties_go_to_the_column_that_came_first() -> None:
-    train = ObservedMatrix.from_entries(["u", "u", "u", "bob"], ["a", "b", "c", "z"], [3, 3, 3, 3], Scale([3]))
+    train = ObservedMatrix.from_entries(
+        ["u", "u", "u", "bob"], ["a", "b", "c", "z"], [3, 3, 3, 3], Scale([3])
+    )
     model = Means().fit(train)
     for column, hit in (("a", 1.0), ("b", 0.0), ("c", 0.0)):
         test = ObservedMatrix.from_entries(["bob"], [column], [3], train.scale)
@@ -130,15 +157,21 @@ def test_ties_go_to_the_column_that_came_first() -> None:
 
 
 def test_candidates_are_what_the_model_has_not_seen_by_extension_either() -> None:
-    areas = split_areas(generate(40, 20, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
+    areas = split_areas(
+        generate(40, 20, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0
+    )
     model = Means().fit(areas.train).extend(areas.extension)
     found = evaluate_ranking(model, areas.test["II"], n=1000, relevant=1)
     assert found.model.recall == 1  # every test entry was a candidate
     both = ObservedMatrix.from_entries(
-        *(np.concatenate(pair) for pair in zip(areas.test["II"].entries(), areas.train.entries(), strict=True)),
+        *(
+            np.concatenate(pair)
+            for pair in zip(areas.test["II"].entries(), areas.train.entries(), strict=True)
+        ),
         areas.train.scale,
     )
-    seen = evaluate_ranking(model, both, n=1000, relevant=1)  # entries that were seen are no candidates
+    # entries that were seen are no candidates
+    seen = evaluate_ranking(model, both, n=1000, relevant=1)
     assert (seen.n_relevant, seen.model.recall) == (areas.test["II"].n_entries, 1)
 
 
@@ -176,7 +209,9 @@ def test_bad_input(split: Split, model: Model) -> None:
 
 def test_unknown_rows_and_columns(split: Split, model: Model) -> None:
     rows, columns, values = split.test.entries()
-    test = ObservedMatrix.from_entries([*rows, "nobody"], [*columns, columns[0]], [*values, 5.0], split.test.scale)
+    test = ObservedMatrix.from_entries(
+        [*rows, "nobody"], [*columns, columns[0]], [*values, 5.0], split.test.scale
+    )
     with pytest.raises(UnknownLabel, match="nobody"):
         evaluate_ranking(model, test)
     assert evaluate_ranking(model, test, unknown="nan") == evaluate_ranking(model, split.test)
@@ -187,12 +222,18 @@ def test_coverage_and_novelty_are_those_of_what_is_recommended(split: Split, mod
     rows, _, values = split.test.entries()
     best = model.recommend(np.unique(rows[values >= 4]), n=3, relevant=4).labels
     distinct, counts = np.unique(best, return_counts=True)
-    assert (found.n_distinct, found.coverage) == (distinct.size, distinct.size / len(model.column_labels_))
-    popularity = split.train.column_counts[split.train.columns.positions(distinct)] / len(model.row_labels_)
+    assert (found.n_distinct, found.coverage) == (
+        distinct.size,
+        distinct.size / len(model.column_labels_),
+    )
+    popularity = split.train.column_counts[split.train.columns.positions(distinct)] / len(
+        model.row_labels_
+    )
     assert found.novelty == pytest.approx(np.average(-np.log2(popularity), weights=counts))
     by_value = evaluate_ranking(model, split.test, n=3, relevant=4, rank_by="value")
     assert by_value.popularity.novelty is not None and by_value.model.novelty is not None
-    assert by_value.popularity.novelty < by_value.model.novelty  # the most popular columns tell the least
+    # the most popular columns tell the least
+    assert by_value.popularity.novelty < by_value.model.novelty
 
 
 def test_lists_are_measured_by_popularity_similarity_and_groups(split: Split) -> None:
@@ -208,10 +249,13 @@ def test_lists_are_measured_by_popularity_similarity_and_groups(split: Split) ->
     best = model.recommend(np.unique(rows[values >= 4]), n=3, relevant=4).labels
     at = split.train.columns.positions(best.ravel())
     counts = np.bincount(at, minlength=split.train.shape[1])
-    gaps = np.abs(counts[:, None] - counts).mean() / 2 / counts.mean()  # the Gini coefficient by its definition
+    # the Gini coefficient by its definition
+    gaps = np.abs(counts[:, None] - counts).mean() / 2 / counts.mean()
     assert found.model.gini == pytest.approx(gaps)
     popularity = split.train.column_counts
-    assert found.model.mean_popularity == pytest.approx(popularity[at].mean() / len(model.row_labels_))
+    assert found.model.mean_popularity == pytest.approx(
+        popularity[at].mean() / len(model.row_labels_)
+    )
     order = np.argsort(popularity, kind="stable")
     tail = order[np.cumsum(popularity[order]) <= 0.2 * popularity.sum()]
     assert found.model.tail_share == pytest.approx(np.isin(at, tail).mean())
@@ -221,7 +265,9 @@ def test_lists_are_measured_by_popularity_similarity_and_groups(split: Split) ->
     assert found.model.miscalibration is not None and found.model.miscalibration > 0
     groups = found.groups.values()
     assert {group.area for group in groups} == {"sex f", "sex m"}
-    assert sum(group.n_rows * group.model.ndcg for group in groups) / found.n_rows == pytest.approx(found.model.ndcg)
+    assert sum(group.n_rows * group.model.ndcg for group in groups) / found.n_rows == pytest.approx(
+        found.model.ndcg
+    )
     assert set(found.to_dict()["groups"]) == {"sex f", "sex m"}
     with pytest.raises(BadSetting, match="age"):
         evaluate_ranking(model, split.test, by="age")
@@ -235,7 +281,9 @@ def test_inverse_propensities_weigh_rare_columns_more(split: Split, model: Model
     residuals = model.predict(rows, columns) - values
     for given in ("popularity", chances):
         found = evaluate(model, split.test, propensities=given)
-        assert found[-1].rmse == pytest.approx(np.sqrt(np.average(residuals**2, weights=1 / clipped)))
+        assert found[-1].rmse == pytest.approx(
+            np.sqrt(np.average(residuals**2, weights=1 / clipped))
+        )
         assert found[-1].mae == pytest.approx(np.average(np.abs(residuals), weights=1 / clipped))
         assert found.clipped == np.mean(chances < chances.mean() / 20)
     weighted = evaluate_ranking(model, split.test, n=3, relevant=4, propensities="popularity")
@@ -246,7 +294,9 @@ def test_inverse_propensities_weigh_rare_columns_more(split: Split, model: Model
             hits.append(np.sum(1 / clipped[liked & np.isin(columns, own)]))
             totals.append(np.sum(1 / clipped[liked]))
     assert weighted.model.recall == pytest.approx(np.mean(np.array(hits) / totals))
-    same = evaluate_ranking(model, split.test, n=3, relevant=4, propensities=np.full(values.size, 0.5))
+    same = evaluate_ranking(
+        model, split.test, n=3, relevant=4, propensities=np.full(values.size, 0.5)
+    )
     assert same.model == evaluate_ranking(model, split.test, n=3, relevant=4).model
     for wrong in ("size", [0.5], np.zeros(values.size)):
         with pytest.raises(BadSetting, match="propensities"):
@@ -254,11 +304,14 @@ def test_inverse_propensities_weigh_rare_columns_more(split: Split, model: Model
 
 
 def test_areas_are_ranked_among_their_own_columns() -> None:
-    areas = split_areas(generate(60, 40, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
+    areas = split_areas(
+        generate(60, 40, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0
+    )
     model = Means().fit(areas.train).extend(areas.extension)
     tests = [areas.test[area].entries() for area in "I II III IV".split()]
     test = ObservedMatrix.from_entries(
-        *(np.concatenate([np.asarray(part[at]) for part in tests]) for at in range(3)), areas.train.scale
+        *(np.concatenate([np.asarray(part[at]) for part in tests]) for at in range(3)),
+        areas.train.scale,
     )
     found = evaluate_ranking(model, test, n=5, relevant=4, rank_by="value")  # popularity has ties
     assert list(found.areas) == ["I", "II", "III", "IV"]
@@ -272,9 +325,20 @@ def test_areas_are_ranked_among_their_own_columns() -> None:
         assert np.all(is_known) if area in ("I", "II") else not np.any(is_known)
         rows = np.unique(areas.test[area].entries().rows[values >= 4])
         among = known if area in ("I", "II") else model.column_labels_[areas.train.shape[1] :]
-        liked = set(zip(*(each[values >= 4].tolist() for each in areas.test[area].entries()[:2]), strict=True))
-        best = [model.recommend(row, n=5, among=among, rank_by="value").labels.tolist() for row in rows.tolist()]
-        hits = [any((row, column) in liked for column in line) for row, line in zip(rows.tolist(), best, strict=True)]
+        liked = set(
+            zip(
+                *(each[values >= 4].tolist() for each in areas.test[area].entries()[:2]),
+                strict=True,
+            )
+        )
+        best = [
+            model.recommend(row, n=5, among=among, rank_by="value").labels.tolist()
+            for row in rows.tolist()
+        ]
+        hits = [
+            any((row, column) in liked for column in line)
+            for row, line in zip(rows.tolist(), best, strict=True)
+        ]
         assert own.model.hit_rate == pytest.approx(np.mean(hits))
     only = evaluate_ranking(Means().fit(areas.train), areas.validation, n=5, relevant=1)
     assert only.areas["I"].model == only.model
@@ -290,7 +354,9 @@ def test_rows_that_were_never_seen_are_ranked_by_what_is_given() -> None:
     hits = []
     for row in sorted({row for row, _ in liked}):
         own = split.given.entries().rows == row
-        best = model.fold_in(split.given.entries().columns[own], split.given.entries().values[own]).recommend(5)
+        best = model.fold_in(
+            split.given.entries().columns[own], split.given.entries().values[own]
+        ).recommend(5)
         hits.append(sum((row, column) in liked for column in best.labels.tolist()) / 5)
     assert found.model.precision == pytest.approx(np.mean(hits))
     # Popularity knows the training entries alone.
@@ -303,7 +369,8 @@ def test_rows_that_were_never_seen_are_ranked_by_what_is_given() -> None:
 def test_nothing_leaks_from_given_rows() -> None:
     matrix = generate(60, 30, density=0.4, seed=0).matrix
     split = split_rows(matrix, new_rows=0.25, seed=0)
-    model = ALS(latent_size=3, epochs=3, rank_by="value").fit(split.train)  # popularity depends on other rows
+    # popularity depends on other rows
+    model = ALS(latent_size=3, epochs=3, rank_by="value").fit(split.train)
     with pytest.raises(BadEntries, match="knows"):
         evaluate_ranking(ALS(latent_size=3, epochs=3).fit(matrix), split.test, given=split.given)
     with pytest.raises(UnknownLabel):
@@ -314,7 +381,9 @@ def test_nothing_leaks_from_given_rows() -> None:
     with pytest.raises(UnknownLabel):
         evaluate_ranking(model, split.test, given=first)
     alone = evaluate_ranking(model, split.test, given=first, n=5, relevant=1, unknown="nan")
-    own = evaluate_ranking(model, split.test.take(np.array([0]), np.arange(30)), given=split.given, n=5, relevant=1)
+    own = evaluate_ranking(
+        model, split.test.take(np.array([0]), np.arange(30)), given=split.given, n=5, relevant=1
+    )
     assert alone.model == own.model
     assert whole.n_rows > alone.n_rows == 1
     assert not np.isin(split.given.row_labels, model.row_labels_).any()  # the model is as it was
@@ -331,7 +400,9 @@ def test_either_order_is_that_of_recommend(split: Split, rank_by: Any) -> None:
     liked = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
     users = sorted({row for row, _ in liked})
     best = model.recommend(users, n=4, rank_by=rank_by, relevant=4).labels.tolist()
-    hits = [[(row, column) in liked for column in line] for row, line in zip(users, best, strict=True)]
+    hits = [
+        [(row, column) in liked for column in line] for row, line in zip(users, best, strict=True)
+    ]
     assert found.model.precision == pytest.approx(np.mean(hits))
 
 
@@ -348,7 +419,11 @@ def test_all_interactions_are_relevant() -> None:
     split = split_entries(ObservedMatrix.from_interactions(rows, columns), seed=0)
     model = Means().fit(split.train)
     found = evaluate_ranking(model, split.test, n=5)
-    assert (found.relevant, found.rank_by, found.n_relevant) == (None, "relevance", split.test.n_entries)
+    assert (found.relevant, found.rank_by, found.n_relevant) == (
+        None,
+        "relevance",
+        split.test.n_entries,
+    )
     with pytest.raises(BadSetting, match="interactions"):
         evaluate_ranking(model, split.test, relevant=1)
 
@@ -357,14 +432,18 @@ def test_rows_are_ranked_for_the_day_of_their_first_test_entry() -> None:
     rng, day = np.random.default_rng(0), 86400
     rows, columns = np.divmod(rng.permutation(60 * 10)[:300], 10)
     days = rng.integers(0, 365, rows.size)
-    values = np.where(columns % 2 == 0, 4.0, -4.0) * (days / 365 - 0.5) + 0.1 * rng.standard_normal(rows.size)
+    values = np.where(columns % 2 == 0, 4.0, -4.0) * (days / 365 - 0.5) + 0.1 * rng.standard_normal(
+        rows.size
+    )
     scale = Scale(low=-9, high=9)
     train = ObservedMatrix.from_entries(rows, columns, values, scale, times=10**9 + day * days)
     model = Means(times="auto", presence=None, rank_by="value").fit(train)
     times = {row: 10**9 + day * (10 + 340 * (row % 2)) for row in range(20)}
     best = {row: model.recommend(row, 1, at=at).labels[0] for row, at in times.items()}
     assert best != {row: model.recommend(row, 1).labels[0] for row in times}
-    test = ObservedMatrix.from_entries([*best], [*best.values()], [5.0] * 20, scale, times=times.values())
+    test = ObservedMatrix.from_entries(
+        [*best], [*best.values()], [5.0] * 20, scale, times=times.values()
+    )
     assert evaluate_ranking(model, test, n=1, relevant=4).model.precision == 1.0
     undated = ObservedMatrix.from_entries([*best], [*best.values()], [5.0] * 20, scale)
     assert evaluate_ranking(model, undated, n=1, relevant=4).model.precision < 1.0

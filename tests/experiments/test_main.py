@@ -18,12 +18,17 @@ def test_run_then_show(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["run", "small", "--only", "means", "--splits", "1", "--out", out]) == 0
     shown, said = capsys.readouterr()
     assert "1/2 small/means, seed 0, 20% new: I 0." in said and "min left" in said
-    assert shown.startswith("| method | new | area I |") and "| row | protocol | fits | seconds each |" in shown
+    assert (
+        shown.startswith("| method | new | area I |")
+        and "| row | protocol | fits | seconds each |" in shown
+    )
     assert main(["show", "small", "--out", out]) == 0
     assert capsys.readouterr().out == shown
 
 
-def test_bad_input_is_one_line(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(
+    recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", "smal", "--out", str(tmp_path)]) == 2
     assert re.search("'smal'; .*'small'", capsys.readouterr().err)
 
@@ -49,6 +54,13 @@ def test_it_needs_nothing_but_the_numeric_core(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rmse", "ndcg", "next_ndcg"])
 def test_progress_of_every_kind_of_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    record = {"recipe": "a/b", "seed": 0, "new_share": None, "seconds": 3.0, "area": "I", name: 0.17401}
+    record = {
+        "recipe": "a/b",
+        "seed": 0,
+        "new_share": None,
+        "seconds": 3.0,
+        "area": "I",
+        name: 0.17401,
+    }
     _say(Progress([record], 1, 2, 60.0))
     assert capsys.readouterr().err == "1/2 a/b, seed 0: I 0.1740 (3 s; about 1.0 min left)\n"

@@ -41,14 +41,19 @@ def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_pa
 
 def test_areas_name_the_spread_where_there_is_one() -> None:
     record = {"recipe": "shares/means", "new_share": 0.2, "area": "I", "seed": 0, "rmse": 0.7}
-    one, two = plot_areas("shares", [record]), plot_areas("shares", [record, record | {"seed": 1, "rmse": 0.9}])
+    one, two = (
+        plot_areas("shares", [record]),
+        plot_areas("shares", [record, record | {"seed": 1, "rmse": 0.9}]),
+    )
     assert one is not None
     assert two is not None
     assert one[0].get_legend_handles_labels()[1] == ["ours"]
     assert two[0].get_legend_handles_labels()[1] == ["ours, mean and spread over splits"]
     (drawn,) = two[0].containers
     assert drawn[0].get_xdata() == pytest.approx([0.8])
-    assert drawn[2][0].get_segments()[0][:, 0] == pytest.approx([0.8 - 0.1414, 0.8 + 0.1414], abs=1e-4)
+    assert drawn[2][0].get_segments()[0][:, 0] == pytest.approx(
+        [0.8 - 0.1414, 0.8 + 0.1414], abs=1e-4
+    )
 
 
 def test_tables_of_rankings_have_no_cold_start(tmp_path: Path) -> None:
@@ -57,8 +62,15 @@ def test_tables_of_rankings_have_no_cold_start(tmp_path: Path) -> None:
 
 
 def test_cold_start_curves_pool_the_splits() -> None:
-    groups = [[0, 0, 50, 9.0], [1, 1, 30, 1.0], [1, 1, 10, 2.0], [2, 4, 3, 1.0], [500, None, 40, 0.5]]
+    groups = [
+        [0, 0, 50, 9.0],
+        [1, 1, 30, 1.0],
+        [1, 1, 10, 2.0],
+        [2, 4, 3, 1.0],
+        [500, None, 40, 0.5],
+    ]
     places, errors, margins = _pool(groups)
-    assert places == [1, 500]  # rows without entries, and groups with few test entries, are left out
+    # rows without entries, and groups with few test entries, are left out
+    assert places == [1, 500]
     assert errors == pytest.approx([np.sqrt((30 * 1 + 10 * 4) / 40), 0.5])
     assert margins == pytest.approx([errors[0] / np.sqrt(80), 0.5 / np.sqrt(80)])

@@ -10,7 +10,15 @@ from deepmf.data.datasets import DATASETS
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.evaluation.comparison import Problem
-from deepmf.experiments.recipe import GENERATED, METRICS, PROTOCOLS, list_tables, make_quick, read_layout, read_table
+from deepmf.experiments.recipe import (
+    GENERATED,
+    METRICS,
+    PROTOCOLS,
+    list_tables,
+    make_quick,
+    read_layout,
+    read_table,
+)
 from deepmf.experiments.run import list_trials, run_trial
 from deepmf.experiments.tables import list_lines, list_remarks
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
@@ -32,7 +40,9 @@ def test_every_shipped_recipe_is_sound() -> None:
             assert "Matrix Factorization via Deep Learning" in recipe.source, recipe.name
         used = model_class(recipe.model)(**recipe.settings).settings.to_dict()
         for name, values in recipe.search.items():
-            assert used[name] in values, f"{recipe.name}: {name}={used[name]} is not among those that were searched"
+            assert used[name] in values, (
+                f"{recipe.name}: {name}={used[name]} is not among those that were searched"
+            )
 
 
 def test_every_table_has_a_layout() -> None:
@@ -43,13 +53,22 @@ def test_every_table_has_a_layout() -> None:
 
 def test_the_papers_tables_are_whole() -> None:
     """The figures of the paper's own tables, typed again from the paper."""
-    published = {recipe.title: recipe.published for recipe in read_table("table1") if recipe.published}
-    one = {title: {area: cell["rmse"] for area, cell in figures.items()} for title, figures in published.items()}
+    published = {
+        recipe.title: recipe.published for recipe in read_table("table1") if recipe.published
+    }
+    one = {
+        title: {area: cell["rmse"] for area, cell in figures.items()}
+        for title, figures in published.items()
+    }
     assert one["DMF"] == {"I": 0.850, "II": 0.883, "III": 0.864, "IV": 0.904}
     assert one["I-AutoRec"] == {"I": 0.841, "III": 0.856}
     assert one["U-AutoRec"] == {"I": 0.906, "II": 0.976}
     assert one["Deep U-AutoRec"] == {"I": 0.889, "II": 0.969}
-    two = {recipe.title: tuple(recipe.published["I"].values()) for recipe in read_table("table2") if recipe.published}
+    two = {
+        recipe.title: tuple(recipe.published["I"].values())
+        for recipe in read_table("table2")
+        if recipe.published
+    }
     assert two == {
         "RankK": (0.944, 0.656),
         "OptSpace": (0.940, 0.665),
@@ -91,7 +110,11 @@ def test_recipes_of_als_make_all_sweeps() -> None:
 def test_a_recipe_is_read(recipes: Path) -> None:
     means, dmfd = read_table("small")
     assert (means.name, means.row, means.title) == ("small/means", "means", "shrunk means")
-    assert (means.new_shares, means.seeds, means.published["I"]) == ((0.2, 0.1), (0, 1), {"rmse": 0.9})
+    assert (means.new_shares, means.seeds, means.published["I"]) == (
+        (0.2, 0.1),
+        (0, 1),
+        {"rmse": 0.9},
+    )
     assert dmfd.settings["hidden_sizes"] == (8,)
     assert read_table("small", only=["dmf-d"]) == [dmfd]
 
@@ -134,7 +157,9 @@ def problem(protocol: str, *, seed: int = 0) -> Problem:
 def test_entries_are_cut_in_shares(protocol: str, shares: tuple[float, float, float]) -> None:
     found = problem(protocol)
     parts = [found.train, found.validation, found.test["I"]]
-    assert [part.n_entries for part in parts] == pytest.approx([share * WHOLE.n_entries for share in shares], abs=1)
+    assert [part.n_entries for part in parts] == pytest.approx(
+        [share * WHOLE.n_entries for share in shares], abs=1
+    )
     assert set.union(*map(cells, parts)) == cells(WHOLE)
     assert sum(len(cells(part)) for part in parts) == WHOLE.n_entries
     assert found.extension is None and list(found.test) == ["I"]
@@ -150,7 +175,10 @@ def test_areas_have_new_rows_and_columns() -> None:
 
 @pytest.mark.parametrize("new_share", [0.1, 0.0])
 def test_areas_with_fewer_validation_entries_have_the_same_test_entries(new_share: float) -> None:
-    few, plain = (PROTOCOLS[name](GENERATED, seed=3, new_share=new_share) for name in ("areas-79-1-20", "areas"))
+    few, plain = (
+        PROTOCOLS[name](GENERATED, seed=3, new_share=new_share)
+        for name in ("areas-79-1-20", "areas")
+    )
     n_entries = few.train.n_entries + few.validation.n_entries + few.test["I"].n_entries
     assert few.train.n_entries == pytest.approx(0.79 * n_entries, abs=1)
     assert few.validation.n_entries == pytest.approx(0.01 * n_entries, abs=1)

@@ -18,7 +18,15 @@ from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFi
 from deepmf.evaluation.areas import evaluate
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.experiments.recipe import GENERATED, PROTOCOLS, Recipe, read_table
-from deepmf.experiments.run import Record, Results, Trial, _name_differences, list_trials, run, run_trial
+from deepmf.experiments.run import (
+    Record,
+    Results,
+    Trial,
+    _name_differences,
+    list_trials,
+    run,
+    run_trial,
+)
 from deepmf.experiments.source import digest
 from deepmf.models.als import ALS
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -42,7 +50,12 @@ def run_once(trial: Trial) -> list[Record]:
 
 def test_trials_are_shares_times_seeds(recipes: Path) -> None:
     means, dmfd = read_table("small")
-    assert [(trial.seed, trial.new_share) for trial in list_trials(means)] == [(0, 0.2), (1, 0.2), (0, 0.1), (1, 0.1)]
+    assert [(trial.seed, trial.new_share) for trial in list_trials(means)] == [
+        (0, 0.2),
+        (1, 0.2),
+        (0, 0.1),
+        (1, 0.1),
+    ]
     assert [trial.key["new_share"] for trial in list_trials(dmfd)] == [None, None]
     assert len(list_trials(means, n_splits=1)) == 2
 
@@ -55,7 +68,12 @@ def test_a_table_is_run_and_kept(recipes: Path, tmp_path: Path) -> None:
     records = results.records(read_table("small"))
     assert len(records) == 4 * 4 + 2
     first = records[0]
-    assert (first["recipe"], first["seed"], first["new_share"], first["area"]) == ("small/means", 0, 0.2, "I")
+    assert (first["recipe"], first["seed"], first["new_share"], first["area"]) == (
+        "small/means",
+        0,
+        0.2,
+        "I",
+    )
     assert (
         first["commit"] == "abc"
         and first["digest"] == digest()
@@ -63,7 +81,11 @@ def test_a_table_is_run_and_kept(recipes: Path, tmp_path: Path) -> None:
         and first["peak_memory_mb"] > 10
         and first["hardware"]
     )
-    assert sum(map(sum, first["confusion"])) == first["n_entries"] == sum(group[2] for group in first["cold_start"])
+    assert (
+        sum(map(sum, first["confusion"]))
+        == first["n_entries"]
+        == sum(group[2] for group in first["cold_start"])
+    )
     last = records[-1]
     assert last["area"] == "I" and last["new_share"] is None
     assert len(last["boundaries"]) == 4 and sum(last["scores"]["counts"]) == last["n_entries"]
@@ -77,7 +99,8 @@ def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path:
     steps = run(run_once, all_trials(), results)
     next(steps)
     next(steps)
-    with (tmp_path / "out" / "small" / "results.jsonl").open("a") as file:  # killed in the middle of a line
+    # killed in the middle of a line
+    with (tmp_path / "out" / "small" / "results.jsonl").open("a") as file:
         file.write('{"recipe": "small/me')
     ran: list[dict[str, object]] = []
 
@@ -88,7 +111,10 @@ def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path:
     list(run(work, all_trials(), Results(tmp_path / "out")))
     assert ran == [trial.key for trial in all_trials()[2:]]
     assert len(results.records(read_table("small"))) == 18
-    assert all(json.loads(line) for line in (tmp_path / "out" / "small" / "results.jsonl").read_text().splitlines())
+    assert all(
+        json.loads(line)
+        for line in (tmp_path / "out" / "small" / "results.jsonl").read_text().splitlines()
+    )
 
 
 @pytest.mark.slow
@@ -100,7 +126,8 @@ def test_several_at_once_give_the_same(recipes: Path, tmp_path: Path) -> None:
 
     def errors(results: Results) -> list[tuple[object, ...]]:
         return sorted(
-            (record["new_share"], record["area"], record["rmse"]) for record in results.records(read_table("small"))
+            (record["new_share"], record["area"], record["rmse"])
+            for record in results.records(read_table("small"))
         )
 
     assert errors(one) == errors(many) and len(errors(one)) == 8
@@ -174,9 +201,13 @@ def test_files_that_are_no_results(recipes: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_table_that_includes_another_shares_its_results(recipes: Path, tmp_path: Path) -> None:
     (recipes / "wide").mkdir()
-    (recipes / "wide" / "table.toml").write_text('title = "Wide"\nmetrics = ["mae"]\nincludes = ["small"]\n')
+    (recipes / "wide" / "table.toml").write_text(
+        'title = "Wide"\nmetrics = ["mae"]\nincludes = ["small"]\n'
+    )
     path = recipes / "wide" / "1-own.toml"
-    path.write_text('title = "own"\nmodel = "means"\ndata = "generated"\nprotocol = "entries"\nseeds = [0]\n')
+    path.write_text(
+        'title = "own"\nmodel = "means"\ndata = "generated"\nprotocol = "entries"\nseeds = [0]\n'
+    )
     wide = read_table("wide")
     assert [recipe.name for recipe in wide] == ["small/means", "small/dmf-d", "wide/own"]
     results = Results(tmp_path / "out")
@@ -184,7 +215,10 @@ def test_a_table_that_includes_another_shares_its_results(recipes: Path, tmp_pat
     rest = list(run(run_once, [trial for recipe in wide for trial in list_trials(recipe)], results))
     assert [step.records[0]["recipe"] for step in rest] == ["wide/own"]
     assert len(results.records(wide)) == 18 + 1
-    assert {path.parent.name for path in (tmp_path / "out").rglob("results.jsonl")} == {"small", "wide"}
+    assert {path.parent.name for path in (tmp_path / "out").rglob("results.jsonl")} == {
+        "small",
+        "wide",
+    }
 
 
 @pytest.mark.parametrize(
@@ -192,12 +226,29 @@ def test_a_table_that_includes_another_shares_its_results(recipes: Path, tmp_pat
     [({}, ""), ({"views": 7}, ""), ({"mask_rate": 0.3}, "mask_rate"), ({"epochs": 3}, "epochs")],
     ids=str,
 )
-def test_settings_that_a_fit_chose_are_no_other_settings(changed: dict[str, Any], differing: str) -> None:
+def test_settings_that_a_fit_chose_are_no_other_settings(
+    changed: dict[str, Any], differing: str
+) -> None:
     given = {"hidden_sizes": [8], "epochs": 2, "linear_size": 0, "device": "cpu"}
-    recipe = Recipe(name="some/dmf-o", title="some", model="dmf-o", data="some", protocol="published", settings=given)
+    recipe = Recipe(
+        name="some/dmf-o",
+        title="some",
+        model="dmf-o",
+        data="some",
+        protocol="published",
+        settings=given,
+    )
     fitted = OrdinalDMF(seed=0, **given).settings_for(additive(12, 10)).to_dict()
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fitted.items()}
-    record = {"settings": plain | changed, "data": "some", "protocol": "published", "joined": False, "refit": False}
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in fitted.items()
+    }
+    record = {
+        "settings": plain | changed,
+        "data": "some",
+        "protocol": "published",
+        "joined": False,
+        "refit": False,
+    }
     assert _name_differences(record, Trial(recipe, 0, 0.2)) == differing
 
 
@@ -214,7 +265,12 @@ SMALL: dict[str, Any] = {
 }
 
 ORDINAL = Recipe(
-    name="small/dmf-o", title="OrdinalDMF", model="dmf-o", data=GENERATED, protocol="areas", settings=SMALL
+    name="small/dmf-o",
+    title="OrdinalDMF",
+    model="dmf-o",
+    data=GENERATED,
+    protocol="areas",
+    settings=SMALL,
 )
 
 MEANS = Recipe(name="small/means", title="means", model="means", data=GENERATED, protocol="areas")
@@ -254,13 +310,20 @@ def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
 @pytest.mark.slow
 def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
     settings: dict[str, Any] = {"latent_size": 4, "epochs": 12}
-    als = replace(MEANS, name="small/als", model="als", protocol="entries", settings=settings, refit=True)
+    als = replace(
+        MEANS, name="small/als", model="als", protocol="entries", settings=settings, refit=True
+    )
     (record,) = run_trial(trial(als))
     problem = PROTOCOLS["entries"](GENERATED, seed=0, new_share=0.2)
     chosen = ALS(seed=0, **settings).fit(problem.train, problem.validation)
     assert record["best_epoch"] == chosen.history_.best_epoch is not None
-    assert (record["refit"], record["curve"]) == (True, run_trial(trial(replace(als, refit=False)))[0]["curve"])
-    both = split_entries(generate(400, 300, density=0.1, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0)
+    assert (record["refit"], record["curve"]) == (
+        True,
+        run_trial(trial(replace(als, refit=False)))[0]["curve"],
+    )
+    both = split_entries(
+        generate(400, 300, density=0.1, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0
+    )
     again = ALS(seed=0, **settings | {"epochs": chosen.history_.best_epoch + 1}).fit(both.train)
     test = problem.test["I"]
     assert record["rmse"] == pytest.approx(evaluate(again, test)[0].rmse, rel=1e-4)
@@ -271,12 +334,16 @@ def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
 @pytest.mark.parametrize("protocol", ["areas", "random"])
 def test_validation_entries_may_join_the_inputs(protocol: str) -> None:
     apart, joined = (trial(MEANS, protocol=protocol, joined=each) for each in (False, True))
-    tested, tested_joined = ([record["rmse"] for record in run_trial(each)] for each in (apart, joined))
+    tested, tested_joined = (
+        [record["rmse"] for record in run_trial(each)] for each in (apart, joined)
+    )
     assert tested != tested_joined
 
 
 @pytest.mark.slow
-def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record], means: list[Record]) -> None:
+def test_distributions_are_measured_where_a_model_has_them(
+    ordinal: list[Record], means: list[Record]
+) -> None:
     for record in ordinal:
         assert 0 <= record["calibration_error"] < 0.5 and 0.5 < record["coverage"] <= 1
     absent = {"calibration_error", "coverage", "median_rmse", "median_mae"}

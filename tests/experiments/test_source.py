@@ -54,7 +54,9 @@ def test_times_places_and_other_files_do_not_change_it(package: Path, tmp_path: 
     assert digest(shutil.copytree(package, tmp_path / "elsewhere")) == before
 
 
-def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DEEPMF_COMMIT", "abc")
     assert (find_commit(), describe_source()) == ("abc", {"commit": "abc", "digest": digest()})
 
@@ -62,19 +64,30 @@ def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monke
 @pytest.mark.slow
 def test_the_code_of_a_method_is_what_it_imports() -> None:
     als, ordinal = (
-        {path.relative_to(PACKAGE).as_posix() for path in list_source_files(f"deepmf.models.{name}")}
+        {
+            path.relative_to(PACKAGE).as_posix()
+            for path in list_source_files(f"deepmf.models.{name}")
+        }
         for name in ("als", "ordinal.model")
     )
     assert "models/als.py" in als - ordinal
-    assert {"models/ordinal/model.py", "models/gibbs/chain.py"} <= ordinal - als  # a sampler fits its linear part
-    assert {"training/settings.py", "matrix/entries.py", "data/splits.py", "data/read.py"} <= als & ordinal
+    # a sampler fits its linear part
+    assert {"models/ordinal/model.py", "models/gibbs/chain.py"} <= ordinal - als
+    assert {
+        "training/settings.py",
+        "matrix/entries.py",
+        "data/splits.py",
+        "data/read.py",
+    } <= als & ordinal
     assert not [name for name in als | ordinal if name.startswith(("serve", "cli", "experiments"))]
 
 
 @pytest.mark.slow
 def test_a_method_has_changed_with_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {PACKAGE / "models" / "ordinal" / "model.py", PACKAGE / "serve" / "app.py"}
-    monkeypatch.setattr(result_tables, "list_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
+    monkeypatch.setattr(
+        result_tables, "list_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__
+    )
     asked = has_changed_since.__wrapped__  # nothing of this stays in its cache
     assert asked("abc-changed", "deepmf.models.ordinal.model")
     assert not asked("abc", "deepmf.models.als")
@@ -88,7 +101,9 @@ def test_a_commit_that_is_not_in_the_history_is_older(commit: str) -> None:
 def test_a_file_has_not_changed_if_it_was_only_moved_or_its_commit_says_so(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-        subprocess.run(["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True
+        )
 
     git("init")
     (tmp_path / "old.py").write_text("".join(f"line_{number} = {number}\n" for number in range(20)))

@@ -20,8 +20,16 @@ from deepmf.experiments.tables import (
 )
 
 
-def record(recipe: str, seed: int, area: str, rmse: float, share: float | None = 0.2) -> dict[str, Any]:
-    return {"recipe": f"small/{recipe}", "seed": seed, "new_share": share, "area": area, "rmse": rmse}
+def record(
+    recipe: str, seed: int, area: str, rmse: float, share: float | None = 0.2
+) -> dict[str, Any]:
+    return {
+        "recipe": f"small/{recipe}",
+        "seed": seed,
+        "new_share": share,
+        "area": area,
+        "rmse": rmse,
+    }
 
 
 RECORDS = [record("means", 0, "I", 0.9), record("dmf-d", 0, "I", 0.9, share=None)]
@@ -32,16 +40,26 @@ def test_remarks_tell_sources_and_assumptions(recipes: Path) -> None:
     path.write_text('assumptions = ["inputs are raw"]\n' + path.read_text())
     said = ["Published in a paper.", "Assumed for DMF-D: inputs are raw."]
     assert list_remarks("small", RECORDS) == ["remark", *list_notes("small", RECORDS), *said]
-    assert list_remarks("small", RECORDS[:1]) == ["remark", *list_notes("small", RECORDS[:1]), "Published in a paper."]
+    assert list_remarks("small", RECORDS[:1]) == [
+        "remark",
+        *list_notes("small", RECORDS[:1]),
+        "Published in a paper.",
+    ]
 
 
 def test_rows_of_different_sources_are_told_apart(recipes: Path) -> None:
     one, other = {"commit": "abc", "digest": "1" * 64}, {"commit": "abc", "digest": "2" * 64}
     means, dmfd = RECORDS
     start = "Rows come from different states of the source. Commit abc, digest 111111111111: shrunk means. Commit abc, "
-    assert list_notes("small", [means | one, dmfd | one])[1:] == ["Measured with commit abc, digest 111111111111."]
-    assert list_notes("small", [means | one, dmfd | other])[1:] == [f"{start}digest 222222222222: DMF-D."]
-    assert list_notes("small", [means | one, dmfd | {"commit": "abc"}])[1:] == [f"{start}no digest kept: DMF-D."]
+    assert list_notes("small", [means | one, dmfd | one])[1:] == [
+        "Measured with commit abc, digest 111111111111."
+    ]
+    assert list_notes("small", [means | one, dmfd | other])[1:] == [
+        f"{start}digest 222222222222: DMF-D."
+    ]
+    assert list_notes("small", [means | one, dmfd | {"commit": "abc"}])[1:] == [
+        f"{start}no digest kept: DMF-D."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +79,9 @@ def test_it_is_told_what_rows_may_do_with_validation_entries(
 
 
 def test_median_levels_are_told_apart(recipes: Path) -> None:
-    (recipes / "small" / "table.toml").write_text('title = "A small table"\nmetrics = ["level_mae"]\n')
+    (recipes / "small" / "table.toml").write_text(
+        'title = "A small table"\nmetrics = ["level_mae"]\n'
+    )
     dmfd = RECORDS[1] | {"level_mae": 0.6}
     assert MEDIANS in list_notes("small", [dmfd | {"median_mae": 0.5}])
     assert MEDIANS not in list_notes("small", [dmfd])
@@ -109,7 +129,8 @@ def test_each_row_says_what_it_does_with_validation_entries(recipes: Path) -> No
         ({"refit": True}, "choose, then training"),
     ):
         shown = list_lines("small", [means | change, dmfd | {"joined": False}])
-        # What was measured counts, whatever the recipe says by now; where all do the same, no column says it.
+        # What was measured counts, whatever the recipe says by now; where all do the same, no
+        # column says it.
         assert [row[2] for row in shown if use != "choose"] == (
             [] if use == "choose" else ["validation entries", use, "choose"]
         )
@@ -125,9 +146,18 @@ def test_median_levels_have_a_row_of_their_own(recipes: Path) -> None:
     header = ["method", "RMSE", "RMSE of levels", "MAE of levels"]
     own = ["DMF-D", "0.8000", "0.9000", "0.6000"]
     assert list_lines("small", [plain]) == [header, own]
-    assert list_lines("small", [whole]) == [header, own, ["DMF-D, median levels", "-", "0.9200", "0.5800"]]
+    assert list_lines("small", [whole]) == [
+        header,
+        own,
+        ["DMF-D, median levels", "-", "0.9200", "0.5800"],
+    ]
     # Where only one of the two was measured, the other is not borrowed from another set of levels.
-    assert list_lines("small", [plain | {"median_mae": 0.58}])[2] == ["DMF-D, median levels", "-", "-", "0.5800"]
+    assert list_lines("small", [plain | {"median_mae": 0.58}])[2] == [
+        "DMF-D, median levels",
+        "-",
+        "-",
+        "0.5800",
+    ]
 
 
 def test_without_new_rows_no_column_tells_of_them(recipes: Path) -> None:
@@ -142,7 +172,10 @@ def test_with_a_share_of_nothing_other_areas_are_not_expected(recipes: Path) -> 
         ["shrunk means", "20%", "0.9200 ± 0.0141 (0.900, +0.020)", "0.9500", "(1.000)"],
         ["shrunk means", "none", "0.9000 (0.900, +0.000)", "-", "-"],
     ]
-    assert list_lines("small", [nothing_new]) == [["method", "RMSE"], ["shrunk means", "0.9000 (0.900, +0.000)"]]
+    assert list_lines("small", [nothing_new]) == [
+        ["method", "RMSE"],
+        ["shrunk means", "0.9000 (0.900, +0.000)"],
+    ]
 
 
 def test_rows_that_were_not_run_are_not_shown(recipes: Path) -> None:
@@ -153,15 +186,37 @@ def test_rows_that_were_not_run_are_not_shown(recipes: Path) -> None:
 def test_a_metric_that_only_some_records_have(recipes: Path) -> None:
     layout = 'title = "A small table"\nmetrics = ["rmse", "coverage"]\n'
     (recipes / "small" / "table.toml").write_text(layout)
-    calibrated = [record("means", seed, "I", 0.9) | {"coverage": 0.88 + 0.02 * seed} for seed in (0, 1)]
-    records = [*calibrated, record("means", 2, "I", 0.9), SPLITS[-1]]  # one split without it, and one method
-    names = [f"area {area} {name}" for area in ("I", "IV") for name in ("RMSE", "share inside the 90 % interval")]
+    calibrated = [
+        record("means", seed, "I", 0.9) | {"coverage": 0.88 + 0.02 * seed} for seed in (0, 1)
+    ]
+    # one split without it, and one method
+    records = [*calibrated, record("means", 2, "I", 0.9), SPLITS[-1]]
+    names = [
+        f"area {area} {name}"
+        for area in ("I", "IV")
+        for name in ("RMSE", "share inside the 90 % interval")
+    ]
     assert list_lines("small", records) == [
         ["method", "new", "validation entries", *names],
-        ["shrunk means", "20%", "choose", "0.9000 ± 0.0000 (0.900, +0.000)", "0.8900 ± 0.0141", "(1.000)", "-"],
+        [
+            "shrunk means",
+            "20%",
+            "choose",
+            "0.9000 ± 0.0000 (0.900, +0.000)",
+            "0.8900 ± 0.0141",
+            "(1.000)",
+            "-",
+        ],
         ["DMF-D", "none", "choose, then inputs", "0.8000", "-", "-", "-"],
     ]
     found = {
-        (cell.recipe.row, cell.metric): cell.n_splits for cell in compute_cells("small", records) if cell.area == "I"
+        (cell.recipe.row, cell.metric): cell.n_splits
+        for cell in compute_cells("small", records)
+        if cell.area == "I"
     }
-    assert found == {("means", "rmse"): 3, ("means", "coverage"): 2, ("dmf-d", "rmse"): 1, ("dmf-d", "coverage"): 0}
+    assert found == {
+        ("means", "rmse"): 3,
+        ("means", "coverage"): 2,
+        ("dmf-d", "rmse"): 1,
+        ("dmf-d", "coverage"): 0,
+    }

@@ -28,7 +28,13 @@ SMALL: dict[str, Any] = {
     "device": "cpu",
     "presence": "full",
 }
-OWN: dict[str, Any] = {"views": 3, "landmarks": 8, "row_penalty": 3.0, "column_penalty": 20.0, "linear_size": 0}
+OWN: dict[str, Any] = {
+    "views": 3,
+    "landmarks": 8,
+    "row_penalty": 3.0,
+    "column_penalty": 20.0,
+    "linear_size": 0,
+}
 PLAIN = OWN | {"row_penalty": None, "column_penalty": None}  # chosen: that there is no refinement
 
 
@@ -40,7 +46,9 @@ ON_LEVELS: dict[str, Callable[[], Model]] = {
     "dmf-o, refined": lambda: OrdinalDMF(**SMALL, **OWN),
     "dmf-o, three networks": lambda: OrdinalDMF(**SMALL, **OWN, networks=3),
     "dmf-o, rows refined": lambda: OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}),
-    "dmf-o, sampled": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 3}),
+    "dmf-o, sampled": lambda: OrdinalDMF(
+        **SMALL, **OWN | {"linear_size": 4, "linear_iterations": 3}
+    ),
     "dmf-o, projected": lambda: OrdinalDMF(
         **SMALL, **OWN | {"linear_size": 20, "linear_iterations": 24, "linear_samples": 16}
     ),
@@ -48,7 +56,9 @@ ON_LEVELS: dict[str, Callable[[], Model]] = {
 ON_INTERVAL: dict[str, Callable[[], Model]] = {
     "dmf, interval": lambda: DMF(**SMALL, inputs="raw"),
     "dmf-o, interval": lambda: OrdinalDMF(**SMALL, **PLAIN, bins=6),
-    "dmf-o, sampled, interval": lambda: OrdinalDMF(**SMALL, **PLAIN | {"linear_size": 4, "linear_iterations": 3}),
+    "dmf-o, sampled, interval": lambda: OrdinalDMF(
+        **SMALL, **PLAIN | {"linear_size": 4, "linear_iterations": 3}
+    ),
 }
 
 
@@ -82,7 +92,8 @@ def values_of(model: Any) -> npt.NDArray[np.float32]:
 
 
 def ordinal_support(model: Any) -> dict[str, npt.NDArray[Any]]:
-    """Return what the head should answer for all pairs (rows, columns, ...), by the names of its outputs."""
+    """Return what the head should answer for all pairs (rows, columns, ...), by the names of its
+    outputs."""
     n_rows, n_columns = len(model.row_labels_), len(model.column_labels_)
     pairs = np.repeat(model.row_labels_, n_columns), np.tile(model.column_labels_, n_rows)
     answers = {"predictions": model.predict(*pairs)}
@@ -90,4 +101,7 @@ def ordinal_support(model: Any) -> dict[str, npt.NDArray[Any]]:
         answers["scores"] = model.scores(*pairs)
     if isinstance(model, OrdinalDMF):
         answers["probabilities"] = model.predict_distribution(*pairs)
-    return {name: answer.reshape(n_rows, n_columns, *answer.shape[1:]) for name, answer in answers.items()}
+    return {
+        name: answer.reshape(n_rows, n_columns, *answer.shape[1:])
+        for name, answer in answers.items()
+    }

@@ -51,7 +51,9 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
         rows = parts.rows(torch.from_numpy(values_of(model)))
         answers = parts.head(rows, torch.from_numpy(read_latents(model, model.predictor_.columns)))
     # A linear part alone has latents that are large beside those of the network.
-    np.testing.assert_allclose(rows.numpy(), read_latents(model, model.predictor_.rows), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        rows.numpy(), read_latents(model, model.predictor_.rows), rtol=1e-4, atol=1e-4
+    )
     wanted = ordinal_support(model)
     assert parts.outputs == tuple(wanted)
     for answer, right in zip(answers, wanted.values(), strict=True):
@@ -84,7 +86,10 @@ def test_what_is_exported_reads_entries_alone() -> None:
         warnings.simplefilter("ignore", NotBetterThanMeans)
         model = OrdinalDMF(**SMALL | own | {"epochs": 3}).fit(matrix, **features)
     values = torch.from_numpy(values_of(model)[:3])
-    histories = [(matrix.column_labels[~line.isnan().numpy()], line[~line.isnan()].tolist()) for line in values]
+    histories = [
+        (matrix.column_labels[~line.isnan().numpy()], line[~line.isnan()].tolist())
+        for line in values
+    ]
     with torch.no_grad():
         found = make_modules(model).rows(values).numpy()
     folded = read_latents(model, model.fold_in_many(histories).predictor.rows)
@@ -97,7 +102,8 @@ FILES = ["rows.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "mod
 
 
 class Exported(NamedTuple):
-    """A model that covers new rows and columns, the folder it was exported to, and what was returned."""
+    """A model that covers new rows and columns, the folder it was exported to, and what was
+    returned."""
 
     model: Any
     folder: Path
@@ -105,7 +111,9 @@ class Exported(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=["dmf-d", "dmf-o, sampled"])
-def exported(request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any) -> Exported:
+def exported(
+    request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any
+) -> Exported:
     folder = tmp_path_factory.mktemp(request.param) / "exported"
     model = models[request.param]
     return Exported(model, folder, export_onnx(model, folder))
@@ -148,7 +156,10 @@ def test_names_and_open_sizes(exported: Exported) -> None:
     size = np.load(exported.folder / "row_latents.npy").shape[1]
     shapes = {
         each.name: each.shape
-        for session in (onnxruntime.InferenceSession(exported.folder / name) for name in ("rows.onnx", "head.onnx"))
+        for session in (
+            onnxruntime.InferenceSession(exported.folder / name)
+            for name in ("rows.onnx", "head.onnx")
+        )
         for each in session.get_inputs()
     }
     assert shapes == {
@@ -178,7 +189,9 @@ def test_nothing_tells_where_the_source_lies(exported: Exported) -> None:
     assert all(b"deepmf/nn" not in (exported.folder / name).read_bytes() for name in FILES)
 
 
-def test_what_cannot_be_exported(models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_exported(
+    models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch, pytest.raises(BadSetting, match="2 GiB"):
         patch.setattr(onnx, "_MOST_BYTES", 100)
         export_onnx(models["dmf"], tmp_path)
@@ -198,7 +211,9 @@ def test_labels_of_every_kind_are_described() -> None:
     days, texts = [date(2020, 1, 1), date(2021, 2, 3)], [b"\x00a", b"\xffb"]
     keys = [UUID(int=1), UUID(int=2)]
     for rows, columns in ((days, texts), (keys, [datetime(2020, 1, 1, 5), datetime(2021, 1, 1)])):
-        matrix = ObservedMatrix.from_entries(rows * 2, [columns[0]] * 2 + [columns[1]] * 2, [1, 2, 3, 4])
+        matrix = ObservedMatrix.from_entries(
+            rows * 2, [columns[0]] * 2 + [columns[1]] * 2, [1, 2, 3, 4]
+        )
         described = json.loads(json.dumps(describe_model(DMF(**SMALL | {"epochs": 1}).fit(matrix))))
         assert len(set(described["rows"])) == len(set(described["columns"])) == 2
     assert described["rows"] == [str(key) for key in keys]
@@ -213,8 +228,12 @@ def test_systems_are_solved_to_rounding() -> None:
     right = generator.normal(size=(3, 40, 1))
     right[2] = 0.0
     session = onnxruntime.InferenceSession(conjugate_gradients.to_model_proto().SerializeToString())
-    (found,) = session.run(None, {"matrices": matrices.astype(np.float32), "right": right.astype(np.float32)})
+    (found,) = session.run(
+        None, {"matrices": matrices.astype(np.float32), "right": right.astype(np.float32)}
+    )
     expected = np.linalg.solve(matrices, right)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
-    (loop,) = (node for node in conjugate_gradients.to_function_proto().node if node.op_type == "Loop")
+    (loop,) = (
+        node for node in conjugate_gradients.to_function_proto().node if node.op_type == "Loop"
+    )
     assert len(loop.output) == 1  # of several, the order would be left to chance

@@ -1,4 +1,5 @@
-"""Entries in a range of columns or rows: of every row, or column, those that the matrix has there."""
+"""Entries in a range of columns or rows: of every row, or column, those that the matrix has
+there."""
 
 from __future__ import annotations
 
@@ -58,21 +59,32 @@ TRAIN = ObservedMatrix.from_entries(["a", "a", "b"], ["x", "y", "y"], [1, 2, 3],
 
 def shown(entries: AxisEntries) -> list[dict[int, float]]:
     pairs = zip(entries.starts[:-1], entries.starts[1:], strict=True)
-    return [dict(zip(entries.others[i:j].tolist(), entries.values[i:j].tolist(), strict=True)) for i, j in pairs]
+    return [
+        dict(zip(entries.others[i:j].tolist(), entries.values[i:j].tolist(), strict=True))
+        for i, j in pairs
+    ]
 
 
 def test_descriptions_after_an_extension() -> None:
-    new = ObservedMatrix.from_entries(["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS)
+    new = ObservedMatrix.from_entries(
+        ["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS
+    )
     seen, rows, columns, *_ = EntryStore.of(TRAIN).extend(new)
     assert seen.rows.array.tolist() == ["a", "b", "c"]
     assert seen.columns.array.tolist() == ["x", "y", "w", "z"]
-    assert rows.tolist() == [1, 2]  # b has a new entry over x, c is new; a's new entry is over a new column
+    # b has a new entry over x, c is new; a's new entry is over a new column
+    assert rows.tolist() == [1, 2]
     assert columns.tolist() == [0, 2, 3]
     everything = np.arange(3), np.arange(4)
     assert shown(seen.row_entries(everything[0])) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {0: 5}]
     assert shown(seen.column_entries(everything[1])) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {}, {0: 3}]
     assert shown(seen.seen_columns(np.array([2, 0]))) == [{0: 5, 2: 1, 3: 4}, {0: 1, 1: 2, 3: 3}]
-    assert seen.areas(np.array([0, 2, 0, 2]), np.array([0, 0, 3, 3])).tolist() == ["I", "II", "III", "IV"]
+    assert seen.areas(np.array([0, 2, 0, 2]), np.array([0, 0, 3, 3])).tolist() == [
+        "I",
+        "II",
+        "III",
+        "IV",
+    ]
 
 
 def test_known_entries_are_not_taken_twice() -> None:
@@ -87,7 +99,9 @@ def test_known_entries_are_not_taken_twice() -> None:
 
 
 @pytest.mark.parametrize("first, later", [((0, 2), (1, 0)), ((1, 0), (0, 5)), ((2, 3), (2, 1))])
-def test_entries_that_come_later_are_put_in_row_order(first: tuple[int, int], later: tuple[int, int]) -> None:
+def test_entries_that_come_later_are_put_in_row_order(
+    first: tuple[int, int], later: tuple[int, int]
+) -> None:
     held = PlacedEntries(*(np.array([at]) for at in first), np.array([1.0]))
     together = held.insert(PlacedEntries(*(np.array([at]) for at in later), np.array([2.0])))
     expected = sorted([(*first, 1.0), (*later, 2.0)])
@@ -111,12 +125,18 @@ def test_declared_rows_without_entries_are_new() -> None:
 def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
     seen = EntryStore.of(TRAIN)
     replaced, rows, columns, *_ = seen.extend(
-        ObservedMatrix.from_entries(["a", "b", "b"], ["y", "x", "y"], [5, 4, 3], STARS), conflicts="replace"
+        ObservedMatrix.from_entries(["a", "b", "b"], ["y", "x", "y"], [5, 4, 3], STARS),
+        conflicts="replace",
     )
-    assert replaced.dropped.tolist() == [1] and (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])
+    assert replaced.dropped.tolist() == [1] and (rows.tolist(), columns.tolist()) == (
+        [0, 1],
+        [0, 1],
+    )
     assert shown(replaced.row_entries(np.arange(2))) == [{0: 1, 1: 5}, {1: 3, 0: 4}]
     assert shown(replaced.column_entries(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 5}]
-    twice, *_ = replaced.extend(ObservedMatrix.from_entries(["a", "b"], ["y", "x"], [4, 1], STARS), conflicts="replace")
+    twice, *_ = replaced.extend(
+        ObservedMatrix.from_entries(["a", "b"], ["y", "x"], [4, 1], STARS), conflicts="replace"
+    )
     assert shown(twice.seen_columns(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 1}]
     assert shown(twice.seen_rows(np.arange(2))) == [{0: 1, 1: 1}, {1: 3, 0: 4}]
     assert (
@@ -124,11 +144,19 @@ def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
         == twice.are_as_trained("column", np.arange(2)).tolist()
         == [False] * 2
     )
-    back, *_ = twice.extend(ObservedMatrix.from_entries(["a"], ["y"], [2], STARS), conflicts="replace")
-    assert back.dropped.size == 0 and shown(back.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3, 0: 1}]
+    back, *_ = twice.extend(
+        ObservedMatrix.from_entries(["a"], ["y"], [2], STARS), conflicts="replace"
+    )
+    assert back.dropped.size == 0 and shown(back.row_entries(np.arange(2))) == [
+        {0: 1, 1: 2},
+        {1: 3, 0: 1},
+    ]
     assert back.are_as_trained("row", np.arange(2)).tolist() == [True, False]
     assert back.are_as_trained("column", np.arange(2)).tolist() == [False, True]
-    assert seen.dropped.size == 0 and shown(seen.row_entries(np.arange(2))) == [{0: 1, 1: 2}, {1: 3}]
+    assert seen.dropped.size == 0 and shown(seen.row_entries(np.arange(2))) == [
+        {0: 1, 1: 2},
+        {1: 3},
+    ]
 
 
 def test_values_at_pairs() -> None:
@@ -142,9 +170,13 @@ def test_values_at_pairs() -> None:
 def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:
     store = EntryStore.of(ObservedMatrix.from_entries([0, 0, 1], ["a", "b", "a"], [1, 2, 3]))
     assert store.column_counts.tolist() == [2, 1]
-    more = store.extend(ObservedMatrix.from_entries([2, 2], ["a", "c"], [1, 3], store.scale)).entries
+    more = store.extend(
+        ObservedMatrix.from_entries([2, 2], ["a", "c"], [1, 3], store.scale)
+    ).entries
     assert more.column_counts.tolist() == [3, 1, 1]
-    replaced = more.extend(ObservedMatrix.from_entries([0], ["a"], [3], store.scale), conflicts="replace").entries
+    replaced = more.extend(
+        ObservedMatrix.from_entries([0], ["a"], [3], store.scale), conflicts="replace"
+    ).entries
     assert replaced.column_counts.tolist() == [3, 1, 1]
     gone = forget(replaced, plan_forget(replaced, [0], None, None, missing="error")).entries
     assert gone.column_counts.tolist() == [2, 0, 1]
@@ -165,23 +197,38 @@ def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
     values = {pair: float(1 + at % 5) for at, pair in enumerate(zip(rows, columns, strict=True))}
     one_by_one = EntryStore.of(TRAIN)
     for (row, column), value in values.items():
-        one_by_one = one_by_one.extend(ObservedMatrix.from_entries([row], [column], [value], STARS)).entries
+        one_by_one = one_by_one.extend(
+            ObservedMatrix.from_entries([row], [column], [value], STARS)
+        ).entries
     # In the order in which they came first, as positions are given in that order.
-    known = list(dict.fromkeys(row for row, _ in values)), list(dict.fromkeys(column for _, column in values))
+    known = (
+        list(dict.fromkeys(row for row, _ in values)),
+        list(dict.fromkeys(column for _, column in values)),
+    )
     new = ObservedMatrix.from_entries(
-        *zip(*values, strict=True), list(values.values()), STARS, row_labels=known[0], column_labels=known[1]
+        *zip(*values, strict=True),
+        list(values.values()),
+        STARS,
+        row_labels=known[0],
+        column_labels=known[1],
     )
     together = EntryStore.of(TRAIN).extend(new).entries
     assert (one_by_one.rows, one_by_one.columns) == (together.rows, together.columns)
     every = np.arange(len(together.rows))[::-1], np.array([5, 0, 5, 3, 1])
-    for axis, positions in (("seen_columns", every[0]), ("seen_rows", every[1]), ("column_entries", every[1])):
+    for axis, positions in (
+        ("seen_columns", every[0]),
+        ("seen_rows", every[1]),
+        ("column_entries", every[1]),
+    ):
         found, wanted = (getattr(store, axis)(positions) for store in (one_by_one, together))
         for part in ("starts", "others", "values"):
             np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
     assert together.are_as_trained("column", np.arange(0)).size == 0
 
 
-NEW = ObservedMatrix.from_entries(["c", "c", "d", "d", "b"], ["x", "z", "y", "w", "w"], [5, 4, 3, 2, 1], STARS)
+NEW = ObservedMatrix.from_entries(
+    ["c", "c", "d", "d", "b"], ["x", "z", "y", "w", "w"], [5, 4, 3, 2, 1], STARS
+)
 
 
 def forgotten(**asked: object) -> ChangedStore:
@@ -193,10 +240,15 @@ def forgotten(**asked: object) -> ChangedStore:
 def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
     found = forgotten(rows=["c"], columns=["w"])
     store = found.entries
-    assert store.rows.array.tolist() == ["a", "b", "d"] and store.columns.array.tolist() == ["x", "y", "z"]
+    assert store.rows.array.tolist() == ["a", "b", "d"] and store.columns.array.tolist() == [
+        "x",
+        "y",
+        "z",
+    ]
     assert (found.gone_rows.tolist(), found.gone_columns.tolist()) == ([2], [2])
     assert shown(store.seen_columns(np.arange(3))) == [{0: 1, 1: 2}, {1: 3}, {1: 3}]
-    assert found.rows.tolist() == [] and found.columns.tolist() == []  # what describes those that are left is the same
+    # what describes those that are left is the same
+    assert found.rows.tolist() == [] and found.columns.tolist() == []
     alone, *_ = EntryStore.of(TRAIN).extend(
         ObservedMatrix.from_entries(["d"], ["y"], [3], STARS, column_labels=["y", "z"])
     )
@@ -219,19 +271,43 @@ def test_trained_ones_stay_without_entries() -> None:
 
 
 def test_single_entries() -> None:
-    for entries in ((["a", "d"], ["x", "y"]), ObservedMatrix.from_entries(["a", "d"], ["x", "y"], [5, 5], STARS)):
+    for entries in (
+        (["a", "d"], ["x", "y"]),
+        ObservedMatrix.from_entries(["a", "d"], ["x", "y"], [5, 5], STARS),
+    ):
         found = forgotten(entries=entries)
-        assert shown(found.entries.seen_columns(np.arange(4))) == [{1: 2}, {1: 3, 2: 1}, {0: 5, 3: 4}, {2: 2}]
-        assert (found.rows.tolist(), found.columns.tolist()) == ([0, 3], [0])  # d is new, and describes no column
+        assert shown(found.entries.seen_columns(np.arange(4))) == [
+            {1: 2},
+            {1: 3, 2: 1},
+            {0: 5, 3: 4},
+            {2: 2},
+        ]
+        # d is new, and describes no column
+        assert (found.rows.tolist(), found.columns.tolist()) == ([0, 3], [0])
 
 
 def test_numbered_rows_and_columns() -> None:
     train = ObservedMatrix.from_array([[1, 2], [np.nan, 3]], STARS)
-    new = ObservedMatrix.from_array([[np.nan, 2, 4], [5, np.nan, np.nan], [1, 1, 1], [2, 2, 2], [3, 3, 3]], STARS)
+    new = ObservedMatrix.from_array(
+        [[np.nan, 2, 4], [5, np.nan, np.nan], [1, 1, 1], [2, 2, 2], [3, 3, 3]], STARS
+    )
     store, *_ = EntryStore.of(train).extend(new, conflicts="replace")
     found = forget(store, plan_forget(store, [2, 4], None, None, missing="error"))
-    assert found.entries.rows.array.tolist() == [0, 1, 3] and found.entries.rows.positions([3]).tolist() == [2]
-    assert shown(found.entries.seen_columns(np.arange(3))) == [{0: 1, 1: 2, 2: 4}, {0: 5, 1: 3}, {0: 2, 1: 2, 2: 2}]
-    none = forget(found.entries, plan_forget(found.entries, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"))
-    assert none.entries.train is train and none.entries.extension is None and none.entries.dropped.size == 0
+    assert found.entries.rows.array.tolist() == [0, 1, 3] and found.entries.rows.positions(
+        [3]
+    ).tolist() == [2]
+    assert shown(found.entries.seen_columns(np.arange(3))) == [
+        {0: 1, 1: 2, 2: 4},
+        {0: 5, 1: 3},
+        {0: 2, 1: 2, 2: 2},
+    ]
+    none = forget(
+        found.entries,
+        plan_forget(found.entries, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"),
+    )
+    assert (
+        none.entries.train is train
+        and none.entries.extension is None
+        and none.entries.dropped.size == 0
+    )
     assert (none.entries.rows, none.entries.columns) == (train.rows, train.columns)

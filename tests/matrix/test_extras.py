@@ -1,4 +1,5 @@
-"""Times and weights of entries: what is read, what is refused, and that every operation carries them."""
+"""Times and weights of entries: what is read, what is refused, and that every operation carries
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ import pytest
 from deepmf import ObservedMatrix, Scale, pack, read_matrix
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.entries import EntryStore, forget, plan_forget
-from deepmf.matrix.extras import NO_TIME, SMALLEST_WEIGHT, Extras, format_time, parse_time, parse_times
+from deepmf.matrix.extras import (
+    NO_TIME,
+    SMALLEST_WEIGHT,
+    Extras,
+    format_time,
+    parse_time,
+    parse_times,
+)
 
 DAY = 86400
 ROWS, COLUMNS, VALUES = [1, 1, 2, 3], [10, 20, 10, 30], [5.0, 3.0, 4.0, 1.0]
@@ -29,9 +37,15 @@ def build(**options: Any) -> ObservedMatrix:
 def list_entries(matrix: ObservedMatrix) -> dict[tuple[Any, Any], tuple[float, int | None, float]]:
     """Return value, time and weight by row and column."""
     rows, columns, values = (part.tolist() for part in matrix.entries())
-    times = [None] * len(rows) if matrix.times is None else [None if t == NO_TIME else t for t in matrix.times.tolist()]
+    times = (
+        [None] * len(rows)
+        if matrix.times is None
+        else [None if t == NO_TIME else t for t in matrix.times.tolist()]
+    )
     weights = [1.0] * len(rows) if matrix.weights is None else matrix.weights.tolist()
-    return dict(zip(zip(rows, columns, strict=True), zip(values, times, weights, strict=True), strict=True))
+    return dict(
+        zip(zip(rows, columns, strict=True), zip(values, times, weights, strict=True), strict=True)
+    )
 
 
 ALL = {
@@ -96,7 +110,9 @@ def test_times_that_are_refused(given: Any, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [*([1, 1, bad, 1] for bad in (-1, np.nan, np.inf, 9e-7, 1e-320, 1.1e6)), [1, 1], ["a"] * 4], ids=range(8)
+    "given",
+    [*([1, 1, bad, 1] for bad in (-1, np.nan, np.inf, 9e-7, 1e-320, 1.1e6)), [1, 1], ["a"] * 4],
+    ids=range(8),
 )
 def test_weights_that_are_refused(given: Any) -> None:
     with pytest.raises(BadEntries, match="weight"):
@@ -113,12 +129,16 @@ def test_one_time() -> None:
 
 def test_weights_halve_with_each_half_life() -> None:
     times = np.array([0, 10 * DAY, 20 * DAY, NO_TIME])
-    np.testing.assert_allclose(Extras(times, np.full(4, 2.0)).decay(10 * DAY).weights, [0.5, 1.0, 2.0, 0.5])  # type: ignore[arg-type]
+    np.testing.assert_allclose(
+        Extras(times, np.full(4, 2.0)).decay(10 * DAY).weights, [0.5, 1.0, 2.0, 0.5]
+    )  # type: ignore[arg-type]
     assert min(Extras(times).decay(3600).weights) == SMALLEST_WEIGHT  # type: ignore[arg-type]
 
 
 def test_joined_entries_without_a_weight_or_date_have_weight_one_and_no_date() -> None:
-    found = Extras.join([(2, Extras()), (1, Extras(np.array([7]), np.array([0.5]))), (1, Extras(np.array([8])))])
+    found = Extras.join(
+        [(2, Extras()), (1, Extras(np.array([7]), np.array([0.5]))), (1, Extras(np.array([8])))]
+    )
     assert found.times is not None and found.times.tolist() == [NO_TIME, NO_TIME, 7, 8]
     assert found.weights is not None and found.weights.tolist() == [1, 1, 0.5, 1]
 
@@ -146,7 +166,9 @@ def test_plain_times_and_weights_are_none() -> None:
 
 
 def test_a_weight_of_zero_leaves_an_entry_and_its_labels_out() -> None:
-    assert build(weights=[1, 1, 1, 0]) == ObservedMatrix.from_entries(ROWS[:3], COLUMNS[:3], VALUES[:3], SCALE)
+    assert build(weights=[1, 1, 1, 0]) == ObservedMatrix.from_entries(
+        ROWS[:3], COLUMNS[:3], VALUES[:3], SCALE
+    )
 
 
 def test_selections_carry_times_and_weights() -> None:
@@ -166,7 +188,9 @@ def test_selections_carry_times_and_weights() -> None:
         ("mean", (np.average([5, 3, 2], weights=[1, 2, 3]), 4 * DAY, 2.0)),
     ],
 )
-def test_repeats_merge_times_and_weights(duplicates: Any, expected: tuple[float, int, float]) -> None:
+def test_repeats_merge_times_and_weights(
+    duplicates: Any, expected: tuple[float, int, float]
+) -> None:
     merged = ObservedMatrix.from_entries(
         [1, 1, 1],
         [1, 1, 1],
@@ -180,19 +204,29 @@ def test_repeats_merge_times_and_weights(duplicates: Any, expected: tuple[float,
 
 
 def test_the_latest_of_repeats_needs_dates_and_takes_the_last_of_equal_dates() -> None:
-    repeated = {"rows": [1, 1, 1], "columns": [1, 1, 1], "values": [5, 3, 2], "scale": SCALE, "duplicates": "latest"}
+    repeated = {
+        "rows": [1, 1, 1],
+        "columns": [1, 1, 1],
+        "values": [5, 3, 2],
+        "scale": SCALE,
+        "duplicates": "latest",
+    }
     with pytest.raises(BadSetting, match="dates"):
         ObservedMatrix.from_entries(**repeated)
     assert ObservedMatrix.from_entries(**repeated, times=[DAY, DAY, None]).values.tolist() == [3]
 
 
 def test_counts_add_up_to_the_latest_time_and_the_mean_weight() -> None:
-    plays = ObservedMatrix.from_interactions([1, 1], [1, 1], [3, 1], times=[DAY, 2 * DAY], weights=[1, 3])
+    plays = ObservedMatrix.from_interactions(
+        [1, 1], [1, 1], [3, 1], times=[DAY, 2 * DAY], weights=[1, 3]
+    )
     assert list_entries(plays) == {(1, 1): (4.0, 2 * DAY, 1.5)}
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "store"])
-@pytest.mark.parametrize("times", [TIMES, ["2024-05-01", "2024-05-03", None, "2024-05-02"]], ids=["numbers", "dates"])
+@pytest.mark.parametrize(
+    "times", [TIMES, ["2024-05-01", "2024-05-03", None, "2024-05-02"]], ids=["numbers", "dates"]
+)
 def test_files_give_times_and_weights_back(tmp_path: Path, ending: str, times: Any) -> None:
     matrix = build(times=times, weights=WEIGHTS)
     matrix.write(tmp_path / f"m.{ending}")
@@ -203,12 +237,19 @@ def test_files_give_times_and_weights_back(tmp_path: Path, ending: str, times: A
     assert read.to_frame()["time"].dtype == matrix.to_frame()["time"].dtype
 
 
-LINES = "user,film,stars,timestamp,w\n1,10,5,432000,1\n1,20,3,259200,2\n2,10,4,,0.5\n3,30,1,777600,3\n"
+LINES = (
+    "user,film,stars,timestamp,w\n1,10,5,432000,1\n1,20,3,259200,2\n2,10,4,,0.5\n3,30,1,777600,3\n"
+)
 
 
 def test_packed_files_are_what_reading_gives(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text(LINES + "3,30,2,1000,9\n4,40,5,5,0\n")
-    options: dict[str, Any] = {"time": "timestamp", "weight": "w", "scale": SCALE, "duplicates": "latest"}
+    options: dict[str, Any] = {
+        "time": "timestamp",
+        "weight": "w",
+        "scale": SCALE,
+        "duplicates": "latest",
+    }
     packed = pack(tmp_path / "m.csv", tmp_path / "m.store", **options)
     assert packed == read_matrix(tmp_path / "m.csv", **options)
     assert list_entries(packed) == ALL
@@ -224,13 +265,19 @@ def test_a_time_is_detected_by_its_name_and_content(tmp_path: Path) -> None:
         return read_matrix(tmp_path / "m.csv", **options)
 
     dated = "user,film,stars,{}\n1,10,5,{}\n1,20,3,{}\n"
-    assert read(dated.format("timestamp", 881250949, 881250950)).times.tolist() == [881250949, 881250950]
+    assert read(dated.format("timestamp", 881250949, 881250950)).times.tolist() == [
+        881250949,
+        881250950,
+    ]
     assert read(dated.format("date", "2024-05-01", "2024-05-02")).form.time_type == "date"
     assert read(dated.format("timestamp", 881250949, 881250950), time=None).times is None
     assert read(dated.format("year", 1994, 1995)).times is None  # numbers that are no times
     assert read(dated.format("visits", 881250949, 881250950)).times is None  # no name of a time
     assert read("1,10,5,881250949\n1,20,3,881250950\n").times is None  # no name
-    assert read("1,10,5,881250949\n1,20,3,881250950\n", time=3).times.tolist() == [881250949, 881250950]
+    assert read("1,10,5,881250949\n1,20,3,881250950\n", time=3).times.tolist() == [
+        881250949,
+        881250950,
+    ]
     with pytest.raises(BadEntries, match="line 3"):
         read(dated.format("date", "2024-05-01", "soon"), time="date")
     with pytest.raises(BadEntries, match="nothing"):
@@ -249,10 +296,15 @@ def test_a_frame_of_datetimes() -> None:
 
 def test_an_index_of_a_store_carries_times_and_weights() -> None:
     store = EntryStore.of(build(times=TIMES, weights=WEIGHTS))
-    new = ObservedMatrix.from_entries([1, 4], [30, 10], [2, 2], SCALE, times=[20 * DAY, 21 * DAY], weights=[4, 5])
+    new = ObservedMatrix.from_entries(
+        [1, 4], [30, 10], [2, 2], SCALE, times=[20 * DAY, 21 * DAY], weights=[4, 5]
+    )
     grown = store.extend(new).entries
     assert grown.extension is not None
-    assert list_entries(grown.extension) == {(1, 30): (2.0, 20 * DAY, 4.0), (4, 10): (2.0, 21 * DAY, 5.0)}
+    assert list_entries(grown.extension) == {
+        (1, 30): (2.0, 20 * DAY, 4.0),
+        (4, 10): (2.0, 21 * DAY, 5.0),
+    }
     of_first = grown.row_entries(np.array([0]))
     assert of_first.extras.equals(Extras(np.array([5, 3, 20]) * DAY, np.array([1.0, 2.0, 4.0])))
     of_column = grown.column_entries(np.array([0]))
@@ -267,7 +319,9 @@ def test_an_entry_with_the_same_value_and_a_new_time_is_new() -> None:
     store = EntryStore.of(build(times=TIMES))
     with pytest.raises(BadEntries, match="nothing"):
         store.extend(ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[5 * DAY]))
-    later = store.extend(ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[8 * DAY])).entries
+    later = store.extend(
+        ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[8 * DAY])
+    ).entries
     assert later.extras_at(np.array([0]), np.array([0])).times.tolist() == [8 * DAY]  # type: ignore[union-attr]
     assert later.n_entries == store.n_entries
     back = later.extend(ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[5 * DAY])).entries

@@ -1,4 +1,5 @@
-"""Encodings of features: what becomes of numbers, categories, lists and dates, and what they say again."""
+"""Encodings of features: what becomes of numbers, categories, lists and dates, and what they say
+again."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def test_numbers_that_are_equal_but_for_rounding(number: float) -> None:
 
 
 def test_categories_rare_and_unknown_ones_share_an_input() -> None:
-    encoding = CategoryEncoding.learn("x", convert_values("category", ["b", "a", "b", "a", "once", None], "x"))
+    encoding = CategoryEncoding.learn(
+        "x", convert_values("category", ["b", "a", "b", "a", "once", None], "x")
+    )
     assert encoding.categories == ("a", "b")
     expected = [[0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]
     assert dense(encoding, ["a", "b", "once", "never seen", None]).tolist() == expected
@@ -77,11 +80,15 @@ def test_lists_are_of_length_one() -> None:
     assert encoding.categories == ("a", "b")
     half = 0.5**0.5
     expected = [[0, 0, half, half], [half, 0, half, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
-    np.testing.assert_allclose(dense(encoding, ["b|a", "a|once|never", "never|once", None, []]), expected)
+    np.testing.assert_allclose(
+        dense(encoding, ["b|a", "a|once|never", "never|once", None, []]), expected
+    )
 
 
 def test_the_most_frequent_categories_are_told_apart_whatever_their_order() -> None:
-    texts = [f"c{number}" for number in range(MOST_CATEGORIES + 50) for _ in range(20)] + ["often"] * 30
+    texts = [f"c{number}" for number in range(MOST_CATEGORIES + 50) for _ in range(20)] + [
+        "often"
+    ] * 30
     encodings = [
         CategoryEncoding.learn("x", convert_values("category", some, "x"))
         for some in (texts, texts[::-1], sorted(texts))
@@ -91,7 +98,9 @@ def test_the_most_frequent_categories_are_told_apart_whatever_their_order() -> N
 
 
 def test_dates_are_years() -> None:
-    encoding = DateEncoding.learn("x", convert_values("date", ["1979-05-25", "1988-06-03", "2000-01-01"], "x"))
+    encoding = DateEncoding.learn(
+        "x", convert_values("date", ["1979-05-25", "1988-06-03", "2000-01-01"], "x")
+    )
     alien, later, gap = dense(encoding, ["1979-01-01", "2000-07-02", None])
     assert alien[0] == pytest.approx((1979 - encoding.mean) / encoding.spread)
     assert later[0] == pytest.approx((2000.5 - encoding.mean) / encoding.spread)
@@ -104,7 +113,9 @@ def encoding() -> FeatureEncoding:
         (
             NumberEncoding.learn("year", np.array([1979.0, 1988.0, 1995.0, 2001.0])),
             ListEncoding("genres", ("Comedy", "Horror", "Sci-Fi")),
-            DateEncoding.learn("seen", convert_values("date", ["2001-12-31", "1999-01-01"], "seen")),
+            DateEncoding.learn(
+                "seen", convert_values("date", ["2001-12-31", "1999-01-01"], "seen")
+            ),
             CategoryEncoding("studio", ("Fox",)),
         )
     )
@@ -117,11 +128,19 @@ def test_vectors_say_again_what_they_were_made_of(encoding: FeatureEncoding) -> 
         "seen": ["2001-05-06", None],
         "studio": ["Fox", "Disney"],
     }
-    vectors = encoding.encode(2, {name: convert_values(encoding.kinds[name], each, name) for name, each in raw.items()})
+    vectors = encoding.encode(
+        2, {name: convert_values(encoding.kinds[name], each, name) for name, each in raw.items()}
+    )
     assert vectors.n_inputs == encoding.n_inputs
     first = encoding.items(vectors.take(np.array([0])))
     assert [(item.name, item.text) for item in first] == [
-        *(("year", "1979"), ("genres", "Horror"), ("genres", "Sci-Fi"), ("seen", "2001"), ("studio", "Fox"))
+        *(
+            ("year", "1979"),
+            ("genres", "Horror"),
+            ("genres", "Sci-Fi"),
+            ("seen", "2001"),
+            ("studio", "Fox"),
+        )
     ]
     second = encoding.items(vectors.take(np.array([1])))
     assert [(item.name, item.text) for item in second] == [("genres", "Comedy")]
@@ -131,7 +150,10 @@ def test_vectors_say_again_what_they_were_made_of(encoding: FeatureEncoding) -> 
 
 
 def test_features_without_values_are_missing(encoding: FeatureEncoding) -> None:
-    given, none = encoding.encode(1, {"studio": np.array(["Fox"], dtype=object)}), encoding.encode(1, {})
+    given, none = (
+        encoding.encode(1, {"studio": np.array(["Fox"], dtype=object)}),
+        encoding.encode(1, {}),
+    )
     assert [item.text for item in encoding.items(given)] == ["Fox"]
     assert encoding.items(none) == []
     assert none.are_known.tolist() == [True]  # known to be missing
@@ -191,7 +213,9 @@ def test_kinds_are_what_values_look_like(values: Any, kind: str) -> None:
         assert infer_kind(read_values(values)) == kind
 
 
-@pytest.mark.parametrize("gap", [None, np.nan, "", "  ", pd.NA, pd.NaT, np.datetime64("NaT", "s"), Decimal("nan")])
+@pytest.mark.parametrize(
+    "gap", [None, np.nan, "", "  ", pd.NA, pd.NaT, np.datetime64("NaT", "s"), Decimal("nan")]
+)
 def test_what_is_missing(gap: Any) -> None:
     for kind, known in (("number", 2.5), ("category", "a"), ("list", ["a"]), ("date", DAY)):
         found = convert_values(kind, [known, gap], "x")
@@ -221,12 +245,19 @@ def test_lists_have_each_category_once() -> None:
 
 
 def test_dates() -> None:
-    given = ["2001-12-31", "2001-12-31 23:59", " 1999-05 ", "1979", DAY, datetime.datetime(2001, 12, 31, 23)]
+    given = [
+        "2001-12-31",
+        "2001-12-31 23:59",
+        " 1999-05 ",
+        "1979",
+        DAY,
+        datetime.datetime(2001, 12, 31, 23),
+    ]
     expected = ["2001-12-31", "2001-12-31", "1999-05-01", "1979-01-01", "2001-12-31", "2001-12-31"]
     assert convert_values("date", given, "x").astype(str).tolist() == expected
-    assert convert_values("date", [pd.Timestamp("2001-12-31 01:00", tz="Asia/Tokyo")], "x").astype(str) == [
-        "2001-12-31"
-    ]
+    assert convert_values("date", [pd.Timestamp("2001-12-31 01:00", tz="Asia/Tokyo")], "x").astype(
+        str
+    ) == ["2001-12-31"]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +292,8 @@ VECTORS = FeatureVectors.of_parts(
     5,
     [
         (np.array([2, 0]), np.array([1, 4]), np.array([0.5, 2.0])),
-        (np.array([0, 0, 2]), np.array([0, 3, 2]), np.array([1.0, 0.0, -1.0])),  # a weight of 0 is none
+        # a weight of 0 is none
+        (np.array([0, 0, 2]), np.array([0, 3, 2]), np.array([1.0, 0.0, -1.0])),
     ],
 )
 
@@ -285,7 +317,9 @@ def test_parts_come_together() -> None:
 
 def test_take_has_nothing_behind_the_last() -> None:
     np.testing.assert_array_equal(to_table(VECTORS.take(np.array([2, 0, 2]))), EXPECTED[[2, 0, 2]])
-    np.testing.assert_array_equal(to_table(VECTORS.take(np.array([7, 0, 3]))), [np.zeros(5), EXPECTED[0], np.zeros(5)])
+    np.testing.assert_array_equal(
+        to_table(VECTORS.take(np.array([7, 0, 3]))), [np.zeros(5), EXPECTED[0], np.zeros(5)]
+    )
 
 
 def test_padding_changes_nothing() -> None:
@@ -302,7 +336,9 @@ def test_followed_by() -> None:
     more = FeatureVectors.of_parts(1, 5, [(np.zeros(3, int), np.arange(3), np.ones(3))])
     for first, second in ((VECTORS, more), (more, VECTORS)):
         together = first.join(second)
-        np.testing.assert_array_equal(to_table(together), np.concatenate([to_table(first), to_table(second)]))
+        np.testing.assert_array_equal(
+            to_table(together), np.concatenate([to_table(first), to_table(second)])
+        )
 
 
 def test_product_and_sparse_are_those_of_the_dense_vectors() -> None:
@@ -317,7 +353,9 @@ def test_product_and_sparse_are_those_of_the_dense_vectors() -> None:
 def test_without_inputs(groups: list[list[int]]) -> None:
     found = to_table(VECTORS.take(np.array([0])).without_inputs(groups))
     for line, group in zip(found, groups, strict=True):
-        assert line.tolist() == [0 if at in group else value for at, value in enumerate(EXPECTED[0])]
+        assert line.tolist() == [
+            0 if at in group else value for at, value in enumerate(EXPECTED[0])
+        ]
 
 
 @pytest.mark.parametrize("count", [50, 3000], ids=["few", "many"])

@@ -29,7 +29,14 @@ COLUMNS: dict[str, list[Any]] = {
     "length": [117.0, 104.5, 81.0],
 }
 
-KINDS = {"year": "number", "genres": "list", "seen": "date", "tags": "list", "colour": "category", "length": "number"}
+KINDS = {
+    "year": "number",
+    "genres": "list",
+    "seen": "date",
+    "tags": "list",
+    "colour": "category",
+    "length": "number",
+}
 
 FILMS = ["Alien", "Big", "Cars"]
 
@@ -181,7 +188,8 @@ def test_features_that_a_model_was_not_fitted_with(films: Features) -> None:
 LABELS = Labels(["ann", "bob", "carol"], axis="row")
 
 PEOPLE = Features.from_columns(
-    ["bob", "nobody", "ann", "zoe"], {"age": [25.0, 30.0, 40.0, 61.0], "langs": ["en|fr", "en", "de|en|fr", "fr"]}
+    ["bob", "nobody", "ann", "zoe"],
+    {"age": [25.0, 30.0, 40.0, 61.0], "langs": ["en|fr", "en", "de|en|fr", "fr"]},
 )
 
 
@@ -193,7 +201,8 @@ def table() -> AxisFeatures:
 def said(features: AxisFeatures, count: int) -> list[list[str]]:
     """Return what the features of the first positions say."""
     return [
-        [item.text for item in features.encoding.items(features.take(np.array([at])).pad(1))] for at in range(count)
+        [item.text for item in features.encoding.items(features.take(np.array([at])).pad(1))]
+        for at in range(count)
     ]
 
 
@@ -217,7 +226,8 @@ def test_the_encoding_is_learned_from_labels_with_entries_alone(table: AxisFeatu
     seen = AxisFeatures.of(Labels(range(20), axis="row"), codes)
     assert seen.encoding.kinds == {"code": "category"}
     with pytest.raises(BadFeatures, match="value"):
-        AxisFeatures.of(LABELS, PEOPLE, np.array([0, 0, 1]))  # "carol" alone has entries, and no features
+        # "carol" alone has entries, and no features
+        AxisFeatures.of(LABELS, PEOPLE, np.array([0, 0, 1]))
 
 
 def test_changes_come_on_top_and_the_old_table_stays(table: AxisFeatures) -> None:
@@ -232,29 +242,40 @@ def test_changes_come_on_top_and_the_old_table_stays(table: AxisFeatures) -> Non
 
 
 def test_taking_in_any_order_is_taking_one_by_one(table: AxisFeatures) -> None:
-    changed = table.replace(np.array([1, 3]), other(table, age=1, langs="en").join(other(table, langs="fr")))
+    changed = table.replace(
+        np.array([1, 3]), other(table, age=1, langs="en").join(other(table, langs="fr"))
+    )
     order = np.array([3, 0, 1, 1, 2, 9, 3])
     together = changed.take(order)
     for place, at in enumerate(order):
         alone = changed.take(np.array([at]))
         table_of_weights = np.random.default_rng(0).normal(size=(changed.n_inputs, 2))
         np.testing.assert_array_equal(
-            together.take(np.array([place])).product(table_of_weights), alone.product(table_of_weights)
+            together.take(np.array([place])).product(table_of_weights),
+            alone.product(table_of_weights),
         )
 
 
 def test_what_is_forgotten(table: AxisFeatures) -> None:
     later = table.replace(
-        np.array([3, 4, 5]), other(table, age=30).join(other(table, age=40)).join(other(table, age=61))
+        np.array([3, 4, 5]),
+        other(table, age=30).join(other(table, age=40)).join(other(table, age=61)),
     )
     assert said(later.without(np.array([1, 4])), 5) == [["40", "en", "fr"], [], [], ["30"], ["61"]]
-    assert said(later.without(np.array([3, 4, 5])), 4) == [["40", "en", "fr"], ["25", "en", "fr"], [], []]
+    assert said(later.without(np.array([3, 4, 5])), 4) == [
+        ["40", "en", "fr"],
+        ["25", "en", "fr"],
+        [],
+        [],
+    ]
     assert later.without(np.array([3, 4, 5])).positions.size == 0
     assert said(table.without(np.array([0])), 2) == [[], ["25", "en", "fr"]]
 
 
 def test_features_of_one(table: AxisFeatures) -> None:
-    assert [item.text for item in table.encoding.items(table.encode_one({"langs": ["fr", "en"]}))] == ["en", "fr"]
+    assert [
+        item.text for item in table.encoding.items(table.encode_one({"langs": ["fr", "en"]}))
+    ] == ["en", "fr"]
     assert [item.text for item in table.encoding.items(table.encode_one({"age": "25"}))] == ["25"]
     for nothing in (None, {}):
         assert not table.encode_one(nothing).are_known.any()
@@ -276,12 +297,16 @@ def test_the_digest_tells_tables_apart(table: AxisFeatures) -> None:
     assert len({each.digest() for each in (table, *others)}) == 3
 
 
-@pytest.mark.parametrize("values", [np.array([[3.0, 0.0], [np.nan, 0.0], [1.0, 0.0]]), [[3.0, 0.0], None, (1.0, 0.0)]])
+@pytest.mark.parametrize(
+    "values", [np.array([[3.0, 0.0], [np.nan, 0.0], [1.0, 0.0]]), [[3.0, 0.0], None, (1.0, 0.0)]]
+)
 def test_vectors_are_centred_and_of_length_1_on_average(values: Any) -> None:
     films = Features.from_columns(FILMS, {"plot": values})
     assert films.kinds == {"plot": "vector"}
     encoding = films.learn_encoding()
-    np.testing.assert_allclose(films.encode(encoding).to_sparse().toarray()[:, 1:], [[1, 0, 0], [0, 0, 1], [-1, 0, 0]])
+    np.testing.assert_allclose(
+        films.encode(encoding).to_sparse().toarray()[:, 1:], [[1, 0, 0], [0, 0, 1], [-1, 0, 0]]
+    )
     as_text = Features.from_columns(["Duel"], {"plot": ["2, 1"]}, kinds={"plot": "vector"})
     np.testing.assert_allclose(as_text.encode(encoding).to_sparse().toarray()[:, 1:], [[0, 1, 0]])
     with pytest.raises(BadFeatures, match="3 numbers"):
@@ -295,12 +320,18 @@ def test_vectors_and_texts_predict_new_columns_and_are_stored(kind: str, tmp_pat
     dice = np.random.default_rng(0)
     signs, labels = dice.choice([-1.0, 1.0], size=(60, 3)), [f"film {k}" for k in range(60)]
     words = [("sad", "funny"), ("Rain", "sun"), ("a short one", "long")]
-    texts = [", ".join(pair[int(sign > 0)] for pair, sign in zip(words, line, strict=True)) for line in signs]
+    texts = [
+        ", ".join(pair[int(sign > 0)] for pair, sign in zip(words, line, strict=True))
+        for line in signs
+    ]
     values = 3 + np.tile(signs[:, 0], (40, 1)) + 0.1 * dice.normal(size=(40, 60))
     train = ObservedMatrix.from_array(values[:, :50], column_labels=labels[:50])
     plots = signs if kind == "vector" else np.array(texts, dtype=object)
     named = {"text": ["plot"]} if kind == "text" else {}
-    frames = (pd.DataFrame({"film": labels[some], "plot": list(plots[some])}) for some in (slice(50), slice(50, 60)))
+    frames = (
+        pd.DataFrame({"film": labels[some], "plot": list(plots[some])})
+        for some in (slice(50), slice(50, 60))
+    )
     known, new = (Features.from_frame(frame, "film", **named) for frame in frames)
     assert known.kinds == {"plot": kind}
     Means(presence=None).fit(train, column_features=known).save(tmp_path / "model.safetensors")
@@ -318,20 +349,28 @@ def test_texts_are_leading_directions_of_tf_idf() -> None:
     encoding = films.learn_encoding()
     vectors = films.encode(encoding)
     found = vectors.to_sparse().toarray()
-    counts = np.array([[1, 0, 0, 1], [1, 1, 0, 2], [0, 1, 1, 0], [1, 0, 1, 0]])  # fox, hen, old, red
+    # fox, hen, old, red
+    counts = np.array([[1, 0, 0, 1], [1, 1, 0, 2], [0, 1, 1, 0], [1, 0, 1, 0]])
     tf = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0.0)
     weights = tf * (1 + np.log((1 + 5) / (1 + (counts > 0).sum(axis=0))))
     weights /= np.linalg.norm(weights, axis=1, keepdims=True)
     centred = weights - weights.mean(axis=0)
     spread = np.sqrt(np.square(centred).sum(axis=1).mean())
     # All four directions are kept: distances are those of the words.
-    np.testing.assert_allclose(found[:4, 1:5] @ found[:4, 1:5].T, centred @ centred.T / spread**2, atol=1e-5)
+    np.testing.assert_allclose(
+        found[:4, 1:5] @ found[:4, 1:5].T, centred @ centred.T / spread**2, atol=1e-5
+    )
     assert found[4:, 5].tolist() == [1, 1]  # missing, and without a known word
-    assert [encoding.decode(vectors.take(np.array([at]))) for at in (0, 4)] == [{"plot": "its words"}, {}]
+    assert [encoding.decode(vectors.take(np.array([at]))) for at in (0, 4)] == [
+        {"plot": "its words"},
+        {},
+    ]
     with pytest.raises(BadSetting, match="text"):
         encoding.match({"plot": "fox"}, vectors)
     with pytest.raises(BadFeatures, match="word"):
-        Features.from_columns([1, 2], {"plot": ["red fox", "old hen"]}, text=["plot"]).learn_encoding()
+        Features.from_columns(
+            [1, 2], {"plot": ["red fox", "old hen"]}, text=["plot"]
+        ).learn_encoding()
 
 
 def test_long_texts_that_differ_are_read_by_their_words() -> None:

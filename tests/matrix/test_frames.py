@@ -60,7 +60,9 @@ def test_wide_tables() -> None:
     assert ObservedMatrix.from_table(nulls, row="id") == matrix
     assert ObservedMatrix.from_table(pd.DataFrame({"b": [1, 2]})).row_labels.tolist() == [0, 1]
     assert ObservedMatrix.from_table(pl.DataFrame({"b": [1, 2]})).row_labels.tolist() == [0, 1]
-    pandas_nullable = pd.DataFrame({"b": pd.array([1, None], dtype="Int64"), "a": [2, 3]}, index=["x", "y"])
+    pandas_nullable = pd.DataFrame(
+        {"b": pd.array([1, None], dtype="Int64"), "a": [2, 3]}, index=["x", "y"]
+    )
     assert ObservedMatrix.from_table(pandas_nullable) == matrix
 
 
@@ -154,7 +156,9 @@ def test_a_long_frame_is_no_table_and_a_table_is_no_long_frame() -> None:
     wide = pl.DataFrame({"respondent": [1, 2, 3], **{f"q{k}": [1, None, 3] for k in range(6)}})
     with pytest.raises(BadEntries, match="from_table"):
         ObservedMatrix.from_frame(wide)
-    filtered = pd.DataFrame({"who": [1, 2, 2], "what": [10, 20, 30], "stars": [3.0, 4.0, 5.0]}).iloc[1:]
+    filtered = pd.DataFrame(
+        {"who": [1, 2, 2], "what": [10, 20, 30], "stars": [3.0, 4.0, 5.0]}
+    ).iloc[1:]
     assert ObservedMatrix.from_frame(filtered).n_entries == 2
 
 
@@ -176,13 +180,17 @@ def test_columns_off_the_common_scale_are_named() -> None:
         ObservedMatrix.from_table(survey, exclude=["sex"])
     alike = survey.assign(age=[0, 1, 1, 0])  # a question with two answers
     assert ObservedMatrix.from_table(alike).shape == (4, 6)
-    sensors = pd.DataFrame({"a": [0.31, 0.2], "b": [0.5, 0.9], "c": [0.1, 0.2], "d": [99.5, 80.25], "e": [0.7, 0.3]})
+    sensors = pd.DataFrame(
+        {"a": [0.31, 0.2], "b": [0.5, 0.9], "c": [0.1, 0.2], "d": [99.5, 80.25], "e": [0.7, 0.3]}
+    )
     assert ObservedMatrix.from_table(sensors).shape == (2, 5)
 
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
 def test_lines_without_a_value_are_dropped_on_request(library: Any) -> None:
-    frame = library({"user": ["ann", "bob", "cat"], "item": ["x", "y", "x"], "rating": [1.0, None, 3.0]})
+    frame = library(
+        {"user": ["ann", "bob", "cat"], "item": ["x", "y", "x"], "rating": [1.0, None, 3.0]}
+    )
     with pytest.raises(BadEntries):
         ObservedMatrix.from_frame(frame)
     assert ObservedMatrix.from_frame(frame, missing="drop").values.tolist() == [1, 3]
@@ -200,7 +208,8 @@ def test_a_code_for_missing_values_is_suspected(code: float) -> None:
         ObservedMatrix.from_table(pl.DataFrame(ratings))
 
 
-@pytest.mark.parametrize(("code", "n_columns"), [(99.0, 2), (40.0, 6)])  # in few columns; near the others
+# in few columns; near the others
+@pytest.mark.parametrize(("code", "n_columns"), [(99.0, 2), (40.0, 6)])
 def test_a_value_that_may_be_real_is_not_called_a_code(code: float, n_columns: int) -> None:
     ratings = np.tile([-10.0, -3.3, 0.1, 4.7, 10.0, 7.2], (8, 1))
     ratings[::2, :n_columns] = code

@@ -35,7 +35,9 @@ def test_numpy_labels_are_plain_labels() -> None:
     assert Labels(np.array(["a", "b"]), axis="row").positions(["b"]).tolist() == [1]
     assert Labels([np.int32(4), np.int64(5)], axis="row").positions([5]).tolist() == [1]
     assert Labels([np.str_("a"), "b"], axis="row").array.tolist() == ["a", "b"]
-    assert Labels(np.array([7, 9], dtype=np.uint8), axis="row").positions(range(7, 8)).tolist() == [0]
+    assert Labels(np.array([7, 9], dtype=np.uint8), axis="row").positions(range(7, 8)).tolist() == [
+        0
+    ]
 
 
 def test_numpy_dates_are_dates() -> None:
@@ -44,7 +46,9 @@ def test_numpy_dates_are_dates() -> None:
 
 
 def test_items_are_found_once_each_in_their_order() -> None:
-    assert Labels(["a", "b", "c"], axis="row").find_distinct(["c", "a", "c", "b", "a"]).tolist() == [2, 0, 1]
+    assert Labels(["a", "b", "c"], axis="row").find_distinct(
+        ["c", "a", "c", "b", "a"]
+    ).tolist() == [2, 0, 1]
 
 
 def test_unknown_labels_are_named() -> None:
@@ -112,26 +116,43 @@ def test_bad_labels(items: object, message: str) -> None:
 
 def test_sequence_manners() -> None:
     labels = Labels(["x", "y"], axis="column")
-    assert (len(labels), labels[1], list(labels), "y" in labels, "z" in labels) == (2, "y", ["x", "y"], True, False)
+    assert (len(labels), labels[1], list(labels), "y" in labels, "z" in labels) == (
+        2,
+        "y",
+        ["x", "y"],
+        True,
+        False,
+    )
     assert labels == Labels(["x", "y"], axis="column") != Labels(["y", "x"], axis="column")
     assert repr(Labels(range(5), axis="row")) == "Labels(5 rows: 0, 1, 2, ...)"
     with pytest.raises(ValueError, match="read-only"):
         labels.array[0] = "q"
 
 
-@pytest.mark.parametrize("first, rest", [(["b", "a", "d"], ["c", "e"]), ([5, 1, 9], [7, 3]), (range(4), [10, 8])])
+@pytest.mark.parametrize(
+    "first, rest", [(["b", "a", "d"], ["c", "e"]), ([5, 1, 9], [7, 3]), (range(4), [10, 8])]
+)
 def test_joined_labels_are_those_of_one_list(first: Any, rest: Any) -> None:
     start = Labels(first, axis="row")
     joined, whole = start.join(Labels(rest, axis="row")), Labels([*first, *rest], axis="row")
-    assert joined == whole and len(joined) == len(whole) and joined.array.tolist() == [*first, *rest]
+    assert (
+        joined == whole and len(joined) == len(whole) and joined.array.tolist() == [*first, *rest]
+    )
     assert joined.find([*rest, *first]).tolist() == whole.find([*rest, *first]).tolist()
     marks = np.arange(len(whole)) % 2 == 0
     for asked in (0, -1, slice(0, 2), slice(1, None), slice(None, None, -1), marks):
         assert np.array_equal(joined[asked], whole[asked]), asked
     for positions in ([0, 1], [len(whole) - 1], [0, len(whole) - 1], []):
-        assert joined[np.array(positions, dtype=int)].tolist() == whole[np.array(positions, dtype=int)].tolist()
-    again = joined.join(Labels([rest[0], *first[:1], *([99] if isinstance(rest[0], int) else ["z"])], axis="row"))
-    assert len(again) == len(whole) + 1 and again.find(again.array.tolist()).tolist() == list(range(len(again)))
+        assert (
+            joined[np.array(positions, dtype=int)].tolist()
+            == whole[np.array(positions, dtype=int)].tolist()
+        )
+    again = joined.join(
+        Labels([rest[0], *first[:1], *([99] if isinstance(rest[0], int) else ["z"])], axis="row")
+    )
+    assert len(again) == len(whole) + 1 and again.find(again.array.tolist()).tolist() == list(
+        range(len(again))
+    )
     assert joined.join(start) is joined and rest[1] in joined
     with pytest.raises(UnknownLabel, match="known"):
         joined.positions([12345 if isinstance(rest[0], int) else "nobody"])
@@ -153,8 +174,12 @@ def test_labels_that_come_one_by_one_are_those_of_one_list() -> None:
     assert 2 < parts < 8  # few to look through, and the longest is not copied each time
 
 
-@pytest.mark.parametrize(("items", "distinct"), [(["b", "a", "b"], ["a", "b"]), ([1j, 0j, 1j], [1j, 0j])])
-def test_objects_without_an_order_keep_that_of_their_first_appearance(items: list[Any], distinct: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("items", "distinct"), [(["b", "a", "b"], ["a", "b"]), ([1j, 0j, 1j], [1j, 0j])]
+)
+def test_objects_without_an_order_keep_that_of_their_first_appearance(
+    items: list[Any], distinct: list[Any]
+) -> None:
     labels, positions = gather_objects(np.array(items, dtype=object))
     assert labels.tolist() == distinct
     assert labels[positions].tolist() == items

@@ -1,4 +1,5 @@
-"""The observed matrix: every entry by row and by column, conversions, and files that read back as they were."""
+"""The observed matrix: every entry by row and by column, conversions, and files that read back as
+they were."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ import scipy.sparse
 from hypothesis import given, strategies as st
 
 from deepmf.data import pack, read_matrix
-from deepmf.errors import BadEntries, BadSetting, CannotSave, DuplicateEntries, MeansOffLevels, OffScale, UnknownLabel
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    CannotSave,
+    DuplicateEntries,
+    MeansOffLevels,
+    OffScale,
+    UnknownLabel,
+)
 from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -28,7 +37,9 @@ CELLS = list(itertools.product("cab", [30, 10, 20]))
 some_entries = st.lists(st.sampled_from(CELLS), min_size=2, unique=True).flatmap(
     lambda cells: st.tuples(
         st.just(cells),
-        st.lists(st.integers(0, 4), min_size=len(cells), max_size=len(cells)).filter(lambda v: len(set(v)) > 1),
+        st.lists(st.integers(0, 4), min_size=len(cells), max_size=len(cells)).filter(
+            lambda v: len(set(v)) > 1
+        ),
     )
 )
 
@@ -39,7 +50,9 @@ def build(cells: list[tuple[str, int]], values: list[int], **options: object) ->
 
 
 @given(some_entries)
-def test_every_entry_is_there_by_row_and_by_column(given: tuple[list[tuple[str, int]], list[int]]) -> None:
+def test_every_entry_is_there_by_row_and_by_column(
+    given: tuple[list[tuple[str, int]], list[int]],
+) -> None:
     cells, values = given
     matrix = build(cells, values)
     expected = dict(zip(cells, values, strict=True))
@@ -48,7 +61,9 @@ def test_every_entry_is_there_by_row_and_by_column(given: tuple[list[tuple[str, 
     starts, rows, entries = matrix.by_column
     for j, column in enumerate(matrix.column_labels):
         inside = slice(starts[j], starts[j + 1])
-        shown = dict(zip(matrix.row_labels[rows[inside]], matrix.values[entries[inside]], strict=True))
+        shown = dict(
+            zip(matrix.row_labels[rows[inside]], matrix.values[entries[inside]], strict=True)
+        )
         assert shown == {r: v for (r, c), v in expected.items() if c == column}
         assert np.all(np.diff(rows[inside]) > 0)
     starts, columns = matrix.by_row
@@ -60,15 +75,21 @@ def test_every_entry_is_there_by_row_and_by_column(given: tuple[list[tuple[str, 
 
 
 @given(some_entries, st.randoms(use_true_random=False))
-def test_order_of_entries_is_irrelevant(given: tuple[list[tuple[str, int]], list[int]], random: object) -> None:
+def test_order_of_entries_is_irrelevant(
+    given: tuple[list[tuple[str, int]], list[int]], random: object
+) -> None:
     pairs = list(zip(*given, strict=True))
     shuffled = list(pairs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert build(*map(list, zip(*pairs, strict=True))) == build(*map(list, zip(*shuffled, strict=True)))
+    assert build(*map(list, zip(*pairs, strict=True))) == build(
+        *map(list, zip(*shuffled, strict=True))
+    )
 
 
 @pytest.mark.parametrize("row_bits", [29, 30, 31, 32])
-def test_axes_that_just_fit_into_a_number_and_that_just_do_not_are_sorted_alike(row_bits: int) -> None:
+def test_axes_that_just_fit_into_a_number_and_that_just_do_not_are_sorted_alike(
+    row_bits: int,
+) -> None:
     n_rows, n_columns = 2**row_bits - 1, 2**31 - 1  # with two bits of places: 62 to 65 bits
     rows, columns = np.array([n_rows - 1, 0, n_rows - 1]), np.array([1, n_columns - 1, 0])
     found = sort_by_row(rows, columns, n_rows=n_rows, n_columns=n_columns)
@@ -115,7 +136,9 @@ def test_given_labels_fix_the_order_and_keep_the_empty() -> None:
     matrix = ObservedMatrix.from_entries(
         ["b", "a"], [1, 2], [1, 2], row_labels=["c", "b", "a"], column_labels=[2, 1, 9]
     )
-    np.testing.assert_array_equal(matrix.to_array(), [[np.nan] * 3, [np.nan, 1, np.nan], [2, np.nan, np.nan]])
+    np.testing.assert_array_equal(
+        matrix.to_array(), [[np.nan] * 3, [np.nan, 1, np.nan], [2, np.nan, np.nan]]
+    )
     with pytest.raises(UnknownLabel, match="'z'"):
         ObservedMatrix.from_entries(["z"], [1], [1], row_labels=["a"])
 
@@ -124,12 +147,20 @@ def test_duplicates() -> None:
     rows, columns, values = ["a", "b", "a", "a"], ["x", "x", "x", "x"], [1, 2, 5, 3]
     with pytest.raises(DuplicateEntries, match="entry 2"):
         ObservedMatrix.from_entries(rows, columns, values)
-    assert ObservedMatrix.from_entries(rows, columns, values, duplicates="first").entries().values.tolist() == [1, 2]
-    assert ObservedMatrix.from_entries(rows, columns, values, duplicates="last").entries().values.tolist() == [3, 2]
-    assert ObservedMatrix.from_entries(rows, columns, values, duplicates="mean").entries().values.tolist() == [3, 2]
+    assert ObservedMatrix.from_entries(
+        rows, columns, values, duplicates="first"
+    ).entries().values.tolist() == [1, 2]
+    assert ObservedMatrix.from_entries(
+        rows, columns, values, duplicates="last"
+    ).entries().values.tolist() == [3, 2]
+    assert ObservedMatrix.from_entries(
+        rows, columns, values, duplicates="mean"
+    ).entries().values.tolist() == [3, 2]
     scale = Scale([1, 2, 3, 4, 5])
     with pytest.warns(MeansOffLevels, match="mean"):
-        inferred = ObservedMatrix.from_entries([1, 1, 2, 2], [1, 1, 1, 2], [4, 5, 3, 1], duplicates="mean")
+        inferred = ObservedMatrix.from_entries(
+            [1, 1, 2, 2], [1, 1, 1, 2], [4, 5, 3, 1], duplicates="mean"
+        )
     assert inferred.scale == Scale([1, 3, 4, 5])  # 4.5 is nobody's level
     assert inferred.entries().values.tolist() == [5, 3, 1]
     with pytest.warns(MeansOffLevels):
@@ -204,7 +235,9 @@ def test_at_most_20_bytes_per_entry() -> None:
         ([], [], [], "entries"),
     ],
 )
-def test_bad_entries(rows: list[object], columns: list[object], values: list[float], message: str) -> None:
+def test_bad_entries(
+    rows: list[object], columns: list[object], values: list[float], message: str
+) -> None:
     with pytest.raises(BadEntries, match=message):
         ObservedMatrix.from_entries(rows, columns, values)
 
@@ -230,21 +263,37 @@ def test_other_bad_inputs() -> None:
 
 
 def test_description() -> None:
-    matrix = ObservedMatrix.from_array([[1, 2, 2, np.nan], [5, np.nan, np.nan, np.nan]], scale=Scale([1, 2, 3, 5]))
+    matrix = ObservedMatrix.from_array(
+        [[1, 2, 2, np.nan], [5, np.nan, np.nan, np.nan]], scale=Scale([1, 2, 3, 5])
+    )
     description = matrix.describe()
     assert (description.n_rows, description.n_columns, description.n_entries) == (2, 4, 4)
     assert description.density == 0.5
     assert (description.n_empty_rows, description.n_empty_columns) == (0, 1)
     assert description.histogram == {1.0: 1, 2.0: 2, 3.0: 0, 5.0: 1}
-    assert description.entries_per_row == {"min": 1, "25 %": 1.5, "median": 2, "75 %": 2.5, "max": 3}
+    assert description.entries_per_row == {
+        "min": 1,
+        "25 %": 1.5,
+        "median": 2,
+        "75 %": 2.5,
+        "max": 3,
+    }
     assert (description.mean, description.standard_deviation) == (2.5, 1.5)
     assert re.search("4 entries .*2 rows x 4 columns .*50 %", str(description))
     assert "1 without any" in str(description)
-    assert description.to_dict()["scale"] == {"low": 1.0, "high": 5.0, "levels": [1.0, 2.0, 3.0, 5.0]}
+    assert description.to_dict()["scale"] == {
+        "low": 1.0,
+        "high": 5.0,
+        "levels": [1.0, 2.0, 3.0, 5.0],
+    }
 
 
 def test_the_callers_arrays_stay_writable() -> None:
-    rows, columns, values = np.array([0, 1], dtype=np.int32), np.array([0, 1], dtype=np.int32), np.array([1.0, 2.0])
+    rows, columns, values = (
+        np.array([0, 1], dtype=np.int32),
+        np.array([0, 1], dtype=np.int32),
+        np.array([1.0, 2.0]),
+    )
     source = scipy.sparse.coo_array((values, (rows, columns)), shape=(2, 2))
     matrix = ObservedMatrix.from_sparse(source)
     columns[0], source.col[1], values[0] = 1, 0, 9.0
@@ -252,7 +301,11 @@ def test_the_callers_arrays_stay_writable() -> None:
 
 
 def test_values_that_are_no_real_numbers() -> None:
-    for values in ([1 + 2j, 3], np.array(["2020-01-01", "2020-01-02"], "M8[D]"), np.array([1, 2], "m8[s]")):
+    for values in (
+        [1 + 2j, 3],
+        np.array(["2020-01-01", "2020-01-02"], "M8[D]"),
+        np.array([1, 2], "m8[s]"),
+    ):
         with pytest.raises(BadEntries, match="real"):
             ObservedMatrix.from_entries([1, 2], [1, 2], values)
     with pytest.raises(BadEntries, match="dimensions"):
@@ -264,9 +317,9 @@ def test_values_that_are_no_real_numbers() -> None:
 # Writing
 
 FORM = TableForm("who", "what", "stars")
-RATINGS = ObservedMatrix.from_entries(["007", "ann", "ann"], [3, 3, 20], [4.5, 1, 0], Scale(low=0, high=5)).with_form(
-    FORM
-)
+RATINGS = ObservedMatrix.from_entries(
+    ["007", "ann", "ann"], [3, 3, 20], [4.5, 1, 0], Scale(low=0, high=5)
+).with_form(FORM)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -280,11 +333,16 @@ def test_what_is_written_reads_back(tmp_path: Path, ending: str) -> None:
 
 
 def test_a_frame_has_the_words_and_types_of_its_source() -> None:
-    frame = pl.DataFrame({"day": [datetime.date(2020, 1, 2)] * 2, "film": ["x", "y"], "stars": [3, 4]})
+    frame = pl.DataFrame(
+        {"day": [datetime.date(2020, 1, 2)] * 2, "film": ["x", "y"], "stars": [3, 4]}
+    )
     read = ObservedMatrix.from_frame(frame, row="day", column="film", value="stars")
     assert read.to_frame().equals(frame)
-    assert read.take_entries(np.array([True, False])).to_frame().equals(frame.head(1))  # whole numbers stay whole
-    assert ObservedMatrix.from_entries([1], [2], [0.5], Scale(low=0, high=1)).to_frame().rows() == [(1, 2, 0.5)]
+    # whole numbers stay whole
+    assert read.take_entries(np.array([True, False])).to_frame().equals(frame.head(1))
+    assert ObservedMatrix.from_entries([1], [2], [0.5], Scale(low=0, high=1)).to_frame().rows() == [
+        (1, 2, 0.5)
+    ]
     huge = ObservedMatrix.from_entries([1, 2], [2, 2], [1.0, 1e30], Scale([1, 1e30]))
     assert huge.to_frame()["value"].to_list() == [1.0, 1e30]  # no 64-bit integer
     named = ObservedMatrix.from_entries([uuid.UUID(int=1)] * 2, [2, 3], [1, 2])
@@ -312,7 +370,12 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "store"])
 @pytest.mark.parametrize(
-    "rows", [["a\tb", "c\nd", "e,f", "g\rh"], ['"x"', 'q"y', "back\\slash", "\\t"], ["007", "8", "9", "10"]]
+    "rows",
+    [
+        ["a\tb", "c\nd", "e,f", "g\rh"],
+        ['"x"', 'q"y', "back\\slash", "\\t"],
+        ["007", "8", "9", "10"],
+    ],
 )
 def test_ids_come_back_as_they_were(tmp_path: Path, rows: list[str], ending: str) -> None:
     matrix = ObservedMatrix.from_entries(rows, ["x", "y z", "x", "y z"], [1, 2, 3, 4])
@@ -333,7 +396,9 @@ def test_texts_of_digits_stay_texts_in_csv(tmp_path: Path) -> None:
     numbers = ObservedMatrix.from_entries([1, 2, 2], [7, 8, 7], [1, 2, 3])
     numbers.write(tmp_path / "n.csv")
     assert (tmp_path / "n.csv").read_text().splitlines()[1] == "1,7,1"
-    (tmp_path / "all.csv").write_text('"row","column","value"\n"1","7","1"\n"2","8","2"\n"2","7","3"\n')
+    (tmp_path / "all.csv").write_text(
+        '"row","column","value"\n"1","7","1"\n"2","8","2"\n"2","7","3"\n'
+    )
     assert read_matrix(tmp_path / "all.csv") == read_matrix(tmp_path / "n.csv") == numbers
 
 

@@ -60,15 +60,25 @@ LEVELS = Scale(levels=[0.1, 0.2, 3])  # of which one needs double precision
 
 def matrices() -> dict[str, ObservedMatrix]:
     return {
-        "texts": ObservedMatrix.from_entries(["007", "ann", "ann"], ["x", "y", "Zoë"], [5, 1, 5]).with_form(FORM),
+        "texts": ObservedMatrix.from_entries(
+            ["007", "ann", "ann"], ["x", "y", "Zoë"], [5, 1, 5]
+        ).with_form(FORM),
         "ints": ObservedMatrix.from_entries([7, -3, 7], [10**12, 5, 5], [0.1, 0.2, 0.1], LEVELS),
-        "numbered": ObservedMatrix.from_array([[1, np.nan, 0.25], [np.nan, np.nan, 7]], Scale(low=0, high=10)),
-        "doubles": ObservedMatrix.from_entries(["a", "b"], [1.5, 2.5], [0.1, 1e300], Scale(low=0, high=1e301)),
+        "numbered": ObservedMatrix.from_array(
+            [[1, np.nan, 0.25], [np.nan, np.nan, 7]], Scale(low=0, high=10)
+        ),
+        "doubles": ObservedMatrix.from_entries(
+            ["a", "b"], [1.5, 2.5], [0.1, 1e300], Scale(low=0, high=1e301)
+        ),
         "dates": ObservedMatrix.from_entries(
             [datetime.date(2020, 1, 2)] * 2, [uuid.UUID(int=n) for n in (1, 2)], [1, 2]
         ),
-        "many levels": ObservedMatrix.from_entries(range(300), [0] * 300, range(300), Scale(levels=range(300))),
-        "gaps": ObservedMatrix.from_entries([2, 4], [0, 3], [1, 2], row_labels=range(9), column_labels=range(5)),
+        "many levels": ObservedMatrix.from_entries(
+            range(300), [0] * 300, range(300), Scale(levels=range(300))
+        ),
+        "gaps": ObservedMatrix.from_entries(
+            [2, 4], [0, 3], [1, 2], row_labels=range(9), column_labels=range(5)
+        ),
         "generated": generate(30, 20, density=0.3, seed=0).matrix,
     }
 
@@ -109,18 +119,26 @@ def same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
 
 def test_splits_are_those_in_memory(mapped: ObservedMatrix) -> None:
     ours, theirs = split_entries(mapped, seed=3), split_entries(WHOLE, seed=3)
-    assert all(same(getattr(ours, part), getattr(theirs, part)) for part in ("train", "validation", "test"))
+    assert all(
+        same(getattr(ours, part), getattr(theirs, part)) for part in ("train", "validation", "test")
+    )
     our_areas, their_areas = split_areas(mapped, seed=3), split_areas(WHOLE, seed=3)
     assert same(our_areas.train, their_areas.train)
     assert same(our_areas.extension, their_areas.extension)
     assert all(same(our_areas.test[area], their_areas.test[area]) for area in their_areas.test)
 
 
-@pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # what is learned in no time is not worth much
+# what is learned in no time is not worth much
+@pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")
 def test_a_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix) -> None:
-    for model in (ALS(seed=0, latent_size=3, epochs=2), DMF(seed=0, latent_size=3, hidden_sizes=[8], epochs=2)):
+    for model in (
+        ALS(seed=0, latent_size=3, epochs=2),
+        DMF(seed=0, latent_size=3, hidden_sizes=[8], epochs=2),
+    ):
         predictions = []
         for whole in (mapped, WHOLE):
             split = split_entries(whole, seed=0)
-            predictions.append(model.fit(split.train, split.validation).predict(*WHOLE.entries()[:2]))
+            predictions.append(
+                model.fit(split.train, split.validation).predict(*WHOLE.entries()[:2])
+            )
         assert np.allclose(predictions[0], predictions[1], atol=1e-6)

@@ -30,7 +30,9 @@ def test_units_lie_inside_and_come_back(values: list[float]) -> None:
     units = scale.to_unit(values)
     assert np.all(np.abs(units) <= 1)
     span = values[-1] - values[0]
-    np.testing.assert_allclose(scale.from_unit(units), values, atol=1e-12 * max(span, 1.0) + 1e-9 * abs(values[0]))
+    np.testing.assert_allclose(
+        scale.from_unit(units), values, atol=1e-12 * max(span, 1.0) + 1e-9 * abs(values[0])
+    )
     np.testing.assert_array_equal(scale.nearest_level(scale.levels), scale.levels)
 
 
@@ -86,7 +88,13 @@ def test_level_positions() -> None:
 
 def test_holds() -> None:
     assert Scale([1, 2, 4]).holds([0, 1, 3, 4, 5]).tolist() == [False, True, False, True, False]
-    assert Scale(low=0, high=1).holds([-0.1, 0, 1, 1.1, np.nan]).tolist() == [False, True, True, False, False]
+    assert Scale(low=0, high=1).holds([-0.1, 0, 1, 1.1, np.nan]).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_words() -> None:
@@ -138,7 +146,11 @@ def test_nothing_shows_no_scale() -> None:
 def test_an_inferred_interval_bounds_nothing() -> None:
     values = np.random.default_rng(0).normal(size=500)
     scale = Scale.infer(values)
-    assert scale == Scale(low=values.min(), high=values.max(), bounded=False) != Scale(low=scale.low, high=scale.high)
+    assert (
+        scale
+        == Scale(low=values.min(), high=values.max(), bounded=False)
+        != Scale(low=scale.low, high=scale.high)
+    )
     assert not scale.is_bounded
     assert scale.holds([-1e6, 0, 1e6, np.nan, np.inf]).tolist() == [True, True, True, False, False]
     np.testing.assert_array_equal(scale.clip([-50, 50]), [-50, 50])
@@ -166,7 +178,9 @@ def test_a_tail_is_no_outlier() -> None:
 def test_inferring_again() -> None:
     inferred, some = Scale(low=0, high=100, bounded=False), np.array([3.0, 4.0, 7.0])
     assert inferred.infer_again(some) == Scale(low=3, high=7, bounded=False)
-    assert inferred.infer_again(np.array([3.0, 3.0])) == inferred.infer_again(np.array([])) == inferred
+    assert (
+        inferred.infer_again(np.array([3.0, 3.0])) == inferred.infer_again(np.array([])) == inferred
+    )
     for law in (Scale(low=0, high=100), Scale([3, 4, 7, 9])):
         assert law.infer_again(some) is law
 

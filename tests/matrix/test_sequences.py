@@ -17,12 +17,18 @@ def test_sequences_are_interactions_whose_last_entries_can_be_split_off() -> Non
     assert films.shape == (3, 4) and not films.has_values and films.times is None
     assert films.to_sparse().toarray()[0].tolist() == [2, 1, 0, 1]
     rows, columns, _ = split_last(films).test.entries()
-    assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == [("ann", "Alien"), ("bob", "Big")]
+    assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == [
+        ("ann", "Alien"),
+        ("bob", "Big"),
+    ]
     assert ObservedMatrix.from_sequences([["x"], ["y"]]).row_labels.tolist() == [0, 1]
 
 
 def test_the_order_belongs_to_the_matrix() -> None:
-    forth, back = (ObservedMatrix.from_sequences({"ann": films}) for films in (["Alien", "Big"], ["Big", "Alien"]))
+    forth, back = (
+        ObservedMatrix.from_sequences({"ann": films})
+        for films in (["Alien", "Big"], ["Big", "Alien"])
+    )
     assert forth != back
 
 
@@ -33,9 +39,15 @@ def test_stores_keep_the_order(tmp_path: Path) -> None:
     assert again == films and split_last(again).test == split_last(films).test
 
 
-@pytest.mark.parametrize(("given", "last"), [(["Alien", "Big", "Jaws"], "Jaws"), (["Jaws", "Big", "Alien"], "Alien")])
-def test_entries_of_the_same_time_keep_the_order_they_were_given_in(given: list[str], last: str) -> None:
-    rated = ObservedMatrix.from_entries(["ann"] * 4, [*given, "Old"], [1, 2, 3, 4], times=[9, 9, 9, 5])
+@pytest.mark.parametrize(
+    ("given", "last"), [(["Alien", "Big", "Jaws"], "Jaws"), (["Jaws", "Big", "Alien"], "Alien")]
+)
+def test_entries_of_the_same_time_keep_the_order_they_were_given_in(
+    given: list[str], last: str
+) -> None:
+    rated = ObservedMatrix.from_entries(
+        ["ann"] * 4, [*given, "Old"], [1, 2, 3, 4], times=[9, 9, 9, 5]
+    )
     assert split_last(rated).test.entries().columns.tolist() == [last]
 
 

@@ -1,4 +1,5 @@
-"""Labels as tensors: every kind that a file can hold comes back as given, the others are refused before any work."""
+"""Labels as tensors: every kind that a file can hold comes back as given, the others are refused
+before any work."""
 
 from __future__ import annotations
 
@@ -17,7 +18,14 @@ from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix import TableForm
 from deepmf.matrix.labels import Labels, TextLabels
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import KINDS, pack_labels, pack_mapped_matrix, pack_matrix, unpack_labels, unpack_scale
+from deepmf.matrix.packed import (
+    KINDS,
+    pack_labels,
+    pack_mapped_matrix,
+    pack_matrix,
+    unpack_labels,
+    unpack_scale,
+)
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.stored import check_storable, unpack_matrix
 from deepmf.storage.model_file import MappedTensors
@@ -36,7 +44,9 @@ other_labels = st.one_of(
     st.lists(st.booleans(), unique=True),
     st.lists(st.binary(max_size=4), max_size=6, unique=True),
     st.lists(st.dates(), max_size=6, unique=True),
-    some_zones.flatmap(lambda zone: st.lists(st.datetimes(timezones=st.just(zone)), max_size=6, unique=True)),
+    some_zones.flatmap(
+        lambda zone: st.lists(st.datetimes(timezones=st.just(zone)), max_size=6, unique=True)
+    ),
     st.lists(st.decimals(allow_nan=False), max_size=6, unique=True),
     st.lists(st.uuids(), max_size=6, unique=True),
 )
@@ -46,18 +56,36 @@ other_labels = st.one_of(
 def test_labels_come_back_as_given(items: list[Any]) -> None:
     labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
     assert labels == Labels(items, axis="row")
-    assert [(type(item), item) for item in labels.array.tolist()] == [(type(item), item) for item in items]
+    assert [(type(item), item) for item in labels.array.tolist()] == [
+        (type(item), item) for item in items
+    ]
 
 
 def test_every_kind_is_known_by_its_name() -> None:
-    labels = [3, 0.5, "a", True, b"a", date(2020, 1, 1), datetime(2020, 1, 1), Decimal(1), UUID(int=1)]
+    labels = [
+        3,
+        0.5,
+        "a",
+        True,
+        b"a",
+        date(2020, 1, 1),
+        datetime(2020, 1, 1),
+        Decimal(1),
+        UUID(int=1),
+    ]
     kinds = [pack_labels(Labels([label], axis="row"), "l").content["kind"] for label in labels]
     assert kinds == list(KINDS)
 
 
 @pytest.mark.parametrize(
     "item, name",
-    [((1, 2), "tuple"), (Fraction(1, 2), "Fraction"), (time(12), "time"), (timedelta(1), "timedelta"), (1j, "complex")],
+    [
+        ((1, 2), "tuple"),
+        (Fraction(1, 2), "Fraction"),
+        (time(12), "time"),
+        (timedelta(1), "timedelta"),
+        (1j, "complex"),
+    ],
 )
 def test_labels_that_cannot_be_saved(item: object, name: str) -> None:
     message = f"type {name}"
@@ -76,11 +104,21 @@ def test_times_are_saved_with_an_offset_not_with_the_name_of_a_zone() -> None:
 
 @pytest.mark.parametrize(
     "kind, text",
-    [("date", "2020-13-01"), ("bool", "true"), ("Decimal", " 1"), ("Decimal", "sNaN"), ("UUID", "1"), ("str", b"\xff")],
+    [
+        ("date", "2020-13-01"),
+        ("bool", "true"),
+        ("Decimal", " 1"),
+        ("Decimal", "sNaN"),
+        ("UUID", "1"),
+        ("str", b"\xff"),
+    ],
 )
 def test_texts_that_stand_for_no_label(kind: str, text: Any) -> None:
     content = text if isinstance(text, bytes) else text.encode()
-    tensors = {"l.text": np.frombuffer(content, dtype=np.uint8), "l.starts": np.array([0, len(content)])}
+    tensors = {
+        "l.text": np.frombuffer(content, dtype=np.uint8),
+        "l.starts": np.array([0, len(content)]),
+    }
     with pytest.raises(BadModelFile, match="row labels"):
         unpack_labels("l", {"kind": kind, "is_sorted": True}, tensors, axis="row")
 
@@ -93,7 +131,9 @@ def test_half_characters_are_refused_before_anything_is_learned(half: str) -> No
 
 
 some_scales = st.one_of(
-    st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5, unique=True).map(lambda levels: Scale(sorted(levels))),
+    st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5, unique=True).map(
+        lambda levels: Scale(sorted(levels))
+    ),
     st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=2, unique=True).map(
         lambda ends: Scale(low=min(ends), high=max(ends))
     ),
@@ -118,7 +158,11 @@ def some_matrices(draw: st.DrawFn) -> ObservedMatrix:
     rows, columns, scale = draw(some_labels), draw(some_labels), draw(some_scales)
     pairs = [(row, column) for row in rows for column in columns]
     entries = draw(st.lists(st.sampled_from(pairs), max_size=8, unique=True)) if pairs else []
-    one_value = st.floats(scale.low, scale.high) if scale.levels is None else st.sampled_from(scale.levels.tolist())
+    one_value = (
+        st.floats(scale.low, scale.high)
+        if scale.levels is None
+        else st.sampled_from(scale.levels.tolist())
+    )
     return ObservedMatrix.from_entries(
         [row for row, _ in entries],
         [column for _, column in entries],
@@ -131,8 +175,13 @@ def some_matrices(draw: st.DrawFn) -> ObservedMatrix:
 
 def assert_identical(found: ObservedMatrix, expected: ObservedMatrix) -> None:
     assert found == expected
-    for mine, theirs in ((found.row_labels, expected.row_labels), (found.column_labels, expected.column_labels)):
-        assert [(type(item), item) for item in mine.tolist()] == [(type(item), item) for item in theirs.tolist()]
+    for mine, theirs in (
+        (found.row_labels, expected.row_labels),
+        (found.column_labels, expected.column_labels),
+    ):
+        assert [(type(item), item) for item in mine.tolist()] == [
+            (type(item), item) for item in theirs.tolist()
+        ]
     for name in ("starts", "columns"):
         assert getattr(found.by_row, name).dtype == getattr(expected.by_row, name).dtype
     for one, other in zip(found.by_column, expected.by_column, strict=True):
@@ -160,7 +209,14 @@ def test_scale_comes_back(scale: Scale) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [{}, {"low": 1}, {"low": 2, "high": 1}, {"levels": [2, 1]}, {"levels": [1, None]}, {"low": 0, "levels": [1]}],
+    [
+        {},
+        {"low": 1},
+        {"low": 2, "high": 1},
+        {"levels": [2, 1]},
+        {"levels": [1, None]},
+        {"low": 0, "levels": [1]},
+    ],
 )
 def test_bad_scale(content: Any) -> None:
     with pytest.raises(BadModelFile, match="scale"):
@@ -188,7 +244,9 @@ def test_text_is_decoded_when_it_is_asked_for() -> None:
 
 def damaged(**changes: Any) -> tuple[Any, dict[str, Any]]:
     content, tensors = pack_mapped_matrix(UNSORTED, "m")
-    return content, tensors | {f"m.{name.replace('__', '.')}": value for name, value in changes.items()}
+    return content, tensors | {
+        f"m.{name.replace('__', '.')}": value for name, value in changes.items()
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Features as tensors and JSON: the same come back to the bit, and what could be none is refused."""
+"""Features as tensors and JSON: the same come back to the bit, and what could be none is
+refused."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from deepmf.matrix.stored import pack_features, unpack_features
 from deepmf.storage.model_file import read_file, write_file
 
 MATRIX = ObservedMatrix.from_array(
-    [[1.0, 2.0, np.nan], [3.0, np.nan, 5.0], [np.nan, 4.0, 1.0], [2.0, 2.0, 3.0]], row_labels=list("abcd")
+    [[1.0, 2.0, np.nan], [3.0, np.nan, 5.0], [np.nan, 4.0, 1.0], [2.0, 2.0, 3.0]],
+    row_labels=list("abcd"),
 )
 
 ROWS = Features.from_columns(
@@ -37,7 +39,9 @@ ROWS = Features.from_columns(
 def stored() -> EntryStore:
     """A store whose row features came partly later."""
     store = EntryStore.of(MATRIX, row_features=AxisFeatures.of(MATRIX.rows, ROWS))
-    later = Features.from_columns(["e", "a"], {"age": [70.0, 71.0], "langs": ["en|fr|xx", None], "plot": ["sea", None]})
+    later = Features.from_columns(
+        ["e", "a"], {"age": [70.0, 71.0], "langs": ["en|fr|xx", None], "plot": ["sea", None]}
+    )
     return store.extend(None, conflicts="error", row_features=later).entries
 
 
@@ -67,7 +71,10 @@ def test_the_same_features_come_back(tmp_path: Path) -> None:
     assert found.positions.tolist() == given.positions.tolist() == [0, 4]
     for one, other in ((found.base, given.base), (found.extra, given.extra)):
         assert one.inputs.dtype == other.inputs.dtype and one.weights.dtype == other.weights.dtype
-        assert one.inputs.tobytes() == other.inputs.tobytes() and one.weights.tobytes() == other.weights.tobytes()
+        assert (
+            one.inputs.tobytes() == other.inputs.tobytes()
+            and one.weights.tobytes() == other.weights.tobytes()
+        )
 
 
 def test_without_features_nothing_is_added() -> None:

@@ -1,4 +1,5 @@
-"""Labels kept as text: they are the labels that they were made of, decoded where they are asked for."""
+"""Labels kept as text: they are the labels that they were made of, decoded where they are asked
+for."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def test_what_is_not_there() -> None:
         labels[2]
 
 
-@pytest.mark.parametrize("texts", [[], ["", "a", ""], [f"Zoë {number % 500}" for number in range(5000)]])
+@pytest.mark.parametrize(
+    "texts", [[], ["", "a", ""], [f"Zoë {number % 500}" for number in range(5000)]]
+)
 def test_positions_lead_back(texts: list[str]) -> None:
     distinct, positions = encode_texts(pl.Series(texts, dtype=pl.String))
     assert distinct.to_list() == sorted(set(texts))

@@ -1,4 +1,5 @@
-"""A matrix whose values follow from features of its rows and columns, some of which have no entries."""
+"""A matrix whose values follow from features of its rows and columns, some of which have no
+entries."""
 
 from typing import Any
 
@@ -14,7 +15,10 @@ _DICE = np.random.default_rng(0)
 _GROUP_OF, _GENRE_OF = _DICE.integers(0, 3, N_ROWS + 10), _DICE.integers(0, 3, N_COLUMNS + 10)
 _AGES, _YEARS = _DICE.integers(18, 80, N_ROWS + 10), _DICE.integers(1950, 2000, N_COLUMNS + 10)
 TRUTH = 1.0 + _GROUP_OF[:, None] + _GENRE_OF  # (rows, columns) with those that have no entries
-ROWS, COLUMNS = ([f"{axis} {k}" for k in range(n)] for axis, n in (("row", N_ROWS + 10), ("column", N_COLUMNS + 10)))
+ROWS, COLUMNS = (
+    [f"{axis} {k}" for k in range(n)]
+    for axis, n in (("row", N_ROWS + 10), ("column", N_COLUMNS + 10))
+)
 
 
 def matrix() -> ObservedMatrix:
@@ -41,7 +45,12 @@ def column_values(at: int) -> dict[str, Any]:
 
 def row_features(order: Any = None) -> Features:
     """The features of all rows but the last two of the matrix, in some order."""
-    return _features(ROWS, row_values, [k for k in range(N_ROWS + 10) if k not in (N_ROWS - 2, N_ROWS - 1)], order)
+    return _features(
+        ROWS,
+        row_values,
+        [k for k in range(N_ROWS + 10) if k not in (N_ROWS - 2, N_ROWS - 1)],
+        order,
+    )
 
 
 def column_features(order: Any = None) -> Features:
@@ -53,4 +62,6 @@ def column_features(order: Any = None) -> Features:
 def _features(labels: list[str], values: Any, known: list[int], order: Any) -> Features:
     places = known if order is None else [known[k] for k in order]
     made = [values(k) for k in places]
-    return Features.from_columns([labels[k] for k in places], {name: [each[name] for each in made] for name in made[0]})
+    return Features.from_columns(
+        [labels[k] for k in places], {name: [each[name] for each in made] for name in made[0]}
+    )

@@ -1,4 +1,5 @@
-"""Files that lie: every model as a tiny file, what can be changed in it, and every question to what is still loaded."""
+"""Files that lie: every model as a tiny file, what can be changed in it, and every question to what
+is still loaded."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,14 +21,23 @@ from deepmf.training.history import Callback, EpochRecord, History
 
 NAMES = tuple(MODELS)
 NETWORK: dict[str, Any] = {"epochs": 2, "device": "cpu"}
-BRANCHES = NETWORK | {"hidden_sizes": (5,), "latent_size": 3, "dropout": 0.0, "block_rows": 8, "block_columns": 8}
+BRANCHES = NETWORK | {
+    "hidden_sizes": (5,),
+    "latent_size": 3,
+    "dropout": 0.0,
+    "block_rows": 8,
+    "block_columns": 8,
+}
 SMALL: dict[str, dict[str, Any]] = {
     "dmf": BRANCHES,
     "dmf-d": BRANCHES,
     "dmf-o": BRANCHES | {"views": 3, "landmarks": 4, "linear_iterations": 4},
     "deep-u-autorec": NETWORK | {"hidden_sizes": (5, 3)},
     "means": {},
-} | {name: NETWORK | {"hidden_size": 4} for name in ("i-autorec", "u-autorec", "i-cf-nade", "u-cf-nade")}
+} | {
+    name: NETWORK | {"hidden_size": 4}
+    for name in ("i-autorec", "u-autorec", "i-cf-nade", "u-cf-nade")
+}
 
 
 def small_model(name: str, **settings: Any) -> Model:
@@ -36,7 +46,8 @@ def small_model(name: str, **settings: Any) -> Model:
 
 
 def fitted(name: str) -> Model:
-    """A tiny model, extended where it can be: its file has everything that a file of it can have."""
+    """A tiny model, extended where it can be: its file has everything that a file of it can
+    have."""
     split = split_areas(additive(12, 10), seed=0)
     trained, columns, _ = (part[:2] for part in split.train.entries())
     with warnings.catch_warnings():
@@ -49,7 +60,8 @@ def fitted(name: str) -> Model:
 
 
 def described(train: ObservedMatrix) -> dict[str, Features]:
-    """Features of every kind, of rows and of columns; some labels are not in the matrix, and one has no features."""
+    """Features of every kind, of rows and of columns; some labels are not in the matrix, and one
+    has no features."""
     places = range(train.shape[0] + 1)
     kinds: dict[str, Any] = {
         "number": [None if k == 3 else k / 2 for k in places],
@@ -58,7 +70,10 @@ def described(train: ObservedMatrix) -> dict[str, Features]:
         "date": [f"20{10 + k}-0{1 + k % 9}-11" for k in places],
     }
     rows = Features.from_columns([*train.row_labels[1:], "row x", "row y"], kinds)
-    plots = [f"the {'happy' if k % 2 else 'sad'} story number {k % 3} of a day" for k in range(train.shape[1])]
+    plots = [
+        f"the {'happy' if k % 2 else 'sad'} story number {k % 3} of a day"
+        for k in range(train.shape[1])
+    ]
     columns = Features.from_columns(
         train.column_labels, {"number": np.arange(train.shape[1]), "text": plots}, text=["text"]
     )
@@ -71,13 +86,18 @@ def stored(name: str, folder: Path) -> StoredFile:
     return read_file(folder / name, kind="model")
 
 
-def interrupted(name: str, folder: Path, **settings: Any) -> tuple[StoredFile, Callable[[Path], Model]]:
-    """The checkpoint of a training that was interrupted, and the fit that continues it from a file."""
+def interrupted(
+    name: str, folder: Path, **settings: Any
+) -> tuple[StoredFile, Callable[[Path], Model]]:
+    """The checkpoint of a training that was interrupted, and the fit that continues it from a
+    file."""
     split = split_areas(additive(12, 10), seed=0)
 
     def fit(path: Path, *callbacks: Callback) -> Model:
         model = small_model(name, **{"epochs": 4, "validate_every": 1} | settings)
-        return model.fit(split.train, split.validation, checkpoint=path, checkpoint_every=1, callbacks=callbacks)
+        return model.fit(
+            split.train, split.validation, checkpoint=path, checkpoint_every=1, callbacks=callbacks
+        )
 
     def interrupt(record: EpochRecord, _: History) -> None:
         if record.epoch == 2:
@@ -90,7 +110,26 @@ def interrupted(name: str, folder: Path, **settings: Any) -> tuple[StoredFile, C
 
 
 JUNK: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 3, 2**31, 2**40, 2**63, -(2**70), 10**30, 10**400, 0.5, -0.5, 1e308, -1e308, 1e-320),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        3,
+        2**31,
+        2**40,
+        2**63,
+        -(2**70),
+        10**30,
+        10**400,
+        0.5,
+        -0.5,
+        1e308,
+        -1e308,
+        1e-320,
+    ),
     *(
         "",
         "x",
@@ -163,7 +202,9 @@ def changed_tensor(tensor: npt.NDArray[Any], dice: np.random.Generator) -> npt.N
         lambda: np.zeros((0, 3), dtype=tensor.dtype),
         lambda: np.array(7, dtype=tensor.dtype),
         lambda: tensor.astype(
-            dice.choice(["float16", "float32", "float64", "int8", "int32", "int64", "uint64", "bool"])
+            dice.choice(
+                ["float16", "float32", "float64", "int8", "int32", "int64", "uint64", "bool"]
+            )
         ),
         lambda: dice.permutation(tensor),
         lambda: tensor[::-1].copy(),
@@ -191,7 +232,9 @@ def flipped(tensor: npt.NDArray[Any], dice: np.random.Generator) -> npt.NDArray[
     found = tensor.copy()
     view = found.reshape(-1).view(np.uint8)
     for _ in range(int(dice.integers(1, 4)) if view.size else 0):
-        view[dice.integers(view.size)] ^= np.uint8(1 if tensor.dtype == bool else 1 << dice.integers(8))
+        view[dice.integers(view.size)] ^= np.uint8(
+            1 if tensor.dtype == bool else 1 << dice.integers(8)
+        )
     return found
 
 
@@ -226,7 +269,10 @@ def changed(file: StoredFile, dice: np.random.Generator) -> tuple[Any, dict[str,
 
 def questions(model: Model) -> Iterator[Callable[[], Any]]:
     """Yield everything that a model can be asked, of some of its rows and columns."""
-    rows, columns = np.repeat(model.row_labels_[[0, -1]], 2), np.tile(model.column_labels_[[0, -1]], 2)
+    rows, columns = (
+        np.repeat(model.row_labels_[[0, -1]], 2),
+        np.tile(model.column_labels_[[0, -1]], 2),
+    )
     yield lambda: model.predict(rows, columns)
     yield lambda: model.scores(rows, columns)
     yield lambda: model.areas(rows, columns)
@@ -247,7 +293,8 @@ def questions(model: Model) -> Iterator[Callable[[], Any]]:
 
 
 def ask_everything(model: Model, folder: Path) -> None:
-    """Ask a model everything, extend it, save it; it answers with numbers, or refuses in a sentence of ours."""
+    """Ask a model everything, extend it, save it; it answers with numbers, or refuses in a sentence
+    of ours."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for ask in questions(model):
@@ -267,7 +314,8 @@ def ask_everything(model: Model, folder: Path) -> None:
 
 
 def one_more(model: Model) -> ObservedMatrix:
-    """Return an entry for each trained row (or column, where it reads these) in a new column (or row)."""
+    """Return an entry for each trained row (or column, where it reads these) in a new column (or
+    row)."""
     rows, columns = model.row_labels_, model.column_labels_
     if "II" in model.predicts or "III" not in model.predicts:
         columns = columns[:3]
@@ -275,7 +323,9 @@ def one_more(model: Model) -> ObservedMatrix:
     else:
         rows = rows[:3]
         columns = np.repeat(_another(columns), rows.size)
-    return ObservedMatrix.from_entries(rows, columns, np.full(rows.size, model.scale_.high), model.scale_)
+    return ObservedMatrix.from_entries(
+        rows, columns, np.full(rows.size, model.scale_.high), model.scale_
+    )
 
 
 def _another(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:

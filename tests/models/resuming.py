@@ -6,7 +6,8 @@ from deepmf.models.solver import Solver
 
 
 def assert_resumes_to_the_bit(whole: Solver, first: Solver, second: Solver) -> None:
-    """Seven sweeps leave what three, and four more by another solver that was given their arrays, leave."""
+    """Seven sweeps leave what three, and four more by another solver that was given their arrays,
+    leave."""
     objectives = [whole.sweep() for _ in range(7)]
     begun = [first.sweep() for _ in range(3)]
     second.set_arrays({name: np.array(array, order="C") for name, array in first.arrays().items()})

@@ -53,7 +53,8 @@ def two_threads() -> Iterator[None]:
 
 
 def closed_form(values: Floats, latents: Floats, effects: Floats, settings: ALSSettings) -> Floats:
-    """The ridge solution of every row, one after the other; `values` (rows, columns) are less their mean."""
+    """The ridge solution of every row, one after the other; `values` (rows, columns) are less their
+    mean."""
     factors = np.zeros((len(values), latents.shape[1] + 1))
     for row, line in enumerate(values):
         seen = ~np.isnan(line)
@@ -73,7 +74,11 @@ def objective(solver: ALSSolver, settings: ALSSettings) -> float:
     scores = rows[:, :-1] @ columns[:, :-1].T + rows[:, -1:] + columns[:, -1]
     total = np.nansum((RATINGS - np.nanmean(RATINGS) - scores) ** 2)
     for factors, counts in ((rows, MATRIX.row_counts), (columns, MATRIX.column_counts)):
-        total += settings.penalty * 4 * (counts**settings.count_power @ np.square(factors[:, :-1]).sum(axis=1))
+        total += (
+            settings.penalty
+            * 4
+            * (counts**settings.count_power @ np.square(factors[:, :-1]).sum(axis=1))
+        )
         total += settings.effect_penalty * np.square(factors[:, -1]).sum()
     return float(total)
 
@@ -81,14 +86,21 @@ def objective(solver: ALSSolver, settings: ALSSettings) -> float:
 def low_rank(n_rows: int = 60, n_columns: int = 40) -> Floats:
     generator = np.random.default_rng(5)
     rows, columns = generator.normal(size=(n_rows, 2)), generator.normal(size=(n_columns, 2))
-    return rows @ columns.T + generator.normal(size=(n_rows, 1)) + generator.normal(size=n_columns) + 10.0
+    return (
+        rows @ columns.T
+        + generator.normal(size=(n_rows, 1))
+        + generator.normal(size=n_columns)
+        + 10.0
+    )
 
 
 def real_values(noise: float, unit: float = 1.0) -> ObservedMatrix:
     """Factors, effects and noise without bounds: the ends of the scale are outliers."""
     whole = low_rank() + noise * np.random.default_rng(2).standard_normal((60, 40))
     whole *= unit
-    return ObservedMatrix.from_array(np.where(np.random.default_rng(1).random(whole.shape) < 0.7, whole, np.nan))
+    return ObservedMatrix.from_array(
+        np.where(np.random.default_rng(1).random(whole.shape) < 0.7, whole, np.nan)
+    )
 
 
 class TestALS(FullContract):
@@ -100,11 +112,17 @@ class TestALS(FullContract):
 
     @pytest.mark.parametrize("entries_at_a_time, piece", [(16, 5), (1 << 14, 5), (1 << 14, 192)])
     def test_a_half_sweep_is_the_closed_form(self, entries_at_a_time: int, piece: int) -> None:
-        solver = ALSSolver(STORE, SETTINGS, limits=LIMITS._replace(entries_at_a_time=entries_at_a_time, piece=piece))
+        solver = ALSSolver(
+            STORE,
+            SETTINGS,
+            limits=LIMITS._replace(entries_at_a_time=entries_at_a_time, piece=piece),
+        )
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         centred = RATINGS - np.nanmean(RATINGS)
         rows = solver.rows.solve(columns).factors
-        expected = closed_form(centred, columns[:, :-1].astype(np.float64), columns[:, -1], SETTINGS)
+        expected = closed_form(
+            centred, columns[:, :-1].astype(np.float64), columns[:, -1], SETTINGS
+        )
         np.testing.assert_allclose(rows, expected, atol=2e-5)
         again = solver.columns.solve(rows).factors
         expected = closed_form(centred.T, rows[:, :-1].astype(np.float64), rows[:, -1], SETTINGS)
@@ -114,10 +132,13 @@ class TestALS(FullContract):
 
     @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
     def test_factors_improve_up_to_the_solution(self, entries_at_a_time: int) -> None:
-        limits = LIMITS._replace(entries_at_a_time=entries_at_a_time, piece=min(192, entries_at_a_time))
+        limits = LIMITS._replace(
+            entries_at_a_time=entries_at_a_time, piece=min(192, entries_at_a_time)
+        )
         rows = ALSSolver(STORE, SETTINGS, limits=limits, least_gain=0.0).rows
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
-        solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
+        # these are solved for at once
+        solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time
         found = [rows.improve(columns, np.zeros((60, 7), dtype=np.float32))]
         for _ in range(12):
             found.append(rows.improve(columns, found[-1].factors))
@@ -139,12 +160,17 @@ class TestALS(FullContract):
         assert pieces.objective == pytest.approx(whole.objective, rel=1e-6)
 
     def test_fewer_steps_leave_the_errors_of_all_sweeps(self) -> None:
-        split = split_entries(generate(100, 80, density=0.4, seed=0).matrix, train=0.8, validation=0.2, test=0)
+        split = split_entries(
+            generate(100, 80, density=0.4, seed=0).matrix, train=0.8, validation=0.2, test=0
+        )
         held_out = HeldOut.of(split.train, split.validation)
         assert held_out is not None
 
         def compute_errors(**given: float) -> list[float]:
-            solver, errors = ALSSolver(EntryStore.of(split.train), ALSSettings(latent_size=10), **given), []
+            solver, errors = (
+                ALSSolver(EntryStore.of(split.train), ALSSettings(latent_size=10), **given),
+                [],
+            )
             for _ in range(15):
                 solver.sweep()
                 rows, columns = solver.latents()
@@ -176,10 +202,20 @@ class TestALS(FullContract):
         model = ALS(**SETTINGS.to_dict() | {"penalty": 0.1, "epochs": 250}).fit(MATRIX)
         rows, columns, values = MATRIX.entries()
         mine, yours = rows == 3, columns == 5
-        more = model.extend(ObservedMatrix.from_entries(rows[mine] + 100, columns[mine], values[mine], MATRIX.scale))
-        more = more.extend(ObservedMatrix.from_entries(rows[yours], columns[yours] + 100, values[yours], MATRIX.scale))
-        np.testing.assert_allclose(more.predictor_.rows.whole()[60], model.predictor_.rows.whole()[3], atol=1e-4)
-        np.testing.assert_allclose(more.predictor_.columns.whole()[50], model.predictor_.columns.whole()[5], atol=1e-4)
+        more = model.extend(
+            ObservedMatrix.from_entries(rows[mine] + 100, columns[mine], values[mine], MATRIX.scale)
+        )
+        more = more.extend(
+            ObservedMatrix.from_entries(
+                rows[yours], columns[yours] + 100, values[yours], MATRIX.scale
+            )
+        )
+        np.testing.assert_allclose(
+            more.predictor_.rows.whole()[60], model.predictor_.rows.whole()[3], atol=1e-4
+        )
+        np.testing.assert_allclose(
+            more.predictor_.columns.whole()[50], model.predictor_.columns.whole()[5], atol=1e-4
+        )
 
     def test_a_known_row_with_new_entries_is_solved_for_with_all_of_them(self) -> None:
         model = ALS(**SETTINGS.to_dict()).fit(MATRIX)
@@ -187,8 +223,12 @@ class TestALS(FullContract):
         columns = np.delete(model.predictor_.columns.whole(), (-3, -1), axis=1).astype(np.float64)
         line = RATINGS[[8]].copy()
         line[0, 1:3] = 2, 5
-        expected = closed_form(line - np.nanmean(RATINGS), columns[:, :-1], columns[:, -1], SETTINGS)
-        np.testing.assert_allclose(model.extend(new).predictor_.rows.whole()[8, :-2], expected[0], atol=2e-5)
+        expected = closed_form(
+            line - np.nanmean(RATINGS), columns[:, :-1], columns[:, -1], SETTINGS
+        )
+        np.testing.assert_allclose(
+            model.extend(new).predictor_.rows.whole()[8, :-2], expected[0], atol=2e-5
+        )
 
     @pytest.mark.parametrize("on", ["both", "rows"])
     def test_a_trained_row_is_what_its_entries_and_features_fold_in_to(self, on: str) -> None:
@@ -204,7 +244,9 @@ class TestALS(FullContract):
 
     def test_a_trained_column_is_what_its_entries_and_features_fold_in_to(self) -> None:
         matrix = described.matrix()
-        model = ALS(latent_size=3, epochs=4).fit(matrix, column_features=described.column_features())
+        model = ALS(latent_size=3, epochs=4).fit(
+            matrix, column_features=described.column_features()
+        )
         rows, columns, values = matrix.entries()
         mine = columns == described.COLUMNS[3]
         folded = model.fold_in_column(rows[mine], values[mine], features=described.column_values(3))
@@ -214,14 +256,21 @@ class TestALS(FullContract):
     def test_rows_without_entries_are_predicted_by_the_mean_and_the_column(self) -> None:
         model = ALS(**SETTINGS.to_dict()).fit(MATRIX)
         mean, effects = np.nanmean(RATINGS), model.predictor_.columns.whole()[:, -2]
-        np.testing.assert_allclose(model.predict([7] * 3, [0, 1, 11]), mean + effects[[0, 1, 11]], rtol=1e-6)
+        np.testing.assert_allclose(
+            model.predict([7] * 3, [0, 1, 11]), mean + effects[[0, 1, 11]], rtol=1e-6
+        )
         with pytest.warns(NothingObserved):
             more = model.extend(
-                ObservedMatrix.from_entries([], [], [], MATRIX.scale, row_labels=[99], column_labels=[99])
+                ObservedMatrix.from_entries(
+                    [], [], [], MATRIX.scale, row_labels=[99], column_labels=[99]
+                )
             )
-        np.testing.assert_allclose(more.predict([99, 99], [0, 99]), [mean + effects[0], mean], rtol=1e-6)
+        np.testing.assert_allclose(
+            more.predict([99, 99], [0, 99]), [mean + effects[0], mean], rtol=1e-6
+        )
         alone = model.extend(ObservedMatrix.from_entries([99], [99], [1], MATRIX.scale))
-        effect = (1 - mean) / (1 + SETTINGS.effect_penalty)  # of the column, and then of the row what is left
+        # of the column, and then of the row what is left
+        effect = (1 - mean) / (1 + SETTINGS.effect_penalty)
         effect += (1 - mean - effect) / (1 + SETTINGS.effect_penalty)
         np.testing.assert_allclose(alone.predict([99], [99]), mean + effect, rtol=1e-4)
 
@@ -229,7 +278,10 @@ class TestALS(FullContract):
         assert_resumes_to_the_bit(*(ALSSolver(STORE, SETTINGS) for _ in range(3)))
 
     def test_two_threads_find_the_same(self, two_threads: None) -> None:
-        solver, alone = (ALSSolver(STORE, SETTINGS, limits=LIMITS._replace(entries_at_a_time=64)) for _ in range(2))
+        solver, alone = (
+            ALSSolver(STORE, SETTINGS, limits=LIMITS._replace(entries_at_a_time=64))
+            for _ in range(2)
+        )
         objective = solver.sweep()
         with ThreadPoolExecutor(1) as thread:
             assert torch.get_num_threads() == thread.submit(torch.get_num_threads).result() == 2
@@ -242,7 +294,8 @@ class TestALS(FullContract):
         tenfold = ObservedMatrix.from_array(10 * RATINGS - 30, Scale([-20, -10, 0, 10, 20]))
         everyone = np.arange(60), np.arange(50)
         scores, wide = (
-            ALS(**SETTINGS.to_dict()).fit(matrix).predictor_.score_block(*everyone) for matrix in (MATRIX, tenfold)
+            ALS(**SETTINGS.to_dict()).fit(matrix).predictor_.score_block(*everyone)
+            for matrix in (MATRIX, tenfold)
         )
         np.testing.assert_allclose(wide, 10 * scores - 30, atol=2e-3)
 
@@ -262,7 +315,9 @@ class TestALS(FullContract):
         assert error() < 1.03 * searched < 0.75
 
     @pytest.mark.slow
-    def test_the_penalty_is_chosen_on_real_values_where_it_is_not_given(self, tmp_path: Path) -> None:
+    def test_the_penalty_is_chosen_on_real_values_where_it_is_not_given(
+        self, tmp_path: Path
+    ) -> None:
         matrix = real_values(0.5)
         model = ALS(epochs=4).fit(matrix)
         assert model.chosen_["penalty"] == model.settings.penalty and model.settings.penalty < 0.1
@@ -272,13 +327,17 @@ class TestALS(FullContract):
         model.save(tmp_path / "model")
         again = load(tmp_path / "model")
         assert again.settings == model.settings
-        folded = (each.fold_in([0, 1], [12.0, 8.0]).predict(np.arange(40)) for each in (again, model))
+        folded = (
+            each.fold_in([0, 1], [12.0, 8.0]).predict(np.arange(40)) for each in (again, model)
+        )
         np.testing.assert_array_equal(*folded)
         same = ALS(**model.settings.to_dict()).fit(matrix)
         np.testing.assert_array_equal(same.complete(), model.complete())
 
     @pytest.mark.slow
-    def test_a_fit_to_real_values_goes_on_from_its_checkpoint_to_the_bit(self, tmp_path: Path) -> None:
+    def test_a_fit_to_real_values_goes_on_from_its_checkpoint_to_the_bit(
+        self, tmp_path: Path
+    ) -> None:
         matrix, kept = real_values(0.5), tmp_path / "checkpoint"
 
         def interrupt(record: EpochRecord, history: History) -> None:
@@ -299,20 +358,30 @@ class TestALS(FullContract):
 
     @pytest.mark.slow
     def test_latents_help(self) -> None:
-        split = split_entries(generate(100, 80, density=0.5, seed=0).matrix, train=0.8, validation=0.1, test=0.1)
+        split = split_entries(
+            generate(100, 80, density=0.5, seed=0).matrix, train=0.8, validation=0.1, test=0.1
+        )
         rows, columns, values = split.test.entries()
         alone = ALS(penalty=1e3).fit(split.train, split.validation)
         model = ALS().fit(split.train, split.validation)
-        assert rmse_error(model.predict(rows, columns), values) < rmse_error(alone.predict(rows, columns), values)
+        assert rmse_error(model.predict(rows, columns), values) < rmse_error(
+            alone.predict(rows, columns), values
+        )
 
     @pytest.mark.slow
     def test_sweeps_that_only_overfit_are_not_made(self) -> None:
-        split = split_entries(generate(100, 80, density=0.3, seed=0).matrix, train=0.8, validation=0.2, test=0)
+        split = split_entries(
+            generate(100, 80, density=0.3, seed=0).matrix, train=0.8, validation=0.2, test=0
+        )
         model, patient = (
-            ALS(penalty=0.05, **given).fit(split.train, split.validation) for given in ({}, {"patience": None})
+            ALS(penalty=0.05, **given).fit(split.train, split.validation)
+            for given in ({}, {"patience": None})
         )
         best = patient.history_.best_epoch
-        assert best is not None and (len(patient.history_), patient.history_.stopped) == (15, "epochs")
+        assert best is not None and (len(patient.history_), patient.history_.stopped) == (
+            15,
+            "epochs",
+        )
         assert (len(model.history_), model.history_.stopped) == (best + 7, "patience")
         assert np.array_equal(model.complete(), patient.complete())
         assert len(ALS(epochs=5).fit(split.train).history_) == 5  # nothing tells when to stop
@@ -320,7 +389,9 @@ class TestALS(FullContract):
     def test_what_is_alike_is_told_by_latents_alone(self) -> None:
         whole = low_rank()
         whole[:, 1] = whole[:, 0] + 3  # another effect, the same latents
-        model = ALS(latent_size=2, penalty=1e-6, effect_penalty=1e-5, epochs=60).fit(ObservedMatrix.from_array(whole))
+        model = ALS(latent_size=2, penalty=1e-6, effect_penalty=1e-5, epochs=60).fit(
+            ObservedMatrix.from_array(whole)
+        )
         labels, values = model.similar_columns(0, n=2)
         assert labels[0] == 1
         assert values[0] == pytest.approx(1, abs=1e-4)
@@ -338,7 +409,8 @@ class TestALS(FullContract):
         np.testing.assert_array_equal(ALS().fit(matrix).complete(), np.full((2, 3), 3.0))
 
     @pytest.mark.parametrize(
-        "setting, wrong", [("latent_size", 0), ("penalty", 0), ("count_power", 1.5), ("effect_penalty", -1)]
+        "setting, wrong",
+        [("latent_size", 0), ("penalty", 0), ("count_power", 1.5), ("effect_penalty", -1)],
     )
     def test_settings_out_of_range(self, setting: str, wrong: float) -> None:
         with pytest.raises(BadSetting, match=setting):
@@ -376,10 +448,17 @@ def run_descent(
     least_gain: float = 3e-4,
 ) -> Descent:
     inputs, residuals = (
-        each.reshape(N_ROWS, n_pieces, -1, *each.shape[2:]) for each in (INPUTS, compute_residuals(start))
+        each.reshape(N_ROWS, n_pieces, -1, *each.shape[2:])
+        for each in (INPUTS, compute_residuals(start))
     )
     return descend(
-        inputs, residuals, ridges=ridges, sizes=SIZES, start=start, most_steps=most_steps, least_gain=least_gain
+        inputs,
+        residuals,
+        ridges=ridges,
+        sizes=SIZES,
+        start=start,
+        most_steps=most_steps,
+        least_gain=least_gain,
     )
 
 
@@ -403,7 +482,9 @@ def test_every_row_improves_and_residuals_are_those_of_the_factors() -> None:
 
 
 def test_as_many_steps_as_unknowns_are_the_solution() -> None:
-    np.testing.assert_allclose(run_descent(most_steps=N_UNKNOWNS, least_gain=0.0).factors, solution(), atol=1e-4)
+    np.testing.assert_allclose(
+        run_descent(most_steps=N_UNKNOWNS, least_gain=0.0).factors, solution(), atol=1e-4
+    )
 
 
 def test_the_solution_stays() -> None:

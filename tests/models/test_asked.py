@@ -32,12 +32,22 @@ def draw_chosen(
     n_asked: int = 200,
     seed: int = 0,
 ) -> tuple[Any, Any, Any]:
-    """Return chosen entries (24 a row, mostly of high values), asked ones of random cells, and 1,800 others."""
+    """Return chosen entries (24 a row, mostly of high values), asked ones of random cells, and
+    1,800 others."""
     numbers = np.random.default_rng(seed)
     rows, columns = numbers.normal(size=(n_rows, 3)), numbers.normal(size=(n_columns, 3))
-    taste = 0.5 * rows @ columns.T + 0.4 * numbers.normal(size=(n_rows, 1)) + 0.4 * numbers.normal(size=(1, n_columns))
-    values = np.clip(np.round(level + signal * taste + max(signal, 1.0) * numbers.normal(size=taste.shape)), 1, 5)
-    gumbel, uneven = numbers.gumbel(size=values.shape), np.exp(unevenness * numbers.normal(size=n_columns))
+    taste = (
+        0.5 * rows @ columns.T
+        + 0.4 * numbers.normal(size=(n_rows, 1))
+        + 0.4 * numbers.normal(size=(1, n_columns))
+    )
+    values = np.clip(
+        np.round(level + signal * taste + max(signal, 1.0) * numbers.normal(size=taste.shape)), 1, 5
+    )
+    gumbel, uneven = (
+        numbers.gumbel(size=values.shape),
+        np.exp(unevenness * numbers.normal(size=n_columns)),
+    )
     chosen = np.argsort(-strength * uneven * values - gumbel, axis=1)[:, :24]
     train = np.zeros(values.shape, dtype=bool)
     np.put_along_axis(train, chosen, True, axis=1)
@@ -50,7 +60,8 @@ def draw_chosen(
     return pick(np.flatnonzero(train)), pick(cells[:n_asked]), pick(cells[n_asked:])
 
 
-# Rows that rate what they like, and rows that rate nearly only what they love: entries of 4.4, random cells of 1.6.
+# Rows that rate what they like, and rows that rate nearly only what they love: entries of 4.4,
+# random cells of 1.6.
 LIKED, LOVED = {}, {"level": 0.8, "signal": 2.0, "strength": 2.0, "n_columns": 240, "n_asked": 300}
 
 
@@ -111,7 +122,9 @@ def test_a_model_that_knows_nothing_about_random_cells_becomes_their_mean() -> N
 
 
 @pytest.mark.slow
-def test_many_asked_cells_tell_effects_of_columns_and_count_as_entries_without_moving_levels(tmp_path: Path) -> None:
+def test_many_asked_cells_tell_effects_of_columns_and_count_as_entries_without_moving_levels(
+    tmp_path: Path,
+) -> None:
     train, asked, test = draw_chosen(unevenness=0.8, n_asked=3000)
     rows, columns, values = test.entries()
     model = ALS(seed=0, presence=None).fit(train, asked=asked)
@@ -131,7 +144,9 @@ def test_many_asked_cells_tell_effects_of_columns_and_count_as_entries_without_m
     np.testing.assert_allclose(listed.values, model.predict([7] * 5, listed.labels), rtol=1e-6)
     labels = model.entries_.columns[np.arange(40)]
     guest = model.fold_in([3, 5], [4, 2])  # a row of its own has the effects of columns alone
-    moved = guest.predict(labels) - model._with_state(replace_effects(model)).fold_in([3, 5], [4, 2]).predict(labels)
+    moved = guest.predict(labels) - model._with_state(replace_effects(model)).fold_in(
+        [3, 5], [4, 2]
+    ).predict(labels)
     np.testing.assert_allclose(moved, effects.columns[:40], atol=1e-6)
 
 
@@ -146,7 +161,9 @@ def replace_effects(model: Any, effects: Effects | None = None) -> Any:
 def test_rankings_by_value_are_those_of_predictions_with_effects(recency: Recency | None) -> None:
     train, asked, _ = draw_chosen(n_rows=40, n_columns=60, n_asked=60)
     model = Means(presence="full").fit(train, asked=asked)
-    effects = Effects(np.zeros(train.shape[0]), np.random.default_rng(0).normal(size=train.shape[1]))
+    effects = Effects(
+        np.zeros(train.shape[0]), np.random.default_rng(0).normal(size=train.shape[1])
+    )
     model._fitted = replace(replace_effects(model, effects), recency=recency)
     labels = model.column_labels_
     values = model.predict([7] * len(labels), labels)
@@ -164,16 +181,22 @@ def test_the_calibration_stays_when_the_model_changes_and_relevance_keeps_its_or
     history = [3, 5, 8], [4, 2, 3]
     expected = np.clip(line.apply(plain.fold_in(*history).predict(range(40))), 1, 5)
     np.testing.assert_allclose(
-        model.with_names(columns={0: "Alien"}).fold_in(*history).predict(range(40)), expected, rtol=1e-5
+        model.with_names(columns={0: "Alien"}).fold_in(*history).predict(range(40)),
+        expected,
+        rtol=1e-5,
     )
     for rank_by in ("relevance", "value"):
-        found, learned = (each.fold_in(*history).recommend(8, rank_by=rank_by) for each in (model, plain))
+        found, learned = (
+            each.fold_in(*history).recommend(8, rank_by=rank_by) for each in (model, plain)
+        )
         assert found.labels.tolist() == learned.labels.tolist()
         assert found.values.mean() < learned.values.mean()
     moved = [each.predict([10**6], [3], unknown="fallback")[0] for each in (model, plain)]
     assert moved[0] < moved[1] - 0.5
     left = model.forget(rows=[0])
-    np.testing.assert_allclose(left.predict([1], [2]), line.apply(plain.forget(rows=[0]).predict([1], [2])), rtol=1e-5)
+    np.testing.assert_allclose(
+        left.predict([1], [2]), line.apply(plain.forget(rows=[0]).predict([1], [2])), rtol=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -181,7 +204,10 @@ def test_new_rows_are_added_where_the_model_can_predict_for_them() -> None:
     train, asked, _ = draw_chosen()
     rows, columns, values = asked.entries()
     more = ObservedMatrix.from_entries([*rows, 999, 999], [*columns, 1, 2], [*values, 1, 5], LEVELS)
-    assert ALS(seed=0, presence=None).fit(train, asked=more).entries_.n_entries == train.n_entries + 202
+    assert (
+        ALS(seed=0, presence=None).fit(train, asked=more).entries_.n_entries
+        == train.n_entries + 202
+    )
     with pytest.warns(UserWarning, match="2 of 202 asked cells"):
         model = OptSpace(seed=0).fit(train, asked=more)
     assert model.asked_ is not None and model.asked_["cells"] == 200
@@ -218,5 +244,10 @@ def test_rows_that_choose_what_they_like_are_told_unless_cells_were_asked() -> N
     assert "too low" in (ALS(seed=0).fit(upside_down).describe_choice() or "")
     assert ALS(seed=0).fit(train, asked=asked).describe_choice() is None
     shuffled = np.random.default_rng(0).permutation(values)
-    assert ALS(seed=0).fit(ObservedMatrix.from_entries(rows, columns, shuffled, LEVELS)).describe_choice() is None
+    assert (
+        ALS(seed=0)
+        .fit(ObservedMatrix.from_entries(rows, columns, shuffled, LEVELS))
+        .describe_choice()
+        is None
+    )
     assert ALS(seed=0, presence=None).fit(train).describe_choice() is None

@@ -76,14 +76,19 @@ def test_chosen_settings_are_told_apart_from_given_ones(split: Split) -> None:
     *_, settings = repr(model).splitlines()
     assert "parts" in model.chosen_  # no setting
     assert (
-        settings == f"  settings: epochs=1, device='cpu', effort='quick'; {len(model.chosen_) - 1} chosen (see chosen_)"
+        settings
+        == f"  settings: epochs=1, device='cpu', effort='quick'; {len(model.chosen_) - 1} chosen (see chosen_)"
     )
     assert "landmarks" not in repr(OrdinalDMF(**model.own_settings))
 
 
 def test_features_are_listed(split: Split) -> None:
-    films = {"year": range(40), "genre": ["a", "b"] * 20} | {f"tag {k}": ["x", "y"] * 20 for k in range(12)}
-    model = Means().fit(split.train, column_features=Features.from_columns(split.train.column_labels, films))
+    films = {"year": range(40), "genre": ["a", "b"] * 20} | {
+        f"tag {k}": ["x", "y"] * 20 for k in range(12)
+    }
+    model = Means().fit(
+        split.train, column_features=Features.from_columns(split.train.column_labels, films)
+    )
     last = repr(model).splitlines()[-1]
     assert last.startswith("  column features: year (number), genre (category), tag 0 (category)")
     assert last.endswith("tag 9 (category) and 2 more")
@@ -134,7 +139,10 @@ def test_latents_are_arrays_in_the_order_of_the_labels() -> None:
     cosines = model.row_latents_ @ model.row_latents_[row]
     cosines /= np.linalg.norm(model.row_latents_, axis=1) * np.linalg.norm(model.row_latents_[row])
     cosines[row] = -2
-    assert model.similar_rows(matrix.row_labels[7], n=1).labels[0] == model.row_labels_[np.argmax(cosines)]
+    assert (
+        model.similar_rows(matrix.row_labels[7], n=1).labels[0]
+        == model.row_labels_[np.argmax(cosines)]
+    )
     with pytest.raises(ValueError, match="read-only"):
         model.row_latents_[0, 0] = 1.0
     model.predictor_.rows.base[0, 0] += 0.0  # the model's own stay as they are
@@ -163,7 +171,9 @@ def test_loading_draws_no_weights_and_nothing_imports_torchs_compiler(saved: Pat
         "assert torch.equal(before, torch.get_rng_state());"
         "print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert shown.strip() == "False False"
 
 
@@ -198,19 +208,32 @@ def test_labels_of_other_kinds_train_save_and_load(labels: list[Any], tmp_path: 
     model = Means().fit(matrix)
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    assert [(type(label), label) for label in again.row_labels_] == [(type(label), label) for label in labels]
-    np.testing.assert_array_equal(again.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
+    assert [(type(label), label) for label in again.row_labels_] == [
+        (type(label), label) for label in labels
+    ]
+    np.testing.assert_array_equal(
+        again.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"])
+    )
     model.save(tmp_path / "mapped.model")
     for opened in (load(tmp_path / "mapped.model"), verify(tmp_path / "mapped.model")):
-        assert [(type(label), label) for label in opened.row_labels_] == [(type(label), label) for label in labels]
-        np.testing.assert_array_equal(opened.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"]))
+        assert [(type(label), label) for label in opened.row_labels_] == [
+            (type(label), label) for label in labels
+        ]
+        np.testing.assert_array_equal(
+            opened.predict(labels, ["a", "b"]), model.predict(labels, ["a", "b"])
+        )
 
 
-def test_a_name_or_a_size_makes_a_model_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_or_a_size_makes_a_model_memory_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, paths = Means().fit(additive()), [tmp_path / "m.safetensors", tmp_path / "m.model"]
     for path in paths:
         model.save(path)
-    assert [isinstance(load(path).entries_.train.values.base, mmap.mmap) for path in paths] == [False, True]
+    assert [isinstance(load(path).entries_.train.values.base, mmap.mmap) for path in paths] == [
+        False,
+        True,
+    ]
     load(paths[1]).save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == paths[0].read_bytes()
     monkeypatch.setattr(model_file, "LARGEST_READ", 1000)
@@ -235,7 +258,9 @@ def test_mapping_a_model_reads_positions_but_no_values(tmp_path: Path) -> None:
     for name, value, refused_for in false:
         tensor = stored.tensors[name].copy()
         tensor[...] = value
-        write_file(path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor})
+        write_file(
+            path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor}
+        )
         if refused_for:
             with pytest.raises(BadModelFile, match=refused_for):
                 load(path)
@@ -244,8 +269,12 @@ def test_mapping_a_model_reads_positions_but_no_values(tmp_path: Path) -> None:
         with pytest.raises(BadModelFile, match="means.model"):
             verify(path)
     for name, tensor in stored.tensors.items():
-        changed = tensor[:-1] if tensor.size else np.zeros((1, *tensor.shape[1:]), dtype=tensor.dtype)
-        write_file(path, kind="model", content=stored.content, tensors=stored.tensors | {name: changed})
+        changed = (
+            tensor[:-1] if tensor.size else np.zeros((1, *tensor.shape[1:]), dtype=tensor.dtype)
+        )
+        write_file(
+            path, kind="model", content=stored.content, tensors=stored.tensors | {name: changed}
+        )
         with pytest.raises(BadModelFile, match="means.model"):
             load(path)
 

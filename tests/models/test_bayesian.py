@@ -31,7 +31,11 @@ from deepmf.models.gibbs.prediction import (
     load_readout,
 )
 from deepmf.models.loading import load
-from deepmf.scoring.distribution import CalibratedDistribution, PredictiveDistribution, choose_targets
+from deepmf.scoring.distribution import (
+    CalibratedDistribution,
+    PredictiveDistribution,
+    choose_targets,
+)
 from deepmf.scoring.predictor import Readout
 from deepmf.training.settings import EFFORTS
 
@@ -44,7 +48,9 @@ class TestBayesianMF(FullContract):
 
 @pytest.fixture(scope="module")
 def ratings() -> Any:
-    return split_entries(generate(150, 100, density=0.3, seed=3).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+    return split_entries(
+        generate(150, 100, density=0.3, seed=3).matrix, train=0.8, validation=0.1, test=0.1, seed=0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,9 @@ def validated(ratings: Any) -> BayesianMF:
 
 
 @pytest.mark.slow
-def test_products_of_conditional_means_beat_one_draw_and_the_means(ratings: Any, model: BayesianMF) -> None:
+def test_products_of_conditional_means_beat_one_draw_and_the_means(
+    ratings: Any, model: BayesianMF
+) -> None:
     rows, columns, values = ratings.test.entries()
     error = rmse_error(model.predict(rows, columns), values)
     draws = model.draw(rows, columns, 8, of="means")
@@ -69,7 +77,9 @@ def test_products_of_conditional_means_beat_one_draw_and_the_means(ratings: Any,
 
 
 @pytest.mark.slow
-def test_entries_that_a_fit_holds_out_join_the_others(model: BayesianMF, validated: BayesianMF) -> None:
+def test_entries_that_a_fit_holds_out_join_the_others(
+    model: BayesianMF, validated: BayesianMF
+) -> None:
     errors = [record.validation_error for record in model.history_.records]
     join = model.settings.burn_in
     assert any(error is not None for error in errors[:join])
@@ -81,9 +91,15 @@ def test_entries_that_a_fit_holds_out_join_the_others(model: BayesianMF, validat
 def test_noisy_rows_and_columns_are_less_reliable() -> None:
     dice = np.random.default_rng(0)
     means = dice.normal(size=(80, 3)) @ dice.normal(size=(3, 60))
-    deviations = np.where(np.arange(80) < 20, 2.0, 0.5)[:, None] * np.where(np.arange(60) < 15, 2.0, 0.5)
-    values = np.where(dice.random(means.shape) < 0.6, means + deviations * dice.normal(size=means.shape), np.nan)
-    model = BayesianMF(epochs=60, latent_size=3, device="cpu").fit(ObservedMatrix.from_array(values))
+    deviations = np.where(np.arange(80) < 20, 2.0, 0.5)[:, None] * np.where(
+        np.arange(60) < 15, 2.0, 0.5
+    )
+    values = np.where(
+        dice.random(means.shape) < 0.6, means + deviations * dice.normal(size=means.shape), np.nan
+    )
+    model = BayesianMF(epochs=60, latent_size=3, device="cpu").fit(
+        ObservedMatrix.from_array(values)
+    )
     encoder = model.predictor_.encoder
     assert isinstance(encoder, SampleEncoder)
     for axis, n_noisy in ((encoder.samples.rows, 20), (encoder.samples.columns, 15)):
@@ -102,25 +118,40 @@ def test_noisy_rows_and_columns_are_less_reliable() -> None:
         return float(np.mean(upper - lower))
 
     noisy, usual = np.arange(15), np.arange(15, 60)
-    widths = [np.mean([measure_width(model, row, usual) for row in rows]) for rows in (range(20), range(20, 80))]
+    widths = [
+        np.mean([measure_width(model, row, usual) for row in rows])
+        for rows in (range(20), range(20, 80))
+    ]
     assert widths[0] > 1.3 * widths[1]
-    of_columns = [np.mean([measure_width(model, row, each) for row in range(20, 80)]) for each in (noisy, usual)]
+    of_columns = [
+        np.mean([measure_width(model, row, each) for row in range(20, 80)])
+        for each in (noisy, usual)
+    ]
     assert of_columns[0] > 1.3 * of_columns[1]
     known = np.flatnonzero(~np.isnan(values[0]))
     copied = ObservedMatrix.from_entries([80] * known.size, known, values[0, known], model.scale_)
-    assert measure_width(model.extend(copied), 80, usual) == pytest.approx(measure_width(model, 0, usual), rel=1e-3)
+    assert measure_width(model.extend(copied), 80, usual) == pytest.approx(
+        measure_width(model, 0, usual), rel=1e-3
+    )
 
 
 @pytest.mark.slow
 def test_rows_and_columns_of_the_same_noise_have_a_factor_of_one() -> None:
-    # Factors that are fitted to few entries make their errors smaller than the noise is, which the factor allows for.
+    # Factors that are fitted to few entries make their errors smaller than the noise is, which the
+    # factor allows for.
     dice = np.random.default_rng(1)
     means = dice.normal(size=(200, 4)) @ dice.normal(size=(4, 150))
-    values = np.where(dice.random(means.shape) < 0.15, means + dice.normal(size=means.shape), np.nan)
-    model = BayesianMF(epochs=60, latent_size=4, device="cpu").fit(ObservedMatrix.from_array(values))
+    values = np.where(
+        dice.random(means.shape) < 0.15, means + dice.normal(size=means.shape), np.nan
+    )
+    model = BayesianMF(epochs=60, latent_size=4, device="cpu").fit(
+        ObservedMatrix.from_array(values)
+    )
     predictor = model.predictor_
     assert isinstance(predictor, SamplePredictor)
-    factors = predictor.find_spreads(np.repeat(np.arange(200), 150), np.tile(np.arange(150), 200))[:, 1]
+    factors = predictor.find_spreads(np.repeat(np.arange(200), 150), np.tile(np.arange(150), 200))[
+        :, 1
+    ]
     assert np.mean(factors) == pytest.approx(1.0, abs=0.05)
     assert np.std(factors) < 0.25
 
@@ -145,13 +176,16 @@ def test_draws_agree_with_the_distribution_and_are_joint(ratings: Any, model: Ba
             model.draw(rows, columns, **wrong)  # type: ignore[arg-type]
 
 
-def test_intervals_hold_what_they_state_and_widen_where_little_is_known(ratings: Any, model: BayesianMF) -> None:
+def test_intervals_hold_what_they_state_and_widen_where_little_is_known(
+    ratings: Any, model: BayesianMF
+) -> None:
     rows, columns, values = ratings.test.entries()
     lower, upper = model.predict_interval(rows, columns, coverage=0.8)
     assert 0.7 < np.mean((lower <= values) & (values <= upper)) < 0.9
     new = model.extend(ObservedMatrix.from_entries(["new"], columns[:1], [5], model.scale_))
     known, unknown = (
-        each.predictor_.rows.take(np.array([at]))[0, -4] for each, at in ((model, 0), (new, len(model.row_labels_)))
+        each.predictor_.rows.take(np.array([at]))[0, -4]
+        for each, at in ((model, 0), (new, len(model.row_labels_)))
     )
     assert unknown > 1.3 * known
 
@@ -162,7 +196,9 @@ def test_real_values_have_calibrated_intervals() -> None:
     truth = generator.standard_normal((120, 3)) @ generator.standard_normal((3, 80))
     noisy = 100.0 + 20.0 * (truth + 0.5 * generator.standard_normal(truth.shape))
     noisy[generator.random(noisy.shape) < 0.6] = np.nan
-    split = split_entries(ObservedMatrix.from_array(noisy), train=0.85, validation=0.0, test=0.15, seed=1)
+    split = split_entries(
+        ObservedMatrix.from_array(noisy), train=0.85, validation=0.0, test=0.15, seed=1
+    )
     fitted = BayesianMF(epochs=60, latent_size=5, device="cpu").fit(split.train)
     rows, columns, values = split.test.entries()
     assert rmse_error(fitted.predict(rows, columns), values) < 20.0 * 0.7
@@ -175,12 +211,18 @@ def test_features_predict_for_rows_and_columns_without_entries() -> None:
     generator = np.random.default_rng(10)
     kinds = generator.integers(0, 4, 90)
     tastes = generator.standard_normal((60, 4))
-    values = np.clip(np.round(3 + tastes[:, kinds] + 0.3 * generator.standard_normal((60, 90))), 1, 5)
+    values = np.clip(
+        np.round(3 + tastes[:, kinds] + 0.3 * generator.standard_normal((60, 90))), 1, 5
+    )
     labels = [f"c{column}" for column in range(90)]
     seen = np.where(generator.random(values.shape) < 0.5, values, np.nan)[:, :80]
-    matrix = ObservedMatrix.from_array(seen, row_labels=[f"r{row}" for row in range(60)], column_labels=labels[:80])
+    matrix = ObservedMatrix.from_array(
+        seen, row_labels=[f"r{row}" for row in range(60)], column_labels=labels[:80]
+    )
     features = Features.from_columns(labels, {"kind": [f"kind {kind}" for kind in kinds]})
-    fitted = BayesianMF(epochs=60, latent_size=4, device="cpu").fit(matrix, column_features=features)
+    fitted = BayesianMF(epochs=60, latent_size=4, device="cpu").fit(
+        matrix, column_features=features
+    )
     rows, columns = np.repeat(matrix.row_labels, 10), labels[80:] * 60
     truth = values[:, 80:].ravel()
     assert rmse_error(fitted.predict(rows, columns), truth) < 0.75 * np.std(truth)
@@ -188,11 +230,17 @@ def test_features_predict_for_rows_and_columns_without_entries() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("featured", [False, True])
-def test_a_column_without_entries_is_the_average_column_of_all_entries(ratings: Any, featured: bool) -> None:
+def test_a_column_without_entries_is_the_average_column_of_all_entries(
+    ratings: Any, featured: bool
+) -> None:
     train = ratings.train
-    features = Features.from_columns(train.column_labels, {"n": np.linspace(-1.0, 1.0, train.shape[1])})
+    features = Features.from_columns(
+        train.column_labels, {"n": np.linspace(-1.0, 1.0, train.shape[1])}
+    )
     given = {"column_features": features} if featured else {}
-    fitted = BayesianMF(epochs=30, latent_size=3, samples=5, device="cpu").fit(train, ratings.validation, **given)
+    fitted = BayesianMF(epochs=30, latent_size=3, samples=5, device="cpu").fit(
+        train, ratings.validation, **given
+    )
     encoder, entries = fitted.predictor_.encoder, fitted.entries_
     assert isinstance(encoder, SampleEncoder)
     nothing = entries.column_entries(np.array([0]))._replace(starts=np.zeros(2, dtype=np.int64))
@@ -217,9 +265,13 @@ def test_a_fold_in_is_the_posterior_of_its_entries_in_each_sample(ratings: Any) 
     fitted = BayesianMF(epochs=30, latent_size=3, samples=4, device="cpu").fit(matrix)
     encoder, entries = fitted.predictor_.encoder, fitted.entries_.column_entries(np.array([7]))
     assert isinstance(encoder, SampleEncoder)
-    latent, (mean, deviation, _) = encoder.encode("column", entries, NOTHING_NEW)[0].astype(float), encoder.units
+    latent, (mean, deviation, _) = (
+        encoder.encode("column", entries, NOTHING_NEW)[0].astype(float),
+        encoder.units,
+    )
     own, others = (
-        type(each)(*(array.astype(float) for array in each)) for each in (encoder.samples.columns, encoder.samples.rows)
+        type(each)(*(array.astype(float) for array in each))
+        for each in (encoder.samples.columns, encoder.samples.rows)
     )
     at, n = entries.others, entries.others.size
     weights = entries.extras.weights
@@ -227,16 +279,24 @@ def test_a_fold_in_is_the_posterior_of_its_entries_in_each_sample(ratings: Any) 
     found, noises, variances = [], [], []
     for sample, alpha in enumerate(encoder.samples.alphas.astype(float)):
         factors = others.draws[sample][at]
-        lines, targets = np.column_stack([factors[:, :-1], np.ones(n)]), (entries.values - mean) / deviation
+        lines, targets = (
+            np.column_stack([factors[:, :-1], np.ones(n)]),
+            (entries.values - mean) / deviation,
+        )
         targets = targets - factors[:, -1]
         counted = weights * others.reliabilities[sample][at]
-        # The prior mean is shrunk to the average column as if by 5 entries, then to the centre of all as if by 20.
-        prior = own.means[sample] + (n * own.weights[sample][at].sum(0) / np.sqrt(n) + 5 * own.averages[sample]) / (
-            n + 5
-        )
+        # The prior mean is shrunk to the average column as if by 5 entries, then to the centre of
+        # all as if by 20.
+        prior = own.means[sample] + (
+            n * own.weights[sample][at].sum(0) / np.sqrt(n) + 5 * own.averages[sample]
+        ) / (n + 5)
         prior = prior + 20 / (n + 20) * own.centres[sample]
-        covariance = np.linalg.inv(alpha * lines.T @ (counted[:, None] * lines) + own.precisions[sample])
-        found.append(covariance @ (alpha * lines.T @ (counted * targets) + own.precisions[sample] @ prior))
+        covariance = np.linalg.inv(
+            alpha * lines.T @ (counted[:, None] * lines) + own.precisions[sample]
+        )
+        found.append(
+            covariance @ (alpha * lines.T @ (counted * targets) + own.precisions[sample] @ prior)
+        )
         variances.append(np.trace(covariance @ others.moments[sample]))
         errors = counted @ np.square(targets - lines @ found[-1]) + counted.sum() * variances[-1]
         noises.append((20 + alpha * errors) / (20 + weights.sum()))
@@ -271,7 +331,9 @@ def test_a_resumed_chain_ends_with_the_same_bits(ratings: Any, tmp_path: Path) -
 @pytest.mark.slow
 def test_noise_is_no_better_than_the_means(tmp_path: Path) -> None:
     noise = np.random.default_rng(11).integers(1, 6, (60, 50)).astype(float)
-    split = split_entries(ObservedMatrix.from_array(noise), train=0.9, validation=0.1, test=0.0, seed=0)
+    split = split_entries(
+        ObservedMatrix.from_array(noise), train=0.9, validation=0.1, test=0.0, seed=0
+    )
     fitted = BayesianMF(epochs=30, latent_size=8, device="cpu")
     with suppress(NotBetterThanMeans):  # a warning is an error in tests
         fitted.fit(split.train, split.validation)
@@ -284,15 +346,22 @@ def test_noise_is_no_better_than_the_means(tmp_path: Path) -> None:
 def test_cutpoints_predict_levels_as_often_as_they_occur(model: BayesianMF) -> None:
     generator = np.random.default_rng(12)
     means = generator.normal(3.4, 0.6, 4000)
-    shown = np.searchsorted([1.2, 2.0, 3.5, 4.8], means + 0.9 * generator.standard_normal(4000)) + 1.0
+    shown = (
+        np.searchsorted([1.2, 2.0, 3.5, 4.8], means + 0.9 * generator.standard_normal(4000)) + 1.0
+    )
     readout = model.predictor_.readout
     spreads = np.column_stack([np.zeros(4000), np.ones(4000)])
     held_out = HeldOutPredictions(means, spreads, shown)
     units = readout.unit_boundaries
     cutpoints = model.scale_.from_unit(units)
-    fitted = calibrate(SampleReadout(model.scale_, readout.support, units, cutpoints=cutpoints, noise=0.7), held_out)
+    fitted = calibrate(
+        SampleReadout(model.scale_, readout.support, units, cutpoints=cutpoints, noise=0.7),
+        held_out,
+    )
     chances = fitted.distribution(means, spreads).probabilities.mean(axis=0)
-    np.testing.assert_allclose(chances, [np.mean(shown == level) for level in range(1, 6)], atol=1e-3)
+    np.testing.assert_allclose(
+        chances, [np.mean(shown == level) for level in range(1, 6)], atol=1e-3
+    )
     np.testing.assert_allclose(fitted.cutpoints, [1.2, 2.0, 3.5, 4.8], atol=0.15)
     assert abs(fitted.spread * 0.7 - 0.9) < 0.08
 
@@ -301,18 +370,23 @@ def test_intervals_of_levels_hold_what_they_state() -> None:
     generator = np.random.default_rng(13)
     means, levels = generator.normal(3.4, 0.7, 8000), np.arange(1.0, 6.0)
     values = np.clip(np.rint(means + 0.7 * generator.standard_normal(8000)), 1, 5)
-    exceedance = scipy.special.ndtr((means[:, None] - levels[:-1] - 0.5) / 0.9)  # wider than the values are
+    # wider than the values are
+    exceedance = scipy.special.ndtr((means[:, None] - levels[:-1] - 0.5) / 0.9)
     plain = PredictiveDistribution(levels, levels[:-1] + 0.5, exceedance)
 
     def measure_held(found: PredictiveDistribution, of: slice, coverage: float) -> float:
-        lower, upper = replace(found, exceedance=found.exceedance[of]).ends(coverage, Scale(levels=levels)).T
+        lower, upper = (
+            replace(found, exceedance=found.exceedance[of]).ends(coverage, Scale(levels=levels)).T
+        )
         return float(np.mean((lower <= values[of]) & (values[of] <= upper)))
 
     chosen = choose_targets(replace(plain, exceedance=exceedance[:4000]), values[:4000])
     calibrated = CalibratedDistribution(plain.support, plain.boundaries, plain.exceedance, chosen)
     assert measure_held(plain, slice(4000, None), 0.9) > 0.94
     for coverage in (0.8, 0.85, 0.9, 0.95):
-        assert measure_held(calibrated, slice(4000, None), coverage) == pytest.approx(coverage, abs=0.02)
+        assert measure_held(calibrated, slice(4000, None), coverage) == pytest.approx(
+            coverage, abs=0.02
+        )
     # A few entries say little: targets stay near the coverages.
     few = choose_targets(replace(plain, exceedance=exceedance[:5]), values[:5])
     np.testing.assert_allclose(few, np.linspace(0.0, 1.0, 21), atol=0.06)
@@ -325,24 +399,37 @@ def test_targets_of_intervals_are_stored_and_checked(ratings: Any, model: Bayesi
     at = model.entries_.rows.find(rows), model.entries_.columns.find(columns)
     expected = np.stack(model.predict_interval(rows, columns, coverage=0.8), axis=1)
     np.testing.assert_array_equal(loaded.distribution(*at).ends(0.8, model.scale_), expected)
-    for wrong in (np.linspace(1, 0, 21), np.linspace(-0.1, 1, 21), np.linspace(0, 1.1, 21), np.linspace(0, 1, 20)):
+    for wrong in (
+        np.linspace(1, 0, 21),
+        np.linspace(-0.1, 1, 21),
+        np.linspace(0, 1.1, 21),
+        np.linspace(0, 1, 20),
+    ):
         with pytest.raises(BadModelFile, match="coverages"):
             load_readout(model.scale_, tensors | {"readout.coverages": wrong})
 
 
 def test_diagnostics_name_the_chain_and_are_stored(model: BayesianMF, tmp_path: Path) -> None:
     assert set(model.diagnostics_) == {"alpha", "row_lambda", "column_lambda", "row_size"}
-    assert all(1 <= each["effective_size"] <= 60 and each["r_hat"] > 0.5 for each in model.diagnostics_.values())
+    assert all(
+        1 <= each["effective_size"] <= 60 and each["r_hat"] > 0.5
+        for each in model.diagnostics_.values()
+    )
     model.save(tmp_path / "model.safetensors")
     assert load(tmp_path / "model.safetensors").diagnostics_ == model.diagnostics_  # type: ignore[attr-defined]
 
 
 def test_chances_of_liking_are_those_of_the_distribution(ratings: Any, model: BayesianMF) -> None:
     readout = model.predictor_.readout
-    products, spreads = np.array([[2.0, 3.4, 4.9], [1.1, 3.0, 4.2]]), np.array([[0.1, 1.2], [0.6, 0.8]])
+    products, spreads = (
+        np.array([[2.0, 3.4, 4.9], [1.1, 3.0, 4.2]]),
+        np.array([[0.1, 1.2], [0.6, 0.8]]),
+    )
     for thresholds in (np.array([4.0, 3.0]), np.array([1.0, 5.0])):
         found = readout.log_exceedance(products, spreads, thresholds)
-        np.testing.assert_allclose(found, Readout.log_exceedance(readout, products, spreads, thresholds), atol=1e-9)
+        np.testing.assert_allclose(
+            found, Readout.log_exceedance(readout, products, spreads, thresholds), atol=1e-9
+        )
 
 
 def test_columns_are_recommended_by_relevance(model: BayesianMF) -> None:
@@ -353,7 +440,9 @@ def test_columns_are_recommended_by_relevance(model: BayesianMF) -> None:
 
 
 @pytest.mark.slow
-def test_the_latents_of_many_samples_are_narrow_and_are_stored(ratings: Any, tmp_path: Path) -> None:
+def test_the_latents_of_many_samples_are_narrow_and_are_stored(
+    ratings: Any, tmp_path: Path
+) -> None:
     model = BayesianMF(epochs=60, samples=30, latent_size=10, device="cpu").fit(ratings.train)
     assert model.predictor_.rows.base.shape[1] < 30 * 10
     model.save(tmp_path / "model.safetensors")
@@ -362,8 +451,12 @@ def test_the_latents_of_many_samples_are_narrow_and_are_stored(ratings: Any, tmp
     columns, values = (each[known] for each in train.entries()[1:])
     expected = model.predict([row] * 100, model.column_labels_)
     for each in (model, load(tmp_path / "model.safetensors")):
-        np.testing.assert_allclose(each.predict([row] * 100, model.column_labels_), expected, atol=1e-6)
-        np.testing.assert_allclose(each.fold_in(columns, values).predict(model.column_labels_), expected, atol=1e-3)
+        np.testing.assert_allclose(
+            each.predict([row] * 100, model.column_labels_), expected, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            each.fold_in(columns, values).predict(model.column_labels_), expected, atol=1e-3
+        )
 
 
 @pytest.mark.slow
@@ -380,9 +473,12 @@ def test_more_effort_runs_a_longer_chain(n_entries: int, on_gpu: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_entries", "epochs", "start"), [(80_000, 400, 2.0), (700_000, 120, 2.0), (700_000, 300, 10.0)]
+    ("n_entries", "epochs", "start"),
+    [(80_000, 400, 2.0), (700_000, 120, 2.0), (700_000, 300, 10.0)],
 )
-def test_long_chains_over_many_entries_start_from_a_larger_lambda(n_entries: int, epochs: int, start: float) -> None:
+def test_long_chains_over_many_entries_start_from_a_larger_lambda(
+    n_entries: int, epochs: int, start: float
+) -> None:
     train = generate(2_000, 1_500, n_entries=n_entries, named=False, seed=0).matrix
     assert choose_start_lambda(train, epochs) == start
 

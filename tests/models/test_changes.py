@@ -1,4 +1,5 @@
-"""A changed model, whatever happened to it, is the model that is built at once from the entries it then has."""
+"""A changed model, whatever happened to it, is the model that is built at once from the entries it
+then has."""
 
 import tempfile
 from pathlib import Path
@@ -8,7 +9,13 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from deepmf.data import split_arrivals
 from deepmf.datasets import generate
@@ -36,7 +43,9 @@ MODELS = [
     pytest.param(Means(), marks=pytest.mark.slow),
     ALS(latent_size=2, epochs=5, presence=None),
     pytest.param(DMF(**NETWORK), marks=pytest.mark.slow),
-    pytest.param(OrdinalDMF(**NETWORK, views=2, landmarks=3, linear_iterations=3), marks=pytest.mark.slow),
+    pytest.param(
+        OrdinalDMF(**NETWORK, views=2, landmarks=3, linear_iterations=3), marks=pytest.mark.slow
+    ),
     pytest.param(BayesianMF(latent_size=2, epochs=6, device="cpu"), marks=pytest.mark.slow),
 ]
 
@@ -44,7 +53,10 @@ MODELS = [
 def to_matrix(entries: dict[tuple[str, str], float]) -> ObservedMatrix:
     pairs = list(entries)
     return ObservedMatrix.from_entries(
-        [row for row, _ in pairs], [column for _, column in pairs], list(entries.values()), TRAIN.scale
+        [row for row, _ in pairs],
+        [column for _, column in pairs],
+        list(entries.values()),
+        TRAIN.scale,
     )
 
 
@@ -62,7 +74,8 @@ class Changes(RuleBasedStateMachine):
         self.columns = COLUMNS + NEW_COLUMNS * ("III" in areas)
 
     def labels(self, axis: int) -> set[str]:
-        """The labels that the model should know: those of training, and new ones that have entries."""
+        """The labels that the model should know: those of training, and new ones that have
+        entries."""
         return {pair[axis] for pair in self.entries} | set((ROWS, COLUMNS)[axis])
 
     @rule(data=st.data(), replace=st.booleans())
@@ -80,18 +93,27 @@ class Changes(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.entries)
     def forget_entries(self, data: Any) -> None:
-        gone = data.draw(st.lists(st.sampled_from(sorted(self.entries)), min_size=1, max_size=3, unique=True))
+        gone = data.draw(
+            st.lists(st.sampled_from(sorted(self.entries)), min_size=1, max_size=3, unique=True)
+        )
         left = {pair for pair in self.entries if pair not in gone}
-        for axis, known in enumerate((ROWS, COLUMNS)):  # a new label stays without entries: it is forgotten below
+        # a new label stays without entries: it is forgotten below
+        for axis, known in enumerate((ROWS, COLUMNS)):
             lost = {pair[axis] for pair in gone} - {pair[axis] for pair in left} - set(known)
             if lost:
                 return
-        self.model = self.model.forget(entries=([row for row, _ in gone], [column for _, column in gone]))
+        self.model = self.model.forget(
+            entries=([row for row, _ in gone], [column for _, column in gone])
+        )
         self.entries = {pair: self.entries[pair] for pair in self.entries if pair in left}
 
     @rule(data=st.data(), axis=st.sampled_from([0, 1]))
     def forget_label(self, data: Any, axis: int) -> None:
-        label = data.draw(st.sampled_from(sorted({pair[axis] for pair in self.entries} or {(ROWS, COLUMNS)[axis][0]})))
+        label = data.draw(
+            st.sampled_from(
+                sorted({pair[axis] for pair in self.entries} or {(ROWS, COLUMNS)[axis][0]})
+            )
+        )
         left = {pair: value for pair, value in self.entries.items() if pair[axis] != label}
         other = 1 - axis
         emptied = {pair[other] for pair in self.entries} - {pair[other] for pair in left}
@@ -124,27 +146,45 @@ class Changes(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: "II" in self.trained.predicts)
     def fold_in(self, data: Any) -> None:
-        history = data.draw(st.dictionaries(st.sampled_from(COLUMNS), st.integers(1, 5), min_size=1, max_size=3))
+        history = data.draw(
+            st.dictionaries(st.sampled_from(COLUMNS), st.integers(1, 5), min_size=1, max_size=3)
+        )
         folded = self.model.fold_in(list(history), list(history.values()))
-        more = self.model.extend(to_matrix({("guest", column): value for column, value in history.items()}))
+        more = self.model.extend(
+            to_matrix({("guest", column): value for column, value in history.items()})
+        )
         every = more.column_labels_
-        np.testing.assert_array_equal(folded.predict(every), more.predict(["guest"] * every.size, every))
+        np.testing.assert_array_equal(
+            folded.predict(every), more.predict(["guest"] * every.size, every)
+        )
         with pytest.raises(UnknownLabel):
             self.model.predict(["guest"], COLUMNS[:1])
 
     @rule()
     @precondition(lambda self: self.entries != TRAINED)
     def undo_everything(self) -> None:
-        """What came is forgotten and what went comes back: the file is that of the trained model, to the bit."""
+        """What came is forgotten and what went comes back: the file is that of the trained model,
+        to the bit."""
         back = {pair: value for pair, value in TRAINED.items() if self.entries.get(pair) != value}
         model = self.model.extend(to_matrix(back), conflicts="replace") if back else self.model
-        rows, columns = (sorted(self.labels(axis) - set(known)) for axis, known in enumerate((ROWS, COLUMNS)))
-        model = model.forget(rows=rows or None, columns=columns or None) if rows or columns else model
-        left = [pair for pair in self.entries if pair not in TRAINED and pair[0] in ROWS and pair[1] in COLUMNS]
+        rows, columns = (
+            sorted(self.labels(axis) - set(known)) for axis, known in enumerate((ROWS, COLUMNS))
+        )
+        model = (
+            model.forget(rows=rows or None, columns=columns or None) if rows or columns else model
+        )
+        left = [
+            pair
+            for pair in self.entries
+            if pair not in TRAINED and pair[0] in ROWS and pair[1] in COLUMNS
+        ]
         if left:
             model = model.forget(entries=([row for row, _ in left], [column for _, column in left]))
         with tempfile.TemporaryDirectory() as folder:
-            for name, each in (("one", model), ("two", self.trained.with_names(rows=dict(model.row_names_)))):
+            for name, each in (
+                ("one", model),
+                ("two", self.trained.with_names(rows=dict(model.row_names_))),
+            ):
                 each.save(Path(folder) / name)
             assert Path(folder, "one").read_bytes() == Path(folder, "two").read_bytes()
 
@@ -155,20 +195,34 @@ class Changes(RuleBasedStateMachine):
             for label in labels:
                 mine = {pair: value for pair, value in self.entries.items() if pair[axis] == label}
                 if not self.counts_new(axis, label):
-                    mine = {pair: value for pair, value in mine.items() if pair[1 - axis] in (COLUMNS, ROWS)[axis]}
-                if not mine or mine == {pair: value for pair, value in TRAINED.items() if pair[axis] == label}:
+                    mine = {
+                        pair: value
+                        for pair, value in mine.items()
+                        if pair[1 - axis] in (COLUMNS, ROWS)[axis]
+                    }
+                if not mine or mine == {
+                    pair: value for pair, value in TRAINED.items() if pair[axis] == label
+                }:
                     continue
                 folded = fold([pair[1 - axis] for pair in mine], list(mine.values()))
                 pairs = ([label] * others.size, others)[:: 1 - 2 * axis]
-                # A trained row moves by its entries in new columns; its trained ones count by their number.
+                # A trained row moves by its entries in new columns; its trained ones count by their
+                # number.
                 trained = {pair: value for pair, value in TRAINED.items() if pair[0] == label}
                 moves = axis == 0 and label in ROWS and trained.items() <= mine.items()
                 moves &= all(column not in COLUMNS for _, column in mine.keys() - trained.keys())
-                rtol = 0.05 if moves and getattr(self.model.predictor_.encoder, "moves_rows", False) else 1e-4
-                np.testing.assert_allclose(self.model.predict(*pairs), folded.predict(others), rtol=rtol)
+                rtol = (
+                    0.05
+                    if moves and getattr(self.model.predictor_.encoder, "moves_rows", False)
+                    else 1e-4
+                )
+                np.testing.assert_allclose(
+                    self.model.predict(*pairs), folded.predict(others), rtol=rtol
+                )
 
     def counts_new(self, axis: int, label: str) -> bool:
-        """Whether a row, or a column, is solved for by all its entries, also those in new columns, or rows."""
+        """Whether a row, or a column, is solved for by all its entries, also those in new columns,
+        or rows."""
         met = {column for row, column in self.entries if row not in ROWS and column not in COLUMNS}
         mine = {column for row, column in self.entries if row == label} if axis == 0 else {label}
         return isinstance(self.model.predictor_.encoder, SolvingEncoder) and bool(met & mine)
@@ -181,13 +235,21 @@ class Changes(RuleBasedStateMachine):
         if gone:
             once = once.forget(entries=([row for row, _ in gone], [column for _, column in gone]))
         rows, columns = sorted(self.labels(0)), sorted(self.labels(1))
-        assert sorted(self.model.row_labels_) == rows and sorted(self.model.column_labels_) == columns
+        assert (
+            sorted(self.model.row_labels_) == rows and sorted(self.model.column_labels_) == columns
+        )
         pairs = [row for row in rows for _ in columns], columns * len(rows)
         np.testing.assert_allclose(self.model.predict(*pairs), once.predict(*pairs), rtol=1e-5)
-        described = [row for row, column in self.entries if column in COLUMNS]  # new columns describe no row
+        # new columns describe no row
+        described = [row for row, column in self.entries if column in COLUMNS]
         assert self.model.row_counts(rows).tolist() == [described.count(row) for row in rows]
         store = self.model.entries_
-        assert sum(store.row_counts) == sum(store.column_counts) == store.n_entries == len(self.entries)
+        assert (
+            sum(store.row_counts)
+            == sum(store.column_counts)
+            == store.n_entries
+            == len(self.entries)
+        )
         completed = self.model.complete()
         at = [
             {label: k for k, label in enumerate(labels)}
@@ -210,7 +272,13 @@ def test_a_changed_model_is_built_from_its_entries(model: Model) -> None:
     run_state_machine_as_test(machine, settings=few)
 
 
-SMALL: dict[str, Any] = {"hidden_sizes": (64,), "latent_size": 16, "epochs": 150, "device": "cpu", "presence": None}
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (64,),
+    "latent_size": 16,
+    "epochs": 150,
+    "device": "cpu",
+    "presence": None,
+}
 
 
 @pytest.mark.slow
@@ -227,7 +295,9 @@ SMALL: dict[str, Any] = {"hidden_sizes": (64,), "latent_size": 16, "epochs": 150
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_new_rows_with_entries_in_new_columns_alone_are_predicted_by_these(model: Model, most: float) -> None:
+def test_new_rows_with_entries_in_new_columns_alone_are_predicted_by_these(
+    model: Model, most: float
+) -> None:
     matrix = generate(500, 200, density=0.15, noise=0.5, seed=3).matrix
     split = split_arrivals(matrix, new_rows=0.3, new_columns=0.3, validation=0.0, seed=3)
     rows, columns, _ = split.given.entries()

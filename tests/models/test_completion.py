@@ -16,14 +16,18 @@ from deepmf.recommend import ranking
 from deepmf.testing import additive
 
 
-def test_frame_and_file_hold_every_missing_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frame_and_file_hold_every_missing_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # several batches
     matrix = additive()
     model = Means().fit(matrix)
     frame = model.complete_frame()
     assert frame.columns == ["row", "column", "value"]
     assert frame.height == matrix.shape[0] * matrix.shape[1] - matrix.n_entries
-    np.testing.assert_allclose(frame["value"].to_numpy(), model.predict(frame["row"], frame["column"]))
+    np.testing.assert_allclose(
+        frame["value"].to_numpy(), model.predict(frame["row"], frame["column"])
+    )
     path = tmp_path / "completed.parquet"
     assert model.complete_to(path) == frame.height
     assert pl.read_parquet(path).equals(frame)
@@ -35,7 +39,9 @@ def test_frame_and_file_hold_every_missing_entry(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("labels", [["a", "b", "c"], [3, 5, 7]])
 def test_rows_with_nothing_missing(tmp_path: Path, labels: list[object]) -> None:
     one, two, three = labels
-    matrix = ObservedMatrix.from_entries([one, one, two, two, three], [one, two, one, two, one], [1, 2, 3, 4, 5])
+    matrix = ObservedMatrix.from_entries(
+        [one, one, two, two, three], [one, two, one, two, one], [1, 2, 3, 4, 5]
+    )
     model = Means().fit(matrix)
     path = tmp_path / "completed.parquet"
     assert model.complete_to(path) == 1
@@ -67,8 +73,12 @@ def test_refusals(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = scipy.sparse.csr_array(([1.0, 5.0], ([0, 30_000], [0, 20_000])), shape=(40_000, 30_000))
+def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = scipy.sparse.csr_array(
+        ([1.0, 5.0], ([0, 30_000], [0, 20_000])), shape=(40_000, 30_000)
+    )
     model = Means().fit(ObservedMatrix.from_sparse(entries))
     monkeypatch.setattr(completion, "complete_rows", lambda *_: pytest.fail("it began"))
     with pytest.raises(NotEnoughMemory) as caught:

@@ -1,4 +1,5 @@
-"""Features of rows and columns: what every model that takes them does, and what the others refuse."""
+"""Features of rows and columns: what every model that takes them does, and what the others
+refuse."""
 
 import warnings
 from functools import partial
@@ -22,7 +23,13 @@ from tests.models.described import (
 )
 from tests.models.lies import small_model
 
-from deepmf.errors import BadEntries, BadFeatures, BadModelFile, NothingObserved, TrainingInterrupted
+from deepmf.errors import (
+    BadEntries,
+    BadFeatures,
+    BadModelFile,
+    NothingObserved,
+    TrainingInterrupted,
+)
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
@@ -51,7 +58,12 @@ every_taker = pytest.mark.parametrize("name", TAKERS)
 # What fits several times takes seconds for networks: one of them is quick enough.
 _SLOW = ("dmf-o",)
 every_learner = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOW)) for name in TAKERS if name != "means"]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOW))
+        for name in TAKERS
+        if name != "means"
+    ],
 )
 HISTORY = ["column 3", "column 1", "column 17"], [2.0, 5.0, 4.0]
 RATERS = ["row 8", "row 2", "row 31"], [2.0, 5.0, 4.0]
@@ -85,9 +97,12 @@ def scores(model: Model, rows: Any = None, columns: Any = None) -> npt.NDArray[A
 
 
 def latent(model: Model, axis: str, label: str) -> npt.NDArray[Any]:
-    """Return the latent of a row or column: a certain model may predict the same levels by others."""
+    """Return the latent of a row or column: a certain model may predict the same levels by
+    others."""
     predictor, store = model.predictor_, model.entries_
-    latents, labels = (predictor.rows, store.rows) if axis == "row" else (predictor.columns, store.columns)
+    latents, labels = (
+        (predictor.rows, store.rows) if axis == "row" else (predictor.columns, store.columns)
+    )
     return latents.whole()[labels.positions([label])]
 
 
@@ -95,7 +110,10 @@ def validation() -> ObservedMatrix:
     """Some values that the matrix does not have."""
     rows, columns = (places[:40] for places in np.nonzero(np.isnan(matrix().to_array())))
     return ObservedMatrix.from_entries(
-        [ROWS[at] for at in rows], [COLUMNS[at] for at in columns], TRUTH[rows, columns], matrix().scale
+        [ROWS[at] for at in rows],
+        [COLUMNS[at] for at in columns],
+        TRUTH[rows, columns],
+        matrix().scale,
     )
 
 
@@ -111,7 +129,11 @@ def test_the_models_that_take_features() -> None:
 @every_taker
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_they_lower_the_error_of_what_has_no_entries(name: str, axis: str) -> None:
-    rows, columns = (ROWS[N_ROWS:], COLUMNS[:N_COLUMNS]) if axis == "row" else (ROWS[:N_ROWS], COLUMNS[N_COLUMNS:])
+    rows, columns = (
+        (ROWS[N_ROWS:], COLUMNS[:N_COLUMNS])
+        if axis == "row"
+        else (ROWS[:N_ROWS], COLUMNS[N_COLUMNS:])
+    )
     truth = TRUTH[N_ROWS:, :N_COLUMNS] if axis == "row" else TRUTH[:N_ROWS, N_COLUMNS:]
     pairs = np.repeat(rows, len(columns)), np.tile(columns, len(rows))
     error = rmse_error(fitted(name).predict(*pairs), truth.ravel())
@@ -136,14 +158,16 @@ def test_features_of_one_axis(name: str, which: str) -> None:
 def test_features_without_entries_and_entries_without_features(name: str) -> None:
     model = fitted(name)
     assert model.entries_.train.shape == (N_ROWS, N_COLUMNS)
-    assert sorted(model.row_labels_) == sorted(ROWS) and sorted(model.column_labels_) == sorted(COLUMNS)
-    assert model.areas(["row 1", "row 45", "row 45"], ["column 35", "column 1", "column 35"]).tolist() == [
-        "III",
-        "II",
-        "IV",
-    ]
+    assert sorted(model.row_labels_) == sorted(ROWS) and sorted(model.column_labels_) == sorted(
+        COLUMNS
+    )
+    assert model.areas(
+        ["row 1", "row 45", "row 45"], ["column 35", "column 1", "column 35"]
+    ).tolist() == ["III", "II", "IV"]
     assert model.row_counts(["row 45"]).tolist() == [0]
-    known = model.entries_.row_entries(model.entries_.rows.positions(["row 37", "row 38", "row 45"])).features
+    known = model.entries_.row_entries(
+        model.entries_.rows.positions(["row 37", "row 38", "row 45"])
+    ).features
     assert known is not None and known.are_known.tolist() == [True, False, True]
     assert np.isfinite(scores(model)).all()
     assert model.recommend("row 45", n=3).labels.size == 3
@@ -164,14 +188,20 @@ def test_a_row_of_an_extension_is_the_row_that_is_folded_in(name: str) -> None:
     ]
     for extended, history, features in cases:
         folded = model.fold_in(*history, features=features)
-        np.testing.assert_array_equal(folded.predict(wanted), extended.predict(["new"] * len(wanted), wanted))
+        np.testing.assert_array_equal(
+            folded.predict(wanted), extended.predict(["new"] * len(wanted), wanted)
+        )
     found = [scores(each, ["new"], wanted) for each in (both, alone, bare)]
     assert not np.allclose(found[0], found[1])
-    assert not np.allclose(latent(both, "row", "new"), latent(bare, "row", "new"), rtol=1e-3, atol=1e-3)
+    assert not np.allclose(
+        latent(both, "row", "new"), latent(bare, "row", "new"), rtol=1e-3, atol=1e-3
+    )
     together = model.fold_in_many(
         [HISTORY, ([], []), HISTORY], features=[row_values(3), row_values(3), None]
     ).predictor.score_block(np.arange(3), np.arange(N_COLUMNS))
-    np.testing.assert_allclose(model.predictor_.readout.units(together), np.concatenate(found), atol=1e-4)
+    np.testing.assert_allclose(
+        model.predictor_.readout.units(together), np.concatenate(found), atol=1e-4
+    )
     np.testing.assert_array_equal(scores(both, ROWS), scores(model, ROWS))
 
 
@@ -186,7 +216,9 @@ def test_a_column_of_an_extension_is_the_column_that_is_folded_in(name: str) -> 
     ]
     for extended, history in cases:
         folded = model.fold_in_column(*history, features=column_values(3))
-        np.testing.assert_array_equal(folded.predict(wanted), extended.predict(wanted, ["new"] * len(wanted)))
+        np.testing.assert_array_equal(
+            folded.predict(wanted), extended.predict(wanted, ["new"] * len(wanted))
+        )
 
 
 @every_taker
@@ -195,10 +227,13 @@ def test_rows_with_features_alone_come_as_well_later(name: str) -> None:
     model, columns = fitted(name), COLUMNS[:N_COLUMNS]
     again = model.extend(
         row_features=Features.from_columns(
-            ["later", "new"], {key: [row_values(45)[key], row_values(3)[key]] for key in ("group", "age")}
+            ["later", "new"],
+            {key: [row_values(45)[key], row_values(3)[key]] for key in ("group", "age")},
         )
     )
-    np.testing.assert_allclose(scores(again, ["later"], columns), scores(model, ["row 45"], columns), atol=1e-5)
+    np.testing.assert_allclose(
+        scores(again, ["later"], columns), scores(model, ["row 45"], columns), atol=1e-5
+    )
 
 
 @every_taker
@@ -225,14 +260,18 @@ def test_the_order_of_labels_is_irrelevant(name: str) -> None:
         row_features=row_features(dice.permutation(N_ROWS + 8)),
         column_features=column_features(dice.permutation(N_COLUMNS + 8)),
     )
-    np.testing.assert_allclose(scores(model, ROWS, COLUMNS), scores(fitted(name), ROWS, COLUMNS), atol=1e-3)
+    np.testing.assert_allclose(
+        scores(model, ROWS, COLUMNS), scores(fitted(name), ROWS, COLUMNS), atol=1e-3
+    )
 
 
 @every_taker
 def test_what_is_forgotten_has_no_features(name: str, tmp_path: Path) -> None:
     model = fitted(name)
     entries = ObservedMatrix.from_entries(["new"] * 3, *HISTORY, model.scale_)
-    more = model.extend(entries, row_features=one("new", row_values(3)), column_features=one("n", column_values(3)))
+    more = model.extend(
+        entries, row_features=one("new", row_values(3)), column_features=one("n", column_values(3))
+    )
     back = more.forget(rows=["new"], columns=["n"])
     for each, path in ((model, tmp_path / "model"), (back, tmp_path / "back")):
         each.save(path)
@@ -277,7 +316,9 @@ def test_features_alone_are_forgotten(name: str) -> None:
 @every_taker
 def test_a_forgotten_row_is_one_that_never_had_features(name: str) -> None:
     model, columns = fitted(name), COLUMNS[:N_COLUMNS]
-    gone = model.forget(rows=["row 3"]).extend(ObservedMatrix.from_entries(["row 3"] * 3, *HISTORY, model.scale_))
+    gone = model.forget(rows=["row 3"]).extend(
+        ObservedMatrix.from_entries(["row 3"] * 3, *HISTORY, model.scale_)
+    )
     expected = gone.fold_in(*HISTORY).predict(columns)
     np.testing.assert_allclose(gone.predict(["row 3"] * len(columns), columns), expected, atol=1e-5)
 
@@ -288,7 +329,9 @@ def test_save_and_load_agree_to_the_bit(name: str, tmp_path: Path) -> None:
     model, path = fitted(name), tmp_path / "model.safetensors"
     more = model.extend(
         ObservedMatrix.from_entries(["new"] * 3, *HISTORY, model.scale_),
-        row_features=Features.from_columns(["new", "row 4"], {"group": ["high", "low"], "age": [30, None]}),
+        row_features=Features.from_columns(
+            ["new", "row 4"], {"group": ["high", "low"], "age": [30, None]}
+        ),
         column_features=one("column 8", column_values(9)),
     )
     for each in (model, more, more.forget(rows=["row 3", "row 44"], columns=["column 8"])):
@@ -297,7 +340,10 @@ def test_save_and_load_agree_to_the_bit(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.complete(), each.complete())
         again.save(tmp_path / "again")
         assert (tmp_path / "again").read_bytes() == path.read_bytes()
-        guests = [one.fold_in(*HISTORY, features=row_values(4)).predict(COLUMNS[:N_COLUMNS]) for one in (each, again)]
+        guests = [
+            one.fold_in(*HISTORY, features=row_values(4)).predict(COLUMNS[:N_COLUMNS])
+            for one in (each, again)
+        ]
         np.testing.assert_array_equal(*guests)
 
 
@@ -310,7 +356,10 @@ def test_explanations_count_features(name: str) -> None:
     by_name = {effect.name: effect for effect in found.features}
     assert by_name["group"].value == row_values(45)["group"]
     high, low = (
-        {effect.name: effect.effect for effect in model.fold_in(features={"group": group}).explain("column 1").features}
+        {
+            effect.name: effect.effect
+            for effect in model.fold_in(features={"group": group}).explain("column 1").features
+        }
         for group in ("high", "low")
     )
     assert set(high) == {"group"} and high["group"] > 0 > low["group"]
@@ -330,11 +379,16 @@ def test_explanations_count_features(name: str) -> None:
 @every_learner
 def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    features: dict[str, Any] = {"row_features": row_features(), "column_features": column_features()}
+    features: dict[str, Any] = {
+        "row_features": row_features(),
+        "column_features": column_features(),
+    }
 
     def fit(*callbacks: Any, **given: Any) -> Model:
         model = model_class(name)(**SETTINGS[name] | {"epochs": 5})
-        return model.fit(matrix(), **given or features, checkpoint=path, checkpoint_every=1, callbacks=callbacks)
+        return model.fit(
+            matrix(), **given or features, checkpoint=path, checkpoint_every=1, callbacks=callbacks
+        )
 
     def stop(record: EpochRecord, _: History) -> None:
         if record.epoch == 2:
@@ -345,7 +399,8 @@ def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> N
         fit(stop)
     with pytest.raises(BadModelFile, match="features"):
         fit(
-            row_features=Features.from_columns(ROWS, {"group": ["even", "odd"] * 25}), column_features=column_features()
+            row_features=Features.from_columns(ROWS, {"group": ["even", "odd"] * 25}),
+            column_features=column_features(),
         )
     with pytest.raises(BadModelFile, match="another"):
         fit(column_features=column_features())
@@ -364,7 +419,11 @@ def test_a_model_that_reads_entries_alone_says_so(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in (*_SLOW, "bayesian"))) for name in TAKERS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in (*_SLOW, "bayesian")))
+        for name in TAKERS
+    ],
 )
 def test_what_is_refused_changes_nothing(name: str) -> None:
     plain, model = fitted(name, "rows"), fitted(name)
@@ -383,11 +442,21 @@ def test_what_is_refused_changes_nothing(name: str) -> None:
         (lambda: model.fold_in(features={"age": float("inf")}), BadFeatures, "'age'"),
         (lambda: model.fold_in_many([HISTORY] * 2, features=[{"age": 1}]), BadFeatures, "2"),
         (lambda: model.fold_in(["column 1"], [], features={"age": 1}), BadEntries, "1 and 0"),
-        (lambda: model_class(name)().fit(matrix(), row_features={"a": 1}), BadFeatures, "row_features"),
-        (lambda: model_class(name)().fit(matrix(), row_features=film), BadFeatures, "row"),
-        (lambda: model.extend(row_features=Features.from_columns([7], {"age": [1]})), BadEntries, "ints"),
         (
-            lambda: model.extend(row_features=person, column_features=Features.from_columns(["n"], {"year": ["x"]})),
+            lambda: model_class(name)().fit(matrix(), row_features={"a": 1}),
+            BadFeatures,
+            "row_features",
+        ),
+        (lambda: model_class(name)().fit(matrix(), row_features=film), BadFeatures, "row"),
+        (
+            lambda: model.extend(row_features=Features.from_columns([7], {"age": [1]})),
+            BadEntries,
+            "ints",
+        ),
+        (
+            lambda: model.extend(
+                row_features=person, column_features=Features.from_columns(["n"], {"year": ["x"]})
+            ),
             BadFeatures,
             "'year'",
         ),
@@ -401,10 +470,19 @@ def test_what_is_refused_changes_nothing(name: str) -> None:
 @every_taker
 def test_nothing_known_is_told(name: str) -> None:
     model = fitted(name)
-    empty = ObservedMatrix.from_entries([], [], [], model.scale_, row_labels=["new"], column_labels=["another"])
-    with pytest.warns(NothingObserved, match="entry"), pytest.warns(NothingObserved, match="1 column"):
+    empty = ObservedMatrix.from_entries(
+        [], [], [], model.scale_, row_labels=["new"], column_labels=["another"]
+    )
+    with (
+        pytest.warns(NothingObserved, match="entry"),
+        pytest.warns(NothingObserved, match="1 column"),
+    ):
         model.extend(empty)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.extend(empty, row_features=one("new", {"age": 30}), column_features=one("another", {"year": 1990}))
+        model.extend(
+            empty,
+            row_features=one("new", {"age": 30}),
+            column_features=one("another", {"year": 1990}),
+        )
         model.fold_in(features={"age": 30})

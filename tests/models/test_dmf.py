@@ -15,7 +15,13 @@ from torch import Tensor
 
 from deepmf.data import split_entries
 from deepmf.datasets import checkerboard
-from deepmf.errors import BadEntries, BadSetting, DeviceUnavailable, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    DeviceUnavailable,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -52,7 +58,9 @@ class TestDMF(FullContract):
         board = checkerboard(24, 20, observed=0.6, seed=0)
         model = DMF(**QUICK | {"dropout": 0.0}).fit(board.matrix)
         rows, columns = np.divmod(np.arange(24 * 20), 20)
-        np.testing.assert_array_equal(model.predict_levels(rows, columns), board.truth.mean(rows, columns))
+        np.testing.assert_array_equal(
+            model.predict_levels(rows, columns), board.truth.mean(rows, columns)
+        )
 
     @pytest.mark.slow
     def test_predictions_are_cosines_of_the_branches(self) -> None:
@@ -79,9 +87,13 @@ class TestDMF(FullContract):
     @pytest.mark.slow
     def test_best_epoch_is_kept(self) -> None:
         split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
-        model = DMF(**QUICK | {"validate_every": 1, "epochs": 40}).fit(split.train, split.validation)
+        model = DMF(**QUICK | {"validate_every": 1, "epochs": 40}).fit(
+            split.train, split.validation
+        )
         rows, columns, values = split.validation.entries()
-        assert rmse_error(model.predict(rows, columns), values) == pytest.approx(model.history_.best_error, rel=1e-5)
+        assert rmse_error(model.predict(rows, columns), values) == pytest.approx(
+            model.history_.best_error, rel=1e-5
+        )
         errors = [record.validation_error for record in model.history_.records]
         assert model.history_.best_error == min(errors)  # type: ignore[type-var]
 
@@ -118,7 +130,9 @@ class TestDMF(FullContract):
                 task = super()._make_task(*arguments)
                 objective: Any = task.objective
                 plain = objective.error
-                objective.error = lambda *block: plain(*block) * (float("nan") if self._spoil else 1.0)
+                objective.error = lambda *block: (
+                    plain(*block) * (float("nan") if self._spoil else 1.0)
+                )
                 return task
 
         model = Spoiled(**QUICK)
@@ -154,8 +168,12 @@ every_model = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])
 
 @every_model
 @pytest.mark.parametrize("shape, found", [((1, 4), "1 and 4"), ((5, 1), "5 and 1")])
-def test_too_small_to_learn_from(model: type[NetworkModel], shape: tuple[int, int], found: str) -> None:
-    matrix = ObservedMatrix.from_array(np.arange(np.prod(shape)).reshape(shape) % 5 + 1.0, Scale([1, 2, 3, 4, 5]))
+def test_too_small_to_learn_from(
+    model: type[NetworkModel], shape: tuple[int, int], found: str
+) -> None:
+    matrix = ObservedMatrix.from_array(
+        np.arange(np.prod(shape)).reshape(shape) % 5 + 1.0, Scale([1, 2, 3, 4, 5])
+    )
     with pytest.raises(BadEntries, match=found):
         model(**SMALL).fit(matrix)
 
@@ -201,7 +219,8 @@ ROWS, COLUMNS = torch.tensor([4, 0, 7, 2]), torch.tensor([3, 1, 9])
 
 
 def parts(model: DMF) -> tuple[Trainer, np.ndarray, np.ndarray]:
-    """Return the trainer in eval mode, the cosines of a block, and its units with NaN where nothing is observed."""
+    """Return the trainer in eval mode, the cosines of a block, and its units with NaN where nothing
+    is observed."""
     matrix = additive()
     trainer = model._make_task(EntryStore.of(matrix), None)
     trainer.network.eval()
@@ -237,7 +256,9 @@ def test_equation_1(loss: str, gamma: float) -> None:
 
 
 def test_equation_5() -> None:
-    trainer, cosines, units = parts(DMFD(**SIZES, gamma_boundaries=0.7, sharpness=2.0, sharpness_growth=1.1))
+    trainer, cosines, units = parts(
+        DMFD(**SIZES, gamma_boundaries=0.7, sharpness=2.0, sharpness_growth=1.1)
+    )
     trainer.objective.begin_epoch(3)
     network: Any = trainer.network
     with torch.no_grad():
@@ -246,7 +267,9 @@ def test_equation_5() -> None:
     scores, values = 3 + 2 * cosines, 3 + 2 * units
     lower = np.clip(np.floor(scores), 1, 4)
     soft = lower + 1 / (1 + np.exp(-2.0 * 1.1**3 * (scores - boundaries[lower.astype(int) - 1])))
-    expected = np.sqrt(np.nanmean((soft - values) ** 2)) + 0.7 * np.mean([0.1**2, 0.2**2, 0.3**2, 0.0])
+    expected = np.sqrt(np.nanmean((soft - values) ** 2)) + 0.7 * np.mean(
+        [0.1**2, 0.2**2, 0.3**2, 0.0]
+    )
     assert loss_of(trainer) == pytest.approx(expected, rel=1e-5)
 
 
@@ -255,10 +278,14 @@ def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
     assert isinstance(trainer.objective, DMFObjective)
     predictions = torch.tensor(cosines, requires_grad=True)
     nothing = torch.full(cosines.shape, float("nan"), dtype=torch.float64)
-    error = trainer.objective.compute_squared_error(predictions, nothing, replace(block_of(trainer), observed=nothing))
+    error = trainer.objective.compute_squared_error(
+        predictions, nothing, replace(block_of(trainer), observed=nothing)
+    )
     error.backward()
     assert error.item() < 1e-5
-    assert predictions.grad is not None and torch.equal(predictions.grad, torch.zeros_like(predictions))
+    assert predictions.grad is not None and torch.equal(
+        predictions.grad, torch.zeros_like(predictions)
+    )
 
 
 def test_sizes_of_layers_may_be_an_array() -> None:

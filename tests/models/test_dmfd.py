@@ -34,7 +34,9 @@ class TestDMFD(FullContract):
         model = self.new().fit(matrix)
         rows, columns, _ = matrix.entries()
         assert isinstance(model, DMFD)
-        scores = matrix.scale.from_unit(model.predictor_.score_pairs(matrix.entry_rows, matrix.by_row.columns))
+        scores = matrix.scale.from_unit(
+            model.predictor_.score_pairs(matrix.entry_rows, matrix.by_row.columns)
+        )
         by_hand = 1 + (scores[:, None] >= model.boundaries_.astype(np.float32)).sum(axis=1)
         np.testing.assert_array_equal(model.predict(rows, columns), by_hand)
         np.testing.assert_array_equal(model.predict_levels(rows, columns), by_hand)
@@ -55,7 +57,9 @@ class TestDMFD(FullContract):
     def test_rankings_go_by_scores(self) -> None:
         model = self.new().fit(additive())
         ranking = model.recommend("row 0", n=25, include_observed=True)
-        scores = model.predictor_.score_block(np.array([0]), model.entries_.columns.positions(ranking.labels))[0]
+        scores = model.predictor_.score_block(
+            np.array([0]), model.entries_.columns.positions(ranking.labels)
+        )[0]
         assert np.all(np.diff(scores) <= 0)
         assert np.unique(ranking.values).size < np.unique(scores).size
 
@@ -90,7 +94,8 @@ def moved(levels: list[float], *, seed: int = 0) -> Quantizer:
 
 
 def paper(scores: np.ndarray, levels: list[float], boundaries: np.ndarray, step) -> np.ndarray:
-    """Equations 3 and 4: the sum over intervals, with the ends of the scale open; `step` is H or sigma of x - b."""
+    """Equations 3 and 4: the sum over intervals, with the ends of the scale open; `step` is H or
+    sigma of x - b."""
     q = [-np.inf, *levels[1:-1], np.inf]
     total = np.zeros_like(scores)
     for v in range(len(levels) - 1):
@@ -110,7 +115,10 @@ def scores_over(levels: list[float], *, n: int = 2001) -> np.ndarray:
 def test_soft_is_the_papers(levels: list[float], sharpness: float) -> None:
     quantizer, scores = moved(levels), scores_over(levels)
     expected = paper(
-        scores, levels, quantizer.boundaries.detach().numpy(), lambda x: 0.5 * (1 + np.tanh(sharpness * x / 2))
+        scores,
+        levels,
+        quantizer.boundaries.detach().numpy(),
+        lambda x: 0.5 * (1 + np.tanh(sharpness * x / 2)),
     )
     for given_sharpness in (sharpness, torch.tensor(sharpness, dtype=torch.float64)):
         soft = quantizer.soft(torch.from_numpy(scores), given_sharpness).detach()
@@ -120,7 +128,9 @@ def test_soft_is_the_papers(levels: list[float], sharpness: float) -> None:
 @every_scale
 def test_hard_is_the_papers(levels: list[float]) -> None:
     quantizer, scores = moved(levels), scores_over(levels)
-    expected = paper(scores, levels, quantizer.boundaries.detach().numpy(), lambda x: (x >= 0).astype(float))
+    expected = paper(
+        scores, levels, quantizer.boundaries.detach().numpy(), lambda x: (x >= 0).astype(float)
+    )
     np.testing.assert_array_equal(quantizer.hard(torch.from_numpy(scores)), expected)
     assert set(expected) == set(levels)
 
@@ -130,7 +140,9 @@ def test_starts_as_the_uniform_quantizer(levels: list[float]) -> None:
     quantizer = Quantizer(levels)
     assert quantizer.boundaries.tolist() == [(a + b) / 2 for a, b in pairwise(levels)]
     scores = scores_over(levels).astype(np.float32)
-    np.testing.assert_array_equal(quantizer.hard(torch.from_numpy(scores)), Scale(levels).nearest_level(scores))
+    np.testing.assert_array_equal(
+        quantizer.hard(torch.from_numpy(scores)), Scale(levels).nearest_level(scores)
+    )
     assert quantizer.penalty().item() == 0
 
 
@@ -138,16 +150,26 @@ def test_starts_as_the_uniform_quantizer(levels: list[float]) -> None:
 def test_ends_go_to_the_end_levels(levels: list[float]) -> None:
     quantizer = Quantizer(levels)
     low, high = np.float32(levels[0]), np.float32(levels[-1])
-    lows = torch.tensor([low, np.nextafter(low, np.float32(-np.inf)), low - np.float32(1e-3), -np.inf])
-    highs = torch.tensor([high, np.nextafter(high, np.float32(np.inf)), high + np.float32(1e-3), np.inf])
+    lows = torch.tensor(
+        [low, np.nextafter(low, np.float32(-np.inf)), low - np.float32(1e-3), -np.inf]
+    )
+    highs = torch.tensor(
+        [high, np.nextafter(high, np.float32(np.inf)), high + np.float32(1e-3), np.inf]
+    )
     assert quantizer.hard(lows).tolist() == [levels[0]] * 4
     assert quantizer.hard(highs).tolist() == [levels[-1]] * 4
-    low_soft, high_soft = quantizer.soft(lows, 200.0).tolist(), quantizer.soft(highs, 200.0).tolist()
+    low_soft, high_soft = (
+        quantizer.soft(lows, 200.0).tolist(),
+        quantizer.soft(highs, 200.0).tolist(),
+    )
     assert low_soft == pytest.approx([levels[0]] * 4, abs=1e-6)
     assert high_soft == pytest.approx([levels[-1]] * 4, abs=1e-6)
-    # The soft quantizer goes on smoothly past the ends: no jump between just inside and just outside.
+    # The soft quantizer goes on smoothly past the ends: no jump between just inside and just
+    # outside.
     for inside, outside in (lows[:2], highs[:2]):
-        assert quantizer.soft(inside, 0.5).item() == pytest.approx(quantizer.soft(outside, 0.5).item(), abs=1e-5)
+        assert quantizer.soft(inside, 0.5).item() == pytest.approx(
+            quantizer.soft(outside, 0.5).item(), abs=1e-5
+        )
 
 
 @every_scale
@@ -157,7 +179,8 @@ def test_an_inner_level_is_its_own_and_opens_its_interval(levels: list[float]) -
     assert quantizer.hard(inner).tolist() == levels[1:-1]
     boundaries, steps = quantizer.boundaries.detach(), quantizer.steps
     torch.testing.assert_close(
-        quantizer.soft(inner, 0.7).detach(), inner + steps[1:] * torch.sigmoid(0.7 * (inner - boundaries[1:]))
+        quantizer.soft(inner, 0.7).detach(),
+        inner + steps[1:] * torch.sigmoid(0.7 * (inner - boundaries[1:])),
     )
     below = torch.nextafter(inner, inner - 1)
     torch.testing.assert_close(
@@ -177,7 +200,9 @@ def test_a_boundary_belongs_to_the_level_above(levels: list[float]) -> None:
 
 
 @given(increasing, st.lists(st.floats(allow_nan=False, width=32), max_size=50), st.integers(0, 9))
-def test_hard_is_always_legal_and_soft_stays_between_neighbours(levels: list[int], values: list, seed: int) -> None:
+def test_hard_is_always_legal_and_soft_stays_between_neighbours(
+    levels: list[int], values: list, seed: int
+) -> None:
     quantizer = moved(levels, seed=seed).float()
     scores = torch.tensor([*values, *levels, *quantizer.boundaries.tolist()], dtype=torch.float32)
     hard = quantizer.hard(scores)
@@ -188,17 +213,25 @@ def test_hard_is_always_legal_and_soft_stays_between_neighbours(levels: list[int
     soft = quantizer.soft(scores, 2.0).detach()
     interval = np.searchsorted(np.float32(levels[1:-1]), scores.numpy(), side="right")
     for answer in (hard, soft):
-        assert bool((answer >= quantizer.levels[interval]).all() and (answer <= quantizer.levels[interval + 1]).all())
+        assert bool(
+            (answer >= quantizer.levels[interval]).all()
+            and (answer <= quantizer.levels[interval + 1]).all()
+        )
 
 
 @every_scale
 def test_gradients_against_finite_differences(levels: list[float]) -> None:
     quantizer = moved(levels)
-    # The middles of the quarters of each interval, and both outsides: finite differences must not cross a jump.
+    # The middles of the quarters of each interval, and both outsides: finite differences must not
+    # cross a jump.
     shares = torch.tensor([0.125, 0.375, 0.625, 0.875], dtype=torch.float64)
     inside = (quantizer.levels[:-1, None] + quantizer.steps[:, None] * shares).flatten().tolist()
-    scores = torch.tensor([levels[0] - 0.1, *inside, levels[-1] + 0.1], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, b: quantizer.soft(x, 1.3), (scores, quantizer.free_boundaries))
+    scores = torch.tensor(
+        [levels[0] - 0.1, *inside, levels[-1] + 0.1], dtype=torch.float64, requires_grad=True
+    )
+    assert torch.autograd.gradcheck(
+        lambda x, b: quantizer.soft(x, 1.3), (scores, quantizer.free_boundaries)
+    )
     assert torch.autograd.gradcheck(lambda b: quantizer.penalty(), (quantizer.free_boundaries,))
 
 
@@ -246,7 +279,9 @@ def test_soft_never_falls_as_the_score_rises(levels: list[float], sharpness: flo
 @pytest.mark.slow
 @every_scale
 @pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
-def test_boundaries_stay_inside_under_a_hostile_optimiser(levels: list[float], optimiser: type) -> None:
+def test_boundaries_stay_inside_under_a_hostile_optimiser(
+    levels: list[float], optimiser: type
+) -> None:
     quantizer, generator = Quantizer(levels), torch.Generator().manual_seed(0)
     hostile = optimiser(quantizer.parameters(), lr=10.0)
     low, high = torch.tensor(levels[:-1]), torch.tensor(levels[1:])
@@ -300,7 +335,9 @@ def test_learns_known_boundaries() -> None:
     adam = torch.optim.Adam(quantizer.parameters(), lr=1e-2)
     for step in range(300):
         adam.zero_grad()
-        (quantizer.soft(scores, find_sharpness(step, start=1.0)) - wanted).square().mean().sqrt().backward()
+        (
+            quantizer.soft(scores, find_sharpness(step, start=1.0)) - wanted
+        ).square().mean().sqrt().backward()
         adam.step()
     torch.testing.assert_close(quantizer.boundaries.detach(), truth, rtol=0, atol=5e-3)
 
@@ -361,7 +398,9 @@ def test_a_captured_graph_learns_like_plain_steps(levels: list[float]) -> None:
 
     def step(quantizer: Quantizer, adam: torch.optim.Optimizer) -> None:
         adam.zero_grad(set_to_none=False)
-        ((quantizer.soft(scores, sharpness) - wanted).square().mean() + 0.1 * quantizer.penalty()).backward()
+        (
+            (quantizer.soft(scores, sharpness) - wanted).square().mean() + 0.1 * quantizer.penalty()
+        ).backward()
         adam.step()
 
     def warmed() -> tuple:

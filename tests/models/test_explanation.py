@@ -25,7 +25,8 @@ def wide(n_columns: int) -> ObservedMatrix:
 def test_means_by_hand() -> None:
     matrix = ObservedMatrix.from_array([[1, 5, np.nan], [3, 3, 3]], Scale([1, 2, 3, 4, 5]))
     found = Means(shrinkage=1.0).fit(matrix).explain(0, 2)
-    # The mean is 3; effects of columns are -2/3, 2/3 and 0, so what is left in row 0 is -4/3 and 4/3.
+    # The mean is 3; effects of columns are -2/3, 2/3 and 0, so what is left in row 0 is -4/3 and
+    # 4/3.
     assert found.labels.tolist() == [0, 1] and found.values.tolist() == [1, 5]
     np.testing.assert_allclose(found.effects, [-2 / 3, 2 / 3], atol=1e-6)
     assert found.prediction == pytest.approx(3)
@@ -50,14 +51,19 @@ def test_a_row_of_ten_thousand_entries_takes_bounded_time() -> None:
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])
-@pytest.mark.parametrize("n_columns", [40, 800])  # all entries are candidates, or the most prominent
+# all entries are candidates, or the most prominent
+@pytest.mark.parametrize("n_columns", [40, 800])
 def test_several_predictions_are_explained_as_each_alone(axis: Axis, n_columns: int) -> None:
     model = ALS(latent_size=2, epochs=3).fit(wide(n_columns))
     entries, own, targets = model.entries_, np.array([1]), np.array([3, 0, 2])
     described = entries.row_entries(own) if axis == "row" else entries.column_entries(own)
     found = explain_targets(entries, model.predictor_, axis, described, 1, targets, 4)
     for target, each in zip(targets.tolist(), found, strict=True):
-        alone = model.explain(1, target, 4, axis=axis) if axis == "row" else model.explain(target, 1, 4, axis=axis)
+        alone = (
+            model.explain(1, target, 4, axis=axis)
+            if axis == "row"
+            else model.explain(target, 1, 4, axis=axis)
+        )
         assert each.labels.tolist() == alone.labels.tolist() and each.prediction == alone.prediction
         np.testing.assert_array_equal(each.values, alone.values)
         np.testing.assert_allclose(each.effects, alone.effects, atol=1e-6)
@@ -90,7 +96,9 @@ def test_entries_that_raise_the_presence_of_a_column_are_named() -> None:
     own = model.entries_.row_entries(np.array([0]))
     effects = presence.model.find_effects(own, 4)
     best = np.argsort(-effects)[:3]
-    assert [each.label for each in found.presence] == [int(own.others[k]) for k in best if effects[k] > 0]
+    assert [each.label for each in found.presence] == [
+        int(own.others[k]) for k in best if effects[k] > 0
+    ]
     assert all(each.label % 2 == 0 and each.effect > 0 for each in found.presence)
     guest = model.fold_in([0, 2, 3], [4, 4, 4]).explain(6).presence
     more = model.extend(ObservedMatrix.from_entries([60] * 3, [0, 2, 3], [4, 4, 4], model.scale_))

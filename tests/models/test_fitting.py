@@ -1,4 +1,5 @@
-"""How a fit is run: from its own checkpoint alone, what is said of its ending, and which matrices are told apart."""
+"""How a fit is run: from its own checkpoint alone, what is said of its ending, and which matrices
+are told apart."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ import pytest
 from tests.models.lies import small_model
 
 from deepmf.data import read_matrix, split_entries, split_time
-from deepmf.errors import BadModelFile, DeepMFWarning, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import (
+    BadModelFile,
+    DeepMFWarning,
+    NotBetterThanMeans,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -43,16 +50,24 @@ def stop(record: EpochRecord, _: History) -> None:
 
 
 @pytest.mark.parametrize("are_interactions", [False, True])
-def test_validation_entries_of_unknown_rows_and_columns_are_left_out(are_interactions: bool, tmp_path: Path) -> None:
+def test_validation_entries_of_unknown_rows_and_columns_are_left_out(
+    are_interactions: bool, tmp_path: Path
+) -> None:
     random = np.random.default_rng(0)
     rows, columns = np.nonzero(random.random((12, 10)) < 0.8)
-    days = np.where(rows == 11, 255, np.where(columns == 9, 252, random.integers(100, 270, rows.size)))
-    matrix = ObservedMatrix.from_entries(rows, columns, 1 + (rows + columns) % 5, times=days * 86_400)
+    days = np.where(
+        rows == 11, 255, np.where(columns == 9, 252, random.integers(100, 270, rows.size))
+    )
+    matrix = ObservedMatrix.from_entries(
+        rows, columns, 1 + (rows + columns) % 5, times=days * 86_400
+    )
     split = split_time(matrix, train_before=250 * 86_400, validation_before=260 * 86_400)
     for name in ("train", "validation"):  # a file holds the rows and columns that have entries
         getattr(split, name).write(tmp_path / f"{name}.csv")
     options: dict[str, Any] = {"value": None} if are_interactions else {}
-    train, validation = (read_matrix(tmp_path / f"{name}.csv", **options) for name in ("train", "validation"))
+    train, validation = (
+        read_matrix(tmp_path / f"{name}.csv", **options) for name in ("train", "validation")
+    )
     known = validation.take_known(train.rows, train.columns)
     assert 0 < known.n_entries < validation.n_entries
     with pytest.warns(DeepMFWarning) as given:
@@ -88,7 +103,11 @@ def ended(stopped: str, *, best: int | None = None, n_epochs: int = 3) -> Histor
         (LoopSettings(), None, ""),
         (TrainingSettings(), None, "; try a smaller learning_rate"),
         (LoopSettings(), 1, "; the model keeps what it had learned in epoch 1"),
-        (TrainingSettings(), 1, "; the model keeps what it had learned in epoch 1; try a smaller learning_rate"),
+        (
+            TrainingSettings(),
+            1,
+            "; the model keeps what it had learned in epoch 1; try a smaller learning_rate",
+        ),
     ],
 )
 def test_divergence_is_told(settings: Any, best: int | None, rest: str) -> None:
@@ -106,7 +125,9 @@ def test_an_interruption_is_told_and_an_end_of_its_own_is_not() -> None:
             report_ending(ended(stopped), MeansSettings())
 
 
-def no_better(stopped: str = "epochs", *, best_error: float = 0.9, means_error: float = 0.8) -> History:
+def no_better(
+    stopped: str = "epochs", *, best_error: float = 0.9, means_error: float = 0.8
+) -> History:
     history = ended(stopped, best=2)
     history.best_error, history.means_error = best_error, means_error
     return history
@@ -128,7 +149,8 @@ def test_nothing_is_told_of_the_means_where_the_model_is_better_or_could_not_be(
         warnings.simplefilter("error")
         report_ending(no_better(best_error=0.7), SETTINGS)
         report_ending(no_better(""), MeansSettings())  # the means themselves
-        report_ending(no_better(best_error=1e-6, means_error=0.0), SETTINGS)  # equal values: the means are never wrong
+        # equal values: the means are never wrong
+        report_ending(no_better(best_error=1e-6, means_error=0.0), SETTINGS)
         warnings.simplefilter("ignore", TrainingInterrupted)
         report_ending(no_better("interrupted"), SETTINGS)
 
@@ -207,5 +229,8 @@ def test_no_more_than_a_choice_needs() -> None:
 
 
 def test_own_settings_are_those_that_no_fit_chooses_and_those_given() -> None:
-    assert "latent_size" not in OrdinalDMF(seed=3).own_settings and OrdinalDMF(seed=3).own_settings["seed"] == 3
+    assert (
+        "latent_size" not in OrdinalDMF(seed=3).own_settings
+        and OrdinalDMF(seed=3).own_settings["seed"] == 3
+    )
     assert OrdinalDMF(latent_size=5).own_settings["latent_size"] == 5

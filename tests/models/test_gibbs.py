@@ -61,7 +61,8 @@ def dense_inputs() -> Any:
 
 
 def shrink(present: Any) -> Any:
-    """Return which columns each row has entries in, over sqrt(n), shrunk to the average as if by 5 entries."""
+    """Return which columns each row has entries in, over sqrt(n), shrunk to the average as if by 5
+    entries."""
     counts = present.sum(axis=1, keepdims=True)
     inputs = present / np.sqrt(np.maximum(counts, 1))
     average = (counts * inputs).sum(axis=0) / counts.sum()
@@ -108,7 +109,9 @@ def test_a_row_has_the_posterior_of_a_bayesian_regression() -> None:
         np.testing.assert_allclose(images @ images.T, covariance, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(found.variances[row], np.trace(covariance @ moment), rtol=1e-4)
         squared_error = float((of_entries * np.square(targets - table @ mean)).sum())
-        np.testing.assert_allclose(found.fit.squared_errors[row], squared_error, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(
+            found.fit.squared_errors[row], squared_error, rtol=1e-5, atol=1e-9
+        )
         np.testing.assert_allclose(found.fit.totals[row], of_entries.sum(), rtol=1e-6)
     np.testing.assert_allclose(draw(None).means, found.means, rtol=1e-12)
 
@@ -124,18 +127,26 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
         labels = ["a", "b", "c", "d"]
         features = Features.from_columns(labels, {"size": [1.0, 2.0, 4.0, 3.0]})
         vectors = features.encode(features.learn_encoding())
-        has_entries = np.diff(entries.starts)[:, None] > 0  # features of the others say nothing about factors
+        # features of the others say nothing about factors
+        has_entries = np.diff(entries.starts)[:, None] > 0
         table = np.hstack([table, has_entries * vectors.to_sparse().toarray()])
         entries = entries._replace(features=vectors)
     inputs = Inputs(entries, by_column(), n_others=3, device=CPU, n_leading=n_leading)
     assert sum(inputs.blocks) == table.shape[1]
     generator = np.random.default_rng(2)
     deviations, precision = generator.standard_normal((4, 2)), random_precision(2)
-    lambdas = np.concatenate([np.full(size, 1.5 + block) for block, size in enumerate(inputs.blocks)])[:, None]
+    lambdas = np.concatenate(
+        [np.full(size, 1.5 + block) for block, size in enumerate(inputs.blocks)]
+    )[:, None]
 
     def draw(row_noise: Any, input_noise: Any) -> Any:
         return draw_weights(
-            *(torch.from_numpy(deviations), inputs, torch.from_numpy(lambdas), torch.from_numpy(precision)),
+            *(
+                torch.from_numpy(deviations),
+                inputs,
+                torch.from_numpy(lambdas),
+                torch.from_numpy(precision),
+            ),
             torch.from_numpy(row_noise),
             torch.from_numpy(input_noise),
             steps=20,
@@ -151,14 +162,20 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
             noise = [each.copy() for each in nothing]
             noise[which][at] = 1.0
             images.append((draw(*noise) - mean).ravel())
-    for blocks, part in ((inputs.blocks, table), ([4], table.T)):  # narrow and wide, one lambda each
+    # narrow and wide, one lambda each
+    for blocks, part in ((inputs.blocks, table), ([4], table.T)):
         system = DenseInputs(torch.from_numpy(part.copy()), blocks)
-        for factor in (1.0, 1.04, 3.0, 1.0):  # between the lambdas at which the system is inverted, and far away
+        # between the lambdas at which the system is inverted, and far away
+        for factor in (1.0, 1.04, 3.0, 1.0):
             strengths = factor * (lambdas if blocks is inputs.blocks else np.full((4, 1), 0.7))
             target = generator.standard_normal((part.shape[1], 2))
             near = system.invert_near(torch.from_numpy(strengths))
-            solved = system.solve(near, torch.from_numpy(target), torch.from_numpy(strengths))[0].numpy()
-            np.testing.assert_allclose(part.T @ part @ solved + strengths * solved, target, atol=2e-5)
+            solved = system.solve(near, torch.from_numpy(target), torch.from_numpy(strengths))[
+                0
+            ].numpy()
+            np.testing.assert_allclose(
+                part.T @ part @ solved + strengths * solved, target, atol=2e-5
+            )
     # Rows and inputs: (F'F + lambda)^-1 over inputs, precision^-1 over factors.
     expected = np.kron(inverse, np.linalg.inv(precision))
     np.testing.assert_allclose(np.stack(images, 1) @ np.stack(images), expected, atol=1e-5)
@@ -170,7 +187,9 @@ def test_wishart_draws_have_its_mean_and_variance() -> None:
     scale, degrees, numbers = random_precision(3, seed=3), 7.0, np.random.default_rng(4)
     draws = np.stack([draw_wishart(degrees, scale, numbers) for _ in range(4000)])
     expected = scipy.stats.wishart(degrees, np.linalg.inv(scale))
-    np.testing.assert_allclose(draws.mean(0), expected.mean(), atol=0.05 * np.abs(expected.mean()).max())
+    np.testing.assert_allclose(
+        draws.mean(0), expected.mean(), atol=0.05 * np.abs(expected.mean()).max()
+    )
     np.testing.assert_allclose(draws.var(0), expected.var(), atol=0.12 * expected.var().max())
 
 
@@ -181,16 +200,29 @@ def test_mean_and_precision_follow_the_normal_wishart_posterior() -> None:
     weights, strength = generator.standard_normal((10, 2)), 3.0
     drawn = [
         draw_mean_and_precision(
-            40, factors.mean(0), factors.T @ factors, strength * weights.T @ weights, len(weights), numbers
+            40,
+            factors.mean(0),
+            factors.T @ factors,
+            strength * weights.T @ weights,
+            len(weights),
+            numbers,
         )
         for _ in range(4000)
     ]
-    # Prior: mean ~ Normal(0, (2 precision)^-1), precision ~ Wishart(2, I), weights ~ Normal(0, (3 precision)^-1).
+    # Prior: mean ~ Normal(0, (2 precision)^-1), precision ~ Wishart(2, I), weights ~ Normal(0, (3
+    # precision)^-1).
     average = 40 / 42 * factors.mean(0)
-    scale = np.eye(2) + factors.T @ factors - 42 * np.outer(average, average) + strength * weights.T @ weights
+    scale = (
+        np.eye(2)
+        + factors.T @ factors
+        - 42 * np.outer(average, average)
+        + strength * weights.T @ weights
+    )
     expected = scipy.stats.wishart(2 + 40 + 10, np.linalg.inv(scale))
     precisions, means = np.stack([each[1] for each in drawn]), np.stack([each[0] for each in drawn])
-    np.testing.assert_allclose(precisions.mean(0), expected.mean(), atol=0.03 * expected.mean().max())
+    np.testing.assert_allclose(
+        precisions.mean(0), expected.mean(), atol=0.03 * expected.mean().max()
+    )
     np.testing.assert_allclose(precisions.var(0), expected.var(), atol=0.12 * expected.var().max())
     np.testing.assert_allclose(means.mean(0), average, atol=0.02)
     of_means = scale / (52 - 3) / 42  # E[precision^-1] / 42
@@ -201,17 +233,29 @@ def test_mean_and_precision_follow_the_normal_wishart_posterior() -> None:
 def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
     numbers = np.random.default_rng(7)
     alphas = np.array([draw_alpha(30, 12.0, numbers) for _ in range(4000)])
-    assert scipy.stats.kstest(alphas, scipy.stats.gamma(1 + 15, scale=1 / (1 + 6.0)).cdf).pvalue > 1e-3
+    assert (
+        scipy.stats.kstest(alphas, scipy.stats.gamma(1 + 15, scale=1 / (1 + 6.0)).cdf).pvalue > 1e-3
+    )
     fit = RowFit(torch.tensor([3.0, 0.0]), torch.ones(2))
-    reliabilities = np.stack([draw_reliabilities(fit, np.array([8.0, 0.0]), 2.0, numbers) for _ in range(2000)])
+    reliabilities = np.stack(
+        [draw_reliabilities(fit, np.array([8.0, 0.0]), 2.0, numbers) for _ in range(2000)]
+    )
     for row, (count, error) in enumerate(((8, 3.0), (0, 0.0))):
         expected = scipy.stats.gamma((100 + count) / 2, scale=2 / (100 + 2.0 * error))
         assert scipy.stats.kstest(reliabilities[:, row], expected.cdf).pvalue > 1e-3
     extremes = RowFit(torch.tensor([1e9, 0.0]), torch.ones(2))
     found = draw_reliabilities(extremes, np.array([5.0, 1e7]), 2.0, numbers).half()
     assert found.tolist() == pytest.approx([1e-3, 1e3], rel=1e-3)
-    weights, precision = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double(), random_precision(2)
-    drawn = np.stack([draw_lambdas(weights, torch.from_numpy(precision), [4, 2], numbers).numpy() for _ in range(2000)])
+    weights, precision = (
+        torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double(),
+        random_precision(2),
+    )
+    drawn = np.stack(
+        [
+            draw_lambdas(weights, torch.from_numpy(precision), [4, 2], numbers).numpy()
+            for _ in range(2000)
+        ]
+    )
     for block, part in enumerate((weights[:4].numpy(), weights[4:].numpy())):
         rate = 0.1 + np.trace(part @ precision @ part.T) / 2
         expected = scipy.stats.gamma(1 + part.size / 2, scale=1 / rate)
@@ -223,11 +267,17 @@ PRESENT = np.random.default_rng(8).random((5, 4)) < 0.6
 
 
 def draw_from_prior(numbers: np.random.Generator) -> tuple[Any, Parameters]:
-    """Draw factors, noise and reliabilities given priors that stay the same, and where entries are."""
+    """Draw factors, noise and reliabilities given priors that stay the same, and where entries
+    are."""
     factors = [numbers.standard_normal((n, N_FACTORS)) for n in PRESENT.shape]
     zeros, ones = torch.zeros(N_FACTORS), torch.ones(1)
-    priors = (Prior(zeros, torch.eye(N_FACTORS), torch.zeros(n, N_FACTORS), ones) for n in PRESENT.shape[::-1])
-    reliabilities = (torch.from_numpy(numbers.gamma(50.0, 1 / 50.0, n).astype(np.float32)) for n in PRESENT.shape)
+    priors = (
+        Prior(zeros, torch.eye(N_FACTORS), torch.zeros(n, N_FACTORS), ones)
+        for n in PRESENT.shape[::-1]
+    )
+    reliabilities = (
+        torch.from_numpy(numbers.gamma(50.0, 1 / 50.0, n).astype(np.float32)) for n in PRESENT.shape
+    )
     return factors, Parameters(*priors, numbers.gamma(1.0, 1.0), *reliabilities)
 
 
@@ -237,23 +287,46 @@ def draw_entries(factors: Any, parameters: Parameters, numbers: np.random.Genera
     _, _, alpha, of_rows, of_columns = parameters
     precisions = alpha * of_rows.double().numpy()[:, None] * of_columns.double().numpy()
     values = u @ v.T + b[:, None] + c + numbers.standard_normal(PRESENT.shape) / np.sqrt(precisions)
-    return EntryStore.of(ObservedMatrix.from_array(np.where(PRESENT, values, np.nan), scale=Scale(low=-1e9, high=1e9)))
+    return EntryStore.of(
+        ObservedMatrix.from_array(
+            np.where(PRESENT, values, np.nan), scale=Scale(low=-1e9, high=1e9)
+        )
+    )
 
 
 def describe(factors: Any, parameters: Parameters) -> list[float]:
-    """Return the noise, reliabilities and factors, and what a wrong draw would make depend on each other."""
+    """Return the noise, reliabilities and factors, and what a wrong draw would make depend on each
+    other."""
     _, _, alpha, of_rows, of_columns = parameters
     noise, own, others = np.log(alpha), of_rows[0].item(), of_columns[0].item()
     (p, *_), (q, *_) = factors
-    products = (own - 1) * noise, (others - 1) * noise, (own - 1) * (others - 1), noise * (p @ p), (own - 1) * (q @ q)
-    return [noise, own, others, float(of_rows.mean()), float(of_columns.mean()), *p, *q, p @ q, *products]
+    products = (
+        (own - 1) * noise,
+        (others - 1) * noise,
+        (own - 1) * (others - 1),
+        noise * (p @ p),
+        (own - 1) * (q @ q),
+    )
+    return [
+        noise,
+        own,
+        others,
+        float(of_rows.mean()),
+        float(of_columns.mean()),
+        *p,
+        *q,
+        p @ q,
+        *products,
+    ]
 
 
 @pytest.mark.slow
 def test_sweeps_between_draws_of_entries_keep_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     # Geweke, "Getting it right: joint distribution tests of posterior simulators" (2004).
-    monkeypatch.setattr(chain, "draw_prior", lambda prior, *_: prior)  # its draws of W are approximate
-    # Every chain starts from a draw of its own, so that the states after some sweeps are independent.
+    # its draws of W are approximate
+    monkeypatch.setattr(chain, "draw_prior", lambda prior, *_: prior)
+    # Every chain starts from a draw of its own, so that the states after some sweeps are
+    # independent.
     numbers, changes, sampler = np.random.default_rng(8), [], None
     for chain_number in range(N_CHAINS):
         factors, parameters = draw_from_prior(numbers)
@@ -261,12 +334,18 @@ def test_sweeps_between_draws_of_entries_keep_the_prior(monkeypatch: pytest.Monk
         for sweep in range(N_SWEEPS):
             entries = draw_entries(factors, parameters, numbers)
             if sampler is None:
-                sampler = GibbsSampler(entries, Units(0.0, 1.0), latent_size=N_FACTORS - 1, seed=0, device=CPU)
+                sampler = GibbsSampler(
+                    entries, Units(0.0, 1.0), latent_size=N_FACTORS - 1, seed=0, device=CPU
+                )
             sampler.set_entries(entries)
-            sampler.row_factors, sampler.column_factors = (torch.from_numpy(np.float32(each)) for each in factors)
+            sampler.row_factors, sampler.column_factors = (
+                torch.from_numpy(np.float32(each)) for each in factors
+            )
             sampler.parameters = parameters
             sampler.iterate(N_SWEEPS * chain_number + sweep)
-            factors = [each.double().numpy() for each in (sampler.row_factors, sampler.column_factors)]
+            factors = [
+                each.double().numpy() for each in (sampler.row_factors, sampler.column_factors)
+            ]
             parameters = sampler.parameters
         after = np.array(describe(factors, parameters))
         changes.append(np.concatenate([after - before, after**2 - before**2]))
@@ -276,12 +355,16 @@ def test_sweeps_between_draws_of_entries_keep_the_prior(monkeypatch: pytest.Monk
 
 def test_an_iteration_draws_columns_and_noise_given_all_reliabilities() -> None:
     dice = np.random.default_rng(3)
-    noises = np.where(np.arange(90) < 30, 4.0, 0.3)[:, None] * np.where(np.arange(60) < 20, 3.0, 0.5)
+    noises = np.where(np.arange(90) < 30, 4.0, 0.3)[:, None] * np.where(
+        np.arange(60) < 20, 3.0, 0.5
+    )
     table = dice.normal(size=(90, 1)) + dice.normal(size=60) + noises * dice.normal(size=(90, 60))
     rows, columns = (dice.random(table.shape) < 0.8).nonzero()
     weights = dice.uniform(1.0, 3.0, rows.size)
     matrix = ObservedMatrix.from_entries(rows, columns, table[rows, columns], weights=weights)
-    sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=2, seed=0, device=CPU)
+    sampler = GibbsSampler(
+        EntryStore.of(matrix), Units(0.0, 1.0), latent_size=2, seed=0, device=CPU
+    )
     sampler.start()
     for epoch in range(4):
         before = sampler.parameters.column_reliabilities.double().numpy()
@@ -297,7 +380,9 @@ def test_an_iteration_draws_columns_and_noise_given_all_reliabilities() -> None:
         strengths = alpha * before[column] * weights[at] * own[rows[at]]
         targets = table[rows[at], column] - given[rows[at], -1]
         system = lines.T @ (strengths[:, None] * lines) + precision
-        expected = np.linalg.solve(system, lines.T @ (strengths * targets) + precision @ means[column])
+        expected = np.linalg.solve(
+            system, lines.T @ (strengths * targets) + precision @ means[column]
+        )
         np.testing.assert_allclose(iteration.columns.means[column], expected, rtol=1e-3, atol=1e-4)
     drawn = iteration.columns.draws.double().numpy()
     errors = table - given[:, :-1] @ drawn[:, :-1].T - given[:, -1:] - drawn[:, -1]
@@ -313,12 +398,20 @@ def test_diagnostics_know_independent_numbers_from_a_walk() -> None:
     assert compute_effective_size(numbers.standard_normal(500)) > 300
 
 
-@pytest.mark.parametrize(("n_rows", "rank", "most"), [(90, 5, 20), (90, 60, 20), (12, 30, 20), (30, 0, 20)])
-def test_a_projection_keeps_the_products_as_the_best_low_rank_part_does(n_rows: int, rank: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("n_rows", "rank", "most"), [(90, 5, 20), (90, 60, 20), (12, 30, 20), (30, 0, 20)]
+)
+def test_a_projection_keeps_the_products_as_the_best_low_rank_part_does(
+    n_rows: int, rank: int, most: int
+) -> None:
     dice = np.random.default_rng(0)
-    rows, columns = (dice.normal(size=(n, rank)) @ dice.normal(size=(rank, 200)) for n in (n_rows, 70))
+    rows, columns = (
+        dice.normal(size=(n, rank)) @ dice.normal(size=(rank, 200)) for n in (n_rows, 70)
+    )
     rows *= np.geomspace(1, 100, 200)
-    projection = find_projection(*(torch.from_numpy(each.astype(np.float32)) for each in (rows, columns)), most=most)
+    projection = find_projection(
+        *(torch.from_numpy(each.astype(np.float32)) for each in (rows, columns)), most=most
+    )
     products = rows @ columns.T
     values = np.linalg.svd(products, compute_uv=False)
     left_out = np.sqrt(np.square(values[most:]).sum())
@@ -332,7 +425,9 @@ def test_a_chain_of_mostly_equal_values_does_not_learn_its_entries_by_heart() ->
     dice = np.random.default_rng(0)
     rows, columns = np.divmod(dice.choice(150 * 80, 4000, replace=False), 80)
     values = np.where(dice.random(4000) < 0.04, dice.choice([1.0, 2.0, 3.0, 5.0], 4000), 4.0)
-    seen, held_out = HeldOut.split(ObservedMatrix.from_entries(rows, columns, values), seed=0, one_in=5)
+    seen, held_out = HeldOut.split(
+        ObservedMatrix.from_entries(rows, columns, values), seed=0, one_in=5
+    )
     assert held_out is not None
     units = Units.of(seen)
     sampler = GibbsSampler(EntryStore.of(seen), units, latent_size=16, seed=0, device=CPU)

@@ -1,4 +1,5 @@
-"""Models of interactions: recommendations by the presence part alone, and one sentence where values are asked for."""
+"""Models of interactions: recommendations by the presence part alone, and one sentence where values
+are asked for."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def make_clicks(seed: int = 0) -> ObservedMatrix:
     rows, columns = np.divmod(np.arange(N_ROWS * N_COLUMNS), N_COLUMNS)
     clicked = (rows % 2 == columns % 2) & (generator.random(rows.size) < 0.7)
     return ObservedMatrix.from_interactions(
-        [f"u{k}" for k in rows[clicked]], [f"i{k}" for k in columns[clicked]], generator.integers(1, 9, clicked.sum())
+        [f"u{k}" for k in rows[clicked]],
+        [f"i{k}" for k in columns[clicked]],
+        generator.integers(1, 9, clicked.sum()),
     )
 
 
@@ -49,7 +52,9 @@ def test_every_model_with_a_presence_part_learns_interactions(build: Callable[..
         best = fitted.recommend(row, n=2)
         assert own_kind(row, best.labels.tolist())
         assert best.liked is None
-        assert np.all((best.values > 0) & (best.values < 1) & (np.diff(best.values, prepend=1) <= 0))
+        assert np.all(
+            (best.values > 0) & (best.values < 1) & (np.diff(best.values, prepend=1) <= 0)
+        )
     assert fitted.chosen_["rank_by"] == "relevance"
     assert "interactions" in repr(fitted)
     assert fitted.plan(make_clicks()) is None
@@ -101,11 +106,15 @@ def test_nothing_is_drawn_for_interactions() -> None:
 
 
 def test_extending_and_forgetting(model: ALS) -> None:
-    new = ObservedMatrix.from_interactions(["new", "new", "u0", "u2"], ["i1", "i3", "fresh", "fresh"])
+    new = ObservedMatrix.from_interactions(
+        ["new", "new", "u0", "u2"], ["i1", "i3", "fresh", "fresh"]
+    )
     grown = model.extend(new)
     assert own_kind("u1", grown.recommend("new", n=2).labels.tolist())
     assert grown.areas(["new", "u0"], ["i1", "fresh"]).tolist() == ["II", "III"]
-    np.testing.assert_array_equal(grown.recommend("new", n=3).values, model.extend(new).recommend("new", n=3).values)
+    np.testing.assert_array_equal(
+        grown.recommend("new", n=3).values, model.extend(new).recommend("new", n=3).values
+    )
     assert "fresh" not in grown.recommend("u0", n=N_COLUMNS + 1).labels.tolist()
     assert "fresh" in grown.recommend("u4", n=N_COLUMNS + 1).labels.tolist()
     left = grown.forget(rows=["new"], columns=["fresh"])
@@ -145,7 +154,8 @@ def test_similar_rows_and_columns_share_entries(model: ALS) -> None:
 
 
 def make_plays(*, loud: bool) -> ObservedMatrix:
-    """Rows play a third of the columns of their kind often, and as many of the others once; or all of them once."""
+    """Rows play a third of the columns of their kind often, and as many of the others once; or all
+    of them once."""
     generator = np.random.default_rng(0)
     rows, columns = np.divmod(np.arange(150 * 60), 60)
     own = rows % 3 == columns % 3
@@ -159,11 +169,15 @@ def test_counts_weigh_entries_where_that_ranks_better(tmp_path: Path) -> None:
     assert model.chosen_on_entries_["count_weight"] > 0
     quiet = Means(presence="full", seed=0).fit(make_plays(loud=False))
     assert quiet.chosen_on_entries_["count_weight"] == 0
-    assert model.chosen_on_entries_["presence_ndcg"] > quiet.chosen_on_entries_["presence_ndcg"] + 0.02
+    assert (
+        model.chosen_on_entries_["presence_ndcg"] > quiet.chosen_on_entries_["presence_ndcg"] + 0.02
+    )
     model.save(tmp_path / "plays.safetensors")
     again = load(tmp_path / "plays.safetensors")
     np.testing.assert_array_equal(again.recommend(0).values, model.recommend(0).values)
-    loud, soft = (model.fold_in([0, 1], counts).recommend(n=9).labels for counts in ([50, 1], [1, 50]))
+    loud, soft = (
+        model.fold_in([0, 1], counts).recommend(n=9).labels for counts in ([50, 1], [1, 50])
+    )
     assert (loud % 3 == 0).sum() > (soft % 3 == 0).sum()
 
 
@@ -200,7 +214,9 @@ def test_clicks_that_raise_a_probability_are_named(kind: str) -> None:
         lambda model: model.recommend("u0", relevant=1),
     ],
 )
-def test_questions_about_values_are_refused_in_a_sentence(model: ALS, ask: Callable[[Model], Any]) -> None:
+def test_questions_about_values_are_refused_in_a_sentence(
+    model: ALS, ask: Callable[[Model], Any]
+) -> None:
     with pytest.raises(BadSetting, match="interactions"):
         ask(model)
 

@@ -1,4 +1,5 @@
-"""Loading: files whose checksum is right and whose content is not are refused in a sentence, or answer."""
+"""Loading: files whose checksum is right and whose content is not are refused in a sentence, or
+answer."""
 
 import copy
 import os
@@ -14,7 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupted, small_model, stored
+from tests.models.lies import (
+    NAMES,
+    ask_everything,
+    changed,
+    fitted,
+    interrupted,
+    small_model,
+    stored,
+)
 
 from deepmf.errors import BadModelFile, TrainingDiverged, UserError
 from deepmf.matrix.matrix import ObservedMatrix
@@ -60,7 +69,9 @@ def refused(
         model.from_stored(file.content | (content or {}), file.tensors | (tensors or {}))
 
 
-def test_what_is_loaded_answers_and_everything_else_is_refused(name: str, file: StoredFile, tmp_path: Path) -> None:
+def test_what_is_loaded_answers_and_everything_else_is_refused(
+    name: str, file: StoredFile, tmp_path: Path
+) -> None:
     path = tmp_path / "file"
     write_file(path, kind="model", content=file.content, tensors=file.tensors)
     ask_everything(load(path), tmp_path)
@@ -80,7 +91,9 @@ N_EXTREME = 24
 
 def some_of(*extremes: float) -> Any:
     """Numbers, most of which are usual."""
-    return st.lists(st.sampled_from([*(1.0, 2.0, 3.0) * 4, *extremes]), min_size=N_EXTREME, max_size=N_EXTREME)
+    return st.lists(
+        st.sampled_from([*(1.0, 2.0, 3.0) * 4, *extremes]), min_size=N_EXTREME, max_size=N_EXTREME
+    )
 
 
 @settings(max_examples=8)
@@ -97,7 +110,9 @@ def test_what_is_saved_opens_and_all_else_is_refused_however_extreme_the_entries
         warnings.simplefilter("ignore")
         path = Path(folder, "model")
         try:
-            matrix = ObservedMatrix.from_entries(rows, columns, values, weights=weights, times=times)
+            matrix = ObservedMatrix.from_entries(
+                rows, columns, values, weights=weights, times=times
+            )
             model = small_model(name).fit(matrix)
             model.save(path)
         except UserError:
@@ -115,8 +130,14 @@ def test_a_model_with_a_number_that_would_not_open_is_not_saved(tmp_path: Path) 
 
 
 def test_learned_numbers_that_are_not_finite(file: StoredFile) -> None:
-    for number, (key, tensor) in zip(cycle((np.nan, np.inf, -np.inf)), file.tensors.items(), strict=False):
-        if tensor.dtype.kind == "f" and tensor.size and not key.startswith(("train.", "extension.")):
+    for number, (key, tensor) in zip(
+        cycle((np.nan, np.inf, -np.inf)), file.tensors.items(), strict=False
+    ):
+        if (
+            tensor.dtype.kind == "f"
+            and tensor.size
+            and not key.startswith(("train.", "extension."))
+        ):
             wrong = tensor.copy()
             wrong.reshape(-1)[-1] = number
             refused(file, {}, {key: wrong}, message=key)
@@ -133,7 +154,10 @@ def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> N
         rest = {name: each for name, each in file.tensors.items() if name != key}
         refused(file._replace(tensors=rest))
         other = np.float32 if tensor.dtype == np.float16 else np.float16
-        wrongs: list[npt.NDArray[Any]] = [tensor[..., None], tensor.astype(np.complex64).real.astype(other)]
+        wrongs: list[npt.NDArray[Any]] = [
+            tensor[..., None],
+            tensor.astype(np.complex64).real.astype(other),
+        ]
         wrongs += [np.concatenate([tensor, tensor[:1]])] if tensor.ndim and len(tensor) else []
         # Weights of a network are all read by one function: one mistake for each of them.
         for wrong in [wrongs[number % len(wrongs)]] if key.startswith("network.") else wrongs:
@@ -182,7 +206,10 @@ def test_an_extension_by_what_was_trained_on(tmp_path: Path) -> None:
 
 
 def test_a_file_without_training_entries(file: StoredFile) -> None:
-    empty = {f"train.entries.{name}": file.tensors[f"train.entries.{name}"][:0] for name in ("columns", "values")}
+    empty = {
+        f"train.entries.{name}": file.tensors[f"train.entries.{name}"][:0]
+        for name in ("columns", "values")
+    }
     empty["train.entries.starts"] = 0 * file.tensors["train.entries.starts"]
     refused(file, {}, empty, message="entries")
 
@@ -229,7 +256,9 @@ def test_checkpoints_that_lie(name: str, settings: dict[str, Any], tmp_path: Pat
             else:
                 ask_everything(model, tmp_path)
     for key in ("learned", "good", "state"):
-        rest = {name: tensor for name, tensor in file.tensors.items() if not name.startswith(f"{key}.")}
+        rest = {
+            name: tensor for name, tensor in file.tensors.items() if not name.startswith(f"{key}.")
+        }
         if len(rest) < len(file.tensors):
             write_file(path, kind="checkpoint", content=file.content, tensors=rest)
             with pytest.raises(BadModelFile, match=r"\.checkpoint"):

@@ -57,7 +57,12 @@ class TestMeans(FullContract):
 DICE = np.random.default_rng(0)
 
 FEATURES = FeatureVectors.of_parts(
-    30, 6, [(np.arange(30), DICE.integers(6, size=30), np.ones(30)), (np.arange(30), np.zeros(30, int), np.ones(30))]
+    30,
+    6,
+    [
+        (np.arange(30), DICE.integers(6, size=30), np.ones(30)),
+        (np.arange(30), np.zeros(30, int), np.ones(30)),
+    ],
 )
 
 
@@ -66,7 +71,9 @@ def test_the_formula() -> None:
     table = FEATURES.to_sparse().toarray().astype(np.float64)
     gram = table.T @ (table * precisions[:, None]) + 3.0 * precisions.mean() * np.eye(6)
     expected = np.linalg.solve(gram, table.T @ (targets * precisions[:, None]))
-    np.testing.assert_allclose(FeatureRidge(FEATURES, precisions, 3.0).weights(targets), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        FeatureRidge(FEATURES, precisions, 3.0).weights(targets), expected, rtol=1e-9
+    )
 
 
 def test_vectors_that_do_not_count_have_no_say() -> None:
@@ -91,7 +98,10 @@ def store() -> EntryStore:
 
 
 def test_priors_are_products(store: EntryStore) -> None:
-    entries, weights = store.row_entries(np.arange(2)), DICE.normal(size=(store.row_features.n_inputs, 2))  # type: ignore[union-attr]
+    entries, weights = (
+        store.row_entries(np.arange(2)),
+        DICE.normal(size=(store.row_features.n_inputs, 2)),
+    )  # type: ignore[union-attr]
     np.testing.assert_allclose(
         compute_prior(entries, weights), entries.features.to_sparse().toarray() @ weights, rtol=1e-6
     )  # type: ignore[arg-type, union-attr]

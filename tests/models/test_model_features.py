@@ -31,7 +31,9 @@ def rated() -> Generated:
 @pytest.fixture(scope="module", params=["means", "als"])
 def model(request: pytest.FixtureRequest, rated: Generated) -> Model:
     new = Means() if request.param == "means" else ALS(epochs=3, latent_size=3)
-    return new.fit(rated.matrix, row_features=rated.row_features, column_features=rated.column_features)
+    return new.fit(
+        rated.matrix, row_features=rated.row_features, column_features=rated.column_features
+    )
 
 
 def refused(act: Callable[[], Any], said: str) -> None:
@@ -51,7 +53,10 @@ def test_bad_features_leave_an_unfitted_model_unfitted(rated: Generated) -> None
         ({"age": [1, 2]}, "dict"),
     ):
         means = Means()
-        refused(lambda means=means, features=features: means.fit(rated.matrix, row_features=features), said)  # type: ignore[misc]
+        refused(
+            lambda means=means, features=features: means.fit(rated.matrix, row_features=features),
+            said,
+        )  # type: ignore[misc]
         assert not means.is_fitted
 
 
@@ -66,7 +71,9 @@ def test_features_that_fit_did_not_have(model: Model, rated: Generated) -> None:
     height = Features(["Zoe"], {"age": [31], "height": [170]})
     said = "'height'"
     refused(lambda: model.extend(row_features=height), said)
-    entries = ObservedMatrix.from_entries(["Zoe"], rated.matrix.column_labels[:1], [4], rated.matrix.scale)
+    entries = ObservedMatrix.from_entries(
+        ["Zoe"], rated.matrix.column_labels[:1], [4], rated.matrix.scale
+    )
     refused(lambda: model.extend(entries, row_features=height), said)
     refused(lambda: model.fold_in(features={"height": 170}), said)
     refused(lambda: model.fold_in_column(features={"age": 3}), "'age'")
@@ -87,7 +94,9 @@ def test_features_where_fit_had_none(rated: Generated) -> None:
     assert plain.fold_in_column(features={"year": 1979}).predict(plain.row_labels_[:1]).size == 1
 
 
-def test_a_row_by_features_alone_is_the_same_however_it_comes(model: Model, rated: Generated, tmp_path: Path) -> None:
+def test_a_row_by_features_alone_is_the_same_however_it_comes(
+    model: Model, rated: Generated, tmp_path: Path
+) -> None:
     columns = model.column_labels_
     guest = model.fold_in(features={"age": 31, "occupation": "nurse"}).predict(columns)
     more = model.extend(row_features=ZOE)
@@ -113,7 +122,9 @@ def test_no_features_at_all_change_nothing_at_extend(model: Model) -> None:
 def test_warnings_come_from_the_call_of_fit(rated: Generated) -> None:
     names = rated.matrix.row_labels.tolist()
     with pytest.warns(DeepMFWarning) as told:
-        Means().fit(rated.matrix, row_features=Features(names, {"name": names, "same": ["x"] * len(names)}))
+        Means().fit(
+            rated.matrix, row_features=Features(names, {"name": names, "same": ["x"] * len(names)})
+        )
     assert [warning.filename for warning in told] == [__file__] * 2
 
 
@@ -127,31 +138,47 @@ def test_warnings_come_from_the_call_of_fit(rated: Generated) -> None:
     ],
     ids=lambda model: type(model).__name__,
 )
-@pytest.mark.parametrize("in_matrix", [False, True], ids=["features alone", "empty row of the matrix"])
+@pytest.mark.parametrize(
+    "in_matrix", [False, True], ids=["features alone", "empty row of the matrix"]
+)
 @pytest.mark.slow
 def test_features_of_new_rows_do_not_move_predictions_of_known_ones(
     rated: Generated, new: Model, in_matrix: bool
 ) -> None:
     rows, columns, values = rated.matrix.entries()
-    labels = [*rated.matrix.row_labels.tolist(), *(["new 1", "new 2", "new 3"] if in_matrix else [])]
-    train = ObservedMatrix.from_entries(rows, columns, values, rated.matrix.scale, row_labels=labels)
+    labels = [
+        *rated.matrix.row_labels.tolist(),
+        *(["new 1", "new 2", "new 3"] if in_matrix else []),
+    ]
+    train = ObservedMatrix.from_entries(
+        rows, columns, values, rated.matrix.scale, row_labels=labels
+    )
     assert rated.row_features is not None
     ages, jobs = (rated.row_features.values(name).tolist() for name in ("age", "occupation"))
 
     def predictions(new_ages: list[float], new_jobs: list[str]) -> Any:
         people = [*rated.row_features.labels.tolist(), "new 1", "new 2", "new 3"]  # type: ignore[union-attr]
         features = Features(people, {"age": [*ages, *new_ages], "occupation": [*jobs, *new_jobs]})
-        return type(new)(**new.own_settings).fit(train, row_features=features, progress=False).predict(rows, columns)
+        return (
+            type(new)(**new.own_settings)
+            .fit(train, row_features=features, progress=False)
+            .predict(rows, columns)
+        )
 
     expected = predictions([30, 40, 50], [jobs[0]] * 3)
     found = predictions([300, 4000.5, 50000], ["astronaut"] * 3)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 if in_matrix else 0)  # samples have half precision
+    # samples have half precision
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 if in_matrix else 0)
 
 
 @pytest.mark.slow
-def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(rated: Generated) -> None:
+def test_many_categories_and_constant_ones_are_learned_from_with_a_warning(
+    rated: Generated,
+) -> None:
     names = [*rated.matrix.row_labels.tolist(), *(f"person {number}" for number in range(100_000))]
-    described = Features(names, {"name": names, "same": [1] * len(names), "age": np.arange(len(names)) % 70})
+    described = Features(
+        names, {"name": names, "same": [1] * len(names), "age": np.arange(len(names)) % 70}
+    )
     with pytest.warns(DeepMFWarning) as told:
         means = Means().fit(rated.matrix, row_features=described)
     said = [str(warning.message) for warning in told]
@@ -167,7 +194,11 @@ def test_a_file_of_a_model_that_reads_none_has_none(rated: Generated, tmp_path: 
     UAutoRec(hidden_size=4, epochs=1, device="cpu").fit(rated.matrix).save(path)
     plain = read_file(path, kind="model")
     content = plain.content | {"row_features": described.content["row_features"]}
-    features = {name: tensor for name, tensor in described.tensors.items() if name.startswith("row_features.")}
+    features = {
+        name: tensor
+        for name, tensor in described.tensors.items()
+        if name.startswith("row_features.")
+    }
     write_file(path, kind="model", content=content, tensors=plain.tensors | features)
     with pytest.raises(BadModelFile, match="UAutoRec"):
         load(path)

@@ -1,4 +1,5 @@
-"""Names in models: shown by rankings and explanations, stored, extended and forgotten with their ids."""
+"""Names in models: shown by rankings and explanations, stored, extended and forgotten with their
+ids."""
 
 from pathlib import Path
 
@@ -23,18 +24,29 @@ def matrix() -> ObservedMatrix:
 
 @pytest.fixture(scope="module")
 def model(matrix: ObservedMatrix) -> ALS:
-    return ALS(latent_size=3, epochs=3, seed=0).fit(matrix, column_names=TITLES, row_names={0: "Ann"})
+    return ALS(latent_size=3, epochs=3, seed=0).fit(
+        matrix, column_names=TITLES, row_names={0: "Ann"}
+    )
 
 
 def test_names_lie_beside_ids(model: ALS) -> None:
     found = model.recommend([0, 1], n=3)
     assert found.names is not None
-    assert found.names.tolist() == [[TITLES[label] for label in line] for line in found.labels.tolist()]
+    assert found.names.tolist() == [
+        [TITLES[label] for label in line] for line in found.labels.tolist()
+    ]
     explained = model.explain(0, 3)
-    for named in (model.recommend(0), model.fold_in([1, 2], [5, 4]).recommend(), model.similar_columns(3), explained):
+    for named in (
+        model.recommend(0),
+        model.fold_in([1, 2], [5, 4]).recommend(),
+        model.similar_columns(3),
+        explained,
+    ):
         assert named.names is not None
         assert named.names.tolist() == [TITLES[label] for label in named.labels.tolist()]
-    assert [each.name for each in explained.presence] == [TITLES[each.label] for each in explained.presence]
+    assert [each.name for each in explained.presence] == [
+        TITLES[each.label] for each in explained.presence
+    ]
     others = model.similar_rows(1, n=29)
     assert others.names is not None and others.names[others.labels == 0].tolist() == ["Ann"]
 
@@ -54,8 +66,12 @@ def test_names_are_stored(model: ALS, tmp_path: Path, name: str) -> None:
     assert dict(again.row_names_) == {0: "Ann"}
 
 
-def test_names_are_kept_by_extensions_and_forgotten_with_their_rows(model: ALS, matrix: ObservedMatrix) -> None:
-    more = model.extend(ObservedMatrix.from_entries([99], [3], [5], scale=matrix.scale)).with_names(rows={99: "Zoe"})
+def test_names_are_kept_by_extensions_and_forgotten_with_their_rows(
+    model: ALS, matrix: ObservedMatrix
+) -> None:
+    more = model.extend(ObservedMatrix.from_entries([99], [3], [5], scale=matrix.scale)).with_names(
+        rows={99: "Zoe"}
+    )
     assert dict(more.row_names_) == {0: "Ann", 99: "Zoe"}
     assert dict(model.row_names_) == {0: "Ann"}
     assert dict(more.forget(rows=[99]).row_names_) == {0: "Ann"}
@@ -63,7 +79,9 @@ def test_names_are_kept_by_extensions_and_forgotten_with_their_rows(model: ALS, 
 
 
 def test_a_feature_may_hold_the_names(matrix: ObservedMatrix) -> None:
-    films = Features.from_columns(range(12), {"title": [f"T{k}" for k in range(12)], "year": range(1990, 2002)})
+    films = Features.from_columns(
+        range(12), {"title": [f"T{k}" for k in range(12)], "year": range(1990, 2002)}
+    )
     model = Means(seed=0).fit(matrix, column_features=films, column_names="title")
     assert model.column_names_[4] == "T4"
     assert model.entries_.column_features is not None

@@ -1,4 +1,5 @@
-"""Models that train a network: new rows and columns are a forward pass, and copies share no weights."""
+"""Models that train a network: new rows and columns are a forward pass, and copies share no
+weights."""
 
 import copy
 import pickle
@@ -18,7 +19,13 @@ from deepmf.models.paper.cfnade import UCFNADE
 from deepmf.nn.branch import RandomModule
 from deepmf.testing import additive
 
-SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu", "presence": None}
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (6,),
+    "latent_size": 4,
+    "epochs": 2,
+    "device": "cpu",
+    "presence": None,
+}
 two_branches = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])
 every_model = pytest.mark.parametrize(
     "model",
@@ -42,7 +49,9 @@ def refitted(model: NetworkModel) -> NetworkModel:
 def test_the_trained_network_draws_from_nothing(model: NetworkModel) -> None:
     network = refitted(model).network_
     assert not network.training
-    assert {module.generator for module in network.modules() if isinstance(module, RandomModule)} <= {None}
+    assert {
+        module.generator for module in network.modules() if isinstance(module, RandomModule)
+    } <= {None}
 
 
 @every_model
@@ -85,8 +94,16 @@ def test_extension_computes_what_is_new_and_nothing_else(model: type[NetworkMode
     )
     more = fitted.extend(new)
     assert more.network_ is fitted.network_
-    assert all((tensor == before[name]).all() for name, tensor in more.network_.state_dict().items())
-    assert more.predictor_.rows.base is fitted.predictor_.rows.base and len(more.predictor_.rows) == 31
+    assert all(
+        (tensor == before[name]).all() for name, tensor in more.network_.state_dict().items()
+    )
+    assert (
+        more.predictor_.rows.base is fitted.predictor_.rows.base and len(more.predictor_.rows) == 31
+    )
     # Row 3 has an entry of a new column, which is no input of it.
-    np.testing.assert_allclose(more.predictor_.rows.whole()[:30], fitted.predictor_.rows.whole(), atol=1e-5)
-    np.testing.assert_array_equal(more.predictor_.columns.whole()[:25], fitted.predictor_.columns.whole())
+    np.testing.assert_allclose(
+        more.predictor_.rows.whole()[:30], fitted.predictor_.rows.whole(), atol=1e-5
+    )
+    np.testing.assert_array_equal(
+        more.predictor_.columns.whole()[:25], fitted.predictor_.columns.whole()
+    )

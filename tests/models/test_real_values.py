@@ -1,4 +1,5 @@
-"""Real values whose scale was inferred: nothing of test entries is known in training, and outliers ruin nothing."""
+"""Real values whose scale was inferred: nothing of test entries is known in training, and outliers
+ruin nothing."""
 
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 
-pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # trainings are short
+# trainings are short
+pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")
 
 OUTLIER = 100.0
 
@@ -43,7 +45,10 @@ def test_a_value_among_test_entries_moves_no_prediction(name: str) -> None:
     again = split_entries(with_outlier(values, split.test), seed=0)
     assert again.test.values.max() == OUTLIER
     pairs = split.test.entries()[:2]
-    predicted = [small_model(name).fit(each.train, each.validation).predict(*pairs) for each in (split, again)]
+    predicted = [
+        small_model(name).fit(each.train, each.validation).predict(*pairs)
+        for each in (split, again)
+    ]
     np.testing.assert_array_equal(*predicted)
 
 
@@ -55,7 +60,9 @@ def test_values_beyond_an_inferred_interval_may_come_later(tmp_path: Path) -> No
         extended = each.extend(ObservedMatrix.from_entries([99] * 25, range(25), high, each.scale_))
         assert extended.predict([99], [0]) > each.scale_.high  # nothing is clipped
         np.testing.assert_allclose(
-            each.fold_in(range(25), high).predict(range(25)), extended.predict([99] * 25, range(25)), rtol=1e-5
+            each.fold_in(range(25), high).predict(range(25)),
+            extended.predict([99] * 25, range(25)),
+            rtol=1e-5,
         )
 
 
@@ -76,7 +83,9 @@ def test_dmf_survives_an_outlier_in_training() -> None:
     errors = []
     for each in (split, split_entries(with_outlier(values, split.train), seed=0)):
         model = DMF(hidden_sizes=(64,), latent_size=16, epochs=150, seed=0, device="cpu")
-        errors.append(rmse_error(model.fit(each.train, each.validation).predict(rows, columns), actual))
+        errors.append(
+            rmse_error(model.fit(each.train, each.validation).predict(rows, columns), actual)
+        )
     assert errors[0] < 0.6 * actual.std()
     assert errors[1] < 1.1 * errors[0]
 
@@ -85,19 +94,29 @@ def noisy(kind: str, *, noise: float) -> ObservedMatrix:
     """A matrix of rank 4, 30 % of it observed, with noise of one kind."""
     generator = np.random.default_rng(0)
     signal = generator.normal(size=(400, 4)) @ generator.normal(size=(4, 120))
-    errors = generator.normal(size=signal.shape) if kind == "normal" else generator.uniform(-1.7, 1.7, signal.shape)
-    return ObservedMatrix.from_array(np.where(generator.random(signal.shape) < 0.3, signal + noise * errors, np.nan))
+    errors = (
+        generator.normal(size=signal.shape)
+        if kind == "normal"
+        else generator.uniform(-1.7, 1.7, signal.shape)
+    )
+    return ObservedMatrix.from_array(
+        np.where(generator.random(signal.shape) < 0.3, signal + noise * errors, np.nan)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_intervals_of_ordinal_dmf_hold_the_share_they_state(kind: str, tmp_path: Path) -> None:
     split = split_areas(noisy(kind, noise=1.0), validation=0.15, test=0.2, train=0.65, seed=0)
-    model = OrdinalDMF(effort="quick", epochs=40, seed=0, device="cpu").fit(split.train, split.validation)
+    model = OrdinalDMF(effort="quick", epochs=40, seed=0, device="cpu").fit(
+        split.train, split.validation
+    )
     model.extend(split.extension).save(tmp_path / "model.safetensors")
     extended = load(tmp_path / "model.safetensors")
     test = [split.test[area].entries() for area in ("I", "II")]
     rows, columns, values = (np.concatenate(parts) for parts in zip(*test, strict=True))
     for coverage, within in ((0.9, 0.025), (0.5, 0.04)):
-        held = interval_coverage_score(*extended.predict_interval(rows, columns, coverage=coverage), values)
+        held = interval_coverage_score(
+            *extended.predict_interval(rows, columns, coverage=coverage), values
+        )
         assert held == pytest.approx(coverage, abs=within)

@@ -1,6 +1,8 @@
-"""Frozen references: the same seeds give the same losses and predictions as before, for every model.
+"""Frozen references: the same seeds give the same losses and predictions as before, for every
+model.
 
-python -m tests.models.test_references    writes them anew, where a change of the arithmetic is wanted
+python -m tests.models.test_references    writes them anew, where a change of the arithmetic is
+wanted
 """
 
 import json
@@ -29,7 +31,10 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
     "als": [{"penalty": 3.0}, {"presence": None}],
     "i-autorec": [{"gamma": 1.0, "batch_size": 3}, {"inputs": "centred", "initial": 0.5}],
     "u-autorec": [{"gamma": 1.0, "batch_size": 3, "inputs": "scaled"}],
-    "deep-u-autorec": [{"dropout": 0.5, "refeeds": 2}, {"batch_size": 3, "refeeds": 0, "momentum": 0.5}],
+    "deep-u-autorec": [
+        {"dropout": 0.5, "refeeds": 2},
+        {"batch_size": 3, "refeeds": 0, "momentum": 0.5},
+    ],
     "i-cf-nade": [{"normalise": "none", "batch_size": 3}],
     "u-cf-nade": [{"normalise": "root", "gamma": 0.1}],
     "optspace": [{"latent_size": 1}],
@@ -47,7 +52,8 @@ def name_case(case: tuple[str, dict[str, Any]]) -> str:
 
 
 def compute(name: str, changes: dict[str, Any]) -> dict[str, list[float]]:
-    """Fit a tiny model to stars, and one to values far from zero; return losses, and scores of all four areas."""
+    """Fit a tiny model to stars, and one to values far from zero; return losses, and scores of all
+    four areas."""
     split = split_areas(additive(12, 10), seed=0)
     found = {}
     with warnings.catch_warnings():
@@ -66,7 +72,9 @@ def compute(name: str, changes: dict[str, Any]) -> dict[str, list[float]]:
         )
         found["levels"] = model.complete()[:3].ravel().tolist()
         rows, columns, values = split.train.entries()
-        far = ObservedMatrix.from_entries(rows, columns, values * 10 + 70, Scale([80, 90, 100, 110, 120]))
+        far = ObservedMatrix.from_entries(
+            rows, columns, values * 10 + 70, Scale([80, 90, 100, 110, 120])
+        )
         with suppress(TrainingDiverged):  # a network without a unit for values that large
             found["far"] = small_model(name, **changes).fit(far).complete()[3].tolist()
     return found
@@ -82,9 +90,13 @@ def test_every_model_is_as_it_was(case: tuple[str, dict[str, Any]]) -> None:
 
 if __name__ == "__main__":
     texts = {
-        name_case(case): {key: [float(f"{each:.6g}") for each in found] for key, found in compute(*case).items()}
+        name_case(case): {
+            key: [float(f"{each:.6g}") for each in found] for key, found in compute(*case).items()
+        }
         for case in CASES
     }
     FILE.write_text(
-        "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(text)}" for key, text in texts.items()) + "\n}\n"
+        "{\n"
+        + ",\n".join(f"{json.dumps(key)}: {json.dumps(text)}" for key, text in texts.items())
+        + "\n}\n"
     )

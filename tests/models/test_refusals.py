@@ -1,4 +1,5 @@
-"""What models refuse, whichever they are: wrong pairs, histories, extensions, questions; and filters of rankings."""
+"""What models refuse, whichever they are: wrong pairs, histories, extensions, questions; and
+filters of rankings."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.errors import BadEntries, BadSetting, CannotSave, DuplicateEntries, OffScale, UnknownLabel
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    CannotSave,
+    DuplicateEntries,
+    OffScale,
+    UnknownLabel,
+)
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
@@ -153,11 +161,15 @@ def test_recommendations_of_columns_with_enough_entries_and_for_all_rows(
     best = fitted.recommend("row 3", min_entries=least, **asked)
     assert set(best.labels) == set(matrix.column_labels[often])
     assert fitted.recommend("row 3", among=often, **asked).labels.tolist() == best.labels.tolist()
-    assert fitted.recommend("row 3", exclude=~often, **asked).labels.tolist() == best.labels.tolist()
+    assert (
+        fitted.recommend("row 3", exclude=~often, **asked).labels.tolist() == best.labels.tolist()
+    )
     path = tmp_path / "top.csv"
     assert fitted.recommend_to(path, n=2) == 2 * matrix.shape[0]
     lines = [line.split(",") for line in path.read_text().splitlines()]
-    assert [line[2] for line in lines if line[0] == "row 3"] == fitted.recommend("row 3", n=2).labels.tolist()
+    assert [line[2] for line in lines if line[0] == "row 3"] == fitted.recommend(
+        "row 3", n=2
+    ).labels.tolist()
 
 
 def test_bad_pairs(fitted: Model) -> None:
@@ -167,7 +179,9 @@ def test_bad_pairs(fitted: Model) -> None:
                 ask(rows, columns)
 
 
-def test_unknown_labels_are_refused_left_out_or_answered_by_the_means(fitted: Model, matrix: ObservedMatrix) -> None:
+def test_unknown_labels_are_refused_left_out_or_answered_by_the_means(
+    fitted: Model, matrix: ObservedMatrix
+) -> None:
     rows = ["row 1", "row 99", "row 2", "row 98", "row 3"]
     columns = ["column 1", "column 2", "column 99", "column 99", "column 4"]
     known, new = np.array([0, 4]), np.array([1, 2, 3])
@@ -177,7 +191,9 @@ def test_unknown_labels_are_refused_left_out_or_answered_by_the_means(fitted: Mo
     for ask in asks:
         with pytest.raises(UnknownLabel, match=refused):
             ask(rows, columns)
-        left_out, answered = (ask(rows, columns, unknown=unknown) for unknown in ("nan", "fallback"))
+        left_out, answered = (
+            ask(rows, columns, unknown=unknown) for unknown in ("nan", "fallback")
+        )
         np.testing.assert_array_equal(np.isnan(left_out), [False, True, True, True, False])
         np.testing.assert_array_equal(ask(*pairs, unknown="fallback"), ask(*pairs))
         np.testing.assert_allclose(left_out[known], ask(*pairs), rtol=1e-6)
@@ -189,7 +205,9 @@ def test_unknown_labels_are_refused_left_out_or_answered_by_the_means(fitted: Mo
     levels = fitted.predict_levels(rows, columns, unknown="fallback")[new]
     np.testing.assert_array_equal(levels, matrix.scale.nearest_level(expected))
     predicted = fitted.predict(rows, columns, unknown="fallback")[new]
-    np.testing.assert_allclose(predicted, levels if fitted.predictor_.readout.predicts_levels else expected)
+    np.testing.assert_allclose(
+        predicted, levels if fitted.predictor_.readout.predicts_levels else expected
+    )
     assert fitted.areas(rows, columns, unknown="nan").tolist() == ["I", "", "", "", "I"]
     with pytest.raises(BadSetting, match="'mean'"):
         fitted.predict(rows, columns, unknown="mean")  # type: ignore[arg-type]
@@ -219,7 +237,9 @@ def test_bad_extensions(fitted: Model, matrix: ObservedMatrix) -> None:
     with pytest.raises(BadEntries, match="nothing"):
         fitted.extend(ObservedMatrix.from_entries(rows, columns, values, matrix.scale))
     with pytest.raises(DuplicateEntries, match="contradicts"):
-        fitted.extend(ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale))
+        fitted.extend(
+            ObservedMatrix.from_entries(rows, columns, 6 - values + (values == 3), matrix.scale)
+        )
     with pytest.raises(OffScale, match="1, 10"):
         fitted.extend(ObservedMatrix.from_entries(["n", "n"], ["column 1", "column 2"], [1, 10]))
     with pytest.raises(BadEntries, match="ints"):
@@ -231,14 +251,18 @@ def test_bad_extensions(fitted: Model, matrix: ObservedMatrix) -> None:
 def test_recommendations(fitted: Model, matrix: ObservedMatrix) -> None:
     labels = fitted.recommend("row 3", n=4).labels
     rated = matrix.column_labels[matrix.by_row.columns[slice(*matrix.by_row.starts[3:5])]]
-    some = fitted.recommend("row 3", n=2, among=["column 1", "column 2", "column 4"], include_observed=True)
+    some = fitted.recommend(
+        "row 3", n=2, among=["column 1", "column 2", "column 4"], include_observed=True
+    )
     assert set(some.labels) <= {"column 1", "column 2", "column 4"}
     assert fitted.recommend("row 3", n=99, among=[*rated, *rated]).labels.size == 0
     twice = fitted.recommend("row 3", n=99, among=["column 1", "column 1"], include_observed=True)
     assert twice.labels.tolist() == ["column 1"]
     left = fitted.recommend("row 3", n=1000, exclude=labels[:2]).labels.tolist()
     assert left == fitted.recommend("row 3", n=1000).labels.tolist()[2:]
-    both = fitted.recommend("row 3", among=["column 1", "column 2"], exclude=["column 2"], include_observed=True)
+    both = fitted.recommend(
+        "row 3", among=["column 1", "column 2"], exclude=["column 2"], include_observed=True
+    )
     assert both.labels.tolist() == ["column 1"]
     nothing = fitted.recommend("row 3", among=["column 1"], exclude=["column 1"])
     assert nothing.labels.size == nothing.values.size == 0

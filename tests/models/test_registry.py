@@ -38,12 +38,16 @@ def test_a_name_that_does_not_exist() -> None:
 
 def test_classes_that_are_no_whole_models_are_not_found() -> None:
     model_class("i-autorec")
-    assert [find_class(name) for name in ("AutoRec", "FactorModel", "SimpleModel", "ALSSettings")] == [None] * 4
+    assert [
+        find_class(name) for name in ("AutoRec", "FactorModel", "SimpleModel", "ALSSettings")
+    ] == [None] * 4
 
 
 def test_every_model_and_its_settings_are_public() -> None:
     classes = [model_class(name) for name in MODELS]
-    assert {each.__name__ for each in classes} | {each.settings_class.__name__ for each in classes} <= {*deepmf.__all__}
+    assert {each.__name__ for each in classes} | {
+        each.settings_class.__name__ for each in classes
+    } <= {*deepmf.__all__}
     assert deepmf.ALS is model_class("als")
 
 
@@ -59,9 +63,13 @@ def test_every_setting_is_described_in_one_line(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_signature_of_a_model_lists_its_settings(name: str) -> None:
     model, settings = model_class(name), model_class(name).settings_class
-    shown = {each.name: (each.default, each.annotation) for each in inspect.signature(model).parameters.values()}
+    shown = {
+        each.name: (each.default, each.annotation)
+        for each in inspect.signature(model).parameters.values()
+    }
     assert shown == {each.name: (each.default, each.annotation) for each in list_settings(settings)}
-    documented = pydoc.render_doc(model, renderer=pydoc.plaintext).replace("|", " ").split()  # on one line or several
+    # on one line or several
+    documented = pydoc.render_doc(model, renderer=pydoc.plaintext).replace("|", " ").split()
     assert f"{model.__name__}( *, seed: int = 0" in " ".join(documented).replace("(*", "( *")
 
 
@@ -80,7 +88,14 @@ def test_no_number_is_too_large_to_be_refused(name: str) -> None:
     assert "seed" in numbers_of(name)
 
 
-QUICK = {"epochs": 2, "validate_every": 1, "hidden_sizes": (8,), "hidden_size": 8, "latent_size": 4, "device": "cpu"}
+QUICK = {
+    "epochs": 2,
+    "validate_every": 1,
+    "hidden_sizes": (8,),
+    "hidden_size": 8,
+    "latent_size": 4,
+    "device": "cpu",
+}
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""Simple models: the code of "Write your own model", as it stands there, passes the contract of all models."""
+"""Simple models: the code of "Write your own model", as it stands there, passes the contract of all
+models."""
 
 import re
 import sys
@@ -30,7 +31,9 @@ TOY: Any = import_toy_model()
 
 @pytest.fixture
 def registered() -> Iterator[str]:
-    (name, summary) = re.findall(r'^"(.*?)": Registration\("TinyALS", "(.*?)"\),$', PAGE, re.MULTILINE)[0]
+    (name, summary) = re.findall(
+        r'^"(.*?)": Registration\("TinyALS", "(.*?)"\),$', PAGE, re.MULTILINE
+    )[0]
     MODELS[name] = Registration("TinyALS", summary)
     yield name
     del MODELS[name]
@@ -43,7 +46,11 @@ class TestTinyALS(ModelContract):
     copy_error = 1e-2  # a fixed number of sweeps does not quite converge
 
     def test_it_is_fitted_by_its_name(self, registered: str) -> None:
-        guest = model_class(registered)(**self.settings).fit(additive()).fold_in(["column 7", "column 2"], [5, 1])
+        guest = (
+            model_class(registered)(**self.settings)
+            .fit(additive())
+            .fold_in(["column 7", "column 2"], [5, 1])
+        )
         assert guest.predict(["column 7"])[0] > guest.predict(["column 2"])[0]
 
 
@@ -77,7 +84,9 @@ def test_rows_are_the_ridge_regressions_on_the_columns() -> None:
         known, values = columns[matrix.by_row.columns[at]], matrix.values[at] - mean
         factors = np.linalg.solve(known.T @ known + 0.5 * np.eye(2), known.T @ values)
         expected = np.clip(mean + columns @ factors, 1, 5)
-        np.testing.assert_allclose(model.predict([label] * 6, model.column_labels_), expected, rtol=1e-4)
+        np.testing.assert_allclose(
+            model.predict([label] * 6, model.column_labels_), expected, rtol=1e-4
+        )
 
 
 def test_the_model_of_the_page_is_short() -> None:

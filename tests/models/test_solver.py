@@ -69,7 +69,9 @@ def test_sweeps_are_epochs_and_the_best_is_kept() -> None:
 
 def test_predictions_are_clipped_to_the_scale() -> None:
     model = Halfway(epochs=1).fit(SPLIT.train)
-    assert model.predictor_.score_pairs(np.array([0]), np.array([0]))[0] == pytest.approx(SPLIT.train.values.mean() / 2)
+    assert model.predictor_.score_pairs(np.array([0]), np.array([0]))[0] == pytest.approx(
+        SPLIT.train.values.mean() / 2
+    )
     low = Halfway(epochs=1).fit(ObservedMatrix.from_array([[1, 1], [1, 2.0]]))
     assert low.predict([0], [0]) == 1
 
@@ -78,12 +80,19 @@ def test_a_killed_fit_continues_to_the_same(tmp_path: Path) -> None:
     path = tmp_path / "run.checkpoint"
     with pytest.warns(TrainingInterrupted):
         Halfway(epochs=6).fit(
-            SPLIT.train, SPLIT.validation, checkpoint=path, checkpoint_every=1, callbacks=[_interrupt_at(2)]
+            SPLIT.train,
+            SPLIT.validation,
+            checkpoint=path,
+            checkpoint_every=1,
+            callbacks=[_interrupt_at(2)],
         )
     assert path.exists()
     seen: list[int] = []
     model = Halfway(epochs=6).fit(
-        SPLIT.train, SPLIT.validation, checkpoint=path, callbacks=[lambda record, _: seen.append(record.epoch)]
+        SPLIT.train,
+        SPLIT.validation,
+        checkpoint=path,
+        callbacks=[lambda record, _: seen.append(record.epoch)],
     )
     assert seen == [2, 3, 4, 5]
     whole = Halfway(epochs=6).fit(SPLIT.train, SPLIT.validation)

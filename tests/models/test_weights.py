@@ -1,4 +1,5 @@
-"""Weights of entries: weight 2 is the entry twice, weight 0 is absent, and what ignores weights refuses them."""
+"""Weights of entries: weight 2 is the entry twice, weight 0 is absent, and what ignores weights
+refuses them."""
 
 from __future__ import annotations
 
@@ -117,7 +118,9 @@ def test_a_weight_of_two_is_the_entry_twice_in_a_refinement_step(n_features: int
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
 def test_blocks_have_the_weights_of_their_entries(dense: bool) -> None:
     matrix = build(WEIGHTS)
-    blocks = MatrixBlocks(matrix, ENCODINGS["scaled"], block_rows=8, block_columns=7, force_dense=dense)
+    blocks = MatrixBlocks(
+        matrix, ENCODINGS["scaled"], block_rows=8, block_columns=7, force_dense=dense
+    )
     blocks.prepare(torch.device("cpu"), half=False, generator=torch.Generator().manual_seed(0))
     blocks.begin_epoch()
     block = blocks.next_block()
@@ -136,7 +139,14 @@ TINY: dict[str, tuple[Any, dict[str, Any]]] = {
     "dmf": (DMF, {"hidden_sizes": (8,), "latent_size": 4, "epochs": 30, "device": "cpu"}),
     "dmf-o": (
         OrdinalDMF,
-        {"hidden_sizes": (8,), "latent_size": 4, "epochs": 4, "views": 2, "linear_iterations": 4, "device": "cpu"},
+        {
+            "hidden_sizes": (8,),
+            "latent_size": 4,
+            "epochs": 4,
+            "views": 2,
+            "linear_iterations": 4,
+            "device": "cpu",
+        },
     ),
 }
 
@@ -152,7 +162,12 @@ def test_weights_change_a_model_and_absent_entries_do_not(name: str) -> None:
     some = np.arange(CELLS.size) % 3 > 0
     absent = build(some.astype(float), row_labels=range(30), column_labels=range(20))
     left = ObservedMatrix.from_entries(
-        ROWS[some], COLUMNS[some], VALUES[some], SCALE, row_labels=range(30), column_labels=range(20)
+        ROWS[some],
+        COLUMNS[some],
+        VALUES[some],
+        SCALE,
+        row_labels=range(30),
+        column_labels=range(20),
     )
     assert absent == left
 

@@ -23,13 +23,18 @@ def collectives(ranks: Ranks) -> Found:
     for n_lines in LINES:
         share = torch.arange(2.0 * n_lines).view(n_lines, 2)[ranks.find_lines(n_lines)]
         found[f"lines.{n_lines}"] = ranks.gather(share, n_lines)
-    # A loss of sums over all ranks, of which each has a part, and of products that each looks at in another way.
+    # A loss of sums over all ranks, of which each has a part, and of products that each looks at in
+    # another way.
     line = torch.tensor(1.0 + ranks.index, requires_grad=True)
     weight = torch.tensor(2.0, requires_grad=True)
     total = ranks.sum_parts(10.0**ranks.index * weight * ranks.sum_products(line))
     (total.square() + weight).backward()  # type: ignore[no-untyped-call]
     assert line.grad is not None and weight.grad is not None
-    found |= {"total": total, "total.line": line.grad, "total.weight": ranks.sum_(weight.grad) / ranks.size}
+    found |= {
+        "total": total,
+        "total.line": line.grad,
+        "total.weight": ranks.sum_(weight.grad) / ranks.size,
+    }
     found["sum"] = ranks.sum_(torch.tensor([1.0 + ranks.index]))
     found["of_first"] = torch.tensor(ranks.broadcast(float(ranks.index), torch.device("cpu")))
     found["collected"] = torch.tensor(ranks.collect(ranks.index))
@@ -37,25 +42,36 @@ def collectives(ranks: Ranks) -> Found:
 
 
 def branch(ranks: Ranks | None, *, dense: bool) -> Found:
-    """Two steps of a branch in training, then its outputs: dense batches, or sparse ones, of which ranks have parts."""
-    network = nn.ModuleDict({"rows": _branch(n_summary_features=0 if dense else N_SUMMARY_FEATURES)})
+    """Two steps of a branch in training, then its outputs: dense batches, or sparse ones, of which
+    ranks have parts."""
+    network = nn.ModuleDict(
+        {"rows": _branch(n_summary_features=0 if dense else N_SUMMARY_FEATURES)}
+    )
     spread = None if ranks is None else SpreadNetwork(network, ranks)
     use_generator(network, make_generator(0, "dropout"))
     found = {}
     for n_lines in (5, 9):
         outputs = network["rows"](_batch(n_lines, network["rows"], ranks, dense=dense))
         network.zero_grad()
-        outputs.square().sum().backward() if n_lines == 5 else (outputs.sum(1) ** 3).mean().backward()
+        outputs.square().sum().backward() if n_lines == 5 else (
+            outputs.sum(1) ** 3
+        ).mean().backward()
         if spread is not None:
             spread.average_gradients()
-        gradients = {name: each.grad for name, each in network.named_parameters() if each.grad is not None}
+        gradients = {
+            name: each.grad for name, each in network.named_parameters() if each.grad is not None
+        }
         if spread is not None and ranks is not None:
-            gradients |= {name: each.gather_whole(gradients[name], ranks) for name, each in spread.divided.items()}
+            gradients |= {
+                name: each.gather_whole(gradients[name], ranks)
+                for name, each in spread.divided.items()
+            }
         found |= {f"{n_lines}.{name}": tensor for name, tensor in gradients.items()}
         found[f"{n_lines}.outputs"] = outputs.detach()
     network.eval()
     with torch.no_grad():
-        found["eval"] = network["rows"](_batch(1, network["rows"], ranks, dense=dense))  # of fewer lines than ranks
+        # of fewer lines than ranks
+        found["eval"] = network["rows"](_batch(1, network["rows"], ranks, dense=dense))
         if spread is not None:
             spread.join()
         found["joined"] = network["rows"](_batch(4, network["rows"], None, dense=dense))
@@ -65,7 +81,9 @@ def branch(ranks: Ranks | None, *, dense: bool) -> Found:
 def _branch(*, n_summary_features: int) -> Branch:
     n_inputs = 2 * N_INPUTS if n_summary_features else N_INPUTS
     generator = make_generator(0, "weights")
-    return Branch(n_inputs, (6, 5, 3), dropout=0.3, generator=generator, n_summary_features=n_summary_features)
+    return Branch(
+        n_inputs, (6, 5, 3), dropout=0.3, generator=generator, n_summary_features=n_summary_features
+    )
 
 
 def _batch(n_lines: int, branch: nn.Module, ranks: Ranks | None, *, dense: bool) -> Batch:
@@ -79,7 +97,10 @@ def _batch(n_lines: int, branch: nn.Module, ranks: Ranks | None, *, dense: bool)
         own = ranks.find_lines(N_INPUTS)
         seen[:, : own.start] = seen[:, own.stop :] = False
     starts = torch.nn.functional.pad(seen.sum(1).cumsum(0), (1, 0))
-    batch, total = SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), branch.get_submodule("first").sum_over_ranks
+    batch, total = (
+        SparseBatch(seen.nonzero()[:, 1], starts, table[seen]),
+        branch.get_submodule("first").sum_over_ranks,
+    )
     return make_channels(batch, N_INPUTS, sum_over_ranks=total)  # type: ignore[return-value, arg-type]
 
 

@@ -23,12 +23,15 @@ DEPTHS = {"no hidden layer": (5,), "one": (8, 5), "three": (9, 4, 7, 3)}
 every_depth = pytest.mark.parametrize("sizes", DEPTHS.values(), ids=DEPTHS.keys())
 
 
-def new_branch(sizes: tuple[int, ...], *, dropout: float = 0.0, seed: int = 0, n_inputs: int = N_INPUTS) -> Branch:
+def new_branch(
+    sizes: tuple[int, ...], *, dropout: float = 0.0, seed: int = 0, n_inputs: int = N_INPUTS
+) -> Branch:
     return Branch(n_inputs, sizes, dropout=dropout, generator=torch.Generator().manual_seed(seed))
 
 
 def learned_branch(sizes: tuple[int, ...], *, dropout: float = 0.0) -> Branch:
-    """A float64 branch whose batch norms have scales, shifts and running statistics as if learned."""
+    """A float64 branch whose batch norms have scales, shifts and running statistics as if
+    learned."""
     branch = new_branch(sizes, dropout=dropout).double()
     generator = torch.Generator().manual_seed(1)
     for norm in branch.norms:
@@ -48,7 +51,11 @@ def vectors(n: int = 6, n_inputs: int = N_INPUTS) -> Tensor:
 def sparse(table: Tensor) -> SparseBatch:
     rows, columns = table.nonzero(as_tuple=True)
     counts = torch.bincount(rows, minlength=len(table))
-    return SparseBatch(columns, torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]), table[rows, columns])
+    return SparseBatch(
+        columns,
+        torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]),
+        table[rows, columns],
+    )
 
 
 def arrays(branch: Branch) -> dict[str, Array]:
@@ -57,11 +64,17 @@ def arrays(branch: Branch) -> dict[str, Array]:
 
 def weights_of(state: dict[str, Array]) -> list[Array]:
     """The weights of all layers as (inputs, outputs)."""
-    return [state["first.weight"], *(state[name].T for name in sorted(state) if name.startswith("others."))]
+    return [
+        state["first.weight"],
+        *(state[name].T for name in sorted(state) if name.startswith("others.")),
+    ]
 
 
-def restated(table: Array, state: dict[str, Array], *, masks: list[Array] | None = None, own: bool = False) -> Array:
-    """Batch norm of every layer's product; ReLU, and dropout by the masks, before every layer but the first.
+def restated(
+    table: Array, state: dict[str, Array], *, masks: list[Array] | None = None, own: bool = False
+) -> Array:
+    """Batch norm of every layer's product; ReLU, and dropout by the masks, before every layer but
+    the first.
 
     With `own`, batch norm takes the statistics of the batch itself, otherwise those of the state.
     """
@@ -93,7 +106,8 @@ def test_training_is_the_formula_with_the_batchs_own_statistics(sizes: tuple[int
     before = arrays(branch)
     expected = restated(table.numpy(), before, own=True)
     np.testing.assert_allclose(branch(table).detach(), expected, rtol=0, atol=1e-11)
-    # The running statistics have moved a tenth of the way to those of the batch, with the unbiased variance.
+    # The running statistics have moved a tenth of the way to those of the batch, with the unbiased
+    # variance.
     first, after = table.numpy() @ before["first.weight"], arrays(branch)
     for name, statistic in (("running_mean", first.mean(0)), ("running_var", first.var(0, ddof=1))):
         moved = 0.9 * before[f"norms.0.{name}"] + 0.1 * statistic
@@ -114,7 +128,9 @@ def test_groups_are_branches_of_their_own(sizes: tuple[int, ...]) -> None:
             for name, tensor in state.items()
             if tensor.ndim
         }
-        one.load_state_dict(own | {name: tensor for name, tensor in state.items() if not tensor.ndim})
+        one.load_state_dict(
+            own | {name: tensor for name, tensor in state.items() if not tensor.ndim}
+        )
         torch.testing.assert_close(outputs[:, group], one(table).detach())
     assert branch.n_outputs == 3 * sizes[-1]
 
@@ -142,13 +158,17 @@ def test_what_is_learned(sizes: tuple[int, ...]) -> None:
     shapes = [(N_INPUTS, sizes[0]), *((outputs, inputs) for inputs, outputs in pairwise(sizes))]
     assert [tuple(weight.shape) for weight in branch.list_weights()] == shapes
     # No bias: the shift of batch norm, one scale and one shift for each output, takes its place.
-    count = sum(inputs * outputs for inputs, outputs in pairwise((N_INPUTS, *sizes))) + 2 * sum(sizes)
+    count = sum(inputs * outputs for inputs, outputs in pairwise((N_INPUTS, *sizes))) + 2 * sum(
+        sizes
+    )
     assert sum(parameter.numel() for parameter in branch.parameters()) == count
 
 
 def test_xavier_bounds() -> None:
     branch = new_branch((120, 80, 60), n_inputs=200)
-    for weight, inputs, outputs in zip(branch.list_weights(), (200, 120, 80), (120, 80, 60), strict=True):
+    for weight, inputs, outputs in zip(
+        branch.list_weights(), (200, 120, 80), (120, 80, 60), strict=True
+    ):
         bound = (6 / (inputs + outputs)) ** 0.5
         assert 0.99 * bound < weight.abs().max().item() <= bound
         assert weight.mean().item() == pytest.approx(0.0, abs=0.02 * bound)
@@ -171,9 +191,17 @@ def test_the_generator_alone_decides_the_weights() -> None:
 
 
 @every_depth
-def test_summary_features_join_the_first_layer_before_its_batch_norm(sizes: tuple[int, ...]) -> None:
+def test_summary_features_join_the_first_layer_before_its_batch_norm(
+    sizes: tuple[int, ...],
+) -> None:
     branch = (
-        Branch(N_INPUTS, sizes, dropout=0.0, generator=torch.Generator().manual_seed(0), n_summary_features=3)
+        Branch(
+            N_INPUTS,
+            sizes,
+            dropout=0.0,
+            generator=torch.Generator().manual_seed(0),
+            n_summary_features=3,
+        )
         .double()
         .train()
     )
@@ -182,10 +210,14 @@ def test_summary_features_join_the_first_layer_before_its_batch_norm(sizes: tupl
     assert state["summary_features.weight"].shape == (sizes[0], 3)
     # They are three more inputs of the first layer.
     joined = np.concatenate([table.numpy(), summary_features.numpy()], axis=1)
-    wider = state | {"first.weight": np.concatenate([state["first.weight"], state["summary_features.weight"].T])}
+    wider = state | {
+        "first.weight": np.concatenate([state["first.weight"], state["summary_features.weight"].T])
+    }
     expected = restated(joined, wider, own=True)
     for places in (table, sparse(table)):
-        np.testing.assert_allclose(branch(Channels(places, summary_features)).detach(), expected, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(
+            branch(Channels(places, summary_features)).detach(), expected, rtol=0, atol=1e-11
+        )
     # Weights that the penalty of equation 1 holds down are those of layers.
     shapes = [(N_INPUTS, sizes[0]), *((outputs, inputs) for inputs, outputs in pairwise(sizes))]
     assert [tuple(weight.shape) for weight in branch.list_weights()] == shapes
@@ -208,7 +240,9 @@ def test_drops_the_fraction_and_scales_the_rest(fraction: float) -> None:
     # The expected input of the next layer stays what it was.
     assert outputs.mean().item() == pytest.approx(3.0, abs=5 * 3 * spread / (1 - fraction))
     # Every row and every column has some of both: units are dropped one by one.
-    assert all(0 < count < n for axis, n in ((0, 400), (1, 250)) for count in kept.sum(axis).tolist())
+    assert all(
+        0 < count < n for axis, n in ((0, 400), (1, 250)) for count in kept.sum(axis).tolist()
+    )
 
 
 def test_the_gradient_passes_where_the_input_did() -> None:
@@ -220,7 +254,10 @@ def test_the_gradient_passes_where_the_input_did() -> None:
 
 
 def test_off_in_evaluation() -> None:
-    dropout, inputs = training(0.9).eval(), torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    dropout, inputs = (
+        training(0.9).eval(),
+        torch.randn(9, 4, generator=torch.Generator().manual_seed(0)),
+    )
     assert dropout.generator is not None
     before = dropout.generator.get_state()
     assert torch.equal(dropout(inputs), inputs)
@@ -243,14 +280,28 @@ def test_everything_that_draws_gets_the_generator_and_nothing_else() -> None:
     class Coin(RandomModule):
         """Another module that draws."""
 
-    network = nn.ModuleDict({"coin": Coin(), "layers": nn.Sequential(nn.Linear(2, 2), Dropout(0.2))})
-    assert all(module.generator is None for module in network.modules() if isinstance(module, RandomModule))
+    network = nn.ModuleDict(
+        {"coin": Coin(), "layers": nn.Sequential(nn.Linear(2, 2), Dropout(0.2))}
+    )
+    assert all(
+        module.generator is None for module in network.modules() if isinstance(module, RandomModule)
+    )
     generator = torch.Generator()
     use_generator(network, generator)
-    drawing = {type(module).__name__ for module in network.modules() if hasattr(module, "generator")}
+    drawing = {
+        type(module).__name__ for module in network.modules() if hasattr(module, "generator")
+    }
     assert drawing == {"Coin", "Dropout"}
-    assert all(module.generator is generator for module in network.modules() if isinstance(module, RandomModule))
+    assert all(
+        module.generator is generator
+        for module in network.modules()
+        if isinstance(module, RandomModule)
+    )
     another = torch.Generator()
     use_generator(network, another)
-    assert all(module.generator is another for module in network.modules() if isinstance(module, RandomModule))
+    assert all(
+        module.generator is another
+        for module in network.modules()
+        if isinstance(module, RandomModule)
+    )
     assert not network.state_dict().keys() & {"coin.generator", "layers.1.generator"}

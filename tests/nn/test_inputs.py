@@ -30,7 +30,8 @@ every_kind = pytest.mark.parametrize("kind", ["dense", "sparse"])
 
 
 def vectors() -> Tensor:
-    """Some vectors with NaN where nothing is observed: by chance, full, empty, and with entries of value 0 alone."""
+    """Some vectors with NaN where nothing is observed: by chance, full, empty, and with entries of
+    value 0 alone."""
     generator = torch.Generator().manual_seed(0)
     table = torch.rand(6, N_INPUTS, generator=generator) * 2 - 1
     table[torch.rand(6, N_INPUTS, generator=generator) < 0.6] = float("nan")
@@ -57,14 +58,19 @@ def table_of(batch: Batch, width: int, *, missing: float = 0.0) -> Tensor:
     if isinstance(batch, Tensor):
         return batch
     table = torch.full((batch.starts.numel() - 1, width), missing)
-    for row, (start, end) in enumerate(zip(batch.starts[:-1].tolist(), batch.starts[1:].tolist(), strict=True)):
-        for index, weight in zip(batch.indices[start:end].tolist(), batch.weights[start:end].tolist(), strict=True):
+    for row, (start, end) in enumerate(
+        zip(batch.starts[:-1].tolist(), batch.starts[1:].tolist(), strict=True)
+    ):
+        for index, weight in zip(
+            batch.indices[start:end].tolist(), batch.weights[start:end].tolist(), strict=True
+        ):
             table[row, index] = weight
     return table
 
 
 def restated(table: Tensor) -> tuple[Array, Array]:
-    """Values and indicators over the root of the count; twice the shrunk mean, a quarter of the log count less 1."""
+    """Values and indicators over the root of the count; twice the shrunk mean, a quarter of the log
+    count less 1."""
     places, summary_features = [], []
     for vector in table.double().numpy():
         observed = ~np.isnan(vector)
@@ -95,7 +101,10 @@ def test_parts_of_vectors_are_scaled_by_the_counts_of_all_entries() -> None:
     for half in halves:
         make_channels(sparse(half), N_INPUTS, sum_over_ranks=lambda part: sums.append(part) or part)  # type: ignore[func-returns-value]
     places, summary_features = restated(table)
-    parts = [make_channels(sparse(half), N_INPUTS, sum_over_ranks=lambda _: sums[0] + sums[1]) for half in halves]
+    parts = [
+        make_channels(sparse(half), N_INPUTS, sum_over_ranks=lambda _: sums[0] + sums[1])
+        for half in halves
+    ]
     together = sum(table_of(part.places, 2 * N_INPUTS) for part in parts)
     np.testing.assert_allclose(together, places, rtol=0, atol=1e-6)
     for part in parts:
@@ -106,7 +115,9 @@ def test_parts_of_vectors_are_scaled_by_the_counts_of_all_entries() -> None:
 def test_an_empty_vector_is_nothing_and_an_entry_of_value_0_is_something(kind: str) -> None:
     found = make_channels(batch_of(vectors(), kind), N_INPUTS)
     places = table_of(found.places, 2 * N_INPUTS)
-    assert torch.equal(places[2], torch.zeros(2 * N_INPUTS)) and found.summary_features[2].tolist() == [0.0, -1.0]
+    assert torch.equal(places[2], torch.zeros(2 * N_INPUTS)) and found.summary_features[
+        2
+    ].tolist() == [0.0, -1.0]
     assert torch.equal(places[3, :N_INPUTS], torch.zeros(N_INPUTS))
     expected = torch.zeros(N_INPUTS)
     expected[4:7] = 3**-0.5
@@ -162,10 +173,14 @@ def test_what_is_hidden_is_as_if_it_were_not_there(kind: str) -> None:
     left = table.where(visible, float("nan"))
     assert 0 < int((~left.isnan()).sum()) < int(observed.sum())
     shown = apply_mask(batch_of(table, kind), asked)
-    torch.testing.assert_close(table_of(shown, N_INPUTS, missing=float("nan")), left, equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(
+        table_of(shown, N_INPUTS, missing=float("nan")), left, equal_nan=True, rtol=0, atol=0
+    )
     found, expected = make_channels(shown, N_INPUTS), make_channels(batch_of(left, kind), N_INPUTS)
     assert torch.equal(found.summary_features, expected.summary_features)
-    assert torch.equal(table_of(found.places, 2 * N_INPUTS), table_of(expected.places, 2 * N_INPUTS))
+    assert torch.equal(
+        table_of(found.places, 2 * N_INPUTS), table_of(expected.places, 2 * N_INPUTS)
+    )
 
 
 # A table of which some cells are observed; None is not, and an observed 0 is an entry.
@@ -173,7 +188,10 @@ Table = list[list[float | None]]
 
 tables = st.integers(1, 5).flatmap(
     lambda width: st.lists(
-        st.lists(st.none() | st.sampled_from([-1.0, 0.0, 0.5, 2.0]), min_size=width, max_size=width), max_size=6
+        st.lists(
+            st.none() | st.sampled_from([-1.0, 0.0, 0.5, 2.0]), min_size=width, max_size=width
+        ),
+        max_size=6,
     )
 )
 
@@ -189,7 +207,9 @@ def sparse_of(table: Table, index_type: torch.dtype = torch.int32) -> SparseVect
 def table_of_vectors(batch: SparseBatch, width: int) -> Tensor:
     """Write a batch's entries into a table, one by one."""
     table = torch.zeros(batch.starts.numel() - 1, width)
-    for row, (start, end) in enumerate(zip(batch.starts[:-1].tolist(), batch.starts[1:].tolist(), strict=True)):
+    for row, (start, end) in enumerate(
+        zip(batch.starts[:-1].tolist(), batch.starts[1:].tolist(), strict=True)
+    ):
         for entry in range(start, end):
             table[row, int(batch.indices[entry])] += batch.weights[entry]
     return table
@@ -214,15 +234,21 @@ def test_entry_places_point_into_the_arrays() -> None:
 
 
 def test_a_part_of_vectors_knows_how_many_entries_there_are() -> None:
-    part = SparseVectors(torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), all_counts=torch.tensor([7]))
+    part = SparseVectors(
+        torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([0.5]), all_counts=torch.tensor([7])
+    )
     assert part.counts.tolist() == part.to(torch.device("cpu")).counts.tolist() == [7]
     assert part.take(torch.tensor([0])).starts.tolist() == [0, 1]
 
 
 def test_vectors_take_all_that_they_hold_to_a_device() -> None:
     features = FeatureBatch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3))
-    held = SparseVectors(torch.tensor([0, 1, 2]), torch.tensor([4, 0]), torch.ones(2), features=features)
+    held = SparseVectors(
+        torch.tensor([0, 1, 2]), torch.tensor([4, 0]), torch.ones(2), features=features
+    )
     held.roots = torch.ones(2)
     moved = held.to(torch.device("meta"))
     assert moved.features is not None and moved.roots is not None and moved.all_counts is None
-    assert {part.device.type for part in (moved.starts, moved.weights, *moved.features, moved.roots)} == {"meta"}
+    assert {
+        part.device.type for part in (moved.starts, moved.weights, *moved.features, moved.roots)
+    } == {"meta"}

@@ -1,4 +1,5 @@
-"""Masking: how much is hidden, that nothing tells what is, that both branches agree; and which inputs views see."""
+"""Masking: how much is hidden, that nothing tells what is, that both branches agree; and which
+inputs views see."""
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ def new_masking(share: float, seed: int = 0) -> Masking:
     return module
 
 
-def block(module: Masking, drawn: Tensor, n_rows: int = N_ROWS, n_columns: int = N_COLUMNS) -> Tensor:
+def block(
+    module: Masking, drawn: Tensor, n_rows: int = N_ROWS, n_columns: int = N_COLUMNS
+) -> Tensor:
     return module.is_masked(torch.arange(n_rows)[:, None], torch.arange(n_columns), drawn)
 
 
@@ -35,7 +38,8 @@ def test_the_share_is_right_in_all_and_in_every_row_and_column(share: float, see
     module = new_masking(share, seed)
     numbers = standard(block(module, module.draw_step_seed()), share)
     assert abs(numbers.sum()) / numbers.size**0.5 < 4
-    for axis in (0, 1):  # sums over independent draws have variance 1: neither all alike nor too different
+    # sums over independent draws have variance 1: neither all alike nor too different
+    for axis in (0, 1):
         sums = numbers.sum(axis) / numbers.shape[axis] ** 0.5
         assert abs(sums.var() - 1) < 5 * (2 / sums.size) ** 0.5
         assert np.abs(sums).max() < 6
@@ -49,7 +53,8 @@ def test_rows_tell_nothing_of_rows_and_columns_nothing_of_columns(share: float) 
         products = table @ table.T / table.shape[1] ** 0.5
         pairs = products[np.triu_indices(len(table), 1)]
         assert abs(pairs.sum()) / pairs.size**0.5 < 4
-        # The mean square of all pairs is about entries in rectangles: two rows, two columns, four draws.
+        # The mean square of all pairs is about entries in rectangles: two rows, two columns, four
+        # draws.
         assert (pairs**2).mean() == pytest.approx(1, abs=0.1)
 
 
@@ -59,11 +64,14 @@ def test_of_cold_rows_and_columns_more_is_hidden_by_degrees(rate: float, axis: s
     module = Masking(0.6, **{f"cold_{axis}_rate": rate})
     use_generator(module, torch.Generator().manual_seed(0))
     over = 1 if axis == "row" else 0
-    first, second = (block(module, module.draw_step_seed()).double().mean(over).numpy() for _ in range(2))
+    first, second = (
+        block(module, module.draw_step_seed()).double().mean(over).numpy() for _ in range(2)
+    )
     chosen = first > 0.7  # the first degree shows a fifth
     assert chosen.mean() == pytest.approx(rate, abs=4 * (rate / first.size) ** 0.5)
     assert np.all(np.abs(first[~chosen] - 0.6) < 0.1)
-    assert (first[chosen] == 1).mean() == pytest.approx(0.55, abs=0.2)  # half of them empty, or nearly so
+    # half of them empty, or nearly so
+    assert (first[chosen] == 1).mean() == pytest.approx(0.55, abs=0.2)
     for shown in (0.2, 0.1, 0.05, 0.025):
         assert np.any(np.abs(1 - first[chosen] - shown) < 0.2 * shown + 0.01)
     assert (chosen & (second > 0.7)).mean() < rate  # others in another step
@@ -93,7 +101,8 @@ def test_features_are_hidden_at_their_rate_apart_from_entries_and_anew_in_every_
         visible = module.mask_features(features, ids, drawn)
         assert visible is not None
         hidden = visible.weights.sum(1) == 0
-        assert bool((hidden | (visible.weights.sum(1) == 3)).all())  # all of a row's features, or none
+        # all of a row's features, or none
+        assert bool((hidden | (visible.weights.sum(1) == 3)).all())
         assert hidden.double().mean().item() == pytest.approx(0.25, abs=0.03)
         cold = block(module, drawn, 4000, 50).double().mean(1) > 0.85
         assert (hidden & cold).double().mean().item() == pytest.approx(
@@ -169,7 +178,8 @@ def test_draws_from_its_own_generator_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "n_views, share, n_seen", [(32, 0.6, 13), (8, 0.3, 6), (8, 0.95, 1), (10, 1e-3, 10), (1, 0.6, 1), (2, 0.9, 1)]
+    "n_views, share, n_seen",
+    [(32, 0.6, 13), (8, 0.3, 6), (8, 0.95, 1), (10, 1e-3, 10), (1, 0.6, 1), (2, 0.9, 1)],
 )
 def test_every_input_is_seen_by_as_many_views(n_views: int, share: float, n_seen: int) -> None:
     seen = draw_views(n_views, 700, mask_rate=share, generator=torch.Generator().manual_seed(0))
@@ -177,7 +187,9 @@ def test_every_input_is_seen_by_as_many_views(n_views: int, share: float, n_seen
     assert set(seen.sum(0).tolist()) == {n_seen}
     # No view is favoured: each sees its part of all inputs.
     part = n_seen / n_views
-    assert bool(((seen.double().mean(1) - part).abs() <= 5 * (part * (1 - part) / 700) ** 0.5).all())
+    assert bool(
+        ((seen.double().mean(1) - part).abs() <= 5 * (part * (1 - part) / 700) ** 0.5).all()
+    )
 
 
 def test_one_view_sees_everything() -> None:
@@ -186,7 +198,11 @@ def test_one_view_sees_everything() -> None:
 
 
 def test_inputs_are_seen_together_by_chance_only() -> None:
-    seen = draw_views(16, 400, mask_rate=0.5, generator=torch.Generator().manual_seed(1)).double().numpy()
+    seen = (
+        draw_views(16, 400, mask_rate=0.5, generator=torch.Generator().manual_seed(1))
+        .double()
+        .numpy()
+    )
     # Of two inputs that 8 of 16 views see each, 4 see both on average: hypergeometric.
     together = (seen.T @ seen)[np.triu_indices(400, 1)]
     assert together.mean() == pytest.approx(4, abs=0.02)
@@ -196,7 +212,8 @@ def test_inputs_are_seen_together_by_chance_only() -> None:
 def test_the_generator_alone_decides_the_views() -> None:
     before = torch.get_rng_state()
     one, same, other = (
-        draw_views(8, 30, mask_rate=0.4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+        draw_views(8, 30, mask_rate=0.4, generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
     )
     assert torch.equal(one, same) and not torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), before)

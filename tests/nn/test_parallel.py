@@ -1,4 +1,5 @@
-"""One, two and four processes with the same blocks learn the same; faults of all kinds lose nothing that was kept."""
+"""One, two and four processes with the same blocks learn the same; faults of all kinds lose nothing
+that was kept."""
 
 import re
 from pathlib import Path
@@ -11,7 +12,8 @@ from tests.training.rank_fits import FITS, FITS_OF_FOUR, kept_fit, learned
 
 from deepmf.training.checkpoint import remove_checkpoint
 
-# Sums over ranks are taken in another order, and Adam magnifies rounding where gradients are near 0.
+# Sums over ranks are taken in another order, and Adam magnifies rounding where gradients are near
+# 0.
 CLOSE = 5e-5
 
 pytestmark = pytest.mark.slow  # starts processes
@@ -21,7 +23,8 @@ Found = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the processes leave what they find; two ranks run first, and four continue from one of their states."""
+    """Where the processes leave what they find; two ranks run first, and four continue from one of
+    their states."""
     folder = tmp_path_factory.mktemp("fits")
     for n_ranks in (2, 4):
         run_together(n_ranks, "tests.training.rank_fits:everything", folder)
@@ -29,18 +32,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found_by(folder: Path, n_ranks: int) -> list[Found]:
-    return [torch.load(folder / f"{n_ranks}-{rank}.pt", weights_only=True) for rank in range(n_ranks)]
+    return [
+        torch.load(folder / f"{n_ranks}-{rank}.pt", weights_only=True) for rank in range(n_ranks)
+    ]
 
 
 def assert_close(found: Found, expected: Found, within: float = CLOSE) -> None:
     assert found.keys() >= expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(
-            found[name], tensor, rtol=within, atol=within, msg=lambda text, name=name: f"{name}: {text}"
+            found[name],
+            tensor,
+            rtol=within,
+            atol=within,
+            msg=lambda text, name=name: f"{name}: {text}",
         )
 
 
-@pytest.mark.parametrize(("n_ranks", "fit"), [*((2, fit) for fit in FITS), *((4, fit) for fit in FITS_OF_FOUR)])
+@pytest.mark.parametrize(
+    ("n_ranks", "fit"), [*((2, fit) for fit in FITS), *((4, fit) for fit in FITS_OF_FOUR)]
+)
 def test_ranks_learn_what_one_process_learns(folder: Path, fit: str, n_ranks: int) -> None:
     alone = learned(FITS[fit](folder))
     first, *others = (found[fit] for found in found_by(folder, n_ranks))
@@ -53,14 +64,18 @@ def test_ranks_learn_what_one_process_learns(folder: Path, fit: str, n_ranks: in
 def test_a_chain_of_ranks_that_was_killed_goes_on_as_it_would_have(folder: Path) -> None:
     for found in found_by(folder, 2):
         assert found["killed chain"].keys() == found["whole chain"].keys()
-        assert all(torch.equal(tensor, found["whole chain"][name]) for name, tensor in found["killed chain"].items())
+        assert all(
+            torch.equal(tensor, found["whole chain"][name])
+            for name, tensor in found["killed chain"].items()
+        )
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_tables_and_their_states_are_divided(folder: Path, n_ranks: int) -> None:
     sizes = [found["sizes"] for found in found_by(folder, n_ranks)]
     whole = {"rows": 2 * 43 * 16, "columns": 2 * 61 * 16}
-    assert len(sizes[0]) == 8  # each table as weights, in both averages of Adam and as stepped weights
+    # each table as weights, in both averages of Adam and as stepped weights
+    assert len(sizes[0]) == 8
     for name in sizes[0]:
         of_ranks = [each[name] for each in sizes]
         assert sum(of_ranks) in whole.values()
@@ -92,7 +107,9 @@ def test_what_ranks_cannot_fit_together_is_refused_by_all(folder: Path, n_ranks:
 
 def test_a_stopped_training_ends_with_the_weights_it_would_have_had(folder: Path) -> None:
     for found in found_by(folder, 2):
-        assert all(torch.equal(found["killed"][name], tensor) for name, tensor in found["ordinal"].items())
+        assert all(
+            torch.equal(found["killed"][name], tensor) for name, tensor in found["ordinal"].items()
+        )
 
 
 def test_other_numbers_of_ranks_continue(folder: Path) -> None:
@@ -112,4 +129,6 @@ def test_a_full_disk_stops_nothing_and_leaves_the_last_whole_state(folder: Path)
         assert len(found["full"]["said"]) == 1
         assert re.search("full .*File too large.*training continues", found["full"]["said"][0])
         assert found["full"]["there"] == [False, True, True, True]
-        assert all(torch.equal(found["full"][name], tensor) for name, tensor in found["ordinal"].items())
+        assert all(
+            torch.equal(found["full"][name], tensor) for name, tensor in found["ordinal"].items()
+        )

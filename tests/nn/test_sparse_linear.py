@@ -23,8 +23,16 @@ from deepmf.nn.sparse_linear import (
 N_INPUTS, N_OUTPUTS = 7, 4
 
 
-# A few vectors as {input: value}, some without entries, at the ends too; no vector has an entry at input 6.
-VECTORS = [{}, {0: 1.5, 3: -0.25, 5: 2.0}, {3: 1.0}, {}, {0: -1.0, 1: 0.0, 2: 0.5, 3: 0.75, 4: -2.0, 5: 3.0}, {}]
+# A few vectors as {input: value}, some without entries, at the ends too; no vector has an entry at
+# input 6.
+VECTORS = [
+    {},
+    {0: 1.5, 3: -0.25, 5: 2.0},
+    {3: 1.0},
+    {},
+    {0: -1.0, 1: 0.0, 2: 0.5, 3: 0.75, 4: -2.0, 5: 3.0},
+    {},
+]
 
 SOME_VECTORS = {
     "several": VECTORS,
@@ -41,7 +49,9 @@ every_kind = pytest.mark.parametrize("vectors", SOME_VECTORS.values(), ids=SOME_
 def sparse(vectors: list[dict[int, float]], index_type: torch.dtype = torch.int64) -> SparseBatch:
     starts = torch.tensor([0, *(len(vector) for vector in vectors)]).cumsum(0)
     indices = torch.tensor([i for vector in vectors for i in vector], dtype=index_type)
-    return SparseBatch(indices, starts, torch.tensor([v for w in vectors for v in w.values()], dtype=torch.float64))
+    return SparseBatch(
+        indices, starts, torch.tensor([v for w in vectors for v in w.values()], dtype=torch.float64)
+    )
 
 
 def dense(vectors: list[dict[int, float]]) -> Tensor:
@@ -79,7 +89,9 @@ def test_sparse_is_dense(vectors: list[dict[int, float]], index_type: torch.dtyp
 
     expected_gradient = dense(vectors).T @ upstream
     for answers in (outputs, dense_outputs):
-        torch.testing.assert_close(gradient(loss, network, answers), expected_gradient, rtol=0, atol=1e-13)
+        torch.testing.assert_close(
+            gradient(loss, network, answers), expected_gradient, rtol=0, atol=1e-13
+        )
 
 
 @every_kind
@@ -98,16 +110,22 @@ def test_gradcheck(vectors: list[dict[int, float]]) -> None:
 
 def test_larger_vectors_in_single_precision() -> None:
     generator = torch.Generator().manual_seed(1)
-    table = torch.randn(60, 300, generator=generator) * (torch.rand(60, 300, generator=generator) < 0.05)
+    table = torch.randn(60, 300, generator=generator) * (
+        torch.rand(60, 300, generator=generator) < 0.05
+    )
     rows, columns = table.nonzero(as_tuple=True)
-    starts = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(rows, minlength=60).cumsum(0)])
+    starts = torch.cat(
+        [torch.zeros(1, dtype=torch.int64), torch.bincount(rows, minlength=60).cumsum(0)]
+    )
     network = SparseLinear(300, 50, generator=generator)
     exact = table.double() @ network.weight.detach().double()
     outputs = network(SparseBatch(columns.int(), starts, table[rows, columns]))
     torch.testing.assert_close(outputs.detach().double(), exact, rtol=0, atol=1e-6)
     upstream = torch.randn(60, 50, generator=generator)
     sparse_gradient = gradient(lambda answers: (answers * upstream).sum(), network, outputs)
-    torch.testing.assert_close(sparse_gradient.double(), table.double().T @ upstream.double(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        sparse_gradient.double(), table.double().T @ upstream.double(), rtol=0, atol=1e-5
+    )
 
 
 def test_a_gradient_that_does_not_lie_in_order() -> None:
@@ -121,7 +139,10 @@ def test_a_gradient_that_does_not_lie_in_order() -> None:
 
 def test_entries_in_any_order_and_at_one_input_twice() -> None:
     network = layer()
-    indices, weights = torch.tensor([5, 0, 5, 3]), torch.tensor([1.0, 2.0, 0.5, -1.0], dtype=torch.float64)
+    indices, weights = (
+        torch.tensor([5, 0, 5, 3]),
+        torch.tensor([1.0, 2.0, 0.5, -1.0], dtype=torch.float64),
+    )
     outputs = network(SparseBatch(indices, torch.tensor([0, 3, 4]), weights))
     same = dense([{0: 2.0, 5: 1.5}, {3: -1.0}])
     torch.testing.assert_close(outputs.detach(), same @ network.weight.detach())
@@ -168,11 +189,17 @@ def test_vectors_in_pieces_add_up(vectors: list[dict[int, float]], most: int) ->
     batch, table = sparse(vectors), layer().weight.detach()
     piece_starts, first_pieces = cut_into_pieces(batch.starts, most)
     lengths = piece_starts.diff()
-    assert first_pieces.numel() == len(vectors) + 1 and bool((lengths <= most).all()) and bool((lengths >= 0).all())
+    assert (
+        first_pieces.numel() == len(vectors) + 1
+        and bool((lengths <= most).all())
+        and bool((lengths >= 0).all())
+    )
     sums = sum_bags(table, batch.indices, piece_starts, batch.weights)
     together = [sums[slice(*ends)].sum(0) for ends in pairwise(first_pieces.tolist())]
     expected = sum_bags(table, batch.indices, batch.starts, batch.weights)
-    torch.testing.assert_close(torch.stack(together) if vectors else expected, expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        torch.stack(together) if vectors else expected, expected, rtol=0, atol=1e-14
+    )
 
 
 @pytest.mark.gpu
@@ -180,23 +207,36 @@ def test_vectors_in_pieces_add_up(vectors: list[dict[int, float]], most: int) ->
 def test_on_a_gpu_long_vectors_are_the_sum_of_their_pieces() -> None:
     generator = torch.Generator().manual_seed(0)
     counts = torch.tensor([0, 5000, 3, 1024, 1025, 0])
-    starts, n_entries = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]), int(counts.sum())
+    starts, n_entries = (
+        torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]),
+        int(counts.sum()),
+    )
     indices = torch.randint(0, 50, (n_entries,), generator=generator)
-    weights, table = torch.rand(n_entries, generator=generator), torch.rand(50, 8, generator=generator)
+    weights, table = (
+        torch.rand(n_entries, generator=generator),
+        torch.rand(50, 8, generator=generator),
+    )
     found = sum_bags(*(tensor.cuda() for tensor in (table, indices, starts, weights)))
-    torch.testing.assert_close(found.cpu(), sum_bags(table, indices, starts, weights), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        found.cpu(), sum_bags(table, indices, starts, weights), rtol=1e-4, atol=1e-3
+    )
 
 
 @every_kind
 @pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
-def test_entries_by_input_are_the_transposed_vectors(vectors: list[dict[int, float]], index_type: torch.dtype) -> None:
+def test_entries_by_input_are_the_transposed_vectors(
+    vectors: list[dict[int, float]], index_type: torch.dtype
+) -> None:
     indices, starts, weights = group_by_input(sparse(vectors, index_type), N_INPUTS)
     assert indices.dtype == index_type
     found = [
         dict(zip(indices[start:end].tolist(), weights[start:end].tolist(), strict=True))
         for start, end in pairwise(starts.tolist())
     ]
-    assert found == [{row: vector[i] for row, vector in enumerate(vectors) if i in vector} for i in range(N_INPUTS)]
+    assert found == [
+        {row: vector[i] for row, vector in enumerate(vectors) if i in vector}
+        for i in range(N_INPUTS)
+    ]
 
 
 N_HIDDEN, N_PLACES = 4, 7
@@ -216,11 +256,15 @@ PLACES: dict[str, list[list[int]]] = {
 every_choice = pytest.mark.parametrize("places", PLACES.values(), ids=PLACES.keys())
 
 
-def entries(places: list[list[int]], index_type: torch.dtype = torch.int64) -> tuple[Tensor, Tensor, Tensor]:
+def entries(
+    places: list[list[int]], index_type: torch.dtype = torch.int64
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return indices, starts and the vector of each entry."""
     starts = torch.tensor([0, *map(len, places)]).cumsum(0)
     indices = torch.tensor([place for some in places for place in some], dtype=index_type)
-    vectors = torch.tensor([vector for vector, some in enumerate(places) for _ in some], dtype=torch.int64)
+    vectors = torch.tensor(
+        [vector for vector, some in enumerate(places) for _ in some], dtype=torch.int64
+    )
     return indices, starts, vectors
 
 
@@ -233,12 +277,16 @@ def sampled_layer() -> SampledLinear:
 
 def hidden_of(places: list[list[int]]) -> Tensor:
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(len(places), N_HIDDEN, dtype=torch.float64, generator=generator, requires_grad=True)
+    return torch.randn(
+        len(places), N_HIDDEN, dtype=torch.float64, generator=generator, requires_grad=True
+    )
 
 
 @every_choice
 @pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
-def test_some_outputs_are_those_of_the_whole_table(places: list[list[int]], index_type: torch.dtype) -> None:
+def test_some_outputs_are_those_of_the_whole_table(
+    places: list[list[int]], index_type: torch.dtype
+) -> None:
     network, hidden = sampled_layer(), hidden_of(places)
     indices, starts, vectors = entries(places, index_type)
     found, table = network.forward_at(hidden, indices, starts), network(hidden)
@@ -249,7 +297,9 @@ def test_some_outputs_are_those_of_the_whole_table(places: list[list[int]], inde
     upstream = torch.arange(1.0, len(vectors) + 1, dtype=torch.float64)
     wanted = (hidden, network.weight, network.bias)
     for one, other in zip(
-        torch.autograd.grad(found, wanted, upstream), torch.autograd.grad(expected, wanted, upstream), strict=True
+        torch.autograd.grad(found, wanted, upstream),
+        torch.autograd.grad(expected, wanted, upstream),
+        strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
 
@@ -280,9 +330,15 @@ def test_larger_ones_in_single_precision() -> None:
     table = torch.zeros(60, 300, dtype=torch.float64)
     table[vectors, indices] = upstream.double()
     exact = hidden.detach().double() @ network.weight.detach().double().T + network.bias.detach()
-    torch.testing.assert_close(outputs.detach().double(), exact[vectors, indices], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        outputs.detach().double(), exact[vectors, indices], rtol=0, atol=1e-5
+    )
     found = torch.autograd.grad(outputs, (hidden, network.weight, network.bias), upstream)
-    expected = (table @ network.weight.detach().double(), table.T @ hidden.detach().double(), table.sum(0))
+    expected = (
+        table @ network.weight.detach().double(),
+        table.T @ hidden.detach().double(),
+        table.sum(0),
+    )
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-5)
 
@@ -315,5 +371,7 @@ def test_starts_with_xavier_weights_of_its_own_generator_and_no_bias() -> None:
     bound = (6 / (200 + 100)) ** 0.5
     assert network.weight.shape == (200, 100) and not network.bias.any()
     assert 0.99 * bound < network.weight.abs().max().item() <= bound
-    assert torch.equal(network.weight, SampledLinear(100, 200, generator=torch.Generator().manual_seed(3)).weight)
+    assert torch.equal(
+        network.weight, SampledLinear(100, 200, generator=torch.Generator().manual_seed(3)).weight
+    )
     assert torch.equal(torch.get_rng_state(), before)

@@ -22,13 +22,21 @@ from deepmf.models.paper.low_rank import RankK
 from deepmf.recommend.ranker import Relevance
 from deepmf.recommend.request import RankBy
 
-SMALL: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "views": 1, "device": "cpu"}
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "latent_size": 4,
+    "epochs": 1,
+    "views": 1,
+    "device": "cpu",
+}
 
 
 @pytest.fixture(scope="module")
 def ratings() -> ObservedMatrix:
     matrix = generate(70, 50, density=0.3, seed=0).matrix
-    return matrix.with_extras(Extras(places=np.random.default_rng(0).permutation(matrix.n_entries).astype(np.int32)))
+    return matrix.with_extras(
+        Extras(places=np.random.default_rng(0).permutation(matrix.n_entries).astype(np.int32))
+    )
 
 
 @pytest.fixture(scope="module", params=["als", "ordinal", "rank-k", "means"])
@@ -68,7 +76,9 @@ def test_scores_of_what_comes_next_come_from_the_device(
 )
 @pytest.mark.parametrize("rank_by", get_args(RankBy))
 @pytest.mark.slow
-def test_columns_are_those_of_numpy(model: Model, rank_by: RankBy, choice: dict[str, Any], tmp_path: Path) -> None:
+def test_columns_are_those_of_numpy(
+    model: Model, rank_by: RankBy, choice: dict[str, Any], tmp_path: Path
+) -> None:
     for name in {"among", "exclude"} & choice.keys():
         choice = {**choice, name: model.column_labels_[choice[name]]}
     if rank_by != "value" and model.rankers_.presence is None:
@@ -93,29 +103,40 @@ def check_same(model: Model, folder: Path, **options: Any) -> None:
 @pytest.mark.parametrize("presence", ["full", "nearest"])
 @pytest.mark.parametrize("rank_by", get_args(RankBy))
 @pytest.mark.parametrize("kind", ["ratings", "weighted", "interactions"])
-def test_presence_is_that_of_numpy(presence: str, rank_by: RankBy, kind: str, tmp_path: Path) -> None:
+def test_presence_is_that_of_numpy(
+    presence: str, rank_by: RankBy, kind: str, tmp_path: Path
+) -> None:
     rows, columns, values = generate(90, 60, density=0.2, seed=1, named=False).matrix.entries()
     scale = Scale.interactions() if kind == "interactions" else None
     weights = np.random.default_rng(0).uniform(0.5, 3, rows.size) if kind == "weighted" else None
-    matrix = ObservedMatrix.from_entries(rows, columns, values, scale, weights=weights, times=np.arange(rows.size))
+    matrix = ObservedMatrix.from_entries(
+        rows, columns, values, scale, weights=weights, times=np.arange(rows.size)
+    )
     if kind == "interactions" and rank_by == "value":
         return
     model = ALS(latent_size=4, epochs=3, seed=0, presence=presence).fit(matrix, progress=False)
     # A new row, a new column, and a row that only has an entry in the new column.
-    newer = model.extend(ObservedMatrix.from_entries([900, 900, 901, 5], [3, 70, 70, 70], [5, 4, 3, 1], matrix.scale))
+    newer = model.extend(
+        ObservedMatrix.from_entries([900, 900, 901, 5], [3, 70, 70, 70], [5, 4, 3, 1], matrix.scale)
+    )
     check_same(newer, tmp_path, rank_by=rank_by)
 
 
 def test_new_rows_are_ranked_too(ratings: ObservedMatrix, tmp_path: Path) -> None:
     model = ALS(latent_size=4, epochs=3, seed=0).fit(ratings)
     rows, columns = ["new", ratings.row_labels[1]], [ratings.column_labels[0], "newer"]
-    model.extend(ObservedMatrix.from_entries(rows, columns, [3, 4], ratings.scale)).save(tmp_path / "model")
+    model.extend(ObservedMatrix.from_entries(rows, columns, [3, 4], ratings.scale)).save(
+        tmp_path / "model"
+    )
     batch = {
         "row": np.array(["visitor", ratings.row_labels[0]], dtype=object),
         "history_columns": np.array([ratings.column_labels[:3].tolist(), None], dtype=object),
         "history_values": np.array([[5.0, 1.0, 3.0], None], dtype=object),
     }
-    plain, on_device = (Scorer(tmp_path / "model", rank_by="value", device=device)(batch) for device in (None, "cpu"))
+    plain, on_device = (
+        Scorer(tmp_path / "model", rank_by="value", device=device)(batch)
+        for device in (None, "cpu")
+    )
     for name in ("row", "rank", "column"):
         assert plain[name].tolist() == on_device[name].tolist()
     np.testing.assert_allclose(plain["prediction"], on_device["prediction"], rtol=1e-5)
@@ -123,7 +144,9 @@ def test_new_rows_are_ranked_too(ratings: ObservedMatrix, tmp_path: Path) -> Non
 
 def test_calibrated_probabilities_are_refused(tmp_path: Path) -> None:
     matrix = generate(60, 40, density=0.4, seed=0, levels=None).matrix
-    model = OrdinalDMF(seed=0, linear_size=4, linear_iterations=20, **SMALL).fit(matrix, progress=False)
+    model = OrdinalDMF(seed=0, linear_size=4, linear_iterations=20, **SMALL).fit(
+        matrix, progress=False
+    )
     presence = model.rankers_.presence
     assert presence is not None and presence.liking_weight  # what is liked moves the order
     with pytest.raises(BadSetting, match="rank_by='value'"):

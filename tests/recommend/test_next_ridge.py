@@ -1,4 +1,5 @@
-"""What comes next: sums over the beginnings of rows, and rankings that follow the order of entries."""
+"""What comes next: sums over the beginnings of rows, and rankings that follow the order of
+entries."""
 
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def walk(rng: np.random.Generator, n_rows: int = 300) -> dict[str, list[str]]:
     for row in range(n_rows):
         steps = np.where(rng.random(rng.integers(4, 9)) < 0.1, rng.integers(2, N - 1), 1)
         rows[f"row {row}"] = [
-            f"column {at:02d}" for at in dict.fromkeys(((rng.integers(N) + np.cumsum(steps)) % N).tolist())
+            f"column {at:02d}"
+            for at in dict.fromkeys(((rng.integers(N) + np.cumsum(steps)) % N).tolist())
         ]
     return rows
 
@@ -41,7 +43,9 @@ def name(*places: int) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["full", "nearest"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_weights_solve_the_regression_of_what_follows_on_every_beginning(kind: str, weighted: bool) -> None:
+def test_weights_solve_the_regression_of_what_follows_on_every_beginning(
+    kind: str, weighted: bool
+) -> None:
     rng, decay = np.random.default_rng(0), Decay(1.7, 3, 2, 1.3)
     rows = [rng.permutation(6)[: rng.integers(1, 7)] for _ in range(30)]
     weights = [rng.uniform(0.5, 2, len(row)) if weighted else np.ones(len(row)) for row in rows]
@@ -111,7 +115,10 @@ def test_a_history_backwards_has_another_list(model: Model) -> None:
 
 def test_rows_without_an_order_are_ranked_by_relevance(model: Model) -> None:
     guest = model.fold_in(name(3, 20))
-    assert guest.recommend(5).labels.tolist() == guest.recommend(5, rank_by="relevance").labels.tolist()
+    assert (
+        guest.recommend(5).labels.tolist()
+        == guest.recommend(5, rank_by="relevance").labels.tolist()
+    )
     with pytest.raises(BadSetting, match="order"):
         guest.recommend(rank_by="next")
     plain = ALS(seed=0).fit(ObservedMatrix.from_interactions(*np.array(list(pairs())).T))
@@ -120,21 +127,31 @@ def test_rows_without_an_order_are_ranked_by_relevance(model: Model) -> None:
 
 
 def pairs() -> list[tuple[str, str]]:
-    return [(row, column) for row, columns in walk(np.random.default_rng(0), 30).items() for column in columns]
+    return [
+        (row, column)
+        for row, columns in walk(np.random.default_rng(0), 30).items()
+        for column in columns
+    ]
 
 
-def test_extended_forgotten_and_saved_rows_follow_their_last_entry(model: Model, tmp_path: Path) -> None:
+def test_extended_forgotten_and_saved_rows_follow_their_last_entry(
+    model: Model, tmp_path: Path
+) -> None:
     first = model.extend(ObservedMatrix.from_sequences({"new": name(3, 4)}))
     more = first.extend(ObservedMatrix.from_sequences({"new": name(20)}))
     assert first.recommend("new", 1).labels.tolist() == name(5)
     assert more.recommend("new", 1).labels.tolist() == name(21)
     guest = model.fold_in(name(3, 4, 20), ordered=True)
-    np.testing.assert_allclose(more.recommend("new", 5).values, guest.recommend(5).values, rtol=1e-5)
+    np.testing.assert_allclose(
+        more.recommend("new", 5).values, guest.recommend(5).values, rtol=1e-5
+    )
     back = more.forget(entries=(["new"], name(20)))
     np.testing.assert_array_equal(back.recommend("new", 5).values, first.recommend("new", 5).values)
     more.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    np.testing.assert_array_equal(again.recommend(["new", "row 0"]).values, more.recommend(["new", "row 0"]).values)
+    np.testing.assert_array_equal(
+        again.recommend(["new", "row 0"]).values, more.recommend(["new", "row 0"]).values
+    )
     again_later = again.extend(ObservedMatrix.from_sequences({"new": name(10)}))
     assert again_later.recommend("new", 1).labels.tolist() == name(11)
 
@@ -142,7 +159,9 @@ def test_extended_forgotten_and_saved_rows_follow_their_last_entry(model: Model,
 def test_the_latest_entry_explains_what_comes_next(model: Model) -> None:
     found = model.fold_in(name(30, 3, 20), ordered=True).explain(name(21)[0])
     assert found.labels[0] == name(20)[0] == found.presence[0].label
-    assert found.prediction == pytest.approx(model.fold_in(name(30, 3, 20), ordered=True).recommend(1).values[0])
+    assert found.prediction == pytest.approx(
+        model.fold_in(name(30, 3, 20), ordered=True).recommend(1).values[0]
+    )
 
 
 def test_observed_columns_can_come_again(model: Model) -> None:
@@ -155,9 +174,16 @@ def test_rows_that_take_columns_again_are_recommended_known_columns(tmp_path: Pa
     rng = np.random.default_rng(0)
     favourites = {f"row {row}": rng.choice(N, 3, replace=False) for row in range(200)}
     plays = {row: name(*rng.choice(own, 9), *rng.choice(own, 1)) for row, own in favourites.items()}
-    model = ALS(seed=0).fit(ObservedMatrix.from_sequences({row: own[:-1] for row, own in plays.items()}))
+    model = ALS(seed=0).fit(
+        ObservedMatrix.from_sequences({row: own[:-1] for row, own in plays.items()})
+    )
     best = model.recommend(list(plays), 3).labels
-    assert np.mean([set(line) == set(own[:-1]) for line, own in zip(best, plays.values(), strict=True)]) > 0.7
+    assert (
+        np.mean(
+            [set(line) == set(own[:-1]) for line, own in zip(best, plays.values(), strict=True)]
+        )
+        > 0.7
+    )
     assert not set(model.recommend("row 0", 3, include_observed=False).labels) & set(plays["row 0"])
     last = ObservedMatrix.from_sequences({row: own[-1:] for row, own in plays.items()})
     found = evaluate_ranking(model, last, n=3)
@@ -171,8 +197,12 @@ def test_rows_that_take_columns_again_are_recommended_known_columns(tmp_path: Pa
 def test_validation_entries_decide_the_default(is_random: bool) -> None:
     rng = np.random.default_rng(0)
     rows = walk(rng)
-    held_out = {row: (rng.choice(columns) if is_random else columns[-1]) for row, columns in rows.items()}
-    train = {row: [each for each in columns if each != held_out[row]] for row, columns in rows.items()}
+    held_out = {
+        row: (rng.choice(columns) if is_random else columns[-1]) for row, columns in rows.items()
+    }
+    train = {
+        row: [each for each in columns if each != held_out[row]] for row, columns in rows.items()
+    }
     validation = ObservedMatrix.from_sequences({row: [column] for row, column in held_out.items()})
     model = ALS(seed=0).fit(ObservedMatrix.from_sequences(train), validation)
     assert model.chosen_["rank_by"] == ("relevance" if is_random else "next")
@@ -182,13 +212,17 @@ def test_validation_entries_decide_the_default(is_random: bool) -> None:
 
 def date_entries(rows: dict[str, list[str]]) -> ObservedMatrix:
     """Return the same entries a day apart."""
-    parts = [(row, column, 86400 * at) for row, own in rows.items() for at, column in enumerate(own)]
+    parts = [
+        (row, column, 86400 * at) for row, own in rows.items() for at, column in enumerate(own)
+    ]
     row_of, column_of, times = zip(*parts, strict=True)
     return ObservedMatrix.from_interactions(row_of, column_of, times=times)
 
 
 @pytest.mark.parametrize("is_random", [False, True])
-def test_entries_between_others_are_ranked_by_relevance_without_validation_entries(is_random: bool) -> None:
+def test_entries_between_others_are_ranked_by_relevance_without_validation_entries(
+    is_random: bool,
+) -> None:
     matrix = date_entries(walk(np.random.default_rng(0)))
     parts = (
         split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=0)
@@ -204,10 +238,14 @@ def test_entries_between_others_are_ranked_by_relevance_without_validation_entri
 
 def test_leave_one_out_strictly_and_fitted_again() -> None:
     matrix = ObservedMatrix.from_sequences(walk(np.random.default_rng(0)))
-    parts, joined = split_last(matrix, n=1, validation=1), split_last(matrix, n=1, validation=0).train
+    parts, joined = (
+        split_last(matrix, n=1, validation=1),
+        split_last(matrix, n=1, validation=0).train,
+    )
     chosen = ALS(seed=0).fit(parts.train, parts.validation)
     apart, strict, again = (
         evaluate_ranking(each, parts.test).model.ndcg
         for each in (chosen, chosen.extend(parts.validation), ALS(seed=0).fit(joined))
     )
-    assert min(strict, again) > 0.75 > apart  # without the second last entry, a row is one step behind
+    # without the second last entry, a row is one step behind
+    assert min(strict, again) > 0.75 > apart

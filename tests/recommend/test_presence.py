@@ -25,7 +25,8 @@ N_ROWS, N_COLUMNS = 60, 12
 
 
 def choosy(n_rows: int = N_ROWS, n_columns: int = N_COLUMNS, *, seed: int = 0) -> ObservedMatrix:
-    """Even rows take even columns, odd rows odd ones, with few exceptions; every column is liked as much."""
+    """Even rows take even columns, odd rows odd ones, with few exceptions; every column is liked as
+    much."""
     generator = np.random.default_rng(seed)
     alike = (np.arange(n_rows)[:, None] - np.arange(n_columns)) % 2 == 0
     taken = generator.random(alike.shape) < np.where(alike, 0.5, 0.03)
@@ -38,12 +39,15 @@ def mark(matrix: ObservedMatrix) -> np.ndarray:
 
 
 def weigh(x: np.ndarray) -> np.ndarray:
-    """Return the weights of rows: the mean number of entries by that of the row, to the power of 0.3."""
+    """Return the weights of rows: the mean number of entries by that of the row, to the power of
+    0.3."""
     counts = np.maximum(x.sum(axis=1), 1)
     return np.diag((counts.mean() / counts) ** 0.3)
 
 
-def fit(matrix: ObservedMatrix, ridge: Ridge, kind: str = "full", count_weight: float = 0.0) -> ColumnRidge:
+def fit(
+    matrix: ObservedMatrix, ridge: Ridge, kind: str = "full", count_weight: float = 0.0
+) -> ColumnRidge:
     return Gram.of(matrix, kind, count_weight).fit([ridge])[0]
 
 
@@ -56,7 +60,8 @@ def test_each_column_is_regressed_on_others(kind: str) -> None:
     scores = model.score(EntryStore.of(matrix).row_entries(np.arange(5)))
     for column in range(N_COLUMNS):
         others = np.delete(np.arange(N_COLUMNS), column)
-        others = others[gram[others, column] > 0] if kind == "nearest" else others  # all that have a row in common
+        # all that have a row in common
+        others = others[gram[others, column] > 0] if kind == "nearest" else others
         equations = gram[np.ix_(others, others)] + np.diag(7.0 + 0.4 * gram[others, others])
         weights = np.linalg.solve(equations, gram[others, column])
         np.testing.assert_allclose(scores[:, column], x[:5, others] @ weights, atol=2e-3)
@@ -64,9 +69,14 @@ def test_each_column_is_regressed_on_others(kind: str) -> None:
     np.testing.assert_array_equal(np.diag(dense), 0.0)
 
 
-@pytest.mark.parametrize(("n_rows", "density", "most_dense"), [(400, 0.05, 0), (150, 0.1, 0), (400, 0.05, 300)])
-def test_columns_are_regressed_on_the_nearest_alone(n_rows: int, density: float, most_dense: int) -> None:
-    """Wide catalogues: the nearest columns by the cosine, each problem on its own; many entries in a column or few."""
+@pytest.mark.parametrize(
+    ("n_rows", "density", "most_dense"), [(400, 0.05, 0), (150, 0.1, 0), (400, 0.05, 300)]
+)
+def test_columns_are_regressed_on_the_nearest_alone(
+    n_rows: int, density: float, most_dense: int
+) -> None:
+    """Wide catalogues: the nearest columns by the cosine, each problem on its own; many entries in
+    a column or few."""
     matrix = generate(n_rows, 300, density=density, named=False, seed=0).matrix
     x = mark(matrix)
     gram, ridge = x.T @ weigh(x) @ x, Ridge(5.0, 1.0)
@@ -80,26 +90,37 @@ def test_columns_are_regressed_on_the_nearest_alone(n_rows: int, density: float,
         near = np.argsort(-cosines, kind="stable")[:80]
         near = near[cosines[near] > 0]
         equations = gram[np.ix_(near, near)] + np.diag(5.0 + sizes[near])
-        np.testing.assert_allclose(weights[near, column], np.linalg.solve(equations, gram[near, column]), atol=1e-3)
+        np.testing.assert_allclose(
+            weights[near, column], np.linalg.solve(equations, gram[near, column]), atol=1e-3
+        )
 
 
 def test_some_targets_have_the_weights_they_have_among_all() -> None:
     matrix = generate(200, 100, density=0.1, named=False, seed=0).matrix
     gram, targets = Gram.of(matrix, "nearest", most_near=30), np.array([3, 50, 99])
     (whole,), (some,) = gram.fit([Ridge(9.0, 1.0)]), gram.fit([Ridge(9.0, 1.0)], targets)
-    np.testing.assert_array_equal(some.weights[:, targets].toarray(), whole.weights[:, targets].toarray())
+    np.testing.assert_array_equal(
+        some.weights[:, targets].toarray(), whole.weights[:, targets].toarray()
+    )
     assert some.weights.nnz < whole.weights.nnz / 10
 
 
 def fit_on_ranks(folder: Path) -> None:
     """Leave the weights of each rank behind: of more columns than are multiplied at a time."""
-    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
-    torch.save([torch.from_numpy(model.weights.toarray()) for model in found], folder / f"weights-{dist.get_rank()}.pt")
+    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit(
+        [Ridge(7.0, 0.4), Ridge(2.0, 0.4)]
+    )
+    torch.save(
+        [torch.from_numpy(model.weights.toarray()) for model in found],
+        folder / f"weights-{dist.get_rank()}.pt",
+    )
 
 
 @pytest.mark.slow
 def test_ranks_divide_the_columns_and_have_the_same_weights(tmp_path: Path) -> None:
-    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit([Ridge(7.0, 0.4), Ridge(2.0, 0.4)])
+    found = Gram.of(choosy(100, 1200), "nearest", most_near=30, most_dense=0).fit(
+        [Ridge(7.0, 0.4), Ridge(2.0, 0.4)]
+    )
     run_together(2, "tests.recommend.test_presence:fit_on_ranks", tmp_path)
     for rank in range(2):
         for model, weights in zip(found, torch.load(tmp_path / f"weights-{rank}.pt"), strict=True):
@@ -116,14 +137,19 @@ def test_a_new_column_is_regressed_on_the_trained_ones(kind: str) -> None:
     model = Means(rank_by="relevance", presence=kind).fit(matrix)
     more = model.extend(new)
     presence = more.make_ranker(Request(rank_by="relevance")).relevance
-    assert presence is not None and model.make_ranker(Request(rank_by="relevance")).relevance is not None
+    assert (
+        presence is not None
+        and model.make_ranker(Request(rank_by="relevance")).relevance is not None
+    )
     ridge_model = presence.presence.model
     target = np.zeros(N_ROWS)
     target[fans] = 1.0
     together = x.T @ d @ target
     near = np.flatnonzero(together)
     own, ridge = gram[np.ix_(near, near)], ridge_model.ridge
-    weights = np.linalg.solve(own + np.diag(ridge.penalty + ridge.noise * np.diag(own)), together[near])
+    weights = np.linalg.solve(
+        own + np.diag(ridge.penalty + ridge.noise * np.diag(own)), together[near]
+    )
     scores = ridge_model.score(more.entries_.row_entries(np.arange(6)))[:, 12]
     np.testing.assert_allclose(scores, x[:6, near] @ weights, atol=2e-3)
     assert scores[::2].mean() > scores[1::2].mean()
@@ -133,25 +159,36 @@ def test_a_new_column_is_regressed_on_the_trained_ones(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["full", "nearest"])
 @pytest.mark.parametrize("in_turn", [False, True])
-def test_what_new_rows_take_counts_for_new_columns_and_these_for_trained_ones(kind: str, in_turn: bool) -> None:
-    """New rows take even columns and a new one, which no trained row takes: it goes with even columns, both ways."""
+def test_what_new_rows_take_counts_for_new_columns_and_these_for_trained_ones(
+    kind: str, in_turn: bool
+) -> None:
+    """New rows take even columns and a new one, which no trained row takes: it goes with even
+    columns, both ways."""
     matrix, fans = choosy(), np.repeat(np.arange(100, 120), 4)
     taken, values = np.tile([0, 2, 4, 99], 20), np.full(80, 4)
     parts = [taken == 99, taken != 99] if in_turn else [np.ones(80, dtype=bool)]
     model = Means(rank_by="relevance", presence=kind).fit(matrix)
     more = model
     for part in parts:
-        more = more.extend(ObservedMatrix.from_entries(fans[part], taken[part], values[part], matrix.scale))
+        more = more.extend(
+            ObservedMatrix.from_entries(fans[part], taken[part], values[part], matrix.scale)
+        )
     presence = more.make_ranker(Request(rank_by="relevance")).relevance.presence.model  # type: ignore[union-attr]
     of_new = presence.score(more.entries_.row_entries(np.arange(N_ROWS)))[:, 12]
     assert of_new[::2].mean() > of_new[1::2].mean() + 0.01
-    with_new, without = (more.fold_in(each, [4] * len(each)).recommend(12, exclude=[99]) for each in ([1, 99], [1]))
+    with_new, without = (
+        more.fold_in(each, [4] * len(each)).recommend(12, exclude=[99]) for each in ([1, 99], [1])
+    )
     places = [list(each.labels).index(2) for each in (with_new, without)]
-    chances = [float(each.presence[at]) for each, at in zip((with_new, without), places, strict=True)]
+    chances = [
+        float(each.presence[at]) for each, at in zip((with_new, without), places, strict=True)
+    ]
     assert chances[0] > chances[1]
     assert list(more.forget(columns=[99]).recommend(0, n=50).labels) == list(
         model.extend(
-            ObservedMatrix.from_entries(fans[taken != 99], taken[taken != 99], values[taken != 99], matrix.scale)
+            ObservedMatrix.from_entries(
+                fans[taken != 99], taken[taken != 99], values[taken != 99], matrix.scale
+            )
         )
         .recommend(0, n=50)
         .labels
@@ -169,7 +206,9 @@ def test_counts_weigh_entries() -> None:
         model = fit(matrix, Ridge(1.5, 0.0), kind, count_weight=2.0)
         scores = model.score(entries)
         others = weights[:, 1:]
-        solved = np.linalg.solve(others.T @ d @ others + 1.5 * np.eye(3), others.T @ d @ weights[:, 0])
+        solved = np.linalg.solve(
+            others.T @ d @ others + 1.5 * np.eye(3), others.T @ d @ weights[:, 0]
+        )
         np.testing.assert_allclose(scores[:, 0], others @ solved, atol=5e-3)
         effects = model.find_effects(entries.take(np.array([1])), 3)
         np.testing.assert_allclose(effects.sum(), scores[1, 3], atol=1e-4)
@@ -193,12 +232,15 @@ def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
 def test_scores_of_probabilities_are_their_inverse(score_power: float) -> None:
     presence = Presence(fit(choosy(), Ridge(7.0, 0.0)), intercept=-1.5, score_power=score_power)
     scores = np.array([-0.3, -0.01, -0.004, 0.0, 0.002, 0.01, 0.5, 3.0])
-    np.testing.assert_allclose(presence.score_of(presence.log_probabilities(scores)), scores, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(
+        presence.score_of(presence.log_probabilities(scores)), scores, rtol=1e-5, atol=1e-9
+    )
 
 
 @pytest.mark.slow
 def test_probabilities_are_calibrated_on_a_sample_of_rows() -> None:
-    taken = np.argwhere(np.random.default_rng(0).random((2000, 300)) < 0.05)  # more cells than are sampled
+    # more cells than are sampled
+    taken = np.argwhere(np.random.default_rng(0).random((2000, 300)) < 0.05)
     model = Means(presence="full").fit(ObservedMatrix.from_interactions(*taken.T))
     relevance = model.make_ranker().relevance
     assert relevance is not None
@@ -210,8 +252,13 @@ def test_probabilities_are_calibrated_on_a_sample_of_rows() -> None:
 def test_too_few_entries_to_choose_on_mean_popularity(share: float) -> None:
     matrix = generate(12, 10, density=share, seed=0).matrix
     split = split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=0)
-    found = evaluate_ranking(Means(presence="full").fit(split.train), split.test, rank_by="relevance", relevant=1, n=3)
-    assert (found.model.ndcg, found.model.novelty) == (found.popularity.ndcg, found.popularity.novelty)
+    found = evaluate_ranking(
+        Means(presence="full").fit(split.train), split.test, rank_by="relevance", relevant=1, n=3
+    )
+    assert (found.model.ndcg, found.model.novelty) == (
+        found.popularity.ndcg,
+        found.popularity.novelty,
+    )
 
 
 @pytest.mark.slow
@@ -220,13 +267,17 @@ def test_too_few_entries_to_choose_on_mean_popularity(share: float) -> None:
 def test_relevance_is_never_below_popularity_or_presence(
     kind: str, n_rows: int, n_columns: int, popularity: float
 ) -> None:
-    matrix = generate(n_rows, n_columns, n_entries=9000, popularity=popularity, named=False, seed=1).matrix
+    matrix = generate(
+        n_rows, n_columns, n_entries=9000, popularity=popularity, named=False, seed=1
+    ).matrix
     split = split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=0)
     rows, columns, values = split.test.entries()
     liked = ObservedMatrix.from_interactions(rows[values >= 4], columns[values >= 4])
     labels = {"row_labels": matrix.row_labels, "column_labels": matrix.column_labels}
     taken = ObservedMatrix.from_interactions(*split.train.entries()[:2], **labels)
-    found = evaluate_ranking(Means(presence=kind).fit(split.train), split.test, relevant=4, rank_by="relevance")
+    found = evaluate_ranking(
+        Means(presence=kind).fit(split.train), split.test, relevant=4, rank_by="relevance"
+    )
     presence = evaluate_ranking(Means(presence=kind).fit(taken), liked)
     assert found.model.ndcg > 0.97 * max(found.popularity.ndcg, presence.model.ndcg)
 
@@ -244,7 +295,10 @@ def test_a_file_keeps_every_bit_and_lies_are_refused(kind: str, tmp_path: Path) 
         keys = [each.make_ranker().rank_block(rows, columns) for each in (model, again)]
         np.testing.assert_array_equal(*keys)
     tensors = model.rankers_.presence.model.pack()  # type: ignore[union-attr]
-    lies = {"presence.sizes": np.zeros(3, dtype=np.float32), "presence.weights": np.zeros((3, 3), dtype=np.float16)}
+    lies = {
+        "presence.sizes": np.zeros(3, dtype=np.float32),
+        "presence.weights": np.zeros((3, 3), dtype=np.float16),
+    }
     if kind == "nearest":
         lies |= {
             "presence.starts": tensors["presence.starts"][::-1].copy(),
@@ -262,7 +316,8 @@ def test_a_gpu_fits_the_same_models() -> None:
     entries = EntryStore.of(matrix).row_entries(np.arange(300))
     for kind in ("full", "nearest"):
         models = [
-            Gram.of(matrix, kind, device=torch.device(name)).fit([Ridge(40.0, 1.0)])[0] for name in ("cpu", "cuda")
+            Gram.of(matrix, kind, device=torch.device(name)).fit([Ridge(40.0, 1.0)])[0]
+            for name in ("cpu", "cuda")
         ]
         scores = [model.score(entries) for model in models]
         np.testing.assert_allclose(*scores, atol=2e-3)
@@ -277,7 +332,10 @@ def test_popularity_is_scaled_in_the_order_alone(has_values: bool) -> None:
         matrix = ObservedMatrix.from_interactions(*matrix.entries()[:2])
     model = Means(rank_by="relevance").fit(matrix)
     rows, columns = np.arange(200), slice(0, 60)
-    relevance = {amount: model.make_ranker(Request(popularity=amount)).relevance for amount in (0.0, 0.5, 1.0)}
+    relevance = {
+        amount: model.make_ranker(Request(popularity=amount)).relevance
+        for amount in (0.0, 0.5, 1.0)
+    }
     share = (np.bincount(matrix.by_row.columns, minlength=60) + 0.5) / 201
     presence = model.rankers_.presence
     assert presence is not None
@@ -297,7 +355,9 @@ def test_popularity_is_scaled_in_the_order_alone(has_values: bool) -> None:
         model.recommend(labels[0], 5, popularity=0, device="cpu"),
     ):
         assert best.labels.tolist() == lists[0].labels[0, :5].tolist()
-        np.testing.assert_allclose(best.presence, [learned[label] for label in best.labels.tolist()], rtol=1e-5)  # type: ignore[arg-type]
+        np.testing.assert_allclose(
+            best.presence, [learned[label] for label in best.labels.tolist()], rtol=1e-5
+        )  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -312,5 +372,7 @@ def test_all_columns_of_a_wide_catalogue_are_scored_if_validation_entries_choose
     model = Means(presence="nearest").fit(*parts)
     presence = model.rankers_.presence
     assert presence is not None and isinstance(presence.model.weights, scipy.sparse.csr_array)
-    has_weights = np.bincount(presence.model.weights.indices, minlength=presence.model.n_trained) > 0
+    has_weights = (
+        np.bincount(presence.model.weights.indices, minlength=presence.model.n_trained) > 0
+    )
     assert has_weights.mean() > 0.95

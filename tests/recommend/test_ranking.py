@@ -22,7 +22,14 @@ from deepmf.models.base import Model
 from deepmf.models.means import Means
 from deepmf.recommend import ranking
 from deepmf.recommend.column_choice import ColumnChoice, choose_columns
-from deepmf.recommend.ranking import BestSoFar, Ranking, Search, join_ranked, most_similar, rank_batches
+from deepmf.recommend.ranking import (
+    BestSoFar,
+    Ranking,
+    Search,
+    join_ranked,
+    most_similar,
+    rank_batches,
+)
 from deepmf.recommend.request import RankBy, Request
 from deepmf.testing import additive
 
@@ -43,7 +50,9 @@ def test_most_similar() -> None:
 
 
 ENTRIES = EntryStore.of(
-    ObservedMatrix.from_entries(["ann", "bob", "bob", "bob", "cy"], ["a", "a", "b", "c", "a"], [1, 2, 3, 4, 5])
+    ObservedMatrix.from_entries(
+        ["ann", "bob", "bob", "bob", "cy"], ["a", "a", "b", "c", "a"], [1, 2, 3, 4, 5]
+    )
 )
 
 
@@ -72,17 +81,27 @@ def test_rankings_are_those_of_all_scores_however_they_are_cut(
     model = ALS(latent_size=3, epochs=2, seed=0).fit(additive(30, 25))
     if extended:
         new = ObservedMatrix.from_entries(
-            ["row 1", "row 2", "new", "new"], ["Big", "column 3", "Big", "column 4"], [5, 1, 2, 3], model.scale_
+            ["row 1", "row 2", "new", "new"],
+            ["Big", "column 3", "Big", "column 4"],
+            [5, 1, 2, 3],
+            model.scale_,
         )
         model = model.extend(new, conflicts="replace")
     entries, n_columns = model.entries_, len(model.column_labels_)
-    scores = model.predictor_.score_block(np.arange(len(model.row_labels_)), np.arange(n_columns)).astype(float)
+    scores = model.predictor_.score_block(
+        np.arange(len(model.row_labels_)), np.arange(n_columns)
+    ).astype(float)
     for row, label in enumerate(model.row_labels_):
         scores[row, entries.seen_columns(np.array([row])).others] = -np.inf
         expected = np.argsort(-scores[row], kind="stable")[:4]
         found = model.recommend(label, 4)
-        assert found.labels.tolist() == model.column_labels_[expected[scores[row, expected] > -np.inf]].tolist()
-        left = np.argsort(-np.where(np.arange(n_columns) < 5, -np.inf, scores[row]), kind="stable")[:4]
+        assert (
+            found.labels.tolist()
+            == model.column_labels_[expected[scores[row, expected] > -np.inf]].tolist()
+        )
+        left = np.argsort(-np.where(np.arange(n_columns) < 5, -np.inf, scores[row]), kind="stable")[
+            :4
+        ]
         some = model.recommend(label, 4, exclude=model.column_labels_[:5])
         assert some.labels.tolist() == model.column_labels_[left].tolist()
     many = model.recommend(model.row_labels_, 4)
@@ -103,7 +122,9 @@ def test_blocks_agree_with_a_full_stable_sort(numbers: list[int], n: int, width:
 
 def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
     def chosen(among: object = None, exclude: object = None, min_entries: int = 0) -> list[int]:
-        choice = choose_columns(ENTRIES, Request(among=among, exclude=exclude, min_entries=min_entries))  # type: ignore[arg-type]
+        choice = choose_columns(
+            ENTRIES, Request(among=among, exclude=exclude, min_entries=min_entries)
+        )  # type: ignore[arg-type]
         assert choice.size == choice.positions.size
         return choice.positions.tolist()
 
@@ -149,7 +170,9 @@ def of_row(frame: polars.DataFrame, row: object) -> tuple[list[object], list[flo
     return own["column"].to_list(), own["prediction"].to_list()
 
 
-def test_the_file_holds_what_recommend_gives(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_holds_what_recommend_gives(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # several batches
     path = tmp_path / "top.parquet"
     count = model.recommend_to(path, n=4, exclude=model.column_labels_[:3])
@@ -167,12 +190,17 @@ def test_some_rows_each_once_in_their_order(model: Model, tmp_path: Path) -> Non
     path = tmp_path / "top.csv"
     assert model.recommend_to(path, [one, two, one], 2) == 4
     lines = [line.split(",")[:2] for line in path.read_text().splitlines()]
-    assert lines == [["row", "rank"], *([str(row), str(rank)] for row in (one, two) for rank in (1, 2))]
+    assert lines == [
+        ["row", "rank"],
+        *([str(row), str(rank)] for row in (one, two) for rank in (1, 2)),
+    ]
     assert model.recommend_to(path, one, 2) == 2  # a single row
 
 
 def test_a_row_with_few_columns_left_has_few_lines(tmp_path: Path) -> None:
-    matrix = ObservedMatrix.from_entries(["ann", "ann", "ann", "bob"], ["a", "b", "c", "a"], [1, 2, 3, 3])
+    matrix = ObservedMatrix.from_entries(
+        ["ann", "ann", "ann", "bob"], ["a", "b", "c", "a"], [1, 2, 3, 3]
+    )
     path = tmp_path / "top.jsonl"
     assert Means().fit(matrix).recommend_to(path, n=2) == 2
     assert polars.read_ndjson(path)["row"].to_list() == ["bob", "bob"]
@@ -194,7 +222,9 @@ def test_refusals_leave_nothing(model: Model, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_all_rows_in_bounded_memory(tmp_path: Path) -> None:
     rows, columns = np.arange(6000), np.arange(6000) % 3000
-    model = Means().fit(ObservedMatrix.from_entries(rows, columns, rows % 5, column_labels=range(3000)))
+    model = Means().fit(
+        ObservedMatrix.from_entries(rows, columns, rows % 5, column_labels=range(3000))
+    )
     tracemalloc.start()
     count = model.recommend_to(tmp_path / "top.parquet", n=5)
     peak = tracemalloc.get_traced_memory()[1]
@@ -207,10 +237,16 @@ def test_all_rows_in_bounded_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rank_by", ["value", "relevance"])
 def test_threads_rank_as_one_does(monkeypatch: pytest.MonkeyPatch, rank_by: RankBy) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # five batches
-    model = ALS(latent_size=4, epochs=2, seed=0).fit(generate(300, 40, density=0.2, named=False, seed=0).matrix)
+    model = ALS(latent_size=4, epochs=2, seed=0).fit(
+        generate(300, 40, density=0.2, named=False, seed=0).matrix
+    )
     request = Request(n=5, rank_by=rank_by)
-    search = Search.of(model.entries_, model.make_ranker(request), model.entries_.seen_columns, request)
-    alone, together = (join_ranked(rank_batches(search, np.arange(300), threads=threads)) for threads in (1, 3))
+    search = Search.of(
+        model.entries_, model.make_ranker(request), model.entries_.seen_columns, request
+    )
+    alone, together = (
+        join_ranked(rank_batches(search, np.arange(300), threads=threads)) for threads in (1, 3)
+    )
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
     assert together.rows.tolist() == list(range(300))

@@ -42,14 +42,21 @@ def test_keys_are_the_products_of_both_probabilities(model: Means) -> None:
     np.testing.assert_allclose(best.liked, norm.cdf(margins / presence.spread), rtol=1e-6)
     products = best.presence * best.liked**presence.liking_weight
     assert np.all(np.diff(products) <= 1e-9)
-    keys = model.make_ranker(Request(rank_by="relevance", relevant=4)).rank_block(np.array([3]), np.arange(N_COLUMNS))
+    keys = model.make_ranker(Request(rank_by="relevance", relevant=4)).rank_block(
+        np.array([3]), np.arange(N_COLUMNS)
+    )
     np.testing.assert_allclose(np.sort(np.exp(keys[0]))[::-1], products, rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_the_best_keys_are_those_of_whole_rows() -> None:
     wide = ALS(latent_size=4, epochs=2, seed=0).fit(generate(60, 500, density=0.1, seed=0).matrix)
-    ranker, rows, n, known = wide.make_ranker(Request(rank_by="relevance")), np.arange(20), 3, slice(0, 200)
+    ranker, rows, n, known = (
+        wide.make_ranker(Request(rank_by="relevance")),
+        np.arange(20),
+        3,
+        slice(0, 200),
+    )
     keys = ranker.rank_block(rows, slice(0, 500))
     keys[:, known] = -np.inf
     order = np.argsort(-keys, axis=1, kind="stable")[:, :n]
@@ -76,8 +83,12 @@ def test_presence_is_the_same_in_both_orders(model: Means) -> None:
 def make_long_tail(seed: int) -> ObservedMatrix:
     """Return entries whose columns have popularity alone, and whose values are noise."""
     generator = np.random.default_rng(seed)
-    cells = np.unique(generator.integers(0, 200, 3000) * 400 + np.minimum(generator.zipf(1.5, 3000) - 1, 399))
-    return ObservedMatrix.from_entries(cells // 400, cells % 400, generator.integers(1, 6, cells.size))
+    cells = np.unique(
+        generator.integers(0, 200, 3000) * 400 + np.minimum(generator.zipf(1.5, 3000) - 1, 399)
+    )
+    return ObservedMatrix.from_entries(
+        cells // 400, cells % 400, generator.integers(1, 6, cells.size)
+    )
 
 
 def test_noise_is_ranked_by_popularity() -> None:
@@ -96,9 +107,13 @@ def test_a_row_without_entries_gets_popular_columns() -> None:
     nobody = model.forget(entries=([0] * first.size, first))
     relevance = nobody.make_ranker(Request(rank_by="relevance")).relevance
     assert relevance is not None
-    by_presence = np.argsort(-relevance.score_block(np.array([0]), slice(0, N_COLUMNS))[0], kind="stable")
+    by_presence = np.argsort(
+        -relevance.score_block(np.array([0]), slice(0, N_COLUMNS))[0], kind="stable"
+    )
     columns = np.tile(np.arange(N_COLUMNS)[::-1], (2, 1))
-    chances = np.exp(relevance.presence.log_probabilities(relevance.score_block(np.arange(2), columns[0])))
+    chances = np.exp(
+        relevance.presence.log_probabilities(relevance.score_block(np.arange(2), columns[0]))
+    )
     np.testing.assert_allclose(relevance.read_presence(np.arange(2), columns), chances, rtol=1e-5)
     popular = np.argsort(-nobody.entries_.column_counts, kind="stable")
     assert by_presence.tolist() == popular.tolist()
@@ -121,13 +136,22 @@ def test_the_order_is_chosen_by_density() -> None:
     assert 0.2 < some.n_entries / (200 * 40) < 0.5
     model = ALS(epochs=1).fit(some)
     assert model.chosen_ == {"presence": "full", "rank_by": "relevance"}
-    assert model.recommend(0).labels.tolist() == model.recommend(0, rank_by="relevance").labels.tolist()
+    assert (
+        model.recommend(0).labels.tolist()
+        == model.recommend(0, rank_by="relevance").labels.tolist()
+    )
     assert ALS(epochs=1, rank_by="value").fit(some).chosen_ == {"presence": "full"}
 
 
 def test_thresholds_are_weighted_means_rounded_up() -> None:
     matrix = ObservedMatrix.from_entries(
-        [0, 0, 1], [0, 1, 0], [1, 5, 2], Scale([1, 2, 3, 4, 5]), weights=[3, 1, 0.5], row_labels=[0, 1, 2]
+        [0, 0, 1],
+        [0, 1, 0],
+        [1, 5, 2],
+        Scale([1, 2, 3, 4, 5]),
+        weights=[3, 1, 0.5],
+        row_labels=[0, 1, 2],
     )
     entries = EntryStore.of(matrix).row_entries(np.arange(3))
-    assert find_thresholds(entries, matrix.scale, 3.5).tolist() == [2, 2, 4]  # (3 * 1 + 5) / 4; one entry; none
+    # (3 * 1 + 5) / 4; one entry; none
+    assert find_thresholds(entries, matrix.scale, 3.5).tolist() == [2, 2, 4]

@@ -1,4 +1,5 @@
-"""Requests: the same options in Python, in the service and on the command line; bad ones are refused."""
+"""Requests: the same options in Python, in the service and on the command line; bad ones are
+refused."""
 
 from __future__ import annotations
 
@@ -36,7 +37,12 @@ def test_an_option_has_one_name_everywhere() -> None:
     assert {"n", *RequestOptions.__annotations__} == {field.name for field in fields(Request)}
     assert OrderOptions.__annotations__.keys() == {field.name for field in fields(Order)}
     assert {"n", *ServedOptions.__annotations__} <= RecommendRequest.model_fields.keys()
-    for command, group in (("recommend", Request), ("evaluate", Order), ("compare", Order), ("tune", Order)):
+    for command, group in (
+        ("recommend", Request),
+        ("evaluate", Order),
+        ("compare", Order),
+        ("tune", Order),
+    ):
         flags = {f"--{option.name.replace('_', '-')}" for option in list_options(group)}
         assert len(flags) >= 2 and flags <= list_flags(command)
 
@@ -87,4 +93,6 @@ def test_every_ranking_takes_every_option(model: ALS, tmp_path: Path) -> None:
 
 def test_popularity_needs_relevance(model: ALS) -> None:
     with pytest.raises(BadSetting, match="popularity"):
-        ALS(latent_size=4, epochs=1, presence=None).fit(RATINGS).recommend(RATINGS.row_labels[0], popularity=0)
+        ALS(latent_size=4, epochs=1, presence=None).fit(RATINGS).recommend(
+            RATINGS.row_labels[0], popularity=0
+        )

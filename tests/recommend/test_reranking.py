@@ -31,7 +31,8 @@ def test_marginal_relevance_by_hand() -> None:
     assert pytest.approx(0.4) == DIVERSITY
     assert pick_diverse(keys, alike, 4).tolist() == [0, 2, 1, 3]
     assert pick_diverse(keys, alike, 2).tolist() == [0, 2]
-    assert pick_diverse(10 * keys - 7, alike, 4).tolist() == [0, 2, 1, 3]  # whatever the unit of keys
+    # whatever the unit of keys
+    assert pick_diverse(10 * keys - 7, alike, 4).tolist() == [0, 2, 1, 3]
     assert pick_diverse(keys, np.eye(4), 4).tolist() == [0, 1, 2, 3]
     assert pick_diverse(np.zeros(3), np.ones((3, 3)), 9).tolist() == [0, 1, 2]
 
@@ -60,7 +61,9 @@ def test_columns_that_are_alike_make_room_for_others(tmp_path: Path) -> None:
     np.testing.assert_allclose(varied.values, model.predict(["new"] * 2, varied.labels))
     assert model.fold_in(["a0"], [5]).recommend(rerank="mmr", **asked).labels.tolist()[1] == "b"
     model.recommend_to(tmp_path / "top.parquet", ["new"], rerank="mmr", **asked)
-    assert polars.read_parquet(tmp_path / "top.parquet")["column"].to_list() == varied.labels.tolist()
+    assert (
+        polars.read_parquet(tmp_path / "top.parquet")["column"].to_list() == varied.labels.tolist()
+    )
 
 
 def test_latents_tell_what_is_alike() -> None:
@@ -70,18 +73,23 @@ def test_latents_tell_what_is_alike() -> None:
     assert varied.labels[0] == whole.labels[0] and sorted(varied.labels) == sorted(whole.labels)
     several = model.recommend(["new", "other", "r1"], n=4, rerank="mmr")
     assert np.isnan(several.values).sum(axis=1).tolist() == [0, 1, 2]
-    assert several.labels[2, :2].tolist() == model.recommend("r1", n=4, rerank="mmr").labels.tolist()
+    assert (
+        several.labels[2, :2].tolist() == model.recommend("r1", n=4, rerank="mmr").labels.tolist()
+    )
 
 
 def _make_genres(n_rows: int = 60) -> tuple[ObservedMatrix, Features]:
-    """Rows of which each likes comedies and dramas in its own proportion, and the genres of 40 columns."""
+    """Rows of which each likes comedies and dramas in its own proportion, and the genres of 40
+    columns."""
     numbers = np.random.default_rng(0)
     genres = np.array(["comedy", "drama"] * 20)
     tastes = np.linspace(0.1, 0.9, n_rows)[:, None]
     is_taken = numbers.random((n_rows, 40)) < 0.4 * np.where(genres == "comedy", tastes, 1 - tastes)
     is_taken[:, :2] = True
     rows, columns = np.nonzero(is_taken)
-    train = ObservedMatrix.from_entries(rows, columns, 4.0 + (columns % 3 == 0), Scale([1, 2, 3, 4, 5]))
+    train = ObservedMatrix.from_entries(
+        rows, columns, 4.0 + (columns % 3 == 0), Scale([1, 2, 3, 4, 5])
+    )
     return train, Features.from_columns(range(40), {"genre": genres})
 
 
@@ -90,18 +98,35 @@ def test_balanced_lists_have_the_shares_of_liked_entries(tmp_path: Path) -> None
     train, features = _make_genres()
     model = ALS(seed=0).fit(train, column_features=features)
     rows = list(range(0, 60, 3))
-    plain, balanced = model.recommend(rows, n=8), model.recommend(rows, n=8, balance="genre", relevant=1)
+    plain, balanced = (
+        model.recommend(rows, n=8),
+        model.recommend(rows, n=8, balance="genre", relevant=1),
+    )
     own = [np.mean(train.by_row.columns[train.entry_rows == row] % 2 == 0) for row in rows]
-    gaps = [np.abs((found.labels % 2 == 0).mean(axis=1) - own).mean() for found in (plain, balanced)]
+    gaps = [
+        np.abs((found.labels % 2 == 0).mean(axis=1) - own).mean() for found in (plain, balanced)
+    ]
     assert gaps[1] < 0.5 * gaps[0] and gaps[1] < 0.12
     model.recommend_to(tmp_path / "top.csv", rows, n=8, balance="genre", relevant=1)
     assert len((tmp_path / "top.csv").read_text().splitlines()) == 1 + 8 * len(rows)
-    for wrong in ({"balance": "colour"}, {"balance": "genre", "rerank": "mmr"}, {"explore": 2}, {"explore": 0.5}):
+    for wrong in (
+        {"balance": "colour"},
+        {"balance": "genre", "rerank": "mmr"},
+        {"explore": 2},
+        {"explore": 0.5},
+    ):
         with pytest.raises(BadSetting):
             model.recommend(0, **wrong)
 
 
-SMALL = {"epochs": 4, "hidden_sizes": (16,), "latent_size": 4, "networks": 1, "views": 2, "landmarks": 8}
+SMALL = {
+    "epochs": 4,
+    "hidden_sizes": (16,),
+    "latent_size": 4,
+    "networks": 1,
+    "views": 2,
+    "landmarks": 8,
+}
 
 
 @pytest.mark.slow
@@ -114,7 +139,9 @@ def test_explored_places_are_drawn_from_the_posterior_and_seeded(model: Any) -> 
     train, _ = _make_genres()
     model.fit(train, progress=False)
     plain = model.recommend(3, n=10)
-    first, again, other = (model.recommend(3, n=10, explore=0.3, explore_seed=seed).labels for seed in (0, 0, 1))
+    first, again, other = (
+        model.recommend(3, n=10, explore=0.3, explore_seed=seed).labels for seed in (0, 0, 1)
+    )
     assert first.tolist() == again.tolist() != other.tolist()
     assert first[:7].tolist() == plain.labels[:7].tolist() and len(set(first.tolist())) == 10
     batch = model.recommend([1, 3], n=10, explore=0.3).labels[1]
@@ -123,12 +150,18 @@ def test_explored_places_are_drawn_from_the_posterior_and_seeded(model: Any) -> 
 
 
 @pytest.mark.slow
-def test_the_sampled_part_of_a_network_draws_around_predictions_and_without_it_there_is_no_draw() -> None:
+def test_the_sampled_part_of_a_network_draws_around_predictions_and_without_it_there_is_no_draw() -> (
+    None
+):
     train = generate(60, 40, density=0.3, seed=0).matrix
     model = OrdinalDMF(seed=0, linear_iterations=30, **SMALL).fit(train, progress=False)  # type: ignore[arg-type]
     rows, columns = np.zeros(2000, dtype=np.int64), np.repeat([0, 1], 1000)
-    drawn = model.predictor_.draw_values(rows, columns, np.random.default_rng(0).standard_normal(2000)).reshape(2, -1)
-    np.testing.assert_allclose(drawn.mean(axis=1), model.predictor_.score_pairs(rows[:2], np.arange(2)), atol=0.1)
+    drawn = model.predictor_.draw_values(
+        rows, columns, np.random.default_rng(0).standard_normal(2000)
+    ).reshape(2, -1)
+    np.testing.assert_allclose(
+        drawn.mean(axis=1), model.predictor_.score_pairs(rows[:2], np.arange(2)), atol=0.1
+    )
     assert np.all((drawn.std(axis=1) > 0.05) & (drawn.std(axis=1) < 1))
     model = OrdinalDMF(seed=0, linear_size=0, **SMALL).fit(train, progress=False)  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="posterior"):

@@ -1,4 +1,5 @@
-"""Models and test entries for reports: a model that gives distributions, one that predicts levels."""
+"""Models and test entries for reports: a model that gives distributions, one that predicts
+levels."""
 
 import re
 from collections.abc import Iterable
@@ -65,26 +66,41 @@ def lines_of(written: str, caption: str) -> list[list[str]]:
     table = re.search(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", written, re.DOTALL)
     assert table is not None, f"there is no table {caption!r}"
     lines = re.findall("<tr>(.*?)</tr>", table[1])
-    return [[unescape(re.sub("<[^>]+>", "", cell)) for cell in re.split("</t[hd]>", line)[:-1]] for line in lines]
+    return [
+        [unescape(re.sub("<[^>]+>", "", cell)) for cell in re.split("</t[hd]>", line)[:-1]]
+        for line in lines
+    ]
 
 
 def joined(*parts: ObservedMatrix) -> ObservedMatrix:
-    rows, columns, values = (np.concatenate(arrays) for arrays in zip(*(p.entries() for p in parts), strict=True))
+    rows, columns, values = (
+        np.concatenate(arrays) for arrays in zip(*(p.entries() for p in parts), strict=True)
+    )
     return ObservedMatrix.from_entries(rows, columns, values, parts[0].scale)
 
 
 def relabelled(matrix: ObservedMatrix, names: dict[int, str]) -> ObservedMatrix:
     """Return the matrix with other names for the columns at some positions."""
-    labels = np.array([names.get(at, label) for at, label in enumerate(matrix.column_labels.tolist())], dtype=object)
+    labels = np.array(
+        [names.get(at, label) for at, label in enumerate(matrix.column_labels.tolist())],
+        dtype=object,
+    )
     rows, _, values = matrix.entries()
     return ObservedMatrix.from_entries(
-        rows, labels[matrix.by_row.columns], values, matrix.scale, row_labels=matrix.row_labels, column_labels=labels
+        rows,
+        labels[matrix.by_row.columns],
+        values,
+        matrix.scale,
+        row_labels=matrix.row_labels,
+        column_labels=labels,
     )
 
 
 @pytest.fixture(scope="session")
 def split() -> AreaSplit:
-    return split_areas(generate(120, 30, density=0.6, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
+    return split_areas(
+        generate(120, 30, density=0.6, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0
+    )
 
 
 @pytest.fixture(scope="session")

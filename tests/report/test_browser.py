@@ -1,4 +1,5 @@
-"""The page in a real browser: light, dark, on a phone and on paper, without errors, overflow or requests."""
+"""The page in a real browser: light, dark, on a phone and on paper, without errors, overflow or
+requests."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,12 +17,19 @@ from deepmf.report import write_comparison
 from deepmf.report.page import write_report
 from deepmf.report.sections import SECTIONS
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 )
-LABELS = {0: "<script>alert(1)</script>", 1: "unbroken" * 40, 2: "\N{RIGHT-TO-LEFT OVERRIDE}text", 3: "a long " * 30}
+LABELS = {
+    0: "<script>alert(1)</script>",
+    1: "unbroken" * 40,
+    2: "\N{RIGHT-TO-LEFT OVERRIDE}text",
+    3: "a long " * 30,
+}
 LOOKS: dict[str, Any] = {
     "light": {"width": 1100, "color_scheme": "light", "media": "screen"},
     "dark": {"width": 1100, "color_scheme": "dark", "media": "screen"},
@@ -71,8 +79,12 @@ def comparison_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("which", "n_sections"), [("page_file", len(SECTIONS)), ("comparison_file", 3)])
-def test_in_every_look(browser: Any, request: pytest.FixtureRequest, which: str, n_sections: int) -> None:
+@pytest.mark.parametrize(
+    ("which", "n_sections"), [("page_file", len(SECTIONS)), ("comparison_file", 3)]
+)
+def test_in_every_look(
+    browser: Any, request: pytest.FixtureRequest, which: str, n_sections: int
+) -> None:
     page_file: Path = request.getfixturevalue(which)
     page, said, asked, backgrounds = browser.new_page(), [], [], {}
     page.on("console", lambda message: said.append(message.text))
@@ -87,6 +99,8 @@ def test_in_every_look(browser: Any, request: pytest.FixtureRequest, which: str,
         assert page.evaluate("() => document.documentElement.scrollWidth") <= wanted["width"], look
         assert page.evaluate(STICKING_OUT) == [], look
         backgrounds[look] = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-    assert backgrounds["light"] == backgrounds["phone"] == backgrounds["paper"] != backgrounds["dark"]
+    assert (
+        backgrounds["light"] == backgrounds["phone"] == backgrounds["paper"] != backgrounds["dark"]
+    )
     assert said == []
     assert [url for url in asked if url != "data:,"] == [page_file.as_uri()]

@@ -1,4 +1,5 @@
-"""The page of a comparison: every model, its errors and spreads, nothing unescaped, and why something is missing."""
+"""The page of a comparison: every model, its errors and spreads, nothing unescaped, and why
+something is missing."""
 
 import re
 from pathlib import Path
@@ -46,7 +47,16 @@ def test_rankings_of_models_and_of_popularity() -> None:
     found = compare(["means", "als"], MATRIX, folds=2, metric="ndcg", n=5, relevant=4)
     page = render_comparison(found)
     for model in found.models:
-        for metric in ("ndcg", "recall", "precision", "mrr", "map", "hit_rate", "coverage", "novelty"):
+        for metric in (
+            "ndcg",
+            "recall",
+            "precision",
+            "mrr",
+            "map",
+            "hit_rate",
+            "coverage",
+            "novelty",
+        ):
             assert f"{model.mean(metric):.4f} ± {model.spread(metric):.4f}" in page
     assert f"{found.popularity('ndcg').mean():.4f} ± " in page
     assert "NDCG@5" in page and "test entries of 4 or more" in page

@@ -1,11 +1,20 @@
-"""Templates: whatever is not markup already is escaped, wherever it goes, and nothing is left out in silence."""
+"""Templates: whatever is not markup already is escaped, wherever it goes, and nothing is left out
+in silence."""
 
 import pytest
 from jinja2 import UndefinedError
 from tests.report.conftest import lines_of
 
 from deepmf.plots import plot_bars
-from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, render_template, shorten
+from deepmf.report.content import (
+    Figure,
+    LeftOut,
+    Section,
+    Table,
+    render_page,
+    render_template,
+    shorten,
+)
 
 EVIL = """<script>alert("1")</script>&'"""
 TABLE = Table(EVIL, [EVIL, EVIL], [[EVIL, EVIL]])
@@ -15,7 +24,9 @@ WIDE = Table(EVIL, [EVIL] * 5, [[EVIL] * 5], in_words=True)
 
 def test_nothing_gets_through() -> None:
     section = Section(EVIL, EVIL, [FIGURE], [TABLE, WIDE], [EVIL], [(EVIL, EVIL)])
-    page = render_page(EVIL, EVIL, [section, LeftOut(EVIL, EVIL)], cautions=[EVIL], tiles=[(EVIL, EVIL)])
+    page = render_page(
+        EVIL, EVIL, [section, LeftOut(EVIL, EVIL)], cautions=[EVIL], tiles=[(EVIL, EVIL)]
+    )
     assert "<script" not in page
     assert '"&gt;' not in page  # what would leave an attribute
     assert page.count("&lt;script&gt;alert(") > 25

@@ -26,17 +26,23 @@ def test_the_means_are_fitted_and_extended_alike(split: AreaSplit, entries: Obse
     assert found.baseline.cold_start == evaluate_cold_start(means, entries)
     assert found.measured.areas == evaluate(model, entries)
     assert [part.area for part in found.measured.areas] == ["I", "II", "III", "IV", "all"]
-    assert [part.n_entries for part in found.measured.areas] == [part.n_entries for part in found.baseline.areas]
+    assert [part.n_entries for part in found.measured.areas] == [
+        part.n_entries for part in found.baseline.areas
+    ]
     assert found.measured.columns.labels.tolist() == found.baseline.columns.labels.tolist()
 
 
-def test_levels_are_compared_with_rounded_means(split: AreaSplit, entries: ObservedMatrix, discrete: Model) -> None:
+def test_levels_are_compared_with_rounded_means(
+    split: AreaSplit, entries: ObservedMatrix, discrete: Model
+) -> None:
     means = Means().fit(split.train).extend(split.extension)
     rows, columns, values = entries.entries()
     found = find(discrete, entries)
     assert found.baseline is not None
     assert found.baseline.name == "rounded means"
-    assert found.baseline.overall.rmse == pytest.approx(rmse_error(means.predict_levels(rows, columns), values))
+    assert found.baseline.overall.rmse == pytest.approx(
+        rmse_error(means.predict_levels(rows, columns), values)
+    )
     assert found.baseline.overall.rmse == found.baseline.overall.level_rmse
 
 
@@ -46,7 +52,9 @@ def test_the_means_have_no_baseline(split: AreaSplit) -> None:
     assert found.measurements == [found.measured]
 
 
-def test_what_a_model_does_not_give(entries: ObservedMatrix, discrete: Model, probable: Model) -> None:
+def test_what_a_model_does_not_give(
+    entries: ObservedMatrix, discrete: Model, probable: Model
+) -> None:
     assert find(discrete, entries).calibration is None
     held = find(probable, entries).calibration
     assert held is not None
@@ -63,7 +71,11 @@ def test_what_a_model_does_not_give(entries: ObservedMatrix, discrete: Model, pr
 
 def test_rows_without_entries_are_not_warned_of_twice(split: AreaSplit) -> None:
     new = ObservedMatrix.from_entries(
-        ["carol"], split.train.column_labels[:1], [3], split.train.scale, row_labels=["carol", "dave"]
+        ["carol"],
+        split.train.column_labels[:1],
+        [3],
+        split.train.scale,
+        row_labels=["carol", "dave"],
     )
     with pytest.warns(NothingObserved, match="dave"):
         model = ALS(latent_size=2, epochs=2).fit(split.train).extend(new)
@@ -79,7 +91,9 @@ def test_wrong_entries_are_refused_as_by_evaluate(split: AreaSplit, discrete: Mo
         find(discrete, split.train.take_entries(np.empty(0, dtype=np.intp)))
 
 
-def test_what_the_model_does_not_know_is_in_the_errors_by_area_alone(split: AreaSplit, entries: ObservedMatrix) -> None:
+def test_what_the_model_does_not_know_is_in_the_errors_by_area_alone(
+    split: AreaSplit, entries: ObservedMatrix
+) -> None:
     model = ALS(latent_size=2, epochs=2).fit(split.train)
     n_known = split.test["I"].n_entries
     with pytest.raises(UnknownLabel):
@@ -99,14 +113,21 @@ def test_what_the_model_does_not_know_is_in_the_errors_by_area_alone(split: Area
 
 def test_the_means_know_what_was_replaced_and_forgotten(split: AreaSplit) -> None:
     rows, columns, values = split.train.entries()
-    other = ObservedMatrix.from_entries(rows[:1], columns[:1], [6 - values[0] or 1], split.train.scale)
+    other = ObservedMatrix.from_entries(
+        rows[:1], columns[:1], [6 - values[0] or 1], split.train.scale
+    )
     if values[0] == 3:
         other = ObservedMatrix.from_entries(rows[:1], columns[:1], [5], split.train.scale)
     model = ALS(latent_size=2, epochs=2).fit(split.train)
     changed = model.extend(other, conflicts="replace").forget(rows=rows[-1:])
     found = find(changed, split.test["I"])
     assert found.baseline is not None
-    means = Means().fit(split.train).forget(entries=split.train.take_entries(changed.entries_.dropped)).extend(other)
+    means = (
+        Means()
+        .fit(split.train)
+        .forget(entries=split.train.take_entries(changed.entries_.dropped))
+        .extend(other)
+    )
     assert found.baseline.areas == evaluate(means, split.test["I"])
     everything = find(model.forget(rows=np.unique(rows)), split.test["I"])
     assert everything.baseline is not None

@@ -1,4 +1,5 @@
-"""The page: every section says how to read it, what is absent is named, and nothing breaks out of it."""
+"""The page: every section says how to read it, what is absent is named, and nothing breaks out of
+it."""
 
 import math
 from html.parser import HTMLParser
@@ -93,7 +94,10 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, page: Outline)
         "Settings",
     ]
     assert "calibration (DMFD" in page.text("footer")
-    assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]
+    assert page.texts["title"] == [
+        f"DMFD on {entries.n_entries} test entries",
+        *page.texts["title"][1:],
+    ]
 
 
 @pytest.mark.slow
@@ -125,7 +129,9 @@ def test_the_numbers_are_those_of_the_findings(found: Findings, page: Outline) -
     for part in (*found.measured.areas, *found.baseline.areas):
         assert f"{part.rmse:.3f}" in page.text("td")
     ratio = found.measured.overall.rmse / found.baseline.overall.rmse - 1
-    assert f"{'+' if ratio > 0 else '−'}{abs(100 * ratio):.1f}\N{NO-BREAK SPACE}%" in page.text("dd")
+    assert f"{'+' if ratio > 0 else '−'}{abs(100 * ratio):.1f}\N{NO-BREAK SPACE}%" in page.text(
+        "dd"
+    )
     assert f"{found.measured.overall.mae:.3f} on average" in page.text("header")
 
 
@@ -136,7 +142,11 @@ def test_the_page_needs_nothing_but_itself(page: Outline) -> None:
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "data", "xlink:href", "action"):
             target = attributes.get(name)
-            assert target is None or target.startswith("#") or target == "data:,", (tag, name, target)
+            assert target is None or target.startswith("#") or target == "data:,", (
+                tag,
+                name,
+                target,
+            )
         assert not any(name.startswith("on") for name in attributes)
     assert "url(" not in page.text("style")
     assert "@import" not in page.text("style")
@@ -150,10 +160,16 @@ def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(page: Outline
     assert len(pictures) == 10
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(set(ids)) == len(ids)
-    assert all(picture["role"] == "img" and len(picture["aria-label"] or "") > 20 for picture in pictures)
-    assert all(attributes.get("scope") in ("row", "col") for tag, attributes in page.tags if tag == "th")
+    assert all(
+        picture["role"] == "img" and len(picture["aria-label"] or "") > 20 for picture in pictures
+    )
+    assert all(
+        attributes.get("scope") in ("row", "col") for tag, attributes in page.tags if tag == "th"
+    )
     anchors = {attributes["id"] for tag, attributes in page.tags if tag == "h2"}
-    assert {f"#{anchor}" for anchor in anchors} == {attributes["href"] for tag, attributes in page.tags if tag == "a"}
+    assert {f"#{anchor}" for anchor in anchors} == {
+        attributes["href"] for tag, attributes in page.tags if tag == "a"
+    }
     assert next(attributes for tag, attributes in page.tags if tag == "html") == {"lang": "en"}
 
 
@@ -178,7 +194,9 @@ def test_labels_stay_text(split: AreaSplit) -> None:
 
 def split_of(**generator: Any) -> Any:
     settings: dict[str, Any] = {"n_rows": 80, "n_columns": 20, "density": 0.5} | generator
-    return split_entries(generate(**settings, seed=0).matrix, train=0.7, validation=0.1, test=0.2, seed=0)
+    return split_entries(
+        generate(**settings, seed=0).matrix, train=0.7, validation=0.1, test=0.2, seed=0
+    )
 
 
 @pytest.mark.slow
@@ -229,7 +247,8 @@ def test_a_test_of_many_entries_is_a_small_page_soon_made(tmp_path: Path) -> Non
 
 
 def learned_with(split: AreaSplit, losses: list[Any], **known: Any) -> Section | LeftOut:
-    """Return the section on a model that was learned with these losses, and errors a tenth of them."""
+    """Return the section on a model that was learned with these losses, and errors a tenth of
+    them."""
     model = Means().fit(split.train)
     records = [
         EpochRecord(epoch, loss, None if loss is None else loss / 10, None, seconds=36.0)
@@ -250,7 +269,9 @@ STAGES = {"branches": 0.1, "refined": 0.08}
 def test_the_best_epoch_is_named(split: AreaSplit) -> None:
     best_epoch, losses = 5, [10 + 5 * math.cos(epoch) for epoch in range(10)]
     losses[best_epoch] = 1.0
-    page = with_history(split, losses, best_epoch=best_epoch, best_error=0.08, stages=STAGES, stopped="epochs")
+    page = with_history(
+        split, losses, best_epoch=best_epoch, best_error=0.08, stages=STAGES, stopped="epochs"
+    )
     assert f"best: 0.1 in epoch {best_epoch + 1}" in page.text("text")
     assert (
         f"epoch {best_epoch + 1}, which has the lowest validation RMSE, 0.1000. "
@@ -260,7 +281,9 @@ def test_the_best_epoch_is_named(split: AreaSplit) -> None:
 
 @pytest.mark.slow
 def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:
-    page = with_history(split, [3.0, 2.0, None, math.inf], best_epoch=1, best_error=0.2, stopped="diverged")
+    page = with_history(
+        split, [3.0, 2.0, None, math.inf], best_epoch=1, best_error=0.2, stopped="diverged"
+    )
     described = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
     assert "Loss on the training entries: 3 in epoch 1, 2 in epoch 2" in described
     assert "the loss was no longer a number" in page.text("p")
@@ -268,7 +291,9 @@ def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:
 
 
 @pytest.mark.slow
-def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, split: AreaSplit, entries: ObservedMatrix) -> None:
+def test_the_file_is_written_whole_or_not_at_all(
+    tmp_path: Path, split: AreaSplit, entries: ObservedMatrix
+) -> None:
     path, model = tmp_path / "report.html", Means().fit(split.train)
     write_report(model, split.test["I"], path, title="half a character: \ud800")
     page = path.read_text(encoding="utf-8")
@@ -294,12 +319,16 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
     assert f"{told}; means predict them with an RMSE of {found.measured.areas[1].rmse:.3f}," in page
     assert "<dt>unknown</dt>" in page
     assert f"On {entries.n_entries} test entries, ALS is off by" in page
-    assert f"{told}; this page leaves them out." in render_report(find(model, entries, unknown="nan"))
+    assert f"{told}; this page leaves them out." in render_report(
+        find(model, entries, unknown="nan")
+    )
 
 
 @pytest.mark.slow
 def test_settings_that_were_chosen_are_marked(split: AreaSplit) -> None:
-    model = OrdinalDMF(effort="quick", epochs=3, linear_iterations=4, device="cpu").fit(split.train, split.validation)
+    model = OrdinalDMF(effort="quick", epochs=3, linear_iterations=4, device="cpu").fit(
+        split.train, split.validation
+    )
     page = page_of(model, split.test["I"])
     assert f"{model.settings.landmarks} (chosen)" in page.text("td")
     assert "3 (chosen)" not in page.texts["td"]  # the epochs

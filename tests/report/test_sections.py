@@ -76,16 +76,24 @@ def test_which_values_there_are(section: str) -> None:
 
 def test_entries_per_row_and_column(section: str) -> None:
     assert lines_of(section, "Training entries per row")[1:] == [["1", "1"], ["2–4", "2"]]
-    assert lines_of(section, "Training entries per column")[1:] == [["0", "2"], ["1", "0"], ["2–4", "2"]]
+    assert lines_of(section, "Training entries per column")[1:] == [
+        ["0", "2"],
+        ["1", "0"],
+        ["2–4", "2"],
+    ]
 
 
 def test_values_without_levels_are_counted_in_bins() -> None:
     train = ObservedMatrix.from_array(np.linspace(0, 10, 100).reshape(10, 10))
-    test = ObservedMatrix.from_entries([0], [0], [20.0], Scale(low=0, high=30))  # beyond what training showed
-    lines = lines_of(html_of(make_data_section(find(Means().fit(train), test))), "Share of entries by value")[1:]
+    # beyond what training showed
+    test = ObservedMatrix.from_entries([0], [0], [20.0], Scale(low=0, high=30))
+    lines = lines_of(
+        html_of(make_data_section(find(Means().fit(train), test))), "Share of entries by value"
+    )[1:]
     assert [line[0] for line in lines][::19] == ["0.5", "19.5"]
     assert [line[2] for line in lines] == [percent("0.0")] * 19 + [percent("100.0")]
-    assert [line[1] for line in lines[11:]] == [percent("0.0")] * 9  # nothing of training lies above 10
+    # nothing of training lies above 10
+    assert [line[1] for line in lines[11:]] == [percent("0.0")] * 9
 
 
 @pytest.mark.slow
@@ -95,7 +103,9 @@ def test_what_was_forgotten_is_told() -> None:
     model = Means().fit(train)
     assert "forgotten" not in html_of(make_data_section(find(model, test)))
     less = model.forget(rows=[0])
-    assert "2 training entries were replaced or forgotten" in html_of(make_data_section(find(less, test)))
+    assert "2 training entries were replaced or forgotten" in html_of(
+        make_data_section(find(less, test))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,22 +115,42 @@ def found(split: AreaSplit, entries: ObservedMatrix) -> Findings:
 
 def test_areas_against_the_means(found: Findings) -> None:
     head, *lines = lines_of(html_of(make_area_section(found)), "Errors by area")
-    assert head == "area|entries|RMSE|MAE|RMSE of levels|MAE of levels|RMSE, means|difference".split("|")
+    assert (
+        head
+        == "area|entries|RMSE|MAE|RMSE of levels|MAE of levels|RMSE, means|difference".split("|")
+    )
     assert found.baseline is not None
     for line, own, means in zip(lines, found.measured.areas, found.baseline.areas, strict=True):
-        assert line[:4] == [own.area, str(own.n_entries), format_amount(own.rmse), format_amount(own.mae)]
+        assert line[:4] == [
+            own.area,
+            str(own.n_entries),
+            format_amount(own.rmse),
+            format_amount(own.mae),
+        ]
         assert line[4:6] == [format_amount(own.level_rmse), format_amount(own.level_mae)]
         assert line[6:] == [format_amount(means.rmse), format_difference(own.rmse, means.rmse)]
 
 
 def test_median_levels_stand_beside_the_rounded_ones(split: AreaSplit) -> None:
-    settings = {"hidden_sizes": (8,), "latent_size": 4, "dropout": 0.1, "epochs": 2, "views": 2, "device": "cpu"}
-    found = find(OrdinalDMF(seed=0, linear_iterations=4, **settings).fit(split.train), split.test["I"])
+    settings = {
+        "hidden_sizes": (8,),
+        "latent_size": 4,
+        "dropout": 0.1,
+        "epochs": 2,
+        "views": 2,
+        "device": "cpu",
+    }
+    found = find(
+        OrdinalDMF(seed=0, linear_iterations=4, **settings).fit(split.train), split.test["I"]
+    )
     head, line = lines_of(html_of(make_area_section(found)), "Errors by area")
-    assert head[4:8] == "RMSE of levels|MAE of levels|RMSE of median levels|MAE of median levels".split("|")
+    assert head[
+        4:8
+    ] == "RMSE of levels|MAE of levels|RMSE of median levels|MAE of median levels".split("|")
     (own,) = found.measured.areas[:1]
     assert line[4:8] == [
-        format_amount(each) for each in (own.level_rmse, own.level_mae, own.median_rmse, own.median_mae)
+        format_amount(each)
+        for each in (own.level_rmse, own.level_mae, own.median_rmse, own.median_mae)
     ]
 
 
@@ -134,23 +164,34 @@ def test_the_cold_start_has_a_line_for_each_group(found: Findings) -> None:
     lines = lines_of(html_of(make_cold_start_section(found)), "RMSE by entries of the row")
     assert lines[0] == ["entries of the row", "test entries", "RMSE, ALS", "RMSE, means"]
     assert found.baseline is not None
-    assert [line[2] for line in lines[1:]] == [format_amount(group.rmse) for group in found.measured.cold_start]
-    assert [line[3] for line in lines[1:]] == [format_amount(group.rmse) for group in found.baseline.cold_start]
+    assert [line[2] for line in lines[1:]] == [
+        format_amount(group.rmse) for group in found.measured.cold_start
+    ]
+    assert [line[3] for line in lines[1:]] == [
+        format_amount(group.rmse) for group in found.baseline.cold_start
+    ]
 
 
 def columns_of(errors: dict[str, tuple[int, float]]) -> Section | LeftOut:
-    """Return the section where each column has so many test entries, all off by so much from the 3 that is answered."""
+    """Return the section where each column has so many test entries, all off by so much from the 3
+    that is answered."""
     scale = Scale(low=0, high=10)
-    train = ObservedMatrix.from_array(np.full((60, len(errors)), 3.0), scale, column_labels=list(errors))
+    train = ObservedMatrix.from_array(
+        np.full((60, len(errors)), 3.0), scale, column_labels=list(errors)
+    )
     columns = [name for name, (n_entries, _) in errors.items() for _ in range(n_entries)]
     rows = [at for n_entries, _ in errors.values() for at in range(n_entries)]
     values = [3 + off for n_entries, off in errors.values() for _ in range(n_entries)]
-    return make_column_section(find(Means().fit(train), ObservedMatrix.from_entries(rows, columns, values, scale)))
+    return make_column_section(
+        find(Means().fit(train), ObservedMatrix.from_entries(rows, columns, values, scale))
+    )
 
 
 def test_worst_first_and_best_first_of_those_with_enough() -> None:
     section = html_of(
-        columns_of({"a": (20, 1), "b": (40, 4), "c": (19, 7), "d": (25, 0.5), "e": (30, 2), "f": (19, 0.0)})
+        columns_of(
+            {"a": (20, 1), "b": (40, 4), "c": (19, 7), "d": (25, 0.5), "e": (30, 2), "f": (19, 0.0)}
+        )
     )
     worst, best = (lines_of(section, f"{end} error")[1:] for end in ("Highest", "Lowest"))
     assert worst == [["b", "40", "4.000 ± 0.000"], ["e", "30", "2.000 ± 0.000"]]
@@ -160,8 +201,12 @@ def test_worst_first_and_best_first_of_those_with_enough() -> None:
 
 def test_at_most_ten_from_either_end() -> None:
     section = html_of(columns_of({f"{number:02}": (20, number / 10) for number in range(30)}))
-    assert [line[0] for line in lines_of(section, "Highest error")[1:]] == [f"{at}" for at in range(29, 19, -1)]
-    assert [line[0] for line in lines_of(section, "Lowest error")[1:]] == [f"{at:02}" for at in range(10)]
+    assert [line[0] for line in lines_of(section, "Highest error")[1:]] == [
+        f"{at}" for at in range(29, 19, -1)
+    ]
+    assert [line[0] for line in lines_of(section, "Lowest error")[1:]] == [
+        f"{at:02}" for at in range(10)
+    ]
 
 
 def test_too_few_to_compare() -> None:
@@ -173,7 +218,8 @@ def test_too_few_to_compare() -> None:
 def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
     found = find(discrete, entries)
     section = html_of(make_area_section(found))
-    assert len(re.findall("<title>[^<]* ± ", section)) == 10  # four areas and all, of the model and of the means
+    # four areas and all, of the model and of the means
+    assert len(re.findall("<title>[^<]* ± ", section)) == 10
     part = found.measured.areas[0]
     assert f"<title>I, DMFD: {part.rmse:.5g} ± {part.margin:.5g}</title>" in section
     assert f">{part.n_entries}</text>" in section  # below the name of the area
@@ -182,7 +228,11 @@ def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model
 def test_few_test_entries_have_no_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
     few = ObservedMatrix.from_entries(*(part[:19] for part in entries.entries()), entries.scale)
     found = find(discrete, few)
-    for section in (make_area_section(found), make_cold_start_section(found), make_ranking_section(found)):
+    for section in (
+        make_area_section(found),
+        make_cold_start_section(found),
+        make_ranking_section(found),
+    ):
         assert isinstance(section, Section)
         assert not re.search(r"<title>[^<]* ± ", html_of(section))
 
@@ -213,7 +263,9 @@ def test_confusion_in_words_and_numbers(entries: ObservedMatrix, discrete: Model
 
 
 def test_calibration_in_words_and_numbers(entries: ObservedMatrix, discrete: Model) -> None:
-    held = Calibration(10, (ReliabilityBin(30, 0.1, 0.2), ReliabilityBin(20, 0.8, 0.65)), 0.0123, 0.9, 0.945, 1.75)
+    held = Calibration(
+        10, (ReliabilityBin(30, 0.1, 0.2), ReliabilityBin(20, 0.8, 0.65)), 0.0123, 0.9, 0.945, 1.75
+    )
     section = html_of(make_calibration_section(replace(find(discrete, entries), calibration=held)))
     for number in (percent("1.23"), percent("94.5"), "1.750"):
         assert f"<dt>{number}</dt>" in section
@@ -234,7 +286,10 @@ def test_intervals_of_real_values(probable: Model) -> None:
     assert found.intervals is not None
     section = html_of(make_calibration_section(found))
     lines = lines_of(section, "Intervals by nominal coverage")
-    assert [line[0] for line in lines] == ["nominal", *(f"{n}\N{NO-BREAK SPACE}%" for n in (50, 80, 90, 95))]
+    assert [line[0] for line in lines] == [
+        "nominal",
+        *(f"{n}\N{NO-BREAK SPACE}%" for n in (50, 80, 90, 95)),
+    ]
     for line, held in zip(lines[1:], found.intervals, strict=True):
         assert line[1].startswith(f"{100 * held.coverage:.1f}\N{NO-BREAK SPACE}% ± ")
         assert line[2:] == ["900", f"{held.width:.3f}"]
@@ -261,7 +316,9 @@ def test_the_numbers_are_those_of_the_evaluation(entries: ObservedMatrix, discre
     assert len(re.findall("<title>[^<]* ± ", page)) == 12  # a margin of each
 
 
-def test_unless_given_it_is_evaluated_with_the_defaults(entries: ObservedMatrix, discrete: Model) -> None:
+def test_unless_given_it_is_evaluated_with_the_defaults(
+    entries: ObservedMatrix, discrete: Model
+) -> None:
     assert find(discrete, entries).ranking == evaluate_ranking(discrete, entries)
 
 
@@ -284,11 +341,15 @@ def test_where_there_is_nothing_to_rank_the_reason_is_given(split: AreaSplit) ->
 
 @pytest.mark.slow
 def test_accuracy_is_drawn_against_popularity_where_lists_can_be_steered() -> None:
-    split = split_entries(generate(120, 30, density=0.4, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0)
+    split = split_entries(
+        generate(120, 30, density=0.4, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0
+    )
     found = find(ALS(seed=0, rank_by="relevance").fit(split.train), split.test)
     assert list(found.steered) == [0.0, 0.5, 1.0, 1.5]
     listed = [each.mean_popularity for each in found.steered.values()]
     assert listed == sorted(listed) and listed[0] < listed[-1]
     assert "Accuracy against popularity" in html_of(make_ranking_section(found))
     by_value = find(ALS(seed=0, rank_by="value").fit(split.train), split.test)
-    assert not by_value.steered and "Accuracy against" not in html_of(make_ranking_section(by_value))
+    assert not by_value.steered and "Accuracy against" not in html_of(
+        make_ranking_section(by_value)
+    )

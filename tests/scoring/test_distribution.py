@@ -14,10 +14,14 @@ Array = npt.NDArray[np.float64]
 
 def of(values: npt.ArrayLike, scale: Scale | None, *, n_bins: int = 4) -> OrdinalSupport:
     """The answers of a matrix of one row with these values."""
-    return find_support(ObservedMatrix.from_array(np.asarray(values, dtype=float)[None], scale), n_bins=n_bins)
+    return find_support(
+        ObservedMatrix.from_array(np.asarray(values, dtype=float)[None], scale), n_bins=n_bins
+    )
 
 
-def distribution_of(table: npt.ArrayLike, answers: list[float] | None = None) -> PredictiveDistribution:
+def distribution_of(
+    table: npt.ArrayLike, answers: list[float] | None = None
+) -> PredictiveDistribution:
     """Distributions, given as the probability of each answer."""
     probabilities = np.atleast_2d(np.asarray(table, dtype=float))
     named = np.arange(1.0, probabilities.shape[1] + 1) if answers is None else np.array(answers)
@@ -35,7 +39,9 @@ def test_levels_are_answers_with_boundaries_between_them() -> None:
     assert found.values == [1, 2, 3, 5]
     assert found.boundaries == pytest.approx([-0.75, -0.25, 0.5])  # 1.5, 2.5 and 4 in units
     counts = np.array([1, 2, 0, 3]) + 0.5
-    assert found.exceedance == pytest.approx([counts[k + 1 :].sum() / counts.sum() for k in range(3)])
+    assert found.exceedance == pytest.approx(
+        [counts[k + 1 :].sum() / counts.sum() for k in range(3)]
+    )
 
 
 def test_a_level_nobody_used_has_a_chance_of_its_own() -> None:
@@ -53,7 +59,9 @@ def test_two_levels_and_one() -> None:
 
 
 def test_bins_of_an_interval_are_equally_frequent_and_stand_for_their_means() -> None:
-    values = np.random.default_rng(0).permutation(np.concatenate([np.arange(50), np.arange(50) ** 2 + 100.0]))
+    values = np.random.default_rng(0).permutation(
+        np.concatenate([np.arange(50), np.arange(50) ** 2 + 100.0])
+    )
     found = of(values, Scale(low=0, high=2501), n_bins=5)
     ordered = np.sort(values).reshape(5, 20)
     assert found.values == pytest.approx(ordered.mean(1).tolist())
@@ -68,19 +76,23 @@ def test_many_bins_are_halved_towards_both_ends() -> None:
     counts = np.diff(-4800 * np.array([1.0, *found.exceedance, 0.0]))
     tail = [12.5, 12.5, 25, 50, 100]
     np.testing.assert_allclose(counts, [*tail, *[200] * 22, *tail[::-1]], atol=2)
-    assert found.values[-1] > 2 * np.quantile(values, 1 - 1 / 32)  # one value does not stand for a tail
+    # one value does not stand for a tail
+    assert found.values[-1] > 2 * np.quantile(values, 1 - 1 / 32)
 
 
 def test_a_frequent_value_is_a_bin_of_its_own() -> None:
     values = np.concatenate([np.zeros(50), np.linspace(1, 2, 50)])
     found = of(values, Scale(low=0, high=3), n_bins=8)
     assert found.values[0] == 0 and found.exceedance[0] == pytest.approx(0.5, abs=0.01)
-    assert found.values[1] == 0.25  # nothing lies between 0 and the median, .5: the middle stands for it
+    # nothing lies between 0 and the median, .5: the middle stands for it
+    assert found.values[1] == 0.25
     assert len(found.values) == 6
     assert np.all(np.diff(found.values) > 0) and np.all(np.diff(found.boundaries) > 0)
 
 
-@pytest.mark.parametrize("constant, answers", [(0.5, [0.5, 0.75]), (0.0, [0.0, 0.5]), (1.0, [1.0, 1.0])])
+@pytest.mark.parametrize(
+    "constant, answers", [(0.5, [0.5, 0.75]), (0.0, [0.0, 0.5]), (1.0, [1.0, 1.0])]
+)
 def test_a_constant_inside_an_interval(constant: float, answers: list[float]) -> None:
     found = of([constant] * 9, Scale(low=0, high=1), n_bins=8)
     assert found.values == pytest.approx(answers)
@@ -90,7 +102,9 @@ def test_a_constant_inside_an_interval(constant: float, answers: list[float]) ->
 def test_a_boundary_belongs_to_the_answers_below_it() -> None:
     # Half of all entries are 4, which is a quantile: as a value it is not above the boundary 4.
     found = of([1, 2, 4, 4, 4, 4, 8, 9], Scale(low=0, high=10), n_bins=2)
-    assert found.boundaries == pytest.approx([-0.2]) and found.values == pytest.approx([19 / 6, 8.5])
+    assert found.boundaries == pytest.approx([-0.2]) and found.values == pytest.approx(
+        [19 / 6, 8.5]
+    )
     assert found.exceedance == pytest.approx([2.5 / 9])
 
 
@@ -112,7 +126,8 @@ def test_the_best_answers_by_metric() -> None:
 
 
 def restated_interval(probabilities: Array, coverage: float) -> tuple[int, int]:
-    """Grow from the likeliest answer, each time to the likelier neighbour; the nearest to the coverage is it."""
+    """Grow from the likeliest answer, each time to the likelier neighbour; the nearest to the
+    coverage is it."""
     low = high = int(probabilities.argmax())
     grown = [(low, high)]
     while high - low + 1 < probabilities.size:
@@ -128,7 +143,8 @@ def restated_interval(probabilities: Array, coverage: float) -> tuple[int, int]:
 def test_intervals_restated(n_answers: int, coverage: float) -> None:
     table = draw_probabilities(200, n_answers) if n_answers > 1 else np.ones((20, 1))
     lower, upper = distribution_of(table).interval(coverage)
-    expected = np.array([restated_interval(line, coverage) for line in table]) + 1  # answers count from 1
+    # answers count from 1
+    expected = np.array([restated_interval(line, coverage) for line in table]) + 1
     np.testing.assert_array_equal(np.stack([lower, upper], axis=1), expected)
     assert np.all(lower <= upper)
 
@@ -164,7 +180,9 @@ def test_quantiles_of_bins_that_are_all_as_likely() -> None:
 def test_quantiles_restated(share: float) -> None:
     answers, inner = np.array([-1.0, 0.0, 0.2, 5.0]), np.array([-0.4, 0.1, 1.0])
     table = draw_probabilities(100, 4, seed=1)
-    found = PredictiveDistribution(answers, inner, distribution_of(table).exceedance).quantiles(share)
+    found = PredictiveDistribution(answers, inner, distribution_of(table).exceedance).quantiles(
+        share
+    )
     edges = np.array([-1.6, -0.4, 0.1, 1.0, 9.0])  # the outer bins lie around -1 and 5
     expected = [np.interp(share, np.concatenate([[0.0], np.cumsum(line)]), edges) for line in table]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -172,7 +190,9 @@ def test_quantiles_restated(share: float) -> None:
 
 def test_a_larger_share_is_a_larger_quantile_and_empty_bins_do_no_harm() -> None:
     answers = PredictiveDistribution(
-        np.array([1.0, 2, 3, 4]), np.array([1.5, 2.5, 3.5]), np.array([[1.0, 1, 0], [1, 0, 0], [0, 0, 0]])
+        np.array([1.0, 2, 3, 4]),
+        np.array([1.5, 2.5, 3.5]),
+        np.array([[1.0, 1, 0], [1, 0, 0], [0, 0, 0]]),
     )
     quantiles = np.array([answers.quantiles(share) for share in (0.05, 0.3, 0.5, 0.95)])
     assert np.all(np.isfinite(quantiles)) and np.all(np.diff(quantiles, axis=0) >= 0)
@@ -182,8 +202,12 @@ def test_a_larger_share_is_a_larger_quantile_and_empty_bins_do_no_harm() -> None
 
 def test_a_value_that_bins_are_cut_at_is_its_own_quantile() -> None:
     # Of values that are 0 half of the time, the lower quantiles are 0 itself.
-    zeros = PredictiveDistribution(np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.0]), np.array([[0.5, 0.2]]))
-    assert zeros.quantiles(0.05) == pytest.approx([0]) and zeros.quantiles(0.49) == pytest.approx([0])
+    zeros = PredictiveDistribution(
+        np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.0]), np.array([[0.5, 0.2]])
+    )
+    assert zeros.quantiles(0.05) == pytest.approx([0]) and zeros.quantiles(0.49) == pytest.approx(
+        [0]
+    )
     assert 0 < zeros.quantiles(0.6)[0] < 2
 
 
@@ -205,12 +229,15 @@ def test_a_draw_of_an_interval_is_the_quantile_of_its_share() -> None:
 
 
 def normal_distributions(spread: float) -> tuple[PredictiveDistribution, Array]:
-    """Normal distributions of a spread in fine bins, and values that deviate from their means by 1."""
+    """Normal distributions of a spread in fine bins, and values that deviate from their means by
+    1."""
     dice = np.random.default_rng(0)
     means, support = dice.normal(size=4000), np.linspace(-12, 12, 200)
     boundaries = (support[:-1] + support[1:]) / 2
     exceedance = ndtr((means[:, None] - boundaries) / spread)
-    return PredictiveDistribution(support, boundaries, exceedance), means + dice.normal(size=means.size)
+    return PredictiveDistribution(support, boundaries, exceedance), means + dice.normal(
+        size=means.size
+    )
 
 
 @pytest.mark.parametrize("spread", [0.5, 1.0, 2.0])
@@ -238,7 +265,9 @@ def test_a_value_with_a_probability_of_its_own_is_spread_over_it() -> None:
     # Half of all values are exactly 0, the lowest: their intervals are right as they are.
     n_pairs = 4000
     values = np.where(np.arange(n_pairs) % 2, np.random.default_rng(0).random(n_pairs), 0.0)
-    found = PredictiveDistribution(np.array([0.0, 0.5]), np.array([0.0]), np.full((n_pairs, 1), 0.5))
+    found = PredictiveDistribution(
+        np.array([0.0, 0.5]), np.array([0.0]), np.full((n_pairs, 1), 0.5)
+    )
     table = found.measure_coverages(values, seed=0)
     np.testing.assert_allclose(table, np.linspace(0, 1, table.size), atol=0.04)
 
@@ -266,5 +295,6 @@ def test_a_shift_moves_the_mean_and_keeps_the_order() -> None:
     means = chances @ support
     assert np.array_equal(shifted.exceedance[0], found.exceedance[0])
     assert np.allclose(shifted.probabilities[:4] @ support, means[:4] + amounts[:4], atol=1e-9)
-    assert np.allclose(shifted.probabilities[4:] @ support, [4.96, 1.04])  # a hundredth before the ends
+    # a hundredth before the ends
+    assert np.allclose(shifted.probabilities[4:] @ support, [4.96, 1.04])
     assert np.all(shifted.probabilities > 0)

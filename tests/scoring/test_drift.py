@@ -1,4 +1,5 @@
-"""Drift and recency: levels and popularity that move with time are learned, and nothing changes without dates."""
+"""Drift and recency: levels and popularity that move with time are learned, and nothing changes
+without dates."""
 
 from __future__ import annotations
 
@@ -46,17 +47,21 @@ def test_a_component_is_the_shrunk_mean_near_a_time() -> None:
     times, residuals = np.array([0, 10, 10]), np.array([1.0, 3.0, -5.0])
     component, keys = DatedResiduals(rows, columns, times, residuals, None).build(Kind("row", 10.0))
     component = component._replace(shrinkage=2.0)
-    found = component.evaluate(np.array([0, 0, 1, 0, 2, 0]), np.zeros(6, int), np.array([0, 10, 10, 1000, 0, NO_TIME]))
+    found = component.evaluate(
+        np.array([0, 0, 1, 0, 2, 0]), np.zeros(6, int), np.array([0, 10, 10, 1000, 0, NO_TIME])
+    )
     expected = [(1 + 3 / 2) / (1.5 + 2), (3 + 1 / 2) / (1.5 + 2), -5 / 3, 0.0, 0.0, 0.0]
     assert np.allclose(found, expected)
-    assert np.array_equal(component.evaluate_keys(2.0)[keys], component.evaluate(rows, columns, times))
+    assert np.array_equal(
+        component.evaluate_keys(2.0)[keys], component.evaluate(rows, columns, times)
+    )
 
 
 def test_weights_count_in_a_component() -> None:
     rows = columns = np.array([0, 0])
-    component, _ = DatedResiduals(rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2])).build(
-        Kind("row", 10.0)
-    )
+    component, _ = DatedResiduals(
+        rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2])
+    ).build(Kind("row", 10.0))
     at = np.array([0])
     assert component._replace(shrinkage=1.0).evaluate(at, at, at)[0] == pytest.approx(9 / 4)
 
@@ -65,9 +70,17 @@ def test_weights_count_in_a_component() -> None:
 def test_shares_are_least_squares_between_0_and_1(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows, columns, times = np.arange(40) % 8, np.arange(40) % 5, 100 * np.arange(40)
-    kinds: Any = [("row", 400.0), ("row", 1600.0), ("column", 1600.0), ("column", 400.0), ("row", 1601.0)]
+    kinds: Any = [
+        ("row", 400.0),
+        ("row", 1600.0),
+        ("column", 1600.0),
+        ("column", 400.0),
+        ("row", 1601.0),
+    ]
     components = [
-        DatedResiduals(rows, columns, times, rng.normal(size=40), None).build(Kind(*kind))[0]._replace(shrinkage=1.0)
+        DatedResiduals(rows, columns, times, rng.normal(size=40), None)
+        .build(Kind(*kind))[0]
+        ._replace(shrinkage=1.0)
         for kind in kinds
     ]
     parts = np.column_stack([each.evaluate(rows, columns, times) for each in components])
@@ -76,24 +89,38 @@ def test_shares_are_least_squares_between_0_and_1(seed: int) -> None:
     # At the minimum no share can move, within its bounds, down the slope of the squares.
     slopes = parts.T @ (parts @ shares - residuals)
     assert np.all((shares >= 0) & (shares <= 1))
-    assert np.all((np.abs(slopes) < 1e-6) | ((shares == 0) & (slopes > 0)) | ((shares == 1) & (slopes < 0)))
+    assert np.all(
+        (np.abs(slopes) < 1e-6) | ((shares == 0) & (slopes > 0)) | ((shares == 1) & (slopes < 0))
+    )
 
 
 def make_drift(group: Any, halvings: float, shares: tuple[float, float, float]) -> Drift:
-    """Return a drift whose single component is 3 in a very wide bin of row 0, or of column 0, ending at 10 DAY."""
-    component = Component(group, 1e12, -(10**11), 1, np.array([0]), np.array([6.0]), np.ones(1), 1.0, halvings)
-    return Drift((component,), np.array(shares)[:, None], 10 * DAY, ends=np.array([10 * DAY]), column_means=np.zeros(1))
+    """Return a drift whose single component is 3 in a very wide bin of row 0, or of column 0,
+    ending at 10 DAY."""
+    component = Component(
+        group, 1e12, -(10**11), 1, np.array([0]), np.array([6.0]), np.ones(1), 1.0, halvings
+    )
+    return Drift(
+        (component,),
+        np.array(shares)[:, None],
+        10 * DAY,
+        ends=np.array([10 * DAY]),
+        column_means=np.zeros(1),
+    )
 
 
 @pytest.mark.parametrize(
     "group, halvings, shares, expected",
     [
         ("row", 0.0, (0.9, 0.5, 0.2), [0.9, 0.5, 0.5, 0.2]),
-        ("column", 0.0, (0.9, 0.5, 0.2), [0.9, 0.2, 0.2, 0.2]),  # columns know no day after a row's entries
+        # columns know no day after a row's entries
+        ("column", 0.0, (0.9, 0.5, 0.2), [0.9, 0.2, 0.2, 0.2]),
         ("row", 3.0, (0.0, 0.5, 0.8), [0.0, 0.5, 0.5, 0.8]),
     ],
 )
-def test_shares_depend_on_the_last_entries(group: Any, halvings: float, shares: Any, expected: list[float]) -> None:
+def test_shares_depend_on_the_last_entries(
+    group: Any, halvings: float, shares: Any, expected: list[float]
+) -> None:
     times = 10 * DAY + np.array([-1, 0, DAY - 1, DAY])
     nothing = np.zeros(4, dtype=int)
     found = make_drift(group, halvings, shares).evaluate(nothing, nothing, times)
@@ -102,7 +129,8 @@ def test_shares_depend_on_the_last_entries(group: Any, halvings: float, shares: 
 
 @pytest.mark.parametrize("size", [-9.0, 0.1, 0.8, 5.0])
 def test_the_fading_share_is_shrunk_to_that_of_the_means(size: float) -> None:
-    """The share is least squares on the residuals and, with weight 100, on residuals that the means explain wholly."""
+    """The share is least squares on the residuals and, with weight 100, on residuals that the means
+    explain wholly."""
     times = 10 * DAY + np.arange(-5, 20)
     nothing, after = np.zeros(25, dtype=int), times >= 10 * DAY
     residuals = size + np.random.default_rng(0).normal(size=25)
@@ -110,18 +138,23 @@ def test_the_fading_share_is_shrunk_to_that_of_the_means(size: float) -> None:
     fading = np.where(after, 3 * 0.5, 0.0)
     squares = np.sum(fading**2)
     kept = (fading @ residuals + 100 * squares / 20) / (squares + 100 * squares / 20)
-    assert joined.shares[:, 0].tolist() == pytest.approx([0.0, 0.5 * np.clip(kept, 0, 1), 0.8 * np.clip(kept, 0, 1)])
+    assert joined.shares[:, 0].tolist() == pytest.approx(
+        [0.0, 0.5 * np.clip(kept, 0, 1), 0.8 * np.clip(kept, 0, 1)]
+    )
 
 
 def test_after_known_entries_a_steady_component_has_at_most_its_share_between_them() -> None:
     times, nothing = 10 * DAY + np.arange(-20, 0), np.zeros(20, dtype=int)
-    joined = make_drift("row", 0.0, (1.0, 0.5, 0.1)).join(np.full(20, 3 * 0.3), nothing, nothing, times)
+    joined = make_drift("row", 0.0, (1.0, 0.5, 0.1)).join(
+        np.full(20, 3 * 0.3), nothing, nothing, times
+    )
     assert joined.shares[:, 0].tolist() == pytest.approx([0.3, 0.3, 0.1])
 
 
 def test_later_shares_leave_out_the_day_after_the_entries_of_a_row() -> None:
     rng, cut = np.random.default_rng(0), 100 * DAY
-    # Rows 0 to 59 go on a second later, in the same mood; rows 60 to 79 exactly a day later, in the opposite one.
+    # Rows 0 to 59 go on a second later, in the same mood; rows 60 to 79 exactly a day later, in the
+    # opposite one.
     rows = np.repeat(np.arange(80), 9)
     moods, place = np.where(rng.random(80) < 0.5, 2.0, -2.0), np.tile(np.arange(9), 80)
     times = np.where(place < 8, cut - 1, np.where(rows < 60, cut, cut - 1 + DAY))
@@ -180,14 +213,24 @@ def ordinal() -> OrdinalDMF:
     matrix = make_drifting()
     rows, columns, values = matrix.entries()
     levels = np.clip(np.round(values + 3), 1, 5)
-    drifting = ObservedMatrix.from_entries(rows, columns, levels, Scale(levels=[1, 2, 3, 4, 5]), times=matrix.times)
-    settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
+    drifting = ObservedMatrix.from_entries(
+        rows, columns, levels, Scale(levels=[1, 2, 3, 4, 5]), times=matrix.times
+    )
+    settings: dict[str, Any] = {
+        "hidden_sizes": (8,),
+        "latent_size": 4,
+        "epochs": 3,
+        "views": 2,
+        "device": "cpu",
+    }
     model = OrdinalDMF(**settings, linear_iterations=4, times="auto").fit(drifting)
     assert model.has_drift
     return model
 
 
-@pytest.mark.parametrize("at", [None, 10**9, [10**9, 10**9 + 300 * DAY, 10**9 + 100 * DAY]], ids=["now", "one", "each"])
+@pytest.mark.parametrize(
+    "at", [None, 10**9, [10**9, 10**9 + 300 * DAY, 10**9 + 100 * DAY]], ids=["now", "one", "each"]
+)
 def test_distributions_drift_as_predictions_do(ordinal: OrdinalDMF, at: Any) -> None:
     pairs = [0, 1, 2], [0, 1, 2]
     predicted, found = ordinal.predict(*pairs, at=at), ordinal.predict_distribution(*pairs, at=at)
@@ -202,7 +245,8 @@ def test_distributions_drift_as_predictions_do(ordinal: OrdinalDMF, at: Any) -> 
 
 def test_unknown_pairs_drift_too(ordinal: OrdinalDMF) -> None:
     early, late = (
-        ordinal.predict_distribution([0, 999], [0, 0], at=10**9 + day * DAY, unknown="fallback") @ ordinal.support_
+        ordinal.predict_distribution([0, 999], [0, 0], at=10**9 + day * DAY, unknown="fallback")
+        @ ordinal.support_
         for day in (20, 345)
     )
     assert np.all(late > early + 0.5)
@@ -214,7 +258,9 @@ def test_a_completion_is_what_is_predicted(ordinal: OrdinalDMF) -> None:
     labels = ordinal.row_labels_[rows], ordinal.column_labels_[columns]
     assert np.allclose(whole[rows, columns], ordinal.predict(*labels, at=10**9))
     assert not np.allclose(whole, ordinal.complete(at=10**9 + 300 * DAY))
-    assert np.array_equal(ordinal.complete_frame(at=10**9)["value"].to_numpy(), whole[rows, columns])
+    assert np.array_equal(
+        ordinal.complete_frame(at=10**9)["value"].to_numpy(), whole[rows, columns]
+    )
 
 
 @pytest.mark.parametrize("rank_by", ["value", "relevance"])
@@ -224,7 +270,9 @@ def test_recommended_values_are_predictions(ordinal: OrdinalDMF, rank_by: Any) -
     pairs = np.repeat([0, 1], 5), best.labels.ravel()
     assert np.allclose(best.values.ravel(), ordinal.predict(*pairs, at=at))
     assert best.distribution is not None
-    assert np.allclose(best.distribution.reshape(10, 5), ordinal.predict_distribution(*pairs, at=at))
+    assert np.allclose(
+        best.distribution.reshape(10, 5), ordinal.predict_distribution(*pairs, at=at)
+    )
     folded = ordinal.fold_in([3, 4], [5, 1])
     some = folded.recommend(5, rank_by=rank_by, at=at)
     assert np.allclose(some.values, folded.predict(some.labels, at=at))
@@ -240,13 +288,22 @@ def test_the_probability_of_liking_is_that_of_the_distribution_then(ordinal: Ord
         likings = {}
         for at in (10**9, 10**9 + 300 * DAY):
             options: dict[str, Any] = {"rank_by": "relevance", "relevant": 4, "at": at}
-            best = asked.recommend(5, **options) if asked is not ordinal else ordinal.recommend(rows, 5, **options)
+            best = (
+                asked.recommend(5, **options)
+                if asked is not ordinal
+                else ordinal.recommend(rows, 5, **options)
+            )
             assert best.distribution is not None
             assert best.liked is not None
             assert np.allclose(best.liked, best.distribution[..., 3:].sum(axis=-1), atol=1e-6)
-            likings[at] = dict(zip(best.labels.ravel().tolist(), best.liked.ravel().tolist(), strict=True))
+            likings[at] = dict(
+                zip(best.labels.ravel().tolist(), best.liked.ravel().tolist(), strict=True)
+            )
         early, late = likings.values()
-        assert any(early[label] != late[label] for label in early.keys() & late.keys()) or early.keys() != late.keys()
+        assert (
+            any(early[label] != late[label] for label in early.keys() & late.keys())
+            or early.keys() != late.keys()
+        )
 
 
 def test_columns_that_rise_are_liked_more_later() -> None:
@@ -264,14 +321,17 @@ def test_columns_that_rise_are_liked_more_later() -> None:
         assert np.allclose(chances.presence, ranker.relevance.read_presence(np.arange(3), columns))
     assert np.all((orders[1] > orders[0])[:, ::2])
     assert np.all((orders[1] < orders[0])[:, 1::2])
-    assert np.array_equal(*ranks)  # the order by relevance does not move with liking or with times that say nothing
+    # the order by relevance does not move with liking or with times that say nothing
+    assert np.array_equal(*ranks)
 
 
 def test_folded_rows_drift_in_all_they_predict(ordinal: OrdinalDMF) -> None:
     folded = ordinal.fold_in([3, 4], [5, 1])
     for at in (10**9, 10**9 + 300 * DAY):
         predicted = folded.predict([0, 1], at=at)
-        assert np.allclose(folded.predict_distribution([0, 1], at=at) @ ordinal.support_, predicted, atol=0.05)
+        assert np.allclose(
+            folded.predict_distribution([0, 1], at=at) @ ordinal.support_, predicted, atol=0.05
+        )
         assert np.array_equal(folded.predict_levels([0, 1], at=at), np.floor(predicted + 0.5))
         assert np.all(folded.predict_interval([0, 1], at=at).lower <= predicted + 0.5)
 
@@ -289,7 +349,10 @@ def test_nothing_changes_without_dates_or_without_asking() -> None:
 
 def test_a_time_is_refused_by_a_model_without_times() -> None:
     matrix = make_drifting(400)
-    for ask in (lambda m: m.predict([0], [0], at="2020-01-01"), lambda m: m.recommend(0, at="2020-01-01")):
+    for ask in (
+        lambda m: m.predict([0], [0], at="2020-01-01"),
+        lambda m: m.recommend(0, at="2020-01-01"),
+    ):
         with pytest.raises(BadSetting, match="times"):
             ask(Means().fit(matrix))
     model = Means(times="auto").fit(matrix)
@@ -314,13 +377,17 @@ def test_random_dates_teach_nothing_much() -> None:
 @pytest.mark.parametrize("times", [np.full(6, 5), np.full(6, NO_TIME)], ids=["constant", "none"])
 def test_times_that_say_nothing_give_no_drift(times: Any) -> None:
     given = [None if time == NO_TIME else time for time in times.tolist()]
-    matrix = ObservedMatrix.from_entries([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], range(6), SCALE, times=given)
+    matrix = ObservedMatrix.from_entries(
+        [0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], range(6), SCALE, times=given
+    )
     assert learn_drift(matrix) is None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for settings in ({}, {"times": "auto"}):
             assert not Means(**settings).fit(matrix).has_drift
-    assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == ([True] if times[0] == 5 else [])
+    assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == (
+        [True] if times[0] == 5 else []
+    )
 
 
 def test_what_drifts_is_not_exported(ordinal: OrdinalDMF) -> None:
@@ -335,23 +402,30 @@ def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
     model.save(tmp_path / "m.safetensors")
     again = load(tmp_path / "m.safetensors")
     rows, columns, _ = matrix.entries()
-    assert np.array_equal(again.predict(rows, columns, at=10**9), model.predict(rows, columns, at=10**9))
+    assert np.array_equal(
+        again.predict(rows, columns, at=10**9), model.predict(rows, columns, at=10**9)
+    )
     assert again.recommend(0).labels.tolist() == model.recommend(0).labels.tolist()
     more = ObservedMatrix.from_entries([999], [0], [1.0], SCALE, times=[2 * 10**9])
     extended = again.extend(more)
     assert extended.has_drift
     folded = again.fold_in([0], [1.0])
-    assert np.array_equal(folded.predict([1, 2], at=10**9), extended.predict([999, 999], [1, 2], at=10**9))
+    assert np.array_equal(
+        folded.predict([1, 2], at=10**9), extended.predict([999, 999], [1, 2], at=10**9)
+    )
     assert folded.recommend(3, at=10**9).labels.size == 3
     assert np.isfinite(extended.predict([999, 0], [1, 1], at=10**9)).all()
 
 
 def make_moods(n_rows: int = 80) -> ObservedMatrix:
-    """Return rows of 20 entries within an hour of their own day; even rows rise by 4 meanwhile, odd ones fall."""
+    """Return rows of 20 entries within an hour of their own day; even rows rise by 4 meanwhile, odd
+    ones fall."""
     rng = np.random.default_rng(0)
     rows, place = np.repeat(np.arange(n_rows), 20), np.tile(np.arange(20), n_rows)
     columns = np.concatenate([rng.permutation(40)[:20] for _ in range(n_rows)])
-    values = np.where(rows % 2 == 0, 1.0, -1.0) * (place / 5 - 2) + 0.3 * rng.standard_normal(rows.size)
+    values = np.where(rows % 2 == 0, 1.0, -1.0) * (place / 5 - 2) + 0.3 * rng.standard_normal(
+        rows.size
+    )
     times = 10**9 + DAY * rng.integers(0, 365, n_rows)[rows] + 180 * place
     return ObservedMatrix.from_entries(rows, columns, values, SCALE, times=times)
 
@@ -366,7 +440,9 @@ def test_recent_entries_of_a_row_say_how_it_goes_on(with_validation: bool) -> No
     drift = moving.predictor_.drift
     assert drift is not None
     later = drift.ends[:2] + 100 * DAY
-    assert np.allclose(moving.predict([0, 1], [0, 0], at=later), static.predict([0, 1], [0, 0]), atol=0.2)
+    assert np.allclose(
+        moving.predict([0, 1], [0, 0], at=later), static.predict([0, 1], [0, 0]), atol=0.2
+    )
 
 
 def test_recent_entries_of_a_folded_row_count() -> None:
@@ -377,7 +453,11 @@ def test_recent_entries_of_a_folded_row_count() -> None:
     values = place / 5 - 2
 
     def predict(values: Any, times: Any) -> float:
-        return float(model.fold_in(place, values, times=times).predict([30], at=10**9 + 400 * DAY + 180 * 17)[0])
+        return float(
+            model.fold_in(place, values, times=times).predict(
+                [30], at=10**9 + 400 * DAY + 180 * 17
+            )[0]
+        )
 
     rising, falling = predict(values, times), predict(-values, times)
     assert rising > predict(values, None) + 0.3
@@ -395,7 +475,9 @@ def test_recent_entries_of_a_folded_row_count() -> None:
         assert np.array_equal(other.predict([0], [30], at=end), model.predict([0], [30], at=end))
     both = model.fold_in_many([(place, values, times), (place, -values, times), ([1], [0.0], None)])
     assert np.allclose(both.predict([30], at=int(times[-1]))[:2, 0], [rising, falling])
-    assert np.allclose([both.row(k).predict([30], at=int(times[-1]))[0] for k in (0, 1)], [rising, falling])
+    assert np.allclose(
+        [both.row(k).predict([30], at=int(times[-1]))[0] for k in (0, 1)], [rising, falling]
+    )
 
 
 def test_ages_are_relative_to_the_span_of_a_row() -> None:
@@ -404,7 +486,8 @@ def test_ages_are_relative_to_the_span_of_a_row() -> None:
 
 
 def make_fashions() -> ObservedMatrix:
-    """Return entries of rows that take columns 0 to 9 in the first half of a year and 10 to 19 in the second."""
+    """Return entries of rows that take columns 0 to 9 in the first half of a year and 10 to 19 in
+    the second."""
     rng = np.random.default_rng(0)
     rows, columns, times = [], [], []
     for row in range(200):
@@ -437,12 +520,15 @@ def test_a_negative_power_of_popularity_counts_entries_of_any_age() -> None:
     for power in (-0.3, 0.3):
         presence = replace(rankers.presence, popularity_power=power)
         blending = Recency(30.0 * DAY, 0, blends=True)
-        recent, static = (Rankers(rankers.entries, presence, "relevance", each) for each in (blending, None))
+        recent, static = (
+            Rankers(rankers.entries, presence, "relevance", each) for each in (blending, None)
+        )
         assert np.array_equal(recent.factors, static.factors) == (power < 0)
 
 
 def make_months(*, shuffled: bool) -> ObservedMatrix:
-    """Return rows that take a column of the month about ten times in a year; shuffled: at times that mean nothing."""
+    """Return rows that take a column of the month about ten times in a year; shuffled: at times
+    that mean nothing."""
     rng = np.random.default_rng(0)
     rows, days = np.repeat(np.arange(250), 10), rng.integers(0, 360, 2500)
     columns = 12 * rng.integers(0, 8, 2500) + days // 30
@@ -471,15 +557,22 @@ def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
     assert fitted is not None and fitted.presence is not None
     presence = replace(fitted.presence, popularity_share=1.0, popularity_power=0.2)
     model._fitted = replace(fitted, presence=presence, recency=Recency(30.0 * DAY, 0, blends=True))
-    model = model.extend(ObservedMatrix.from_entries([998], [0], [1.0], SCALE, times=[10**9 + 500 * DAY]))
+    model = model.extend(
+        ObservedMatrix.from_entries([998], [0], [1.0], SCALE, times=[10**9 + 500 * DAY])
+    )
     model = model.forget(entries=([998], [0]))  # an empty row
     rows, times = np.array([0, 1, 2, 3, 100]), 10**9 + DAY * np.array([345, 20, 20, 800, 100])
     keys = model.make_ranker(Request(rank_by=rank_by, at=times)).rank_block(rows, slice(3, 40))
     for row, time, own in zip(rows, times.tolist(), keys, strict=True):
-        expected = model.make_ranker(Request(rank_by=rank_by, at=time)).rank_block(np.array([row]), slice(3, 40))
+        expected = model.make_ranker(Request(rank_by=rank_by, at=time)).rank_block(
+            np.array([row]), slice(3, 40)
+        )
         assert np.allclose(own, expected[0], rtol=1e-5)
     assert not np.allclose(
-        keys[1], model.make_ranker(Request(rank_by=rank_by, at=times[0])).rank_block(rows[1:2], slice(3, 40))[0]
+        keys[1],
+        model.make_ranker(Request(rank_by=rank_by, at=times[0])).rank_block(
+            rows[1:2], slice(3, 40)
+        )[0],
     )
 
 
@@ -496,7 +589,8 @@ def test_entries_count_by_their_age_at_each_of_several_times() -> None:
     entries, recency = Means(times="auto").fit(make_fashions()).entries_, Recency(25.0 * DAY, 0)
     times, columns = entries.train.times, entries.train.by_row.columns
     assert times is not None
-    asked = 10**9 + DAY * np.array([300, 10, 10, 111, -9999, 9999])  # far from all entries as at the nearest one
+    # far from all entries as at the nearest one
+    asked = 10**9 + DAY * np.array([300, 10, 10, 111, -9999, 9999])
     ages = np.abs(np.clip(asked, times.min(), times.max())[:, None] - times) / DAY
     sums = np.array([np.bincount(columns, np.exp2(-own / 25), minlength=20) for own in ages])
     expected = sums * (times.size / sums.sum(axis=1, keepdims=True))

@@ -29,14 +29,20 @@ def test_changes_leave_the_base_alone() -> None:
 
 def test_products_with_a_range_are_those_of_the_whole_table() -> None:
     generator = np.random.default_rng(0)
-    base, vectors = (generator.standard_normal(shape).astype(np.float32) for shape in ((6, 3), (2, 3)))
-    changed = Latents(base).replace(np.array([1, 4, 6, 7]), generator.standard_normal((4, 3)).astype(np.float32))
+    base, vectors = (
+        generator.standard_normal(shape).astype(np.float32) for shape in ((6, 3), (2, 3))
+    )
+    changed = Latents(base).replace(
+        np.array([1, 4, 6, 7]), generator.standard_normal((4, 3)).astype(np.float32)
+    )
     for table in (Latents(base), changed):
         copied = table.take(np.arange(len(table)))
         for start in range(len(table)):
             for stop in range(start, len(table) + 1):
                 found = table.products(vectors, slice(start, stop))
-                np.testing.assert_allclose(found, vectors @ copied[start:stop].T, rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(
+                    found, vectors @ copied[start:stop].T, rtol=1e-5, atol=1e-6
+                )
     assert changed._whole is None  # nothing of the size of the table was copied
 
 
@@ -50,15 +56,21 @@ def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_thre
     rows, columns = generator.integers(0, 8, n_pairs), generator.integers(0, 6, n_pairs)
     expected = (tables[0] @ tables[1].T)[rows, columns]
     changed = [Latents(table[:-1], np.array([len(table) - 1]), table[-1:]) for table in tables]
-    np.testing.assert_allclose(pair_products(changed[0], changed[1], rows, columns), expected, rtol=1e-5, atol=1e-6)
-    double = entry_products(tables[0].astype(np.float64), tables[1].astype(np.float64), rows, columns)
+    np.testing.assert_allclose(
+        pair_products(changed[0], changed[1], rows, columns), expected, rtol=1e-5, atol=1e-6
+    )
+    double = entry_products(
+        tables[0].astype(np.float64), tables[1].astype(np.float64), rows, columns
+    )
     assert double.dtype == np.float64
     np.testing.assert_allclose(double, expected, rtol=1e-5)
 
 
 def test_what_was_computed_since_training_goes_and_later_ones_move_up() -> None:
     base = np.zeros((3, 1), dtype=np.float32)
-    latents = Latents(base).replace(np.array([1, 3, 4, 5]), np.array([[1], [3], [4], [5]], dtype=np.float32))
+    latents = Latents(base).replace(
+        np.array([1, 3, 4, 5]), np.array([[1], [3], [4], [5]], dtype=np.float32)
+    )
     left = latents.without(np.array([1, 2, 4]))
     assert left.base is base and left.positions.tolist() == [3, 4] and len(left) == 5
     np.testing.assert_array_equal(left.whole()[:, 0], [0, 0, 0, 3, 5])
@@ -73,8 +85,11 @@ def test_latents_that_are_not_finite_are_refused() -> None:
         Latents(base).replace(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32))
 
 
-def test_a_fit_whose_latents_are_not_finite_leaves_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quantizer makes a level of anything, of NaN too: neither loss nor validation error tells."""
+def test_a_fit_whose_latents_are_not_finite_leaves_no_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A quantizer makes a level of anything, of NaN too: neither loss nor validation error
+    tells."""
 
     def overflown(*_: object) -> LatentArray:
         return np.full((30, 3), np.nan, dtype=np.float32)

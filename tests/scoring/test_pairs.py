@@ -48,14 +48,22 @@ def test_what_predicts_in_the_first_area_alone_is_never_extended() -> None:
         PredictedAreas("One", ("I",), "it has factors alone").check_extends()
 
 
-QUICK = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 2, "views": 2, "landmarks": 4, "device": "cpu"}
+QUICK = {
+    "hidden_sizes": (8,),
+    "latent_size": 4,
+    "epochs": 2,
+    "views": 2,
+    "landmarks": 4,
+    "device": "cpu",
+}
 QUICK |= {"linear_size": 0, "presence": None}
 
 BOUNDARIES = np.array([-0.75, -0.25, 0.25, 0.75], dtype=np.float32)  # between the levels 1 to 5
 
 
 def restated(values: np.ndarray, overall: np.ndarray) -> np.ndarray:
-    """How frequent the levels 1 to 5 are among values, mixed with five entries of the overall frequencies."""
+    """How frequent the levels 1 to 5 are among values, mixed with five entries of the overall
+    frequencies."""
     counts = np.array([(values == level).sum() for level in range(1, 6)])
     mixed: np.ndarray = (counts + 5 * overall) / (counts.sum() + 5)
     return mixed
@@ -69,13 +77,16 @@ def test_the_means_are_those_of_the_model_of_means_in_every_area() -> None:
     of_columns = fallback.means(np.full(columns.size, -1), columns)
     np.testing.assert_allclose(of_columns, means.mean_ + means.column_effects_)
     of_rows = fallback.means(rows, np.full(rows.size, -1))
-    new = rows >= split.train.shape[0]  # the entries of known rows over new columns move columns, but not these means
+    # the entries of known rows over new columns move columns, but not these means
+    new = rows >= split.train.shape[0]
     np.testing.assert_allclose(of_rows[new], (means.mean_ + means.row_effects_)[new])
     assert fallback.means(np.array([-1]), np.array([-1])) == pytest.approx([split.train.mean])
 
 
 def test_the_model_of_means_keeps_its_own_shrinkage() -> None:
-    model = Means(shrinkage=0.0).fit(ObservedMatrix.from_array([[1, 2], [5, 4]], Scale([1, 2, 3, 4, 5])))
+    model = Means(shrinkage=0.0).fit(
+        ObservedMatrix.from_array([[1, 2], [5, 4]], Scale([1, 2, 3, 4, 5]))
+    )
     assert model.predict([0, 7, 7], [9, 0, 9], unknown="fallback") == pytest.approx([1.5, 3.0, 3.0])
 
 
@@ -84,7 +95,9 @@ def test_an_extension_counts_and_another_extension_is_not_confused_with_it() -> 
     before = model.predict(["n"], ["column 1"], unknown="fallback")
     low, high = (
         model.extend(
-            ObservedMatrix.from_entries(["n"] * 3, ["column 1", "column 2", "column 3"], [level] * 3, model.scale_)
+            ObservedMatrix.from_entries(
+                ["n"] * 3, ["column 1", "column 2", "column 3"], [level] * 3, model.scale_
+            )
         )
         for level in (1, 5)
     )
@@ -97,10 +110,17 @@ def test_distributions_restated() -> None:
     matrix = additive()
     fallback, dense = Fallback(EntryStore.of(matrix)), matrix.to_array()
     readout = Readout(matrix.scale, matrix.scale.levels, BOUNDARIES)
-    found = fallback.distribution(np.array([-1, 2, 2, -1]), np.array([-1, -1, -1, 3]), readout).probabilities
+    found = fallback.distribution(
+        np.array([-1, 2, 2, -1]), np.array([-1, -1, -1, 3]), readout
+    ).probabilities
     counts = np.array([(dense == level).sum() for level in range(1, 6)]) + 0.5
     overall = counts / counts.sum()
-    expected = [overall, restated(dense[2], overall), restated(dense[2], overall), restated(dense[:, 3], overall)]
+    expected = [
+        overall,
+        restated(dense[2], overall),
+        restated(dense[2], overall),
+        restated(dense[:, 3], overall),
+    ]
     np.testing.assert_allclose(found, expected)
     assert np.all(found > 0)
 
@@ -119,7 +139,10 @@ def ordinal() -> OrdinalDMF:
     return OrdinalDMF(**QUICK).fit(additive())
 
 
-ROWS, COLUMNS = ["row 1", "row 99", "row 2", "row 98"], ["column 1", "column 2", "column 99", "column 99"]
+ROWS, COLUMNS = (
+    ["row 1", "row 99", "row 2", "row 98"],
+    ["column 1", "column 2", "column 99", "column 99"],
+)
 
 
 def test_what_a_distribution_says_of_unknown_pairs(ordinal: OrdinalDMF) -> None:
@@ -127,29 +150,40 @@ def test_what_a_distribution_says_of_unknown_pairs(ordinal: OrdinalDMF) -> None:
     rows, columns = np.array([-1, 2, -1]), np.array([2, -1, -1])
     frequencies = Fallback(ordinal.entries_).distribution(rows, columns, ordinal.predictor_.readout)
     np.testing.assert_allclose(chances[1:], frequencies.probabilities)
-    np.testing.assert_allclose(chances[:1], ordinal.predict_distribution(ROWS[:1], COLUMNS[:1]), rtol=1e-5)
+    np.testing.assert_allclose(
+        chances[:1], ordinal.predict_distribution(ROWS[:1], COLUMNS[:1]), rtol=1e-5
+    )
     lower, upper = ordinal.predict_interval(ROWS, COLUMNS, coverage=0.8, unknown="fallback")
     covered = (np.arange(1, 6) >= lower[:, None]) & (np.arange(1, 6) <= upper[:, None])
     assert np.all(np.abs((chances * covered).sum(1)[1:] - 0.8) < 0.1)
-    assert (lower[:1], upper[:1]) == ordinal.predict_interval(ROWS[:1], COLUMNS[:1], coverage=0.8)  # calibrated
+    # calibrated
+    assert (lower[:1], upper[:1]) == ordinal.predict_interval(ROWS[:1], COLUMNS[:1], coverage=0.8)
     modes = ordinal.predict_levels(ROWS, COLUMNS, metric="accuracy", unknown="fallback")
     np.testing.assert_array_equal(modes, chances.argmax(1) + 1)
 
 
 def test_what_a_distribution_leaves_out(ordinal: OrdinalDMF) -> None:
     missing = [False, True, True, True]
-    assert np.isnan(ordinal.predict_distribution(ROWS, COLUMNS, unknown="nan")).all(1).tolist() == missing
+    assert (
+        np.isnan(ordinal.predict_distribution(ROWS, COLUMNS, unknown="nan")).all(1).tolist()
+        == missing
+    )
     for ends in ordinal.predict_interval(ROWS, COLUMNS, unknown="nan"):
         assert np.isnan(ends).tolist() == missing
     for metric in ("mae", "accuracy"):
-        assert np.isnan(ordinal.predict_levels(ROWS, COLUMNS, metric=metric, unknown="nan")).tolist() == missing
+        assert (
+            np.isnan(ordinal.predict_levels(ROWS, COLUMNS, metric=metric, unknown="nan")).tolist()
+            == missing
+        )
 
 
 def test_bins_and_the_levels_of_an_autoregressive_network() -> None:
     board = generate(20, 15, density=0.6, seed=0).matrix
     rows, columns, values = board.entries()
     real = OrdinalDMF(bins=4, **QUICK).fit(
-        ObservedMatrix.from_entries(rows, columns, values + 0.01 * np.arange(len(values)), Scale(low=0, high=20))
+        ObservedMatrix.from_entries(
+            rows, columns, values + 0.01 * np.arange(len(values)), Scale(low=0, high=20)
+        )
     )
     chances = real.predict_distribution(["x", rows[0]], [columns[0], "y"], unknown="fallback")
     np.testing.assert_allclose(chances.sum(1), 1.0)
@@ -160,7 +194,9 @@ def test_bins_and_the_levels_of_an_autoregressive_network() -> None:
     counts = np.bincount(values.astype(int) - 1, minlength=5) + 0.5
     said = autoregressive.predict_distribution(*asked, unknown="fallback")
     np.testing.assert_allclose(said[0], counts / counts.sum())
-    np.testing.assert_allclose(said[1], autoregressive.predict_distribution(rows[:1], columns[:1])[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        said[1], autoregressive.predict_distribution(rows[:1], columns[:1])[0], rtol=1e-5
+    )
     assert np.isnan(autoregressive.predict_distribution(*asked, unknown="nan")[0]).all()
 
 

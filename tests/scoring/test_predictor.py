@@ -1,4 +1,5 @@
-"""The predictor: scores of pairs and blocks, rows and columns encoded anew, directions, and what its file may hold."""
+"""The predictor: scores of pairs and blocks, rows and columns encoded anew, directions, and what
+its file may hold."""
 
 from __future__ import annotations
 
@@ -43,12 +44,15 @@ class FieldReadout(Readout):
 
 
 class SumEncoder(Encoder):
-    """A row is (sum of its values, first latent of its last column, 10); a column (number of its entries, 1, 0)."""
+    """A row is (sum of its values, first latent of its last column, 10); a column (number of its
+    entries, 1, 0)."""
 
     def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> Any:
         if axis == "column":
             counts = np.diff(entries.starts)
-            return np.column_stack([counts, np.ones(counts.size), np.zeros(counts.size)]).astype(np.float32)
+            return np.column_stack([counts, np.ones(counts.size), np.zeros(counts.size)]).astype(
+                np.float32
+            )
         groups = [slice(*pair) for pair in zip(entries.starts, entries.starts[1:], strict=False)]
         sums = [entries.values[group].sum() for group in groups]
         last = [others.take(entries.others[group][-1:])[:, 0].sum() for group in groups]
@@ -61,7 +65,9 @@ COLUMNS: Table = np.array([[1, 0, 0], [0, 1, 0], [2, 2, 0]], dtype=np.float32)
 
 
 def predictor(encoder: Encoder | None = None) -> Predictor:
-    return Predictor(Latents(ROWS), Latents(COLUMNS), encoder or SumEncoder(), FieldReadout(STARS), n_beside=1)
+    return Predictor(
+        Latents(ROWS), Latents(COLUMNS), encoder or SumEncoder(), FieldReadout(STARS), n_beside=1
+    )
 
 
 def test_pairs_and_blocks_are_products_read_with_the_fields_of_rows() -> None:
@@ -71,7 +77,9 @@ def test_pairs_and_blocks_are_products_read_with_the_fields_of_rows() -> None:
     np.testing.assert_array_equal(one.score_block(*every), expected)
     rows, columns = np.array([1, 0, 1, 1]), np.array([2, 1, 0, 2])
     np.testing.assert_array_equal(one.score_pairs(rows, columns), expected[rows, columns])
-    np.testing.assert_array_equal(one.score_block(np.array([1]), np.array([2, 0])), expected[[1]][:, [2, 0]])
+    np.testing.assert_array_equal(
+        one.score_block(np.array([1]), np.array([2, 0])), expected[[1]][:, [2, 0]]
+    )
     assert one.score_pairs(rows[:0], columns[:0]).shape == (0,)
     assert one.score_block(rows[:0], columns).shape == (0, 4)
 
@@ -84,7 +92,11 @@ def test_levels_are_those_of_scores_where_there_is_no_distribution() -> None:
     assert not low.readout.gives_distribution
     with pytest.raises(BadSetting, match="metric"):
         low.predict_levels(*pairs, metric="best")
-    for ask in (lambda: low.distribution(*pairs), lambda: low.readout.support, lambda: low.readout.unit_boundaries):
+    for ask in (
+        lambda: low.distribution(*pairs),
+        lambda: low.readout.support,
+        lambda: low.readout.unit_boundaries,
+    ):
         with pytest.raises(BadSetting, match="distribution"):
             ask()
 
@@ -94,8 +106,11 @@ def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
     entries, rows, columns, *_ = ENTRIES.extend(new)
     one = predictor()
     more = one.extend(entries, rows, columns)
-    # Row 1 now has 5 + 4 + 5, row 5 has 3; column 0 has two entries, column 7 one, over trained rows.
-    np.testing.assert_array_equal(more.columns.whole(), [[2, 1, 0], [0, 1, 0], [2, 2, 0], [1, 1, 0]])
+    # Row 1 now has 5 + 4 + 5, row 5 has 3; column 0 has two entries, column 7 one, over trained
+    # rows.
+    np.testing.assert_array_equal(
+        more.columns.whole(), [[2, 1, 0], [0, 1, 0], [2, 2, 0], [1, 1, 0]]
+    )
     np.testing.assert_array_equal(more.rows.whole(), [ROWS[0], [14, 2, 10], [3, 0, 10]])
     assert more.rows.base is one.rows.base and len(one.rows) == 2 and len(one.columns) == 3
     assert one.extend(entries, rows[:0], columns[:0]) is one
@@ -104,7 +119,8 @@ def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
         .without("column", np.array([3]))
         .extend(ENTRIES, np.array([1]), np.array([0]))
     )
-    np.testing.assert_array_equal(back.rows.whole(), ROWS)  # described as in training: as training made them
+    # described as in training: as training made them
+    np.testing.assert_array_equal(back.rows.whole(), ROWS)
     assert back.columns.whole() is one.columns.whole()
 
 
@@ -141,8 +157,12 @@ def test_what_is_packed_comes_back() -> None:
     entries, rows, columns, *_ = ENTRIES.extend(new)
     more = predictor().extend(entries, rows, columns)
     tensors = more.pack().tensors
-    assert set(tensors) == {f"latents.{axis}.{part}" for axis in ("rows", "columns") for part in PARTS}
-    for found, kept in zip(unpack_latents(tensors, entries, width=3), (more.rows, more.columns), strict=True):
+    assert set(tensors) == {
+        f"latents.{axis}.{part}" for axis in ("rows", "columns") for part in PARTS
+    }
+    for found, kept in zip(
+        unpack_latents(tensors, entries, width=3), (more.rows, more.columns), strict=True
+    ):
         for part in PARTS:
             np.testing.assert_array_equal(getattr(found, part), getattr(kept, part))
 
@@ -178,7 +198,9 @@ def test_boundaries_tell_levels_apart() -> None:
     assert readout.pack()["boundaries"].tolist() == [-0.5, 4.6]
 
 
-@pytest.mark.parametrize("readout", [Readout(STARS), LevelReadout(STARS), BoundaryReadout(STARS, np.arange(4) + 1.5)])
+@pytest.mark.parametrize(
+    "readout", [Readout(STARS), LevelReadout(STARS), BoundaryReadout(STARS, np.arange(4) + 1.5)]
+)
 def test_a_value_is_no_distribution(readout: Readout) -> None:
     assert not readout.gives_distribution and readout.row_fields == slice(0, 0)
     for ask in (

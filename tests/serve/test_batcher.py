@@ -24,8 +24,11 @@ class Slow:
         return [ValueError(job) if job > 100 and job % 2 else -job for job in jobs]
 
 
-def run_all(batcher: Batcher[int, int], slow: Slow, jobs: Iterable[int]) -> list[int | BaseException]:
-    """Run a job 0 that occupies the thread, then jobs that wait for it; return the results of the latter."""
+def run_all(
+    batcher: Batcher[int, int], slow: Slow, jobs: Iterable[int]
+) -> list[int | BaseException]:
+    """Run a job 0 that occupies the thread, then jobs that wait for it; return the results of the
+    latter."""
 
     async def run() -> list[int | BaseException]:
         first = asyncio.ensure_future(batcher.run(0))
@@ -82,7 +85,11 @@ def test_a_late_job_is_given_up_unless_it_has_started() -> None:
     slow.may.set()
     batcher.close()
     assert isinstance(started, ApiError)
-    assert (started.status, started.code, str(started)) == (503, "unfinished", "it may still be written")
+    assert (started.status, started.code, str(started)) == (
+        503,
+        "unfinished",
+        "it may still be written",
+    )
     assert isinstance(waiting, ApiError)
     assert (waiting.status, waiting.code) == (503, "too_slow")
     assert slow.batches == [[1]]

@@ -20,7 +20,9 @@ from deepmf.serve.service import ServiceLimits
 
 def write(client: TestClient, *lines: Any, compress: bool = False, **headers: str) -> Any:
     """Send lines, given as JSON content or as bytes."""
-    content = b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    content = b"\n".join(
+        line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines
+    )
     if compress:
         content, headers["content-encoding"] = gzip.compress(content), "gzip"
     return client.post("/v1/entries/bulk", content=content, headers=headers)
@@ -53,9 +55,15 @@ def test_lines_become_entries_at_once(
         "refused": [],
         "version": {"model": 1, "data": 1},
     }
-    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 4, "exclude": ["A new film"]}).json()
-    assert [one["column"] for one in found["best"]] == als.fold_in(films, [5, 1, 4]).recommend(4).labels.tolist()
-    assert client.get("/v1/rows/Fred/entries").json()["entries"] == [{"column": "A new film", "value": 2}]
+    found = client.post(
+        "/v1/recommend", json={"row": "Wilma", "n": 4, "exclude": ["A new film"]}
+    ).json()
+    assert [one["column"] for one in found["best"]] == als.fold_in(films, [5, 1, 4]).recommend(
+        4
+    ).labels.tolist()
+    assert client.get("/v1/rows/Fred/entries").json()["entries"] == [
+        {"column": "A new film", "value": 2}
+    ]
 
 
 @pytest.mark.slow
@@ -75,7 +83,10 @@ def test_bulk_and_single_writes_lead_to_the_same_model(
     assert export(bulk) == export(single)
     pairs = [{"row": f"new {number % 7}", "column": str(columns[number])} for number in range(20)]
     predicted = [
-        [one["expected"] for one in client.post("/v1/predict", json={"pairs": pairs}).json()["predictions"]]
+        [
+            one["expected"]
+            for one in client.post("/v1/predict", json={"pairs": pairs}).json()["predictions"]
+        ]
         for client in (bulk, single)
     ]
     np.testing.assert_allclose(*predicted, rtol=1e-5)
@@ -116,24 +127,45 @@ ENTRY = b'{"row": "A", "column": "c", "value": 1}'
         [b'{"row": [[1', b'2]], "column": "c", "value": 1}'],
         [b"[1", ENTRY + b"]"],
         [b'{"row": "\\ud800", "column": "c", "value": 1}'],
-        [b'{"row": "A", "column": "c", "value": 1e999}', b'{"row": true, "column": "c", "value": 1}'],
-        [b'{"row": 9223372036854775808, "column": "c", "value": 1}', b"null", b'"A"', b"[]", b'"A",1'],
+        [
+            b'{"row": "A", "column": "c", "value": 1e999}',
+            b'{"row": true, "column": "c", "value": 1}',
+        ],
+        [
+            b'{"row": 9223372036854775808, "column": "c", "value": 1}',
+            b"null",
+            b'"A"',
+            b"[]",
+            b'"A",1',
+        ],
     ],
     ids=["joined", "bracketed", "nested", "array", "surrogate", "values", "others"],
 )
 def test_an_entry_is_one_line(lines: list[bytes]) -> None:
     whole = {"max_bytes": 10_000, "key": None}
-    written = parse_bulk(b"\n".join([ENTRY, *lines, b'{"value": 2, "column": 3, "row": "B"}']), "", **whole)
+    written = parse_bulk(
+        b"\n".join([ENTRY, *lines, b'{"value": 2, "column": 3, "row": "B"}']), "", **whole
+    )
     assert written.entries == {
         1: EntryLine(row="A", column="c", value=1.0),
         len(lines) + 2: EntryLine(row="B", column=3, value=2.0),
     }
-    assert sorted(line for found in written.refused.values() for line in found) == list(range(2, len(lines) + 2))
+    assert sorted(line for found in written.refused.values() for line in found) == list(
+        range(2, len(lines) + 2)
+    )
 
 
-def test_later_lines_replace_earlier_ones_and_null_forgets(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_later_lines_replace_earlier_ones_and_null_forgets(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     row, film = (str(part[0]) for part in ratings.entries()[:2])
-    answer = write(client, entry("A", film, 1), entry("A", film, 5), entry("B", film, 3), entry("B", film, None)).json()
+    answer = write(
+        client,
+        entry("A", film, 1),
+        entry("A", film, 5),
+        entry("B", film, 3),
+        entry("B", film, None),
+    ).json()
     assert (answer["n_changed"], answer["n_forgotten"]) == (1, 0)
     assert export(client)["A", film] == 5
     assert client.get("/v1/rows/B/entries").status_code == 404
@@ -143,7 +175,9 @@ def test_later_lines_replace_earlier_ones_and_null_forgets(client: TestClient, r
     assert (again["n_changed"], again["n_forgotten"], again["version"]["data"]) == (0, 0, 2)
 
 
-def test_same_key_writes_once_and_recalls_what_was_refused(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_same_key_writes_once_and_recalls_what_was_refused(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     film = str(ratings.column_labels[0])
     lines = [entry("Wilma", film, 5), entry("Wilma", film, 9)]
     first = write(client, *lines, **{"idempotency-key": "one"})
@@ -156,7 +190,9 @@ def test_same_key_writes_once_and_recalls_what_was_refused(client: TestClient, r
     assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
 
 
-def test_models_that_cannot_extend_refuse_bulk_writes(start_client: StartClient, ratings: ObservedMatrix) -> None:
+def test_models_that_cannot_extend_refuse_bulk_writes(
+    start_client: StartClient, ratings: ObservedMatrix
+) -> None:
     client = start_client(RankK(latent_size=2, epochs=2, seed=0).fit(ratings))
     row, film = str(ratings.row_labels[0]), str(ratings.column_labels[0])
     answer = write(client, entry(row, film, 5), entry("new", film, 5))
@@ -166,12 +202,22 @@ def test_models_that_cannot_extend_refuse_bulk_writes(start_client: StartClient,
 def test_numeric_ids_are_checked_line_by_line(start_client: StartClient) -> None:
     dice = np.random.default_rng(0)
     pairs = dice.choice(20 * 15, 120, replace=False)
-    matrix = ObservedMatrix.from_entries(pairs // 15, pairs % 15, dice.integers(1, 6, 120).astype(float))
+    matrix = ObservedMatrix.from_entries(
+        pairs // 15, pairs % 15, dice.integers(1, 6, 120).astype(float)
+    )
     client = start_client(ALS(latent_size=2, epochs=2, seed=0).fit(matrix))
     answer = write(
-        client, entry(1, 2, 3), entry("1", "3", 4), entry("x", 1, 3), entry(1, "01", 3), entry(900, 1, 3)
+        client,
+        entry(1, 2, 3),
+        entry("1", "3", 4),
+        entry("x", 1, 3),
+        entry(1, "01", 3),
+        entry(900, 1, 3),
     ).json()
-    assert [(one["line"], one["code"]) for one in answer["refused"]] == [(3, "bad_id"), (4, "bad_id")]
+    assert [(one["line"], one["code"]) for one in answer["refused"]] == [
+        (3, "bad_id"),
+        (4, "bad_id"),
+    ]
     found = export(client)
     assert (found[1, 2], found[1, 3], found[900, 1]) == (3, 4, 3)
 
@@ -201,7 +247,9 @@ def test_numeric_ids_are_checked_line_by_line(start_client: StartClient) -> None
         "unknown_encoding",
     ],
 )
-def test_bodies_have_limits(start_client: StartClient, content: bytes, headers: dict[str, str], status: int) -> None:
+def test_bodies_have_limits(
+    start_client: StartClient, content: bytes, headers: dict[str, str], status: int
+) -> None:
     client = start_client(service={"limits": ServiceLimits(bulk_bytes=1_000)})
     answer = client.post("/v1/entries/bulk", content=content, headers=headers)
     assert answer.status_code == status
@@ -214,8 +262,12 @@ def test_number_of_lines_is_limited(client: TestClient, line: bytes) -> None:
 
 
 def test_all_members_of_a_gzip_file_are_read() -> None:
-    body = gzip.compress(ENTRY + b"\n") + gzip.compress(b"") + gzip.compress(ENTRY.replace(b"A", b"B"))
-    assert [one.row for one in parse_bulk(body, "gzip", max_bytes=1_000, key=None).entries.values()] == ["A", "B"]
+    body = (
+        gzip.compress(ENTRY + b"\n") + gzip.compress(b"") + gzip.compress(ENTRY.replace(b"A", b"B"))
+    )
+    assert [
+        one.row for one in parse_bulk(body, "gzip", max_bytes=1_000, key=None).entries.values()
+    ] == ["A", "B"]
 
 
 def test_a_long_line_is_refused_and_the_others_are_read() -> None:
@@ -229,17 +281,27 @@ def test_a_long_line_is_refused_and_the_others_are_read() -> None:
 
 
 def test_bulk_needs_a_key_before_its_body_is_read(start_client: StartClient, tmp_path: Any) -> None:
-    keys = {role: add_key(tmp_path / "keys", name=role, role=role) for role in ("read", "write", "rows", "admin")}
+    keys = {
+        role: add_key(tmp_path / "keys", name=role, role=role)
+        for role in ("read", "write", "rows", "admin")
+    }
     client = start_client(keys=read_keys(tmp_path / "keys"))
 
-    assert client.post("/v1/entries/bulk", content=b"not gzip", headers={"content-encoding": "gzip"}).status_code == 401
+    assert (
+        client.post(
+            "/v1/entries/bulk", content=b"not gzip", headers={"content-encoding": "gzip"}
+        ).status_code
+        == 401
+    )
     for role, key in keys.items():
         headers = {"authorization": f"Bearer {key}"}
         assert (write(client, entry("A", "B", 3), **headers).status_code == 200) == (role != "read")
         assert (client.get("/v1/export", headers=headers).status_code == 200) == (role == "admin")
 
 
-def test_export_is_gzip_where_the_client_takes_it(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_export_is_gzip_where_the_client_takes_it(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     plain = client.get("/v1/export", headers={"accept-encoding": "identity"})
     packed = client.get("/v1/export", headers={"accept-encoding": "gzip"})
     assert "content-encoding" not in plain.headers
@@ -248,7 +310,9 @@ def test_export_is_gzip_where_the_client_takes_it(client: TestClient, ratings: O
     assert len(plain.text.splitlines()) == ratings.n_entries
 
 
-def test_export_leaves_visitors_out_and_marks_what_it_contains(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_export_leaves_visitors_out_and_marks_what_it_contains(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     film, guest = str(ratings.column_labels[0]), "guest-" + "0" * 32
     write(client, entry(guest, film, 5), entry("Wilma", film, 5))
     found = export(client)
@@ -261,10 +325,14 @@ def test_export_leaves_visitors_out_and_marks_what_it_contains(client: TestClien
         assert transaction.read_entries().get(("Wilma", film), "no mark") is None
 
 
-def test_other_workers_see_a_bulk_write(start_client: StartClient, url: str, ratings: ObservedMatrix) -> None:
+def test_other_workers_see_a_bulk_write(
+    start_client: StartClient, url: str, ratings: ObservedMatrix
+) -> None:
     one, two = start_client(url=url), start_client(url=url)
     films = ratings.column_labels.tolist()
-    write(one, *(entry(f"person {number}", films[number % 5], 1 + number % 5) for number in range(30)))
+    write(
+        one, *(entry(f"person {number}", films[number % 5], 1 + number % 5) for number in range(30))
+    )
     write(one, *(entry("person 0", f"new {number}", 3) for number in range(30)))
     answer = two.patch("/v1/rows/other/entries", json={"entries": []})  # a write sees all others
     assert answer.status_code == 200

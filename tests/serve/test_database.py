@@ -1,4 +1,5 @@
-"""The database: versions, what is kept and what is gone, receipts, and two processes that share it."""
+"""The database: versions, what is kept and what is gone, receipts, and two processes that share
+it."""
 
 import random
 import sqlite3
@@ -20,7 +21,14 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.serve import snapshot as snapshot_module
 from deepmf.serve.changes import Entry, FeatureChanges
-from deepmf.serve.database import METADATA, EntryDatabase, Receipt, ServedModel, Transaction, open_database
+from deepmf.serve.database import (
+    METADATA,
+    EntryDatabase,
+    Receipt,
+    ServedModel,
+    Transaction,
+    open_database,
+)
 from deepmf.serve.schemas import Axis
 from deepmf.serve.snapshot import Snapshot
 
@@ -33,12 +41,17 @@ def database(url: str) -> Iterator[EntryDatabase]:
 
 
 def change(
-    database: EntryDatabase, values: dict[Any, float | None], *, in_file: set[tuple[str, str]] | None = None
+    database: EntryDatabase,
+    values: dict[Any, float | None],
+    *,
+    in_file: set[tuple[str, str]] | None = None,
 ) -> int:
     changes = {pair: None if value is None else Entry(value) for pair, value in values.items()}
     with database.begin_write() as transaction:
         transaction.lock()
-        return transaction.write_changes(changes, in_file or set(), {("row", row) for row, _ in changes})
+        return transaction.write_changes(
+            changes, in_file or set(), {("row", row) for row, _ in changes}
+        )
 
 
 def stored(database: EntryDatabase) -> dict[tuple[str, str], float | None]:
@@ -63,7 +76,10 @@ def test_values_come_back_to_the_bit_and_versions_rise(database: EntryDatabase) 
     assert change(database, {("ann", "Alien"): 1 / 3, (7, -(2**63)): 2.0}) == 2
     assert stored(database) == {("ann", "Alien"): 1 / 3, ("bob\x00", "é"): 5.0, (7, -(2**63)): 2.0}
     with database.begin_read() as transaction:
-        assert sorted(map(str, transaction.read_changes_since(1) or ())) == ["('row', 'ann')", "('row', 7)"]
+        assert sorted(map(str, transaction.read_changes_since(1) or ())) == [
+            "('row', 'ann')",
+            "('row', 7)",
+        ]
         assert transaction.read_changes_since(2) == []
         assert transaction.read_entries("column", ["é"]) == {("bob\x00", "é"): Entry(5.0)}
 
@@ -126,10 +142,22 @@ def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryD
             )
 
     given = {"likes": ["é\x00", 3], "age": 0.1 + 0.2, "member": True, "group": None}
-    assert put({("row", "ann\x00"): given, ("column", "ann\x00"): {"year": 1}, ("row", 7): {"a": 1}}) == 1
-    assert put({("row", 7): None, ("column", "ann\x00"): None, ("row", "bob"): None}, in_file={("row", "bob")}) == 2
+    assert (
+        put({("row", "ann\x00"): given, ("column", "ann\x00"): {"year": 1}, ("row", 7): {"a": 1}})
+        == 1
+    )
+    assert (
+        put(
+            {("row", 7): None, ("column", "ann\x00"): None, ("row", "bob"): None},
+            in_file={("row", "bob")},
+        )
+        == 2
+    )
     with database.begin_read() as transaction:
-        assert transaction.read_contents("row", "column") == {("row", "ann\x00"): given, ("row", "bob"): None}
+        assert transaction.read_contents("row", "column") == {
+            ("row", "ann\x00"): given,
+            ("row", "bob"): None,
+        }
         assert transaction.read_contents("row", labels=["bob"]) == {("row", "bob"): None}
         assert transaction.read_contents("column", labels=["ann\x00"]) == {}
         assert len(transaction.read_changes_since(1) or ()) == 3
@@ -148,7 +176,12 @@ def test_receipts_are_kept(database: EntryDatabase) -> None:
 def test_the_same_file_is_the_same_version_of_the_model(database: EntryDatabase) -> None:
     scale = Scale(low=0, high=0.1 + 0.2)
     with database.begin_write() as transaction:
-        assert [transaction.register_model(digest, scale) for digest in ("a", "a", "b", "a")] == [1, 1, 2, 3]
+        assert [transaction.register_model(digest, scale) for digest in ("a", "a", "b", "a")] == [
+            1,
+            1,
+            2,
+            3,
+        ]
         assert transaction.read_newest_model() == ServedModel(3, "a", scale)
     assert database.read_state().model_version == 3
 
@@ -212,7 +245,9 @@ def test_entries_are_exported_while_others_write(
     assert stored(database) == expected
 
 
-@pytest.mark.parametrize("given", ["mysql://x/y", "nonsense://x", "sqlite://", "postgresql://:::/x"])
+@pytest.mark.parametrize(
+    "given", ["mysql://x/y", "nonsense://x", "sqlite://", "postgresql://:::/x"]
+)
 def test_what_is_no_database_is_refused(given: str) -> None:
     with pytest.raises((BadSetting, UnreadableFile)) as refused:
         open_database(given).close()
@@ -243,7 +278,10 @@ def test_nothing_of_what_is_forgotten_stays_in_the_file(tmp_path: Path) -> None:
     database = open_database(str(path))
     rows = [f"{dice.random():.3f} {'private' if at % 3 else 'public'}" for at in range(300)]
     for row in rows:  # lines move from page to page
-        change(database, {(row, f"film {dice.randrange(1000)}"): 1.0 for _ in range(dice.randrange(1, 30))})
+        change(
+            database,
+            {(row, f"film {dice.randrange(1000)}"): 1.0 for _ in range(dice.randrange(1, 30))},
+        )
     gone = [pair for pair in stored(database) if "private" in pair[0]]
     dice.shuffle(gone)
     for at in range(0, len(gone), 50):
@@ -257,8 +295,12 @@ def test_nothing_of_what_is_forgotten_stays_in_the_file(tmp_path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("name", ["model?v=2.sqlite", "a%20b.sqlite", "a#b.sqlite", "file:a.sqlite", "é :x.sqlite"])
-def test_a_database_has_the_name_that_was_given_and_is_the_owners_alone(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["model?v=2.sqlite", "a%20b.sqlite", "a#b.sqlite", "file:a.sqlite", "é :x.sqlite"]
+)
+def test_a_database_has_the_name_that_was_given_and_is_the_owners_alone(
+    tmp_path: Path, name: str
+) -> None:
     database = open_database(str(tmp_path / name))
     change(database, {("ann", "Alien"): 1.0})
     files = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
@@ -290,5 +332,7 @@ try:
 except MissingDependency as error:
     print(error)
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert "deepmf[postgres]" in ended.stdout

@@ -61,10 +61,14 @@ def test_a_row_with_features_alone_counts_in_the_very_next_answer(
     assert [one["column"] for one in found["best"]] == guest.recommend(3).labels.tolist()
     client.patch("/v1/rows/Wilma/entries", json={"entries": [{"column": films[0], "value": 5}]})
     with_entry = featured.fold_in(films[:1], [5], features=ANN)
-    np.testing.assert_allclose(predicted(client, "Wilma", films), with_entry.predict(films), rtol=1e-5)
+    np.testing.assert_allclose(
+        predicted(client, "Wilma", films), with_entry.predict(films), rtol=1e-5
+    )
 
 
-def test_a_guest_may_have_features(client: TestClient, featured: Model, ratings: ObservedMatrix) -> None:
+def test_a_guest_may_have_features(
+    client: TestClient, featured: Model, ratings: ObservedMatrix
+) -> None:
     films = ratings.column_labels[:4].tolist()
     history = [{"column": films[0], "value": 5}, {"column": films[1], "value": 1}]
     cases: list[tuple[dict[str, Any], Any]] = [
@@ -74,15 +78,21 @@ def test_a_guest_may_have_features(client: TestClient, featured: Model, ratings:
     ]
     for asked, guest in cases:
         answer = client.post("/v1/predict", json={**asked, "columns": films}).json()
-        np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(films), rtol=1e-5)
+        np.testing.assert_allclose(
+            [one["expected"] for one in answer["predictions"]], guest.predict(films), rtol=1e-5
+        )
         best = client.post("/v1/recommend", json={**asked, "n": 2, "reasons": 2}).json()["best"]
         assert [one["column"] for one in best] == guest.recommend(2).labels.tolist()
         said = client.post("/v1/explain", json={**asked, "column": films[3], "n": 9}).json()
         explained = guest.explain(films[3], 9)
         assert [one["column"] for one in said["entries"]] == explained.labels.tolist()
-        assert [(one["name"], one["value"]) for one in said["features"]] == [each[:2] for each in explained.features]
+        assert [(one["name"], one["value"]) for one in said["features"]] == [
+            each[:2] for each in explained.features
+        ]
         np.testing.assert_allclose(
-            [one["effect"] for one in said["features"]], [each.effect for each in explained.features], atol=1e-5
+            [one["effect"] for one in said["features"]],
+            [each.effect for each in explained.features],
+            atol=1e-5,
         )
         assert len(best[0]["feature_reasons"]) == min(2, len(explained.features))
     assert client.get("/v1/model").json()["version"]["data"] == 0
@@ -96,10 +106,18 @@ def test_reasons_of_a_known_row_count_its_features(
     for one in best:
         found = featured.explain(row, one["column"], 3)
         assert [reason["column"] for reason in one["reasons"]] == found.labels.tolist()
-        np.testing.assert_allclose([reason["effect"] for reason in one["reasons"]], found.effects, atol=1e-5)
-        assert [reason["value"] for reason in one["feature_reasons"]] == [each.value for each in found.features]
+        np.testing.assert_allclose(
+            [reason["effect"] for reason in one["reasons"]], found.effects, atol=1e-5
+        )
+        assert [reason["value"] for reason in one["feature_reasons"]] == [
+            each.value for each in found.features
+        ]
     cold = client.post("/v1/explain", json={"row": "cold", "column": best[0]["column"]}).json()
-    assert cold["entries"] == [] and {one["name"] for one in cold["features"]} == {"group", "age", "likes"}
+    assert cold["entries"] == [] and {one["name"] for one in cold["features"]} == {
+        "group",
+        "age",
+        "likes",
+    }
 
 
 def test_a_category_that_the_model_does_not_tell_apart(client: TestClient) -> None:
@@ -112,10 +130,15 @@ def test_a_category_that_the_model_does_not_tell_apart(client: TestClient) -> No
     assert client.get(path).status_code == 404
 
 
-def test_columns_have_features_too(client: TestClient, featured: Model, ratings: ObservedMatrix) -> None:
+def test_columns_have_features_too(
+    client: TestClient, featured: Model, ratings: ObservedMatrix
+) -> None:
     people = ratings.row_labels[:3].tolist()
     values = {"genre": "a", "year": 1977}
-    assert client.put("/v1/columns/Opening/features", json={"features": values}).json()["axis"] == "column"
+    assert (
+        client.put("/v1/columns/Opening/features", json={"features": values}).json()["axis"]
+        == "column"
+    )
     found = client.get("/v1/columns", params={"search": "openi"}).json()["columns"][0]
     assert found == {
         "column": "Opening",
@@ -127,7 +150,9 @@ def test_columns_have_features_too(client: TestClient, featured: Model, ratings:
     guest = featured.fold_in_column(features=values)
     pairs = [{"row": row, "column": "Opening"} for row in people]
     answer = client.post("/v1/predict", json={"pairs": pairs}).json()
-    np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(people), rtol=1e-5)
+    np.testing.assert_allclose(
+        [one["expected"] for one in answer["predictions"]], guest.predict(people), rtol=1e-5
+    )
     assert client.delete("/v1/columns/Opening/features").json()["n_entries"] == 0
     assert client.get("/v1/columns/Opening/features").status_code == 404
 
@@ -156,17 +181,25 @@ def test_a_restart_and_another_process_see_them(
     first, second = start_client(featured, url=url), start_client(featured, url=url)
     row, films = ratings.row_labels[3], ratings.column_labels[:5].tolist()
     first.put("/v1/rows/Wilma/features", json={"features": ANN})
-    first.put("/v1/rows/Fred/features", json={"features": {"likes": ["Drama", "Comedy"], "age": None}})
+    first.put(
+        "/v1/rows/Fred/features", json={"features": {"likes": ["Drama", "Comedy"], "age": None}}
+    )
     first.put("/v1/columns/Opening/features", json={"features": {"year": 1990}})
     first.put(f"/v1/rows/{row}/features", json={"features": {"age": 70.5}})
     first.delete(f"/v1/rows/{ratings.row_labels[4]}/features")
     first.delete("/v1/rows/cold/entries")
     first.delete("/v1/rows/Fred/features")
     # A write sees all others first, whatever process they came by.
-    assert second.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["version"]["data"] == 7
+    assert (
+        second.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["version"]["data"] == 7
+    )
     for client in (second, start_client(featured, url=url)):
-        np.testing.assert_allclose(predicted(client, row, films), predicted(first, row, films), rtol=1e-5)
-        np.testing.assert_allclose(predicted(client, "Wilma", films), predicted(first, "Wilma", films), rtol=1e-5)
+        np.testing.assert_allclose(
+            predicted(client, row, films), predicted(first, row, films), rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            predicted(client, "Wilma", films), predicted(first, "Wilma", films), rtol=1e-5
+        )
         assert of(client, "Wilma") == of(first, "Wilma") and of(client, row) == {"age": 70.5}
         assert of(client, ratings.row_labels[4]) == {}
         for gone in ("Fred", "cold"):
@@ -190,7 +223,9 @@ def test_they_are_forgotten_with_the_row(client: TestClient, ratings: ObservedMa
     assert of(client, row) == {}
 
 
-def test_nothing_of_them_stays_in_the_file(start_client: StartClient, featured: Model, tmp_path: Any) -> None:
+def test_nothing_of_them_stays_in_the_file(
+    start_client: StartClient, featured: Model, tmp_path: Any
+) -> None:
     client = start_client(featured, url=str(tmp_path / "own.sqlite"))
     client.put("/v1/rows/Wilma/features", json={"features": {"group": "a very private group"}})
     client.delete("/v1/rows/Wilma/entries")
@@ -205,7 +240,11 @@ def test_nothing_of_them_stays_in_the_file(start_client: StartClient, featured: 
         ({"features": {"age": "old"}}, "bad_features", "'age' cannot be read as numbers"),
         ({"features": {"age": ["old"]}}, "bad_features", "'age' cannot be read as numbers"),
         ({"features": {"group": ["a", "b"]}}, "bad_features", "'group' cannot be read"),
-        ({"features": {"age": {"years": 3}}}, "invalid", "body.features.age: Input should be a number, a text, a list"),
+        (
+            {"features": {"age": {"years": 3}}},
+            "invalid",
+            "body.features.age: Input should be a number, a text, a list",
+        ),
         ({"features": {"likes": [True]}}, "invalid", "body.features.likes"),
         ({"features": {}}, "invalid", "at least 1"),
         ({"features": {"likes": ["x"] * 2000}}, "invalid", "at most 1000"),
@@ -215,7 +254,9 @@ def test_nothing_of_them_stays_in_the_file(start_client: StartClient, featured: 
     ],
     ids=range(11),
 )
-def test_bad_features_change_nothing(client: TestClient, body: Any, code: str, message: str) -> None:
+def test_bad_features_change_nothing(
+    client: TestClient, body: Any, code: str, message: str
+) -> None:
     answer = client.put("/v1/rows/Wilma/features", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, code), answer.text
     assert message in answer.json()["error"]["message"]
@@ -236,7 +277,9 @@ def test_bad_questions(client: TestClient, ratings: ObservedMatrix) -> None:
         assert answer.status_code == 422, answer.text
 
 
-def test_a_model_without_features_says_so(start_client: StartClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_a_model_without_features_says_so(
+    start_client: StartClient, als: ALS, ratings: ObservedMatrix
+) -> None:
     client = start_client(als)
     for answer in (
         client.put("/v1/rows/Wilma/features", json={"features": ANN}),
@@ -262,31 +305,50 @@ def test_the_model_lists_its_features(client: TestClient) -> None:
 def test_texts_are_read_by_their_words(start_client: StartClient, ratings: ObservedMatrix) -> None:
     films, (row, *_) = ratings.column_labels, ratings.row_labels.tolist()
     plots = [f"a {'sad' if at % 2 else 'happy'} story of the sea" for at in range(len(films))]
-    model = Means().fit(ratings, column_features=Features.from_columns(films, {"plot": plots}, text=["plot"]))
+    model = Means().fit(
+        ratings, column_features=Features.from_columns(films, {"plot": plots}, text=["plot"])
+    )
     client = start_client(model)
     listed = client.get("/v1/model").json()["column_features"]
     assert [(each["name"], each["kind"]) for each in listed] == [("plot", "text")]
-    assert client.put("/v1/columns/Opening/features", json={"features": {"plot": "a happy day"}}).status_code == 200
+    assert (
+        client.put(
+            "/v1/columns/Opening/features", json={"features": {"plot": "a happy day"}}
+        ).status_code
+        == 200
+    )
     assert client.get("/v1/columns/Opening/features").json()["features"] == {"plot": "its words"}
-    more = model.extend(column_features=Features.from_columns(["Opening"], {"plot": ["a happy day"]}, text=["plot"]))
-    np.testing.assert_allclose(predicted(client, row, ["Opening"]), more.predict([row], ["Opening"]), rtol=1e-5)
+    more = model.extend(
+        column_features=Features.from_columns(["Opening"], {"plot": ["a happy day"]}, text=["plot"])
+    )
+    np.testing.assert_allclose(
+        predicted(client, row, ["Opening"]), more.predict([row], ["Opening"]), rtol=1e-5
+    )
 
 
 @pytest.mark.slow
 def test_the_next_model_reads_what_it_can(
-    start_client: StartClient, featured: Model, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
+    start_client: StartClient,
+    featured: Model,
+    als: ALS,
+    ratings: ObservedMatrix,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     start_client(featured).put("/v1/rows/Wilma/features", json={"features": ANN})
     with caplog.at_level(logging.WARNING, logger="deepmf.serve"):
         assert start_client(als).get("/v1/rows/Wilma/features").status_code == 404
     assert "does not read" in caplog.text
-    ages = Features.from_columns(ratings.row_labels, {"age": np.arange(ratings.shape[0]) * 1.5, "group": np.arange(60)})
+    ages = Features.from_columns(
+        ratings.row_labels, {"age": np.arange(ratings.shape[0]) * 1.5, "group": np.arange(60)}
+    )
     client = start_client(Means().fit(ratings, row_features=ages))
     assert of(client, "Wilma") == {"age": 30.0}
     assert of(start_client(featured), "Wilma")["group"] == "low"  # nothing is lost
 
 
-def test_conditions_on_column_features_choose_the_columns(client: TestClient, featured: Model) -> None:
+def test_conditions_on_column_features_choose_the_columns(
+    client: TestClient, featured: Model
+) -> None:
     row = str(featured.row_labels_[0])
     request = {"row": row, "n": 5, "where": {"genre": {"any": ["a"]}, "year": {"min": 1970}}}
     found = client.post("/v1/recommend", json=request).json()["best"]

@@ -14,13 +14,19 @@ BODY = b'{"column": "nothing"}'
 
 
 async def post(app: Any, receive: Any, **headers: str) -> tuple[int, dict[bytes, bytes]]:
-    """Send a POST whose body is received by a function; return the status and the headers of the response."""
+    """Send a POST whose body is received by a function; return the status and the headers of the
+    response."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    raw = {"host": "localhost", "content-type": "application/json", "content-length": str(len(BODY)), **headers}
+    raw = {
+        "host": "localhost",
+        "content-type": "application/json",
+        "content-length": str(len(BODY)),
+        **headers,
+    }
     scope = {
         "type": "http",
         "method": "POST",
@@ -37,7 +43,9 @@ async def receive_whole() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic right", "right"])
-def test_the_body_of_a_request_without_a_known_key_is_not_read(start_client: StartClient, header: str) -> None:
+def test_the_body_of_a_request_without_a_known_key_is_not_read(
+    start_client: StartClient, header: str
+) -> None:
     n_read = 0
 
     async def receive() -> dict[str, Any]:
@@ -53,7 +61,9 @@ def test_the_body_of_a_request_without_a_known_key_is_not_read(start_client: Sta
 
 
 @pytest.mark.parametrize("headers", [{}, {"content-length": "?", "transfer-encoding": "chunked"}])
-def test_the_bodies_of_all_requests_together_are_bounded(start_client: StartClient, headers: dict[str, str]) -> None:
+def test_the_bodies_of_all_requests_together_are_bounded(
+    start_client: StartClient, headers: dict[str, str]
+) -> None:
     limits = ServiceLimits(body_bytes=100, all_bodies_bytes=2 * (100 if headers else len(BODY)))
     app = start_client(service={"limits": limits}).app
 
@@ -69,6 +79,10 @@ def test_the_bodies_of_all_requests_together_are_bounded(start_client: StartClie
         status, more = await post(app, receive_whole, **headers)
         assert more[b"retry-after"] == b"1"
         arrived.set()
-        return [status, *[(await each)[0] for each in waiting], (await post(app, receive_whole, **headers))[0]]
+        return [
+            status,
+            *[(await each)[0] for each in waiting],
+            (await post(app, receive_whole, **headers))[0],
+        ]
 
     assert asyncio.run(send_together()) == [503, 404, 404, 404]

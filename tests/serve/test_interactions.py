@@ -1,4 +1,5 @@
-"""The service over a model of interactions: entries are counts, histories need no values, and predict refuses."""
+"""The service over a model of interactions: entries are counts, histories need no values, and
+predict refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def client(start_client: Any) -> Any:
 def test_histories_need_no_values(client: Any) -> None:
     assert client.get("/v1/model").json()["has_values"] is False
     history = [{"column": "i0"}, {"column": "i2", "value": 3}]
-    best = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()["best"]
+    best = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()[
+        "best"
+    ]
     assert own_kind("u0", [each["column"] for each in best])
     assert all(0 < each["expected"] < 1 for each in best)
     assert all({reason["column"] for reason in each["reasons"]} == {"i0", "i2"} for each in best)
@@ -29,20 +32,33 @@ def test_histories_need_no_values(client: Any) -> None:
     why = client.post("/v1/explain", json=asked).json()
     assert why["expected"] == pytest.approx(best[0]["expected"], rel=1e-4)
     assert why["presence"][0]["effect"] > 0 and why["entries"][0]["column"] in ("i0", "i2")
-    assert [each["expected"] for each in best] == sorted((each["expected"] for each in best), reverse=True)
+    assert [each["expected"] for each in best] == sorted(
+        (each["expected"] for each in best), reverse=True
+    )
 
 
 def test_unknown_rows_get_popular_columns_and_their_shares(client: Any) -> None:
     clicks = make_clicks()
-    shares = dict(zip(clicks.column_labels.tolist(), (clicks.column_counts / clicks.shape[0]).tolist(), strict=True))
-    best = client.post("/v1/recommend", json={"row": "nobody", "n": 3, "fallback": "popular"}).json()["best"]
+    shares = dict(
+        zip(
+            clicks.column_labels.tolist(),
+            (clicks.column_counts / clicks.shape[0]).tolist(),
+            strict=True,
+        )
+    )
+    best = client.post(
+        "/v1/recommend", json={"row": "nobody", "n": 3, "fallback": "popular"}
+    ).json()["best"]
     assert [each["expected"] for each in best] == sorted(shares.values(), reverse=True)[:3]
     assert all(each["expected"] == shares[each["column"]] for each in best)
 
 
 def test_a_list_of_different_columns(client: Any) -> None:
     asked = {"row": "u0", "n": 4}
-    plain, varied = (client.post("/v1/recommend", json=asked | more).json()["best"] for more in ({}, {"rerank": "mmr"}))
+    plain, varied = (
+        client.post("/v1/recommend", json=asked | more).json()["best"]
+        for more in ({}, {"rerank": "mmr"})
+    )
     expected = ALS(seed=0).fit(make_clicks()).recommend("u0", n=4, rerank="mmr").labels.tolist()
     assert [each["column"] for each in varied] == expected != [each["column"] for each in plain]
     assert client.post("/v1/recommend", json=asked | {"rerank": "no"}).status_code == 422
@@ -53,10 +69,17 @@ def test_a_written_row_is_recommended_to(client: Any) -> None:
     assert client.put("/v1/rows/new/entries", json={"entries": entries}).status_code in (200, 201)
     best = client.post("/v1/recommend", json={"row": "new", "n": 3}).json()["best"]
     assert own_kind("u1", [each["column"] for each in best])
-    assert client.patch("/v1/rows/new/entries", json={"entries": [{"column": "i5", "value": 1}]}).is_success
+    assert client.patch(
+        "/v1/rows/new/entries", json={"entries": [{"column": "i5", "value": 1}]}
+    ).is_success
     similar = client.post("/v1/similar", json={"row": "new", "n": 2}).json()["similar"]
     assert own_kind("u1", ["i" + each["id"][1:] for each in similar])
-    assert client.put("/v1/rows/new/entries", json={"entries": [{"column": "i1", "value": 0}]}).status_code == 422
+    assert (
+        client.put(
+            "/v1/rows/new/entries", json={"entries": [{"column": "i1", "value": 0}]}
+        ).status_code
+        == 422
+    )
     assert client.delete("/v1/rows/new/entries").is_success
 
 
@@ -83,7 +106,9 @@ def test_a_model_of_values_needs_them(start_client: Any, als: ALS) -> None:
 
 
 def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(start_client: Any) -> None:
-    client = start_client(ALS(seed=0).fit(ObservedMatrix.from_sequences(walk(np.random.default_rng(0)))))
+    client = start_client(
+        ALS(seed=0).fit(ObservedMatrix.from_sequences(walk(np.random.default_rng(0))))
+    )
 
     def ask(**row: Any) -> tuple[str, str]:
         answer = client.post("/v1/recommend", json=row | {"n": 1, "reasons": 1}).json()
@@ -97,5 +122,7 @@ def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(start_cl
         entry = {"column": f"column {place:02d}", "value": 1}
         assert client.patch("/v1/rows/new/entries", json={"entries": [entry]}).is_success
         assert ask(row="new")[0] == f"column {following:02d}"
-    assert client.patch("/v1/rows/new/entries", json={"entries": [{"column": "column 11", "value": None}]}).is_success
+    assert client.patch(
+        "/v1/rows/new/entries", json={"entries": [{"column": "column 11", "value": None}]}
+    ).is_success
     assert ask(row="new")[0] == "column 04"

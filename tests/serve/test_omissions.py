@@ -1,4 +1,5 @@
-"""Hidden and expiring columns, and columns that rows dismissed: never recommended, kept, and forgotten with the row."""
+"""Hidden and expiring columns, and columns that rows dismissed: never recommended, kept, and
+forgotten with the row."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,10 +65,18 @@ def test_hidden_columns_are_never_recommended_and_still_predicted(
     similar = client.post("/v1/similar", json={"column": before[1], "n": 39}).json()["similar"]
     assert (column in [one["id"] for one in similar]) == is_shown
     found = client.get("/v1/columns", params={"limit": 1000}).json()
-    assert (column in [one["column"] for one in found["columns"]], found["total"]) == (is_shown, 39 + is_shown)
-    listed = client.get("/v1/columns", params={"search": column, "include_hidden": True}).json()["columns"]
+    assert (column in [one["column"] for one in found["columns"]], found["total"]) == (
+        is_shown,
+        39 + is_shown,
+    )
+    listed = client.get("/v1/columns", params={"search": column, "include_hidden": True}).json()[
+        "columns"
+    ]
     assert [one["shown"] for one in listed if one["column"] == column] == [is_shown]
-    assert client.post("/v1/predict", json={"pairs": [{"row": row, "column": column}]}).status_code == 200
+    assert (
+        client.post("/v1/predict", json={"pairs": [{"row": row, "column": column}]}).status_code
+        == 200
+    )
     client.patch(f"/v1/rows/{row}/entries", json={"entries": [{"column": column, "value": 3}]})
     assert client.get(f"/v1/rows/{row}/entries").json()["entries"]
     assert client.get(f"/v1/columns/{column}/state").json()["shown"] == is_shown
@@ -106,13 +115,17 @@ def test_a_column_is_hidden_before_it_is_known(client: TestClient, row: str) -> 
         assert client.request(method, "/v1/columns/Premiere/state").status_code == 404
     put_state(client, "Premiere", visible=False)
     client.patch(f"/v1/rows/{row}/entries", json={"entries": [{"column": "Premiere", "value": 5}]})
-    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": best(client, row)[0], "value": 5}]})
+    client.put(
+        "/v1/rows/Wilma/entries", json={"entries": [{"column": best(client, row)[0], "value": 5}]}
+    )
     assert "Premiere" not in best(client, "Wilma")
     client.delete("/v1/columns/Premiere/state")
     assert "Premiere" in best(client, "Wilma")
 
 
-def test_columns_that_a_row_dismissed_are_not_recommended_to_it(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_columns_that_a_row_dismissed_are_not_recommended_to_it(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     row, other = map(str, ratings.row_labels[:2])
     before, others = best(client, row), best(client, other)
     path = f"/v1/rows/{row}/dismissed"
@@ -122,7 +135,10 @@ def test_columns_that_a_row_dismissed_are_not_recommended_to_it(client: TestClie
     assert best(client, row) == before[2:]
     assert best(client, row, among=before[1:3], exclude=before[3:4]) == before[2:3]
     assert best(client, other) == others
-    assert client.patch(path, json={"remove": before[:1], "add": before[2:3]}).json()["n_forgotten"] == 1
+    assert (
+        client.patch(path, json={"remove": before[:1], "add": before[2:3]}).json()["n_forgotten"]
+        == 1
+    )
     assert client.get(path).json()["columns"] == sorted(before[1:3])
     assert client.patch(path, json={"remove": before[1:3]}).json()["n_forgotten"] == 2
     assert best(client, row) == before
@@ -161,7 +177,10 @@ def test_a_restart_another_process_and_another_model_keep_them(
     first.patch(f"/v1/rows/{row}/dismissed", json={"remove": before[2:3]})
     # A write sees all others first, whatever process they came by.
     assert second.patch(f"/v1/rows/{row}/dismissed", json={}).json()["version"]["data"] == 5
-    third, other = start_client(url=url), start_client(ALS(latent_size=2, seed=1).fit(ratings), url=url)
+    third, other = (
+        start_client(url=url),
+        start_client(ALS(latent_size=2, seed=1).fit(ratings), url=url),
+    )
     for client in (first, second, third):
         assert best(client, row) == before[2:]
         assert not client.get(f"/v1/columns/{before[0]}/state").json()["visible"]
@@ -177,7 +196,9 @@ def test_states_of_another_models_columns_are_refused(start_client: StartClient)
 
 def test_many_states_are_found_once_for_the_same_columns() -> None:
     columns = Labels([f"c{at}" for at in range(1000)], axis="column")
-    states = {f"c{at}": ColumnState(stop=at) for at in range(0, 1000, 2)} | {"unknown": ColumnState(False)}
+    states = {f"c{at}": ColumnState(stop=at) for at in range(0, 1000, 2)} | {
+        "unknown": ColumnState(False)
+    }
     omissions = Omissions({("state", column): state for column, state in states.items()})
     assert omissions.find_hidden(columns, now=501.0).tolist() == list(range(0, 502, 2))
     assert omissions.find_hidden(columns, now=-1.0).size == 0

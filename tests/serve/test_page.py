@@ -27,7 +27,9 @@ from deepmf.serve.database import open_database
 from deepmf.serve.ids import is_visitor
 from deepmf.serve.service import Service
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -78,9 +80,9 @@ def test_every_part_is_served_and_none_is_elsewhere(client: TestClient) -> None:
 
 def test_no_text_becomes_markup_and_no_host_is_named() -> None:
     for name, text in parts().items():
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), (
-            name
-        )
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text
+        ), name
         assert not re.search(r"<style|\sstyle=|\son\w+=", text), name
         assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text), name
 
@@ -155,7 +157,9 @@ class Visitor:
     def rate(self, number: int, level: int, inside: str = "found") -> str:
         """Rate the card in a place of a list; return its column."""
         column: str = self.card(number, inside).get_attribute("data-column")
-        with self.page.expect_response(lambda answer: answer.request.method == "PATCH" and answer.ok):
+        with self.page.expect_response(
+            lambda answer: answer.request.method == "PATCH" and answer.ok
+        ):
             self.card(number, inside).locator(".level").nth(level - 1).click()
         return column
 
@@ -180,14 +184,17 @@ class Visitor:
         return dict(self.page.eval_on_selector_all("#own .line", shown))
 
     def leave(self, *, said: tuple[str, ...] = ()) -> None:
-        """Close the profile; nothing was said on the console but for this, and nobody else was asked."""
+        """Close the profile; nothing was said on the console but for this, and nobody else was
+        asked."""
         self.context.close()
         assert [text for text in self.said if not any(known in text for known in said)] == []
         assert [url for url in self.asked if not url.startswith(f"{self.address}/")] == []
 
 
 @pytest.mark.slow
-def test_rated_kept_and_forgotten(browser: Any, live: Callable[..., Live], ordinal: OrdinalDMF) -> None:
+def test_rated_kept_and_forgotten(
+    browser: Any, live: Callable[..., Live], ordinal: OrdinalDMF
+) -> None:
     address, service = live(ordinal)
     ann, bob = (Visitor(browser, address) for _ in range(2))
     for visitor in (ann, bob):
@@ -251,7 +258,9 @@ def test_a_dismissed_column_leaves_the_list_until_that_is_taken_back(
 
 
 @pytest.mark.slow
-def test_recommendations_are_filtered_by_a_feature(browser: Any, live: Callable[..., Live], featured: Model) -> None:
+def test_recommendations_are_filtered_by_a_feature(
+    browser: Any, live: Callable[..., Live], featured: Model
+) -> None:
     address, service = live(featured)
     ann = Visitor(browser, address)
     ann.arrive()
@@ -283,7 +292,9 @@ def test_recommendations_are_filtered_by_a_feature(browser: Any, live: Callable[
 
 
 @pytest.mark.slow
-def test_by_keyboard_in_every_look(browser: Any, live: Callable[..., Live], ordinal: OrdinalDMF) -> None:
+def test_by_keyboard_in_every_look(
+    browser: Any, live: Callable[..., Live], ordinal: OrdinalDMF
+) -> None:
     visitor = Visitor(browser, live(ordinal).address, viewport={"width": 1360, "height": 900})
     visitor.arrive()
     visitor.card(0).wait_for()
@@ -291,7 +302,9 @@ def test_by_keyboard_in_every_look(browser: Any, live: Callable[..., Live], ordi
     column = visitor.card(2).get_attribute("data-column")
     keyboard.press("/")
     keyboard.type(column[:-1].upper())
-    page.wait_for_function("() => document.querySelectorAll('#found .card[data-column]').length === 1")
+    page.wait_for_function(
+        "() => document.querySelectorAll('#found .card[data-column]').length === 1"
+    )
     for key in ("ArrowDown", "End", "ArrowLeft", "Enter"):
         keyboard.press(key)
     visitor.best()
@@ -325,10 +338,16 @@ def test_by_keyboard_in_every_look(browser: Any, live: Callable[..., Live], ordi
 def test_markup_in_ids_titles_and_features_stays_text(
     browser: Any, live: Callable[..., Live], ratings: ObservedMatrix
 ) -> None:
-    n_hostile, (rows, columns, values) = len(SCRIPTED), (part.tolist() for part in ratings.entries())
+    n_hostile, (rows, columns, values) = (
+        len(SCRIPTED),
+        (part.tolist() for part in ratings.entries()),
+    )
     row_names = dict(zip(ratings.row_labels.tolist(), SCRIPTED, strict=False))
     column_names = dict(zip(ratings.column_labels.tolist(), [*SCRIPTED, *HOSTILE], strict=False))
-    rows, columns = [row_names.get(one, one) for one in rows], [column_names.get(one, one) for one in columns]
+    rows, columns = (
+        [row_names.get(one, one) for one in rows],
+        [column_names.get(one, one) for one in columns],
+    )
     matrix = ObservedMatrix.from_entries(rows, columns, values, scale=ratings.scale)
     people, films = matrix.row_labels.tolist(), matrix.column_labels.tolist()
     kinds = [SCRIPTED[number % n_hostile] for number in range(len(people))]
@@ -345,7 +364,9 @@ def test_markup_in_ids_titles_and_features_stays_text(
     visitor.card(0).wait_for()
     for name in [*SCRIPTED, *HOSTILE[:3]]:
         page.fill("#search", name)
-        page.wait_for_function("name => document.querySelector('#found .card')?.dataset.column === name", arg=name)
+        page.wait_for_function(
+            "name => document.querySelector('#found .card')?.dataset.column === name", arg=name
+        )
         assert visitor.card(0).locator("h3 .title").inner_text() == name
         assert any(kind in visitor.card(0).locator(".note").inner_text() for kind in SCRIPTED)
         assert visitor.rate(0, 5) == name
@@ -382,7 +403,9 @@ def test_names_and_the_words_of_the_table_are_shown(
 ) -> None:
     titles = {column: f"Title of {column}" for column in ratings.column_labels.tolist()}
     matrix = ratings.with_form(TableForm("person_id", "film", "stars"))
-    ann = Visitor(browser, live(ALS(latent_size=4, seed=0).fit(matrix, column_names=titles)).address)
+    ann = Visitor(
+        browser, live(ALS(latent_size=4, seed=0).fit(matrix, column_names=titles)).address
+    )
     ann.arrive()
     ann.card(0).wait_for()
     column = ann.rate(0, 5)
@@ -393,7 +416,9 @@ def test_names_and_the_words_of_the_table_are_shown(
     assert "films" in ann.page.locator("#lead").inner_text()
     assert ann.page.locator("#search").get_attribute("placeholder") == "Search films"
     ann.page.fill("#search", f"title of {best[0]}")
-    ann.page.wait_for_function("() => document.querySelectorAll('#found .card[data-column]').length === 1")
+    ann.page.wait_for_function(
+        "() => document.querySelectorAll('#found .card[data-column]').length === 1"
+    )
     assert ann.card(0).get_attribute("data-column") == best[0]
     ann.page.click("#tab-operator")
     ann.page.locator("#operator .facts").first.wait_for()
@@ -409,7 +434,9 @@ def test_features_are_shown(browser: Any, live: Callable[..., Live], featured: M
     visitor.arrive()
     visitor.card(0).wait_for()
     column = visitor.rate(0, 5)
-    features = visitor.context.request.get(f"{visitor.address}/v1/columns/{column}/features").json()["features"]
+    features = visitor.context.request.get(
+        f"{visitor.address}/v1/columns/{column}/features"
+    ).json()["features"]
     note = visitor.card(0).locator(".note").inner_text()
     assert note.endswith(f" · {features['genre']} · {features['year']:.0f}")
     visitor.best()
@@ -423,13 +450,17 @@ def test_features_are_shown(browser: Any, live: Callable[..., Live], featured: M
     lines.first.wait_for()
     shown = [lines.nth(at).locator("th, .given").all_inner_texts() for at in range(lines.count())]
     assert shown[0] == [column, "5"] and sorted(shown[1:]) == [["age", "30"], ["group", "low"]]
-    assert "entry or feature" in visitor.card(0, inside="best").locator(".reasons thead").inner_text()
+    assert (
+        "entry or feature" in visitor.card(0, inside="best").locator(".reasons thead").inner_text()
+    )
     visitor.leave()
 
 
 @pytest.mark.slow
 def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) -> None:
-    model = ALS(latent_size=3, seed=0).fit(generate(40, 30, density=0.4, levels=None, named=False, seed=0).matrix)
+    model = ALS(latent_size=3, seed=0).fit(
+        generate(40, 30, density=0.4, levels=None, named=False, seed=0).matrix
+    )
     keys = KeyRing([ApiKey(role, role, hash_key(f"the {role} key")) for role in ROLES])
     visitor = Visitor(browser, live(model, keys).address)
     page = visitor.page
@@ -461,7 +492,9 @@ def test_real_values_numbers_and_a_key(browser: Any, live: Callable[..., Live]) 
 
 
 @pytest.mark.slow
-def test_the_docs_page_tries_a_route_with_a_key(browser: Any, live: Callable[..., Live], als: ALS) -> None:
+def test_the_docs_page_tries_a_route_with_a_key(
+    browser: Any, live: Callable[..., Live], als: ALS
+) -> None:
     keys = KeyRing([ApiKey("reader", "read", hash_key("the read key"))])
     visitor = Visitor(browser, live(als, keys).address)
     visitor.arrive("docs")
@@ -483,11 +516,16 @@ def test_the_docs_page_tries_a_route_with_a_key(browser: Any, live: Callable[...
 
 
 @pytest.mark.slow
-def test_what_fails_is_said_and_taken_back(browser: Any, live: Callable[..., Live], als: ALS) -> None:
+def test_what_fails_is_said_and_taken_back(
+    browser: Any, live: Callable[..., Live], als: ALS
+) -> None:
     visitor = Visitor(browser, live(als).address)
     visitor.arrive()
     visitor.card(0).wait_for()
-    refused = {"status": 409, "json": {"error": {"code": "cannot", "message": "this <b>cannot</b> be"}}}
+    refused = {
+        "status": 409,
+        "json": {"error": {"code": "cannot", "message": "this <b>cannot</b> be"}},
+    }
     visitor.page.route("**/entries", lambda route: route.fulfill(**refused))
     visitor.card(0).locator(".level").first.click()
     visitor.page.locator(".alert").wait_for()
@@ -496,7 +534,10 @@ def test_what_fails_is_said_and_taken_back(browser: Any, live: Callable[..., Liv
     assert visitor.card(0).locator("[aria-pressed=true]").count() == 0
     visitor.page.unroute("**/entries")
     # Another worker, which has not yet seen the write.
-    late = {"status": 404, "json": {"error": {"code": "unknown_row", "message": "row 'x' is not known"}}}
+    late = {
+        "status": 404,
+        "json": {"error": {"code": "unknown_row", "message": "row 'x' is not known"}},
+    }
     visitor.page.route("**/v1/recommend", lambda route: route.fulfill(**late), times=2)
     visitor.page.get_by_role("button", name="Try again").click()
     visitor.best()
@@ -520,5 +561,6 @@ def test_interactions_are_picked_by_one_button(browser: Any, live: Callable[...,
     assert "Pick a few" in words and not re.search(r"\brate", words, re.IGNORECASE)
     assert not ann.card(0).locator("svg.distribution").is_visible()  # a search predicts no presence
     button = ann.page.locator("#own .level")
-    assert button.evaluate("button => button.scrollWidth <= button.clientWidth")  # its text is not cut off
+    # its text is not cut off
+    assert button.evaluate("button => button.scrollWidth <= button.clientWidth")
     ann.leave()

@@ -1,4 +1,5 @@
-"""The routes of entries, predictions and operation: writes count at once, survive a restart, and can be forgotten."""
+"""The routes of entries, predictions and operation: writes count at once, survive a restart, and
+can be forgotten."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def entries(*pairs: tuple[object, object]) -> dict[str, object]:
     return {"entries": [{"column": column, "value": value} for column, value in pairs]}
 
 
-def test_a_new_row_counts_in_the_very_next_answer(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_a_new_row_counts_in_the_very_next_answer(
+    client: TestClient, als: ALS, ratings: ObservedMatrix
+) -> None:
     films = ratings.column_labels[:3].tolist()
     answer = client.put("/v1/rows/Wilma/entries", json=entries(*zip(films, [5, 1, 4], strict=True)))
     assert answer.status_code == 200
@@ -75,14 +78,20 @@ def test_a_new_row_counts_in_the_very_next_answer(client: TestClient, als: ALS, 
     }
     found = client.post("/v1/recommend", json={"row": "Wilma", "n": 4}).json()
     assert found["version"]["data"] == 1
-    assert [one["column"] for one in found["best"]] == als.fold_in(films, [5, 1, 4]).recommend(4).labels.tolist()
+    assert [one["column"] for one in found["best"]] == als.fold_in(films, [5, 1, 4]).recommend(
+        4
+    ).labels.tolist()
     assert {one["area"] for one in found["best"]} == {"II"}
 
 
-def test_values_are_replaced_added_and_forgotten(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_values_are_replaced_added_and_forgotten(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     one, two, three = ratings.column_labels[:3].tolist()
     client.put("/v1/rows/Wilma/entries", json=entries((one, 5), (two, 1)))
-    changed = client.patch("/v1/rows/Wilma/entries", json=entries((one, 2), (two, None), (three, 3))).json()
+    changed = client.patch(
+        "/v1/rows/Wilma/entries", json=entries((one, 2), (two, None), (three, 3))
+    ).json()
     assert (changed["n_entries"], changed["n_changed"], changed["n_forgotten"]) == (2, 2, 1)
     found = client.get("/v1/rows/Wilma/entries").json()
     assert {entry["column"]: entry["value"] for entry in found["entries"]} == {one: 2, three: 3}
@@ -95,9 +104,14 @@ def test_values_are_replaced_added_and_forgotten(client: TestClient, ratings: Ob
     assert client.delete("/v1/rows/Wilma/entries").status_code == 404
 
 
-def test_a_trained_row_is_forgotten_and_stays_so(start_client: StartClient, ratings: ObservedMatrix) -> None:
+def test_a_trained_row_is_forgotten_and_stays_so(
+    start_client: StartClient, ratings: ObservedMatrix
+) -> None:
     row = ratings.row_labels[0]
-    assert start_client().delete(f"/v1/rows/{row}/entries").json()["n_forgotten"] == ratings.row_counts[0]
+    assert (
+        start_client().delete(f"/v1/rows/{row}/entries").json()["n_forgotten"]
+        == ratings.row_counts[0]
+    )
     found = start_client().get(f"/v1/rows/{row}/entries").json()
     assert found["entries"] == []
     assert found["trained"]
@@ -110,27 +124,47 @@ def test_a_new_row_that_is_forgotten_is_gone_from_the_database(
     client.put("/v1/rows/Wilma/entries", json=entries((film, 5), ("New film", 3)))
     client.delete("/v1/rows/Wilma/entries")
     client.delete(f"/v1/rows/{trained}/entries")
-    with closing(open_database(str(tmp_path / "entries.sqlite"))) as database, database.begin_read() as transaction:
-        assert {row for row, _ in transaction.read_entries()} == {trained}  # which the model's file has
+    with (
+        closing(open_database(str(tmp_path / "entries.sqlite"))) as database,
+        database.begin_read() as transaction,
+    ):
+        # which the model's file has
+        assert {row for row, _ in transaction.read_entries()} == {trained}
 
 
-def test_columns_are_written_likewise(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_columns_are_written_likewise(
+    client: TestClient, als: ALS, ratings: ObservedMatrix
+) -> None:
     rows = ratings.row_labels[:4].tolist()
-    body = {"entries": [{"row": row, "value": value} for row, value in zip(rows, [5, 4, 5, 1], strict=True)]}
+    body = {
+        "entries": [
+            {"row": row, "value": value} for row, value in zip(rows, [5, 4, 5, 1], strict=True)
+        ]
+    }
     assert client.put("/v1/columns/Premiere/entries", json=body).json()["axis"] == "column"
     other = ratings.row_labels[9]
-    (found,) = client.post("/v1/predict", json={"pairs": [{"row": other, "column": "Premiere"}]}).json()["predictions"]
+    (found,) = client.post(
+        "/v1/predict", json={"pairs": [{"row": other, "column": "Premiere"}]}
+    ).json()["predictions"]
     assert found["area"] == "III"
-    assert found["expected"] == pytest.approx(als.fold_in_column(rows, [5, 4, 5, 1]).predict([other])[0], rel=1e-5)
-    assert client.get("/v1/columns", params={"search": "premi"}).json()["columns"][0]["n_entries"] == 4
-    client.patch("/v1/columns/Premiere/entries", json={"entries": [{"row": rows[0], "value": None}]})
+    assert found["expected"] == pytest.approx(
+        als.fold_in_column(rows, [5, 4, 5, 1]).predict([other])[0], rel=1e-5
+    )
+    assert (
+        client.get("/v1/columns", params={"search": "premi"}).json()["columns"][0]["n_entries"] == 4
+    )
+    client.patch(
+        "/v1/columns/Premiere/entries", json={"entries": [{"row": rows[0], "value": None}]}
+    )
     assert client.get("/v1/columns/Premiere/entries").json()["n_entries"] == 3
     client.delete("/v1/columns/Premiere/entries")
     assert client.get("/v1/columns/Premiere/entries").status_code == 404
     assert client.get("/v1/columns", params={"search": "premi"}).json()["columns"] == []
 
 
-def test_a_restart_brings_every_latent_back(start_client: StartClient, ratings: ObservedMatrix, url: str) -> None:
+def test_a_restart_brings_every_latent_back(
+    start_client: StartClient, ratings: ObservedMatrix, url: str
+) -> None:
     first = start_client(url=url)
     films, people = ratings.column_labels.tolist(), ratings.row_labels.tolist()
     first.put("/v1/rows/Wilma/entries", json=entries((films[0], 5), (films[5], 2), ("New film", 3)))
@@ -138,11 +172,21 @@ def test_a_restart_brings_every_latent_back(start_client: StartClient, ratings: 
     first.patch(f"/v1/rows/{people[3]}/entries", json=entries((films[2], 5), ("New film", 4)))
     first.delete(f"/v1/rows/{people[4]}/entries")
     first.delete("/v1/rows/Fred/entries")
-    asked = {"pairs": [{"row": row, "column": column} for row in ["Wilma", *people[:6]] for column in films[:20]]}
-    before, after = (one.post("/v1/predict", json=asked).json() for one in (first, start_client(url=url)))
+    asked = {
+        "pairs": [
+            {"row": row, "column": column}
+            for row in ["Wilma", *people[:6]]
+            for column in films[:20]
+        ]
+    }
+    before, after = (
+        one.post("/v1/predict", json=asked).json() for one in (first, start_client(url=url))
+    )
     assert before["version"] == after["version"]
     np.testing.assert_allclose(
-        [one["expected"] for one in before["predictions"]], [one["expected"] for one in after["predictions"]], rtol=1e-5
+        [one["expected"] for one in before["predictions"]],
+        [one["expected"] for one in after["predictions"]],
+        rtol=1e-5,
     )
 
 
@@ -173,7 +217,11 @@ def test_nothing_of_a_row_stays_in_any_file_of_the_database(
     client = start_client(service={"limits": ServiceLimits(keep_changes=0.2)})
 
     def write(row: str, *pairs: tuple[object, object]) -> None:
-        client.put(f"/v1/rows/{row}/entries", json=entries(*pairs), headers={"Idempotency-Key": f"put {row}"})
+        client.put(
+            f"/v1/rows/{row}/entries",
+            json=entries(*pairs),
+            headers={"Idempotency-Key": f"put {row}"},
+        )
 
     for number in random.Random(0).sample(range(12), 12):
         kind = private if number % 3 else "other"
@@ -192,7 +240,9 @@ def test_nothing_of_a_row_stays_in_any_file_of_the_database(
 def test_nothing_of_a_row_stays_where_the_service_stops_at_once(tmp_path: Path, als: ALS) -> None:
     service = Service(als, open_database(str(tmp_path / "entries.sqlite")))
     with TestClient(create_app(service), base_url="http://localhost") as client:
-        client.put("/v1/rows/somebody/entries", json=entries(("a", 5)), headers={"Idempotency-Key": "1"})
+        client.put(
+            "/v1/rows/somebody/entries", json=entries(("a", 5)), headers={"Idempotency-Key": "1"}
+        )
         client.delete("/v1/rows/somebody/entries", headers={"Idempotency-Key": "2"})
         assert holds(tmp_path, "somebody")
     assert holds(tmp_path, "somebody") == []
@@ -202,12 +252,19 @@ def test_the_second_of_two_writers_is_told(client: TestClient, ratings: Observed
     film = ratings.column_labels[0]
     tag = client.put("/v1/rows/Wilma/entries", json=entries((film, 5))).headers["etag"]
     assert client.get("/v1/rows/Wilma/entries").headers["etag"] == tag
-    written = client.put("/v1/rows/Wilma/entries", json=entries((film, 4)), headers={"If-Match": tag})
+    written = client.put(
+        "/v1/rows/Wilma/entries", json=entries((film, 4)), headers={"If-Match": tag}
+    )
     assert written.status_code == 200
     late = client.put("/v1/rows/Wilma/entries", json=entries((film, 3)), headers={"If-Match": tag})
     assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
     assert client.get("/v1/rows/Wilma/entries").json()["entries"][0]["value"] == 4
-    assert client.put("/v1/rows/Betty/entries", json=entries((film, 3)), headers={"If-Match": "*"}).status_code == 412
+    assert (
+        client.put(
+            "/v1/rows/Betty/entries", json=entries((film, 3)), headers={"If-Match": "*"}
+        ).status_code
+        == 412
+    )
 
 
 @pytest.mark.slow
@@ -226,7 +283,9 @@ def test_ids_survive_untouched(start_client: StartClient, url: str) -> None:
 
 
 def test_ids_that_are_numbers_are_numbers(start_client: StartClient) -> None:
-    client = start_client(ALS(latent_size=2, seed=0).fit(generate(20, 15, density=0.4, named=False, seed=0).matrix))
+    client = start_client(
+        ALS(latent_size=2, seed=0).fit(generate(20, 15, density=0.4, named=False, seed=0).matrix)
+    )
     assert client.get("/v1/model").json()["ids"] == {"row": "number", "column": "number"}
     assert client.put("/v1/rows/1000/entries", json=entries((3, 5))).json()["id"] == 1000
     assert client.get("/v1/rows/1000/entries").json()["entries"] == [{"column": 3, "value": 5}]
@@ -255,7 +314,9 @@ def test_bad_entries_change_nothing(client: TestClient, body: object, code: str)
     assert client.get("/v1/rows/Wilma/entries").status_code == 404
 
 
-def test_a_model_that_cannot_learn_says_so(start_client: StartClient, ratings: ObservedMatrix) -> None:
+def test_a_model_that_cannot_learn_says_so(
+    start_client: StartClient, ratings: ObservedMatrix
+) -> None:
     client = start_client(OptSpace(epochs=2, seed=0).fit(ratings))
     answer = client.put("/v1/rows/Wilma/entries", json=entries((ratings.column_labels[0], 5)))
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot_extend")
@@ -264,7 +325,11 @@ def test_a_model_that_cannot_learn_says_so(start_client: StartClient, ratings: O
 def test_entries_come_in_pages(client: TestClient, ratings: ObservedMatrix) -> None:
     row = ratings.row_labels[0]
     first = client.get(f"/v1/rows/{row}/entries", params={"limit": 2}).json()
-    assert (len(first["entries"]), first["next_offset"], first["n_entries"]) == (2, 2, ratings.row_counts[0])
+    assert (len(first["entries"]), first["next_offset"], first["n_entries"]) == (
+        2,
+        2,
+        ratings.row_counts[0],
+    )
 
 
 def test_health_is_told(client: TestClient) -> None:
@@ -272,7 +337,9 @@ def test_health_is_told(client: TestClient) -> None:
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_requests_entries_and_versions_are_counted(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_requests_entries_and_versions_are_counted(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     client.post("/v1/recommend", json={"history": [{"column": film, "value": 5}]})
@@ -298,14 +365,21 @@ def test_a_new_model_takes_over_with_all_entries(
     films = ratings.column_labels[:3].tolist()
     client.put(
         "/v1/rows/Wilma/entries",
-        json={"entries": [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]},
+        json={
+            "entries": [
+                {"column": film, "value": value}
+                for film, value in zip(films, [5, 1, 4], strict=True)
+            ]
+        },
     )
     assert client.post("/v1/model").json()["version"]["model"] == 1  # the same file
     other = ALS(latent_size=2, seed=1).fit(ratings)
     other.save(path)
     assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
     found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()
-    assert [one["column"] for one in found["best"]] == other.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    assert [one["column"] for one in found["best"]] == other.fold_in(films, [5, 1, 4]).recommend(
+        3
+    ).labels.tolist()
     path.write_bytes(b"no model")
     refused = client.post("/v1/model")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
@@ -321,15 +395,21 @@ def test_a_memory_mapped_model_is_served_and_replaced(
     client = start_client(load(path), service={"source": path, "digest": compute_digest(path)})
     assert client.post("/v1/model").json()["version"]["model"] == 1
     films = ratings.column_labels[:3].tolist()
-    entries = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
+    entries = [
+        {"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)
+    ]
     found = client.post("/v1/recommend", json={"history": entries, "n": 3}).json()["best"]
-    assert [one["column"] for one in found] == als.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    assert [one["column"] for one in found] == als.fold_in(films, [5, 1, 4]).recommend(
+        3
+    ).labels.tolist()
     client.put("/v1/rows/Wilma/entries", json={"entries": entries})
     other = ALS(latent_size=2, seed=1).fit(ratings)
     other.save(path)
     assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
     found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()["best"]
-    assert [one["column"] for one in found] == other.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    assert [one["column"] for one in found] == other.fold_in(films, [5, 1, 4]).recommend(
+        3
+    ).labels.tolist()
     client.post("/v1/model")  # the same header: the same version, nothing is read
     assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
 
@@ -347,7 +427,9 @@ def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
     rows, columns, values = export_data(als, str(tmp_path / "entries.sqlite")).entries
     assert rows.size == ratings.n_entries + 1
     client.delete("/v1/rows/Wilma/entries")
-    trained = ALS(latent_size=2, seed=0).fit(ObservedMatrix.from_entries(rows, columns, values, ratings.scale))
+    trained = ALS(latent_size=2, seed=0).fit(
+        ObservedMatrix.from_entries(rows, columns, values, ratings.scale)
+    )
     trained.save(path)
     client.post("/v1/model")
     assert client.get("/v1/rows/Wilma/entries").json()["entries"] == []
@@ -362,13 +444,16 @@ def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
     rows, columns, values = (part.tolist() for part in ratings.entries())
-    matrix = ObservedMatrix.from_entries([*rows, "Wilma"], [*columns, film], [*values, 5.0], ratings.scale)
+    matrix = ObservedMatrix.from_entries(
+        [*rows, "Wilma"], [*columns, film], [*values, 5.0], ratings.scale
+    )
     trained = ALS(latent_size=2, seed=0).fit(matrix)
     trained.save(path)
     client.post("/v1/model")
     other = start_client(trained, service={"source": path, "digest": compute_digest(path)})
     assert client.delete("/v1/rows/Wilma/entries").json()["n_forgotten"] == 1
-    assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0  # sees all writes
+    # sees all writes
+    assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0
     restarted = start_client(trained, service={"source": path, "digest": compute_digest(path)})
     for each in (client, other, restarted):
         assert each.get("/v1/rows/Wilma/entries").json()["entries"] == []
@@ -383,7 +468,9 @@ def test_features_that_are_forgotten_do_not_come_back_with_a_model_that_has_them
     client.put("/v1/rows/Wilma/features", json={"features": {"age": 30}})
     assert export_data(featured, str(tmp_path / "entries.sqlite")).row_features is not None
     client.delete("/v1/rows/Wilma/features")
-    people = Features.from_columns([*ratings.row_labels, "Wilma"], {"age": np.arange(20, 21 + len(ratings.row_labels))})
+    people = Features.from_columns(
+        [*ratings.row_labels, "Wilma"], {"age": np.arange(20, 21 + len(ratings.row_labels))}
+    )
     trained = ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people)
     assert trained.entries_.rows.find(["Wilma"])[0] >= 0
     assert start_client(trained).get("/v1/rows/Wilma/features").status_code == 404
@@ -418,7 +505,11 @@ print(metrics.to_text().decode())
 """
         environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
         return subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
 
     assert "deepmf_data_version 3.0" in show(3)
@@ -434,7 +525,9 @@ def test_predictions_are_the_models(client: TestClient, als: ALS, ratings: Obser
     assert answer.status_code == 200
     found = answer.json()
     assert [one["expected"] for one in found["predictions"]] == als.predict(rows, columns).tolist()
-    assert [one["level"] for one in found["predictions"]] == als.predict_levels(rows, columns).tolist()
+    assert [one["level"] for one in found["predictions"]] == als.predict_levels(
+        rows, columns
+    ).tolist()
     assert {one["area"] for one in found["predictions"]} == {"I"}
     assert found["version"] == {"model": 1, "data": 0}
     assert found["predictions"][0]["distribution"] is None
@@ -444,28 +537,46 @@ def test_distributions_and_intervals_are_the_models(
     start_client: StartClient, ordinal: OrdinalDMF, ratings: ObservedMatrix
 ) -> None:
     row, column = ratings.row_labels[0], ratings.column_labels[0]
-    found = start_client(ordinal).post("/v1/predict", json={"pairs": [{"row": row, "column": column}]}).json()
+    found = (
+        start_client(ordinal)
+        .post("/v1/predict", json={"pairs": [{"row": row, "column": column}]})
+        .json()
+    )
     (one,) = found["predictions"]
     assert [chance["level"] for chance in one["distribution"]] == ordinal.support_.tolist()
     np.testing.assert_allclose(
-        [chance["probability"] for chance in one["distribution"]], ordinal.predict_distribution([row], [column])[0]
+        [chance["probability"] for chance in one["distribution"]],
+        ordinal.predict_distribution([row], [column])[0],
     )
     low, high = ordinal.predict_interval([row], [column], coverage=0.9)
     assert one["interval"] == {"low": low[0], "high": high[0], "coverage": 0.9}
 
 
-def test_unknown_pairs_get_what_was_asked_for(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_unknown_pairs_get_what_was_asked_for(
+    client: TestClient, als: ALS, ratings: ObservedMatrix
+) -> None:
     pairs = [{"row": "nobody", "column": ratings.column_labels[0]}]
     refused = client.post("/v1/predict", json={"pairs": pairs})
     assert refused.status_code == 404
-    assert refused.json() == {"error": {"code": "unknown_row", "message": "row 'nobody' is not known"}}
-    (empty,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "nan"}).json()["predictions"]
+    assert refused.json() == {
+        "error": {"code": "unknown_row", "message": "row 'nobody' is not known"}
+    }
+    (empty,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "nan"}).json()[
+        "predictions"
+    ]
     assert (empty["expected"], empty["level"], empty["area"]) == (None, None, None)
-    (mean,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "fallback"}).json()["predictions"]
-    assert mean["expected"] == als.predict(["nobody"], ratings.column_labels[:1], unknown="fallback")[0]
+    (mean,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "fallback"}).json()[
+        "predictions"
+    ]
+    assert (
+        mean["expected"]
+        == als.predict(["nobody"], ratings.column_labels[:1], unknown="fallback")[0]
+    )
 
 
-def test_a_known_row_gets_the_best_columns(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_a_known_row_gets_the_best_columns(
+    client: TestClient, als: ALS, ratings: ObservedMatrix
+) -> None:
     row = ratings.row_labels[0]
     found = client.post("/v1/recommend", json={"row": row, "n": 5}).json()
     best = als.recommend(row, 5)
@@ -474,12 +585,18 @@ def test_a_known_row_gets_the_best_columns(client: TestClient, als: ALS, ratings
     assert found["row"] == row
 
 
-def test_a_history_gets_what_its_fold_in_says(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_a_history_gets_what_its_fold_in_says(
+    client: TestClient, als: ALS, ratings: ObservedMatrix
+) -> None:
     films = ratings.column_labels[:3].tolist()
-    history = [{"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)]
+    history = [
+        {"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)
+    ]
     guest = als.fold_in(films, [5, 1, 4])
     found = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()
-    np.testing.assert_allclose([one["expected"] for one in found["best"]], guest.recommend(3).values, rtol=1e-5)
+    np.testing.assert_allclose(
+        [one["expected"] for one in found["best"]], guest.recommend(3).values, rtol=1e-5
+    )
     assert {one["area"] for one in found["best"]} == {"II"}
     reasons = found["best"][0]["reasons"]
     explained = guest.explain(found["best"][0]["column"], 2)
@@ -493,9 +610,13 @@ def test_a_history_gets_what_its_fold_in_says(client: TestClient, als: ALS, rati
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_options_choose_the_columns(client: TestClient, als: ALS, ratings: ObservedMatrix, known: bool) -> None:
+def test_options_choose_the_columns(
+    client: TestClient, als: ALS, ratings: ObservedMatrix, known: bool
+) -> None:
     films = ratings.column_labels[:10].tolist()
-    row: dict[str, Any] = {"row": ratings.row_labels[0]} if known else {"history": [{"column": films[0], "value": 5}]}
+    row: dict[str, Any] = (
+        {"row": ratings.row_labels[0]} if known else {"history": [{"column": films[0], "value": 5}]}
+    )
     least = int(np.median(ratings.column_counts))
     for options in (
         {"min_entries": least},
@@ -506,7 +627,9 @@ def test_options_choose_the_columns(client: TestClient, als: ALS, ratings: Obser
     ):
         found = client.post("/v1/recommend", json={**row, "n": 20, **options}).json()["best"]
         best = (
-            als.recommend(row["row"], 20, **options) if known else als.fold_in(films[:1], [5]).recommend(20, **options)
+            als.recommend(row["row"], 20, **options)
+            if known
+            else als.fold_in(films[:1], [5]).recommend(20, **options)
         )
         assert [one["column"] for one in found] == best.labels.tolist()
     assert client.post("/v1/recommend", json={**row, "min_entries": -1}).status_code == 422
@@ -517,12 +640,16 @@ def test_explanations_are_the_models(client: TestClient, als: ALS, ratings: Obse
     found = client.post("/v1/explain", json={"row": row, "column": column, "n": 3}).json()
     explained = als.explain(row, column, 3)
     assert [one["column"] for one in found["entries"]] == explained.labels.tolist()
-    np.testing.assert_allclose([one["effect"] for one in found["entries"]], explained.effects, rtol=1e-4)
+    np.testing.assert_allclose(
+        [one["effect"] for one in found["entries"]], explained.effects, rtol=1e-4
+    )
     assert found["expected"] == pytest.approx(explained.prediction)
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])
-def test_similar_is_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix, axis: str) -> None:
+def test_similar_is_the_models(
+    client: TestClient, als: ALS, ratings: ObservedMatrix, axis: str
+) -> None:
     label = (ratings.row_labels if axis == "row" else ratings.column_labels)[3]
     found = client.post("/v1/similar", json={axis: label, "n": 4}).json()
     best = (als.similar_rows if axis == "row" else als.similar_columns)(label, 4)
@@ -533,7 +660,9 @@ def test_similar_is_the_models(client: TestClient, als: ALS, ratings: ObservedMa
         assert nothing["similar"] == []
 
 
-def test_columns_are_found_by_their_beginning_then_by_a_part(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_columns_are_found_by_their_beginning_then_by_a_part(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     labels = ratings.column_labels.tolist()
     part = labels[0][1:4].upper()
     found = client.get("/v1/columns", params={"search": part, "limit": 1000}).json()
@@ -544,7 +673,9 @@ def test_columns_are_found_by_their_beginning_then_by_a_part(client: TestClient,
     assert starts == sorted(starts, reverse=True)
 
 
-def test_columns_come_in_pages_the_most_entries_first(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_columns_come_in_pages_the_most_entries_first(
+    client: TestClient, ratings: ObservedMatrix
+) -> None:
     first = client.get("/v1/columns", params={"limit": 25}).json()
     rest = client.get("/v1/columns", params={"limit": 25, "offset": first["next_offset"]}).json()
     counts = [one["n_entries"] for one in first["columns"] + rest["columns"]]
@@ -556,7 +687,10 @@ def test_the_model_says_what_it_is(client: TestClient, ratings: ObservedMatrix) 
     found = client.get("/v1/model").json()
     assert found["model"] == "ALS"
     assert found["scale"] == {"levels": [1, 2, 3, 4, 5], "low": 1, "high": 5}
-    assert (found["n_rows"], found["n_columns"], found["n_entries"]) == (*ratings.shape, ratings.n_entries)
+    assert (found["n_rows"], found["n_columns"], found["n_entries"]) == (
+        *ratings.shape,
+        ratings.n_entries,
+    )
     assert found["ids"] == {"row": "text", "column": "text"}
 
 
@@ -586,7 +720,9 @@ def test_bad_bodies_are_refused_in_a_sentence(client: TestClient, body: object, 
 
 
 def test_a_body_that_is_not_json_is_refused(client: TestClient) -> None:
-    cut = client.post("/v1/recommend", content=b"{bad", headers={"Content-Type": "application/json"})
+    cut = client.post(
+        "/v1/recommend", content=b"{bad", headers={"Content-Type": "application/json"}
+    )
     assert cut.status_code == 422
     assert "not JSON" in cut.json()["error"]["message"]
 
@@ -602,7 +738,10 @@ def test_a_body_that_is_not_json_is_refused(client: TestClient) -> None:
 def test_bad_histories_are_refused(
     client: TestClient, ratings: ObservedMatrix, history: list[dict[str, object]], code: str
 ) -> None:
-    named = [{"column": one["column"] or ratings.column_labels[0], "value": one["value"]} for one in history]
+    named = [
+        {"column": one["column"] or ratings.column_labels[0], "value": one["value"]}
+        for one in history
+    ]
     answer = client.post("/v1/recommend", json={"history": named})
     assert answer.status_code in (404, 422)
     assert answer.json()["error"]["code"] == code
@@ -626,11 +765,14 @@ def test_unknown_rows_and_empty_histories_get_popular_columns(
         expected = model.scores(["nobody"] * 3, columns, unknown="fallback")
         np.testing.assert_allclose([one["expected"] for one in found["best"]], expected)
     among = {"among": order[-3:], "min_entries": int(np.sort(counts)[1]), "n": 9}
-    found = client.post("/v1/recommend", json={"row": "nobody", **asked, "exclude": None, **among}).json()
+    found = client.post(
+        "/v1/recommend", json={"row": "nobody", **asked, "exclude": None, **among}
+    ).json()
     assert [one["column"] for one in found["best"]] == order[-3:-1]
     known = {"row": ratings.row_labels[0], "n": 5}
     plain, falling_back = (
-        client.post("/v1/recommend", json=known | more).json() for more in ({}, {"fallback": "popular"})
+        client.post("/v1/recommend", json=known | more).json()
+        for more in ({}, {"fallback": "popular"})
     )
     assert plain == falling_back
 
@@ -646,7 +788,9 @@ def test_a_long_history_with_a_duplicate_is_refused_quickly() -> None:
     assert time.thread_time() - start < 3
 
 
-def test_a_model_that_cannot_explain_says_so(start_client: StartClient, ratings: ObservedMatrix) -> None:
+def test_a_model_that_cannot_explain_says_so(
+    start_client: StartClient, ratings: ObservedMatrix
+) -> None:
     client = start_client(RankK(latent_size=2, epochs=2).fit(ratings))
     row, column = ratings.row_labels[1], ratings.column_labels[2]
     for route, asked in (("explain", {"column": column}), ("recommend", {"reasons": 1})):
@@ -666,8 +810,15 @@ def test_names_are_in_answers_and_found_by_the_search(start_client: StartClient,
     assert similar["name"] == "Zebra crossing"
     assert {line["id"]: line.get("name") for line in similar["similar"]}[second] == "A zebra"
     body = {"row": row, "n": 1, "among": [first], "include_observed": True}
-    assert client.post("/v1/recommend", json=body).json()["best"][0]["column_name"] == "Zebra crossing"
-    assert client.post("/v1/explain", json={"row": row, "column": second}).json()["column_name"] == "A zebra"
+    assert (
+        client.post("/v1/recommend", json=body).json()["best"][0]["column_name"] == "Zebra crossing"
+    )
+    assert (
+        client.post("/v1/explain", json={"row": row, "column": second}).json()["column_name"]
+        == "A zebra"
+    )
     client.put("/v1/rows/new/entries", json={"entries": [{"column": first, "value": 3}]})
-    assert client.get("/v1/rows/new/entries").json()["entries"][0]["column_name"] == "Zebra crossing"
+    assert (
+        client.get("/v1/rows/new/entries").json()["entries"][0]["column_name"] == "Zebra crossing"
+    )
     assert client.get("/v1/model").json()["nouns"] == {"row": "row", "column": "column"}

@@ -24,7 +24,9 @@ from deepmf.serve.service import Service
 
 def list_routes() -> list[tuple[str, str]]:
     """Return every route of the description."""
-    routes = [route for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema]
+    routes = [
+        route for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema
+    ]
     named = ("rows/{row}", "columns/{column}")
     return sorted(
         {
@@ -98,7 +100,14 @@ ids = (
     | st.integers()
     | st.sampled_from(["..", "\x00", "%2F"])
 )
-odd = ids | st.just("\ud800") | st.none() | st.booleans() | st.floats() | st.lists(st.integers(), max_size=2)
+odd = (
+    ids
+    | st.just("\ud800")
+    | st.none()
+    | st.booleans()
+    | st.floats()
+    | st.lists(st.integers(), max_size=2)
+)
 entries = st.lists(st.fixed_dictionaries({"column": odd, "value": odd}), max_size=3)
 bodies = st.fixed_dictionaries(
     {},
@@ -110,7 +119,10 @@ bodies = st.fixed_dictionaries(
         "n": odd,
         "pairs": entries,
         "among": odd,
-        "features": st.dictionaries(st.sampled_from(["group", "age", "likes", "other"]), odd, max_size=3) | odd,
+        "features": st.dictionaries(
+            st.sampled_from(["group", "age", "likes", "other"]), odd, max_size=3
+        )
+        | odd,
     },
 )
 
@@ -118,7 +130,9 @@ bodies = st.fixed_dictionaries(
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=ids, body=bodies, route=st.sampled_from(list_routes()))
-def test_no_body_and_no_id_makes_a_fault(client: TestClient, name: object, body: Any, route: tuple[str, str]) -> None:
+def test_no_body_and_no_id_makes_a_fault(
+    client: TestClient, name: object, body: Any, route: tuple[str, str]
+) -> None:
     method, path = route
     quoted = quote(str(name), safe="")
     answer = client.request(
@@ -131,4 +145,6 @@ def test_no_body_and_no_id_makes_a_fault(client: TestClient, name: object, body:
     if answer.status_code >= 400:
         assert answer.json()["error"]["message"]
         assert "Traceback" not in answer.text
-        assert "/" not in answer.json()["error"]["message"].replace(repr(name), "").replace("/docs", "")
+        assert "/" not in answer.json()["error"]["message"].replace(repr(name), "").replace(
+            "/docs", ""
+        )

@@ -1,4 +1,5 @@
-"""Whole processes: what was acknowledged survives kill -9, models are replaced under load, workers agree."""
+"""Whole processes: what was acknowledged survives kill -9, models are replaced under load, workers
+agree."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
-    """Start services on free ports, in forks of a process that has imported everything: that takes no time."""
+    """Start services on free ports, in forks of a process that has imported everything: that takes
+    no time."""
     als.save(tmp_path / "model.safetensors")
     running: list[Running] = []
 
@@ -48,7 +50,9 @@ def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
         shown = tmp_path / f"shown {len(running)}"
         arguments = ["serve", tmp_path / "model.safetensors", "--port", "0", "--json", *options]
         process = start_deepmf(*arguments, output=shown, log=tmp_path / "log.jsonl")
-        wait_until(lambda: not process.is_alive() or (shown.exists() and shown.read_text().endswith("\n")))
+        wait_until(
+            lambda: not process.is_alive() or (shown.exists() and shown.read_text().endswith("\n"))
+        )
         assert process.is_alive()
         client = httpx.Client(base_url=json.loads(shown.read_text())["address"], timeout=PATIENCE)
         running.append(Running(process, client))
@@ -64,8 +68,11 @@ def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
         process.join()
 
 
-def write_until_it_ends(client: httpx.Client, writer: int, film: Any, acknowledged: dict[str, float]) -> None:
-    """Write one row after the other, or some in bulk (writer 0), and remember those that were acknowledged."""
+def write_until_it_ends(
+    client: httpx.Client, writer: int, film: Any, acknowledged: dict[str, float]
+) -> None:
+    """Write one row after the other, or some in bulk (writer 0), and remember those that were
+    acknowledged."""
     for number in range(10_000):
         value = float(1 + number % 5)
         rows = [f"{writer}-{number}-{random.random()}" for _ in range(1 if writer else 5)]
@@ -124,7 +131,9 @@ def test_a_head_that_never_ends_is_cut_off(start: Start, start_of_head: bytes) -
     assert n_sent < 20_000_000  # in the buffers on the way
 
 
-def test_a_model_is_replaced_without_a_dropped_request(start: Start, tmp_path: Path, ratings: ObservedMatrix) -> None:
+def test_a_model_is_replaced_without_a_dropped_request(
+    start: Start, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
     process, client = start("--log-level", "warning")
     film = ratings.column_labels[0]
     client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
@@ -173,10 +182,16 @@ def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -
     # Each connection stays with one worker: with some, both are asked.
     clients = [httpx.Client(base_url=address, timeout=PATIENCE) for _ in range(6)]
     for value in (5.0, 2.0, 4.0):
-        answer = clients[0].put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": value}]})
+        answer = clients[0].put(
+            "/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": value}]}
+        )
         version = answer.json()["version"]["data"]
         for one in clients:
-            wait_until(lambda one=one, version=version: one.get("/v1/model").json()["version"]["data"] >= version)
+            wait_until(
+                lambda one=one, version=version: (
+                    one.get("/v1/model").json()["version"]["data"] >= version
+                )
+            )
             assert one.get("/v1/rows/Wilma/entries").json()["entries"][0]["value"] == value
     assert "deepmf_entries_learned_total 3.0" in client.get("/metrics").text
     for one in clients:
@@ -186,7 +201,9 @@ def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -
     assert process.exitcode == 0
 
 
-def test_all_workers_reload_keys_and_model_on_a_hangup(start: Start, tmp_path: Path, ratings: ObservedMatrix) -> None:
+def test_all_workers_reload_keys_and_model_on_a_hangup(
+    start: Start, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
     keys, path = tmp_path / "keys.txt", tmp_path / "model.safetensors"
     old = add_key(keys, name="old", role="read")
     process, client = start("--keys", str(keys), *TWO_WORKERS)
@@ -204,7 +221,8 @@ def test_all_workers_reload_keys_and_model_on_a_hangup(start: Start, tmp_path: P
     os.kill(process.pid, signal.SIGHUP)
     wait_until(lambda: {answer.status_code for answer in ask(new)} == {200})
     assert {answer.status_code for answer in ask(old)} == {401}
-    wait_until(lambda: (tmp_path / "log.jsonl").read_text().count("not a model") == 2)  # the reason, of each worker
+    # the reason, of each worker
+    wait_until(lambda: (tmp_path / "log.jsonl").read_text().count("not a model") == 2)
     ALS(latent_size=3, seed=1).fit(ratings).save(path)
     os.kill(process.pid, signal.SIGHUP)
     wait_until(lambda: {answer.json()["version"]["model"] for answer in ask(new)} == {2})
@@ -235,12 +253,15 @@ def test_workers_that_cannot_start_end_with_one_sentence(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are looked for in /proc")
-def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(start: Start, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
+    start: Start, tmp_path: Path
+) -> None:
     process, client = start(*TWO_WORKERS)
     first, second = workers_of(process.pid)
     os.kill(first, signal.SIGBUS)
     wait_until(lambda: len(workers_of(process.pid) - {first}) == 2)
-    (tmp_path / "model.safetensors").write_bytes(b"not a model")  # for the new one, or the one after it
+    # for the new one, or the one after it
+    (tmp_path / "model.safetensors").write_bytes(b"not a model")
     assert client.get("/v1/model").status_code == 200
     for worker in workers_of(process.pid):
         with suppress(ProcessLookupError):  # the new one may have failed at the broken file already
@@ -282,7 +303,11 @@ def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"host": "0.0.0.0"}, "--keys"), ({"host": "192.168.0.7"}, "--keys"), ({"workers": 0}, "--workers")],
+    [
+        ({"host": "0.0.0.0"}, "--keys"),
+        ({"host": "192.168.0.7"}, "--keys"),
+        ({"workers": 0}, "--workers"),
+    ],
 )
 def test_what_cannot_be_served_safely_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(BadSetting, match=said):

@@ -1,4 +1,5 @@
-"""The service by itself: what fails is told to those it concerns, and leaves everything as it was."""
+"""The service by itself: what fails is told to those it concerns, and leaves everything as it
+was."""
 
 import socket
 import sqlite3
@@ -51,11 +52,16 @@ def test_a_database_that_is_away_refuses_writes_and_not_questions(
     assert client.get("/v1/rows/Wilma/entries").status_code == 404
     assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
     monkeypatch.undo()
-    assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
+    assert (
+        client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
+    )
 
 
 def test_the_log_says_what_a_database_lacks(
-    client: TestClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: TestClient,
+    ratings: ObservedMatrix,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     full = sqlite3.OperationalError("database or disk is full")
     full.sqlite_errorname = "SQLITE_FULL"
@@ -74,12 +80,19 @@ def test_the_log_says_what_a_database_lacks(
 @pytest.mark.slow
 @pytest.mark.parametrize("transaction", ["begin_read", "begin_write"])
 def test_a_database_that_hangs_holds_up_no_question(
-    start_client: StartClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, transaction: str
+    start_client: StartClient,
+    ratings: ObservedMatrix,
+    monkeypatch: pytest.MonkeyPatch,
+    transaction: str,
 ) -> None:
     answers = transaction == "begin_write"
     patience = 2.0 if answers else 0.2  # questions that read must have time, also on a busy machine
     client = start_client(service={"limits": ServiceLimits(seconds=0.5, database_seconds=patience)})
-    film, whole, begin = ratings.column_labels[0], threading.Event(), getattr(EntryDatabase, transaction)
+    film, whole, begin = (
+        ratings.column_labels[0],
+        threading.Event(),
+        getattr(EntryDatabase, transaction),
+    )
 
     def hang(database: EntryDatabase) -> Any:
         whole.wait()
@@ -99,7 +112,8 @@ def test_a_database_that_hangs_holds_up_no_question(
 
 @pytest.mark.slow
 def test_a_server_that_hangs_is_no_database() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts connections, and says nothing
+    # accepts connections, and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         began = time.monotonic()
         with pytest.raises(UnreadableFile):
             open_database(f"postgresql://x@127.0.0.1:{listener.getsockname()[1]}/x", patience=1.0)
@@ -120,7 +134,8 @@ def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
     service = Service(als, open_database(str(tmp_path / "entries.sqlite")))
     film = ratings.column_labels[0]
     writes = [
-        EntryWrite("row", name, "put", (GivenEntry(column=film, value=5.0),)) for name in ("Wilma", "Betty", "Fred")
+        EntryWrite("row", name, "put", (GivenEntry(column=film, value=5.0),))
+        for name in ("Wilma", "Betty", "Fred")
     ]
     first, second, third = service._perform_writes(writes)
     service.close()
@@ -128,7 +143,9 @@ def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
     assert [first.n_entries, third.n_entries] == [1, 1]  # type: ignore[union-attr]
 
 
-def test_a_database_of_another_model_is_refused(start_client: StartClient, ratings: ObservedMatrix) -> None:
+def test_a_database_of_another_model_is_refused(
+    start_client: StartClient, ratings: ObservedMatrix
+) -> None:
     start_client().put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
     numbered = generate(20, 15, density=0.4, named=False, seed=0).matrix
     with pytest.raises(BadSetting, match="integers"):
@@ -141,14 +158,23 @@ def test_a_database_of_another_model_is_refused(start_client: StartClient, ratin
 
 @pytest.mark.slow
 def test_two_model_files_on_one_database_are_not_read_again_and_again(
-    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+    start_client: StartClient,
+    tmp_path: Path,
+    als: ALS,
+    ratings: ObservedMatrix,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[Path] = []
-    monkeypatch.setattr(service_module, "compute_digest", lambda path: read.append(path) or compute_digest(path))
+    monkeypatch.setattr(
+        service_module, "compute_digest", lambda path: read.append(path) or compute_digest(path)
+    )
     paths = [tmp_path / name for name in ("one.safetensors", "two.safetensors")]
     als.save(paths[0])
     ALS(latent_size=2, seed=1).fit(ratings).save(paths[1])
-    one, two = (start_client(load(path), service={"source": path, "digest": compute_digest(path)}) for path in paths)
+    one, two = (
+        start_client(load(path), service={"source": path, "digest": compute_digest(path)})
+        for path in paths
+    )
     time.sleep(0.8)
     assert read.count(paths[0]) <= 1
     assert [client.get("/v1/model").json()["version"]["model"] for client in (one, two)] == [1, 2]
@@ -161,7 +187,9 @@ def test_ids_of_other_kinds_are_refused_at_the_start(start_client: StartClient) 
     from datetime import date
 
     days = [date(2020, 1, day) for day in range(1, 9)]
-    matrix = ObservedMatrix.from_entries([*days, *days], ["a"] * 8 + ["b"] * 8, [1, 2, 3, 4, 5, 1, 2, 3] * 2)
+    matrix = ObservedMatrix.from_entries(
+        [*days, *days], ["a"] * 8 + ["b"] * 8, [1, 2, 3, 4, 5, 1, 2, 3] * 2
+    )
     with pytest.raises(BadSetting, match="date"):
         start_client(ALS(latent_size=2, seed=0).fit(matrix))
 
@@ -172,7 +200,9 @@ def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_fil
     database = open_database(str(tmp_path / "entries.sqlite"))
     behind = Service(als, database, digest="older")
     film = ratings.column_labels[0]
-    behind._perform_writes([EntryWrite("row", "Wilma", "put", (GivenEntry(column=film, value=5.0),))])
+    behind._perform_writes(
+        [EntryWrite("row", "Wilma", "put", (GivenEntry(column=film, value=5.0),))]
+    )
     with database.begin_write() as transaction:
         transaction.lock()
         transaction.register_model("newer", als.scale_)
@@ -205,7 +235,10 @@ def test_a_database_that_is_restored_to_an_earlier_state_is_read_anew(
 def test_a_write_sees_that_the_database_was_restored(
     start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
-    client, film = start_client(service={"limits": ServiceLimits(staleness=60)}), ratings.column_labels[0]
+    client, film = (
+        start_client(service={"limits": ServiceLimits(staleness=60)}),
+        ratings.column_labels[0],
+    )
     for name in ("Wilma", "Betty"):
         client.put(f"/v1/rows/{name}/entries", json=body(film))
     with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection, connection:
@@ -213,7 +246,9 @@ def test_a_write_sees_that_the_database_was_restored(
         connection.execute("UPDATE state SET data_version = 1")
     assert client.get("/readyz").status_code == 503
     assert client.put("/v1/rows/Fred/entries", json=body(film)).json()["version"]["data"] == 2
-    statuses = [client.get(f"/v1/rows/{name}/entries").status_code for name in ("Wilma", "Betty", "Fred")]
+    statuses = [
+        client.get(f"/v1/rows/{name}/entries").status_code for name in ("Wilma", "Betty", "Fred")
+    ]
     assert statuses == [200, 404, 200]
     assert client.get("/readyz").status_code == 200
 
@@ -223,7 +258,10 @@ def test_a_file_that_takes_the_place_of_the_database_is_the_one_that_is_written(
 ) -> None:
     client, film, path = start_client(), ratings.column_labels[0], tmp_path / "entries.sqlite"
     client.put("/v1/rows/Wilma/entries", json=body(film))
-    with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+    with (
+        closing(sqlite3.connect(path)) as live,
+        closing(sqlite3.connect(tmp_path / "backup")) as backup,
+    ):
         live.backup(backup)
     client.put("/v1/rows/Betty/entries", json=body(film))
     for ending in ("-wal", "-shm"):
@@ -263,7 +301,9 @@ def test_stored_entries_that_a_model_cannot_use_are_one_error(
     path = tmp_path / "model.safetensors"
     als.save(path)
     client = start_client(service={"source": path, "digest": compute_digest(path)})
-    assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
+    assert (
+        client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
+    )
     RankK(epochs=2, seed=0).fit(ratings).save(path)  # predicts for no new row
     refused = client.post("/v1/model")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
@@ -278,7 +318,11 @@ def test_stored_entries_that_a_model_cannot_use_are_one_error(
 
 @pytest.mark.slow
 def test_a_model_of_other_data_is_refused(
-    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
+    start_client: StartClient,
+    tmp_path: Path,
+    als: ALS,
+    ratings: ObservedMatrix,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path, (rows, columns, values) = tmp_path / "model.safetensors", ratings.entries()
     als.save(path)
@@ -286,14 +330,22 @@ def test_a_model_of_other_data_is_refused(
     client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
     others = {
         "interactions": ObservedMatrix.from_interactions(rows, columns),
-        "scale": ObservedMatrix.from_entries(rows, columns, values, Scale(levels=[1, 2, 3, 4, 5, 6])),
-        "0%": ObservedMatrix.from_entries([f"{row}'s" for row in rows], [f"{one} 2" for one in columns], values),
+        "scale": ObservedMatrix.from_entries(
+            rows, columns, values, Scale(levels=[1, 2, 3, 4, 5, 6])
+        ),
+        "0%": ObservedMatrix.from_entries(
+            [f"{row}'s" for row in rows], [f"{one} 2" for one in columns], values
+        ),
     }
     for word, matrix in others.items():
         ALS(latent_size=2, epochs=3, seed=0).fit(matrix).save(path)
         refused = client.post("/v1/model")
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
-        reasons = [record.fields["reason"] for record in caplog.records if "reason" in getattr(record, "fields", {})]
+        reasons = [
+            record.fields["reason"]
+            for record in caplog.records
+            if "reason" in getattr(record, "fields", {})
+        ]
         assert word in refused.json()["error"]["message"] and word in reasons[-1]
         with pytest.raises(BadSetting, match=word):
             start_client(load(path), service={"digest": compute_digest(path)})
@@ -309,13 +361,25 @@ def test_a_model_of_the_same_data_is_accepted(
 ) -> None:
     film = ratings.column_labels[0]
     start_client(service={"digest": "1"}).put("/v1/rows/Wilma/entries", json=body(film))
-    assert start_client(service={"digest": "2"}).put("/v1/rows/Fred/entries", json=body("Cube")).status_code == 200
+    assert (
+        start_client(service={"digest": "2"})
+        .put("/v1/rows/Fred/entries", json=body("Cube"))
+        .status_code
+        == 200
+    )
     rows, columns, values = ratings.entries()
-    for number, stretch in enumerate((1.0, 1.2), 3):  # an inferred interval is another after each fit
+    # an inferred interval is another after each fit
+    for number, stretch in enumerate((1.0, 1.2), 3):
         scale = Scale(low=1, high=stretch * 5, bounded=False)
-        model = ALS(latent_size=2, epochs=3, seed=0).fit(ObservedMatrix.from_entries(rows, columns, values, scale))
-        service = Service(model, open_database(str(tmp_path / "intervals.sqlite")), digest=str(number))
-        service._perform_writes([EntryWrite("row", "Wilma", "put", (GivenEntry(column=film, value=5.0),))])
+        model = ALS(latent_size=2, epochs=3, seed=0).fit(
+            ObservedMatrix.from_entries(rows, columns, values, scale)
+        )
+        service = Service(
+            model, open_database(str(tmp_path / "intervals.sqlite")), digest=str(number)
+        )
+        service._perform_writes(
+            [EntryWrite("row", "Wilma", "put", (GivenEntry(column=film, value=5.0),))]
+        )
         service.close()
 
 

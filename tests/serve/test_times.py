@@ -30,8 +30,12 @@ def dated() -> ObservedMatrix:
     days = rng.integers(0, 365, 700)
     trend = np.where(columns % 2 == 0, days / 365, 1 - days / 365)
     values = np.clip(np.round(1 + 4 * trend + 0.5 * rng.standard_normal(700)), 1, 5)
-    labels = (np.char.add(letter, part.astype(str)) for letter, part in (("r", rows), ("c", columns)))
-    return ObservedMatrix.from_entries(*labels, values, Scale(levels=[1, 2, 3, 4, 5]), times=START + DAY * days)
+    labels = (
+        np.char.add(letter, part.astype(str)) for letter, part in (("r", rows), ("c", columns))
+    )
+    return ObservedMatrix.from_entries(
+        *labels, values, Scale(levels=[1, 2, 3, 4, 5]), times=START + DAY * days
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,9 @@ def read(client: TestClient, row: str) -> list[dict[str, Any]]:
     return list(client.get(f"/v1/rows/{row}/entries").json()["entries"])
 
 
-def test_entries_keep_their_times_and_weights(start_client: StartClient, als: ALS, url: str) -> None:
+def test_entries_keep_their_times_and_weights(
+    start_client: StartClient, als: ALS, url: str
+) -> None:
     client, (one, two) = start_client(als, url=url), als.column_labels_[:2].tolist()
     given = [
         {"column": one, "value": 5, "time": "2024-05-01T14:30:00+02:00", "weight": 2.5},
@@ -67,7 +73,9 @@ def test_entries_keep_their_times_and_weights(start_client: StartClient, als: AL
     assert read(again, "Wilma") == shown
     assert again.get("/v1/rows/Wilma/entries").headers["etag"] == first["etag"]
     lines = [json.loads(line) for line in client.get("/v1/export").text.splitlines()]
-    assert [line for line in lines if line["row"] == "Wilma"] == [{"row": "Wilma", **entry} for entry in shown]
+    assert [line for line in lines if line["row"] == "Wilma"] == [
+        {"row": "Wilma", **entry} for entry in shown
+    ]
     by_row = [{"row": "Wilma", "value": 5, "time": "2024-05-01T12:30:00Z", "weight": 2.5}]
     found = client.get(f"/v1/columns/{one}/entries").json()["entries"]
     assert [entry for entry in found if entry["row"] == "Wilma"] == by_row
@@ -77,7 +85,12 @@ def test_weights_count_in_the_next_answer(start_client: StartClient, als: ALS) -
     client, (one, two, three) = start_client(als), als.column_labels_[:3].tolist()
     found = []
     for high, low in ((9, 1), (1, 9)):
-        write(client, "Wilma", {"column": one, "value": 5, "weight": high}, {"column": two, "value": 1, "weight": low})
+        write(
+            client,
+            "Wilma",
+            {"column": one, "value": 5, "weight": high},
+            {"column": two, "value": 1, "weight": low},
+        )
         answer = client.post("/v1/predict", json={"pairs": [{"row": "Wilma", "column": three}]})
         found.append(answer.json()["predictions"][0]["expected"])
     assert found[0] > found[1]
@@ -96,30 +109,50 @@ def test_what_is_left_out_stays_and_what_is_reset_goes(start_client: StartClient
     assert read(client, "Wilma") == [{"column": film, "value": 4}]
 
 
-def test_a_trained_entry_gets_another_weight_and_its_own_back(start_client: StartClient, als: ALS) -> None:
+def test_a_trained_entry_gets_another_weight_and_its_own_back(
+    start_client: StartClient, als: ALS
+) -> None:
     client, row = start_client(als), als.row_labels_[0]
     before = client.get(f"/v1/rows/{row}/entries").json()
     first = before["entries"][0]
     path, change = f"/v1/rows/{row}/entries", {"column": first["column"], "value": first["value"]}
     assert client.patch(path, json={"entries": [{**change, "weight": 3}]}).json()["n_changed"] == 1
     assert client.get(path).json()["entries"][0] == {**first, "weight": 3}
-    assert client.patch(path, json={"entries": [{**change, "weight": 1}]}).json()["etag"] == before["etag"]
+    assert (
+        client.patch(path, json={"entries": [{**change, "weight": 1}]}).json()["etag"]
+        == before["etag"]
+    )
 
 
-def test_an_entry_of_a_dated_model_is_of_now_unless_it_says_when(start_client: StartClient, moving: Model) -> None:
+def test_an_entry_of_a_dated_model_is_of_now_unless_it_says_when(
+    start_client: StartClient, moving: Model
+) -> None:
     client, now = start_client(moving), time.time()
     key = {"Idempotency-Key": "once"}
     first = write(
-        client, "Wilma", {"column": "c0", "value": 5}, {"column": "c1", "value": 1, "time": None}, headers=key
+        client,
+        "Wilma",
+        {"column": "c0", "value": 5},
+        {"column": "c1", "value": 1, "time": None},
+        headers=key,
     )
     dated, undated = read(client, "Wilma")
     assert np.datetime64(dated["time"].rstrip("Z"), "s").astype(int) >= int(now)
     assert "time" not in undated
     again = write(
-        client, "Wilma", {"column": "c0", "value": 5}, {"column": "c1", "value": 1, "time": None}, headers=key
+        client,
+        "Wilma",
+        {"column": "c0", "value": 5},
+        {"column": "c1", "value": 1, "time": None},
+        headers=key,
     )
     assert again == first
-    assert write(client, "Wilma", {"column": "c0", "value": 5}, {"column": "c1", "value": 1})["n_changed"] == 0
+    assert (
+        write(client, "Wilma", {"column": "c0", "value": 5}, {"column": "c1", "value": 1})[
+            "n_changed"
+        ]
+        == 0
+    )
 
 
 def test_answers_are_for_a_time(start_client: StartClient, moving: Model) -> None:
@@ -127,7 +160,9 @@ def test_answers_are_for_a_time(start_client: StartClient, moving: Model) -> Non
     body = {"pairs": [{"row": "r0", "column": "c0"}, {"row": "r0", "column": "c1"}]}
 
     def predict(at: Any = None, **more: Any) -> list[float]:
-        found = client.post("/v1/predict", json=body | more | ({} if at is None else {"at": at})).json()
+        found = client.post(
+            "/v1/predict", json=body | more | ({} if at is None else {"at": at})
+        ).json()
         return [one["expected"] for one in found["predictions"]]
 
     early, late = (START + day * DAY for day in (20, 345))
@@ -136,13 +171,21 @@ def test_answers_are_for_a_time(start_client: StartClient, moving: Model) -> Non
         assert np.allclose(predict(at), expected)
         assert np.allclose(predict(at, unknown="fallback"), expected)
     assert predict(early)[0] < predict(late)[0]
-    assert np.allclose(predict(), moving.predict(["r0", "r0"], ["c0", "c1"], at=int(time.time())), atol=1e-3)
+    assert np.allclose(
+        predict(), moving.predict(["r0", "r0"], ["c0", "c1"], at=int(time.time())), atol=1e-3
+    )
     history = {"history": [{"column": "c2", "value": 3}], "columns": ["c0"]}
     for at in (early, late):
-        found = client.post("/v1/predict", json={**history, "at": at}).json()["predictions"][0]["expected"]
+        found = client.post("/v1/predict", json={**history, "at": at}).json()["predictions"][0][
+            "expected"
+        ]
         assert found == pytest.approx(moving.fold_in(["c2"], [3]).predict(["c0"], at=at)[0])
-    best = client.post("/v1/recommend", json={"row": "r0", "n": 3, "at": "2024-05-01"}).json()["best"]
-    assert [one["column"] for one in best] == moving.recommend("r0", 3, at="2024-05-01").labels.tolist()
+    best = client.post("/v1/recommend", json={"row": "r0", "n": 3, "at": "2024-05-01"}).json()[
+        "best"
+    ]
+    assert [one["column"] for one in best] == moving.recommend(
+        "r0", 3, at="2024-05-01"
+    ).labels.tolist()
     expected = moving.predict(["r0"] * 3, [one["column"] for one in best], at="2024-05-01")
     assert np.allclose([one["expected"] for one in best], expected)
     explained = client.post("/v1/explain", json={"row": "r0", "column": "c0", "at": late})
@@ -150,18 +193,32 @@ def test_answers_are_for_a_time(start_client: StartClient, moving: Model) -> Non
 
 
 @pytest.mark.slow
-def test_distributions_agree_with_the_expected_value(start_client: StartClient, dated: ObservedMatrix) -> None:
-    settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
+def test_distributions_agree_with_the_expected_value(
+    start_client: StartClient, dated: ObservedMatrix
+) -> None:
+    settings: dict[str, Any] = {
+        "hidden_sizes": (8,),
+        "latent_size": 4,
+        "epochs": 3,
+        "views": 2,
+        "device": "cpu",
+    }
     model = OrdinalDMF(seed=0, linear_iterations=4, times="auto", **settings).fit(dated)
     client = start_client(model)
     for unknown in ("error", "nan"):
-        body = {"pairs": [{"row": "r0", "column": "c0"}], "at": START + 300 * DAY, "unknown": unknown}
+        body = {
+            "pairs": [{"row": "r0", "column": "c0"}],
+            "at": START + 300 * DAY,
+            "unknown": unknown,
+        }
         (found,) = client.post("/v1/predict", json=body).json()["predictions"]
         mean = sum(one["level"] * one["probability"] for one in found["distribution"])
         assert mean == pytest.approx(found["expected"], abs=0.05)
 
 
-def test_what_the_model_cannot_use_is_refused(start_client: StartClient, ratings: ObservedMatrix, als: ALS) -> None:
+def test_what_the_model_cannot_use_is_refused(
+    start_client: StartClient, ratings: ObservedMatrix, als: ALS
+) -> None:
     client, film = start_client(als), als.column_labels_[0]
     answer = client.post("/v1/recommend", json={"row": als.row_labels_[0], "at": "2024-05-01"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "no_times")
@@ -179,7 +236,11 @@ def test_what_the_model_cannot_use_is_refused(start_client: StartClient, ratings
 
 
 def test_a_model_without_weights_refuses_new_ones_and_ignores_old_ones(
-    start_client: StartClient, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, url: str
+    start_client: StartClient,
+    als: ALS,
+    ratings: ObservedMatrix,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
 ) -> None:
     film = als.column_labels_[0]
     weighted = {"column": film, "value": 5, "weight": 2}
@@ -197,7 +258,13 @@ def test_a_model_without_weights_refuses_new_ones_and_ignores_old_ones(
 
 def test_bulk_lines_have_times_and_weights(start_client: StartClient, als: ALS) -> None:
     client, film = start_client(als), als.column_labels_[0]
-    line = {"row": "Wilma", "column": film, "value": 5, "time": "2024-05-01T00:00:00Z", "weight": 2.0}
+    line = {
+        "row": "Wilma",
+        "column": film,
+        "value": 5,
+        "time": "2024-05-01T00:00:00Z",
+        "weight": 2.0,
+    }
     lines = [line, {**line, "row": "Betty", "time": "soon"}, {**line, "row": "Fred", "weight": 0}]
     answer = client.post("/v1/entries/bulk", content="\n".join(map(json.dumps, lines))).json()
     assert (answer["n_changed"], [one["line"] for one in answer["refused"]]) == (1, [2, 3])

@@ -1,4 +1,5 @@
-"""Writes: what a request gives and leaves out, what tells requests apart, and what receipts keep."""
+"""Writes: what a request gives and leaves out, what tells requests apart, and what receipts
+keep."""
 
 import sqlite3
 from contextlib import closing
@@ -34,7 +35,9 @@ KNOWN = Entry(5.0, 100, 2.0)
         (GivenEntry(value=None), KNOWN, None),
     ],
 )
-def test_time_and_weight_stay_with_the_value(given: GivenEntry, known: Entry | None, stored: Entry | None) -> None:
+def test_time_and_weight_stay_with_the_value(
+    given: GivenEntry, known: Entry | None, stored: Entry | None
+) -> None:
     assert resolve(given, known, 999) == stored
 
 
@@ -43,10 +46,19 @@ def test_every_part_of_a_request_tells_it_from_others_with_the_same_key() -> Non
     entries = [(GivenEntry(**{"column": "a", "value": 5.0} | each),) for each in given]
     columns = [(), ("a",), ("b",)]
     writes = [
-        *(EntryWrite(*parts, key="k") for parts in product(("row", "column"), "xy", ("put", "patch"), entries)),
+        *(
+            EntryWrite(*parts, key="k")
+            for parts in product(("row", "column"), "xy", ("put", "patch"), entries)
+        ),
         *(EntryWrite(axis, "x", "delete", key="k") for axis in ("row", "column")),
-        *(FeatureWrite(*parts, key="k") for parts in product(("row", "column"), "xy", ({"a": 1}, {"a": 2}, None))),
-        *(StateWrite(*parts, key="k") for parts in product("xy", (None, ColumnState(), ColumnState(visible=False)))),
+        *(
+            FeatureWrite(*parts, key="k")
+            for parts in product(("row", "column"), "xy", ({"a": 1}, {"a": 2}, None))
+        ),
+        *(
+            StateWrite(*parts, key="k")
+            for parts in product("xy", (None, ColumnState(), ColumnState(visible=False)))
+        ),
         *(DismissalWrite(*parts, key="k") for parts in product("xy", columns, columns)),
         EntryWrite("row", "x", "put", entries[0], key="another"),
     ]
@@ -65,13 +77,22 @@ def test_every_part_of_a_request_tells_it_from_others_with_the_same_key() -> Non
 def test_a_write_of_any_kind_has_an_etag_and_is_done_once(
     start_client: StartClient, featured: Model, method: str, path: str, body: Any, other: Any
 ) -> None:
-    client, names = start_client(featured), {"row": featured.row_labels_[0], "column": featured.column_labels_[0]}
+    client, names = (
+        start_client(featured),
+        {"row": featured.row_labels_[0], "column": featured.column_labels_[0]},
+    )
     path = path.format(**names)
-    body, other = ({k: [names["column"]] if isinstance(v, list) else v for k, v in b.items()} for b in (body, other))
+    body, other = (
+        {k: [names["column"]] if isinstance(v, list) else v for k, v in b.items()}
+        for b in (body, other)
+    )
     before = client.get(path).headers.get("etag")  # none for features of an unknown row
     once = {"Idempotency-Key": "once"} | ({"If-Match": before} if before else {})
     first = client.request(method, path, json=body, headers=once)
-    assert first.status_code == 200 and first.headers["etag"] == client.get(path).headers["etag"] != before
+    assert (
+        first.status_code == 200
+        and first.headers["etag"] == client.get(path).headers["etag"] != before
+    )
     assert client.request(method, path, json=other).status_code == 200
     again = client.request(method, path, json=body, headers=once)
     assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
@@ -82,14 +103,20 @@ def test_a_write_of_any_kind_has_an_etag_and_is_done_once(
     assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
 
 
-def test_a_receipt_does_not_tell_what_was_forgotten(client: TestClient, tmp_path: Path, als: ALS) -> None:
+def test_a_receipt_does_not_tell_what_was_forgotten(
+    client: TestClient, tmp_path: Path, als: ALS
+) -> None:
     film, once = als.column_labels_[0], {"Idempotency-Key": "5f0c"}
     body = {"entries": [{"column": film, "value": 5}]}
     written = client.put("/v1/rows/Wilma/entries", json=body, headers=once)
-    assert written.headers["etag"] == compute_etag({film: Entry(5.0)})  # nothing else is in it: anyone can try them all
+    # nothing else is in it: anyone can try them all
+    assert written.headers["etag"] == compute_etag({film: Entry(5.0)})
     client.delete("/v1/rows/Wilma/entries")
     with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection:
         ((answer,),) = connection.execute("SELECT answer FROM receipts")
     assert written.headers["etag"].strip('"').encode() not in answer
     again = client.put("/v1/rows/Wilma/entries", json=body, headers=once)
-    assert (again.headers["idempotency-replayed"], again.headers["etag"]) == ("true", written.headers["etag"])
+    assert (again.headers["idempotency-replayed"], again.headers["etag"]) == (
+        "true",
+        written.headers["etag"],
+    )

@@ -23,17 +23,22 @@ def holes(table: Array, share: float = 0.3, seed: int = 0) -> Array:
 
 
 def bent(n_rows: int = 400) -> Array:
-    """A column that is a curve of the first, one that is a line, and one that follows from nothing."""
+    """A column that is a curve of the first, one that is a line, and one that follows from
+    nothing."""
     random = np.random.default_rng(0)
     along = random.normal(size=n_rows)
     noise = random.normal(size=(n_rows, 3))
-    return np.column_stack([along, np.cos(2 * along) + 0.1 * noise[:, 0], along + 0.5 * noise[:, 1], noise[:, 2]])
+    return np.column_stack(
+        [along, np.cos(2 * along) + 0.1 * noise[:, 0], along + 0.5 * noise[:, 1], noise[:, 2]]
+    )
 
 
 def blend(table: Array, **options: Any) -> Any:
     entries = TableEntries.of(table)
     units = ColumnUnits.from_columns(entries, reach=10.0)
-    return fit_blend(units.standardise(entries), np.arange(table.shape[1]), units, seed=0, **options)
+    return fit_blend(
+        units.standardise(entries), np.arange(table.shape[1]), units, seed=0, **options
+    )
 
 
 @pytest.mark.slow
@@ -50,7 +55,8 @@ def test_each_column_has_the_weights_that_predict_it_best() -> None:
 
 @pytest.mark.slow
 def test_left_out_cells_are_as_hard_as_missing_ones() -> None:
-    """Predictions of cells that a candidate has seen would be too good, and weights would follow."""
+    """Predictions of cells that a candidate has seen would be too good, and weights would
+    follow."""
     truth = bent()
     table = holes(truth)
     found = blend(table)
@@ -79,8 +85,11 @@ def test_absolute_errors_take_medians() -> None:
 def test_weights_are_those_of_least_error(absolute: bool) -> None:
     random = np.random.default_rng(0)
     values = random.normal(size=4000)
-    noises = np.stack([0.5 * random.normal(size=4000), random.normal(size=4000), 3.0 * random.normal(size=4000)])
-    # The mean of two independent errors is least with weights by the inverse of their variances: 4 to 1.
+    noises = np.stack(
+        [0.5 * random.normal(size=4000), random.normal(size=4000), 3.0 * random.normal(size=4000)]
+    )
+    # The mean of two independent errors is least with weights by the inverse of their variances: 4
+    # to 1.
     weights = _solve((values + noises).T, values, np.ones(4000), absolute=absolute)
     np.testing.assert_allclose(weights, [0.78, 0.2, 0.02], atol=0.05)
 
@@ -94,11 +103,19 @@ def test_each_completes_rows(name: str) -> None:
     completed = fit_whole_rows(name, TableEntries.of(table), np.arange(3), seed=0).complete(table)
     np.testing.assert_allclose(completed[~np.isnan(table)], table[~np.isnan(table)])
     error = np.sqrt(np.mean(np.square(completed[::4, 1] - 2 * column[::4])))
-    assert error == pytest.approx(np.std(2 * column), rel=0.1) if name == "column-means" else error < 0.6
+    assert (
+        error == pytest.approx(np.std(2 * column), rel=0.1)
+        if name == "column-means"
+        else error < 0.6
+    )
 
 
 def test_a_column_with_many_residuals_has_its_own() -> None:
-    residuals = Residuals(np.repeat([0, 1, 2], [100, 100, 3]), np.repeat([0.1, 5.0, 9.0], [100, 100, 3]), np.zeros(203))
+    residuals = Residuals(
+        np.repeat([0, 1, 2], [100, 100, 3]),
+        np.repeat([0.1, 5.0, 9.0], [100, 100, 3]),
+        np.zeros(203),
+    )
     np.testing.assert_array_equal(residuals.quantiles(np.array([1, 0, 0]), 0.5), [5.0, 0.1, 0.1])
     assert residuals.quantiles(np.array([2]), 1.0) == 9.0
     assert residuals.quantiles(np.array([2]), 0.0) == 0.1  # of all columns
@@ -111,8 +128,12 @@ def test_trees_predict_leaves_and_draw_from_them() -> None:
     noise = random.exponential(size=(500, 1))
     forest = Forest(inputs, 10.0 * inputs + noise, np.ones(500), seed=0).grow(10)
     for medians, centre in ((0.0, 1.0), (1.0, np.log(2.0)), (0.5, 0.5 + 0.5 * np.log(2.0))):
-        np.testing.assert_allclose(forest.predict(asked, medians=medians) - 10.0 * asked, centre, atol=0.25)
-    drawn = draw_by_tree(inputs, 10.0 * inputs + noise, np.ones(500), np.repeat(asked, 200, axis=0), random)
+        np.testing.assert_allclose(
+            forest.predict(asked, medians=medians) - 10.0 * asked, centre, atol=0.25
+        )
+    drawn = draw_by_tree(
+        inputs, 10.0 * inputs + noise, np.ones(500), np.repeat(asked, 200, axis=0), random
+    )
     np.testing.assert_allclose(drawn.reshape(5, 200).std(axis=1), 1, atol=0.4)
     unrelated = (
         Forest(inputs, noise, np.ones(500), seed=0).grow(10).predict_own(medians=0.0)

@@ -34,8 +34,17 @@ def fit(name: str, entries: TableEntries) -> Completer:
     return ByModel(model_class(name)(**QUICK.get(name, {})).fit(matrix))
 
 
-def choose_for(candidates: tuple[str, ...], entries: TableEntries, sources: Any, fit: Any) -> Choice:
-    return choose(candidates, entries, sources, fit, units=ColumnUnits.from_shared_scale(entries, UNITS), seed=0)
+def choose_for(
+    candidates: tuple[str, ...], entries: TableEntries, sources: Any, fit: Any
+) -> Choice:
+    return choose(
+        candidates,
+        entries,
+        sources,
+        fit,
+        units=ColumnUnits.from_shared_scale(entries, UNITS),
+        seed=0,
+    )
 
 
 def low_rank(n_rows: int, n_columns: int) -> npt.NDArray[np.float64]:
@@ -62,8 +71,12 @@ def test_the_model_that_predicts_hidden_cells_best_is_chosen() -> None:
 @pytest.mark.slow
 def test_no_network_is_tried_on_few_cells() -> None:
     few = TableEntries.of(low_rank(20, 5))
-    assert list(choose_for(("means", "als", "dmf-o"), few, np.arange(5), fit).errors) == ["means", "als"]
-    assert choose_for(("dmf-o",), few, np.arange(5), fit).weights == {"dmf-o": 1.0}  # asked for by name
+    assert list(choose_for(("means", "als", "dmf-o"), few, np.arange(5), fit).errors) == [
+        "means",
+        "als",
+    ]
+    # asked for by name
+    assert choose_for(("dmf-o",), few, np.arange(5), fit).weights == {"dmf-o": 1.0}
 
 
 def test_the_columns_of_one_cell_are_hidden_together() -> None:

@@ -23,17 +23,25 @@ def by_model() -> ByModel:
 
 def test_a_model_predicts_for_rows_that_are_folded_in() -> None:
     completer = by_model()
-    found = completer.predict(TableEntries.of(np.array([[5.0, np.nan]])), np.array([0]), np.array([1]))
+    found = completer.predict(
+        TableEntries.of(np.array([[5.0, np.nan]])), np.array([0]), np.array([1])
+    )
     np.testing.assert_array_equal(found, completer.model.fold_in([0], [5.0]).predict([1]))
 
 
 @pytest.mark.parametrize("highest", [9.0, 1.5])
-def test_a_stack_is_the_weighted_mean_of_its_parts_each_in_the_range_of_the_column(highest: float) -> None:
+def test_a_stack_is_the_weighted_mean_of_its_parts_each_in_the_range_of_the_column(
+    highest: float,
+) -> None:
     completer, entries = by_model(), TableEntries.of(TABLE[:2])
     asked = entries, np.array([0, 1]), np.array([1, 1])
     units = ColumnUnits.from_shared_scale(entries, Scale(low=-9.0, high=highest))
-    stacked = Stacked((completer, ByMeans(np.zeros(2))), np.array([[1.0, 0.25], [0.0, 0.75]]), units)
-    expected = 0.25 * completer.predict(*asked).clip(None, highest) + 0.75 * np.array([2.0, 0.0]).clip(None, highest)
+    stacked = Stacked(
+        (completer, ByMeans(np.zeros(2))), np.array([[1.0, 0.25], [0.0, 0.75]]), units
+    )
+    expected = 0.25 * completer.predict(*asked).clip(None, highest) + 0.75 * np.array(
+        [2.0, 0.0]
+    ).clip(None, highest)
     np.testing.assert_allclose(stacked.predict(*asked), expected)
 
 
@@ -54,7 +62,10 @@ def holes(table: Array, share: float) -> Array:
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])
 def test_expected_cells_are_conditional_means(share: float, n_columns: int) -> None:
     gaussian = known_gaussian(n_columns)
-    table, weights = holes(np.random.default_rng(2).normal(size=(12, n_columns)), share), np.linspace(0.5, 1.5, 12)
+    table, weights = (
+        holes(np.random.default_rng(2).normal(size=(12, n_columns)), share),
+        np.linspace(0.5, 1.5, 12),
+    )
     found = gaussian.expect(table, weights)
     covariance = np.zeros((n_columns, n_columns))
     for row, cells, weight in zip(table, found.cells, weights, strict=True):
@@ -65,7 +76,9 @@ def test_expected_cells_are_conditional_means(share: float, n_columns: int) -> N
         expected = row.copy()
         expected[~seen] = gaussian.means[~seen] + across @ np.linalg.solve(within, deviations)
         np.testing.assert_allclose(cells, expected, atol=1e-9)
-        left = gaussian.covariance[np.ix_(~seen, ~seen)] - across @ np.linalg.solve(within, across.T)
+        left = gaussian.covariance[np.ix_(~seen, ~seen)] - across @ np.linalg.solve(
+            within, across.T
+        )
         covariance[np.ix_(~seen, ~seen)] += weight * left
     np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
 
@@ -95,7 +108,11 @@ def test_many_rows_are_drawn_from(bound: str) -> None:
     table = holes(np.random.default_rng(0).normal(size=(50, 3)), 0.2)
     draw = partial(sample_rows, table, **{bound: 20})
     some = draw(seed=3)
-    assert some.size < 50 and np.array_equal(some, np.unique(some)) and np.array_equal(some, draw(seed=3))
+    assert (
+        some.size < 50
+        and np.array_equal(some, np.unique(some))
+        and np.array_equal(some, draw(seed=3))
+    )
     assert not np.array_equal(some, draw(seed=4))
 
 
@@ -124,6 +141,8 @@ def test_draws_have_the_joint_conditional_distribution(n_observed: int, n_column
     drawn = gaussian.draw(rows, np.random.default_rng(0))[:, n_observed:]
     one_row = gaussian.expect(rows[:1], np.ones(1))
     spreads = np.sqrt(one_row.covariance.diagonal()[n_observed:])
-    np.testing.assert_allclose(drawn.mean(axis=0) / spreads, one_row.cells[0, n_observed:] / spreads, atol=0.03)
+    np.testing.assert_allclose(
+        drawn.mean(axis=0) / spreads, one_row.cells[0, n_observed:] / spreads, atol=0.03
+    )
     scaled = one_row.covariance[n_observed:, n_observed:] / np.outer(spreads, spreads)
     np.testing.assert_allclose(np.cov((drawn / spreads).T), scaled, atol=0.04)

@@ -9,7 +9,11 @@ from deepmf import plots
 from deepmf.errors import BadEntries
 from deepmf.sklearn import imputed_values, missing_patterns
 
-TABLE = {"age": [20.0, None, None, 50.0, 60.0], "kind": ["a", None, None, "b", None], "full": [1, 2, 3, 4, 5]}
+TABLE = {
+    "age": [20.0, None, None, 50.0, 60.0],
+    "kind": ["a", None, None, "b", None],
+    "full": [1, 2, 3, 4, 5],
+}
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
@@ -17,15 +21,18 @@ def test_patterns_are_counted_the_most_frequent_first(make: type) -> None:
     found = missing_patterns(make(TABLE))
     assert found.columns == ("age", "kind", "full")
     assert found.counts.tolist() == [2, 2, 1]
-    assert found.missing.tolist() == [[False, False, False], [True, True, False], [False, True, False]]
+    assert found.missing.tolist() == [
+        [False, False, False],
+        [True, True, False],
+        [False, True, False],
+    ]
     assert "age, kind" in str(found)
 
 
 def test_a_mark_is_missing_too() -> None:
-    assert missing_patterns(np.array([[1, -1], [1, 2]]), missing_values=-1).missing.any(axis=0).tolist() == [
-        False,
-        True,
-    ]
+    assert missing_patterns(np.array([[1, -1], [1, 2]]), missing_values=-1).missing.any(
+        axis=0
+    ).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
@@ -56,4 +63,7 @@ def test_patterns_are_drawn_with_their_rows() -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == ["2", "2", "1"]
     missing, observed = ax.patches
     n_corners = 5
-    assert len(missing.get_path().vertices) == 3 * n_corners and len(observed.get_path().vertices) == 6 * n_corners
+    assert (
+        len(missing.get_path().vertices) == 3 * n_corners
+        and len(observed.get_path().vertices) == 6 * n_corners
+    )

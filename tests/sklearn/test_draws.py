@@ -1,4 +1,5 @@
-"""Draws of missing cells: together in a row, from parameters that differ between tables, and by legal categories."""
+"""Draws of missing cells: together in a row, from parameters that differ between tables, and by
+legal categories."""
 
 from typing import Any
 
@@ -60,14 +61,17 @@ def test_draws_by_what_the_default_chose_follow_a_curve() -> None:
     slopes = {}
     for name in ("gaussian", "auto"):
         drawn = list(DMFImputer(name, random_state=0).fit(table).impute_many(table, 5))
-        slopes[name] = np.mean([np.polyfit(cause[:100] ** 2, each[:100, 1], 1)[0] for each in drawn])
+        slopes[name] = np.mean(
+            [np.polyfit(cause[:100] ** 2, each[:100, 1], 1)[0] for each in drawn]
+        )
     assert slopes["gaussian"] < 0.3
     assert slopes["auto"] == pytest.approx(1.0, abs=0.07)
 
 
 @pytest.mark.slow
 def test_tables_differ_by_what_the_parameters_are_uncertain_by() -> None:
-    """The mean of a column that is missing in nearly all rows is as uncertain as its regression on the others."""
+    """The mean of a column that is missing in nearly all rows is as uncertain as its regression on
+    the others."""
     table = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=400)
     table[12:, 1] = np.nan
     imputer = DMFImputer("gaussian", random_state=0).fit(table)
@@ -86,7 +90,9 @@ def test_tables_differ_by_what_the_parameters_are_uncertain_by() -> None:
 def test_categories_go_with_the_cells_drawn_beside_them() -> None:
     random = np.random.default_rng(0)
     number = random.normal(size=400)
-    frame = pd.DataFrame({"number": number, "sign": np.where(number > 0, "plus", "minus"), "copy": number})
+    frame = pd.DataFrame(
+        {"number": number, "sign": np.where(number > 0, "plus", "minus"), "copy": number}
+    )
     frame.loc[:149, ["number", "sign", "copy"]] = np.nan
     frame.loc[150:250, "sign"] = np.nan
     for completed in DMFImputer("gaussian", random_state=0).fit(frame).impute_many(frame, 2):
@@ -141,7 +147,8 @@ def test_a_wrong_number_of_tables_is_refused_at_once(m: Any) -> None:
 
 @pytest.mark.slow
 def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
-    """Of complete rows the posterior of a mean is known: normal around the sample mean, with variance s² / n."""
+    """Of complete rows the posterior of a mean is known: normal around the sample mean, with
+    variance s² / n."""
     rows = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=80)
     random = np.random.default_rng(1)
     drawn = [draw_gaussian(rows, 0.0, random) for _ in range(2000)]
@@ -149,12 +156,15 @@ def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
     np.testing.assert_allclose(means.mean(axis=0), rows.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(means.std(axis=0), rows.std(axis=0) / np.sqrt(80), rtol=0.1)
     covariances = np.array([each.covariance for each in drawn])
-    np.testing.assert_allclose(covariances.mean(axis=0), np.cov(rows.T) * 79 / 75, rtol=0.05, atol=0.03)
+    np.testing.assert_allclose(
+        covariances.mean(axis=0), np.cov(rows.T) * 79 / 75, rtol=0.05, atol=0.03
+    )
 
 
 @pytest.mark.slow
 def test_skewed_columns_are_drawn_without_bias() -> None:
-    """Of a lognormal column that is missing by another, a Gaussian would draw negative values and too small a mean."""
+    """Of a lognormal column that is missing by another, a Gaussian would draw negative values and
+    too small a mean."""
     bias, negative = [], []
     for seed in range(6):
         random = np.random.default_rng(seed)
@@ -162,7 +172,9 @@ def test_skewed_columns_are_drawn_without_bias() -> None:
         x = np.exp(0.5 * a + 0.8 * random.normal(size=300))
         table = np.column_stack([a, x, a + x + random.normal(size=300)])
         table[random.random(300) < 1.0 / (1.0 + np.exp(-2.0 * a)), 1] = np.nan
-        drawn = np.stack(list(DMFImputer("gaussian", random_state=seed).fit(table).impute_many(table, 4)))[:, :, 1]
+        drawn = np.stack(
+            list(DMFImputer("gaussian", random_state=seed).fit(table).impute_many(table, 4))
+        )[:, :, 1]
         bias.append((drawn.mean() - x.mean()) / (x.std() / np.sqrt(300)))
         negative.append(np.mean(drawn < 0))
     assert np.mean(negative) < 0.01
@@ -170,13 +182,16 @@ def test_skewed_columns_are_drawn_without_bias() -> None:
 
 
 def test_categories_are_drawn_by_their_probability_given_the_rest() -> None:
-    """Of two normal groups the probability of a group is a logistic function, which a straight line would miss.
+    """Of two normal groups the probability of a group is a logistic function, which a straight line
+    would miss.
 
     The rarer group is less likely than its distance alone says.
     """
     random = np.random.default_rng(0)
     group = random.random(1500) < 0.2
-    frame = pd.DataFrame({"x": random.normal(size=1500) + 3.0 * group, "group": np.where(group, "b", "a")})
+    frame = pd.DataFrame(
+        {"x": random.normal(size=1500) + 3.0 * group, "group": np.where(group, "b", "a")}
+    )
     asked = pd.DataFrame({"x": np.repeat([0.5, 1.5, 2.5], 2000), "group": [None] * 6000})
     imputer = DMFImputer("gaussian", random_state=0).fit(frame)
     drawn = next(imputer.impute_many(asked, 1))
@@ -195,7 +210,9 @@ def test_whole_numbers_without_gaps_stay_whole(kind: Any) -> None:
     assert np.asarray(imputer.fit(frame).transform(frame)["b"]).dtype.kind == "i"
 
 
-def draw_independently(imputer: DMFImputer, table: npt.NDArray[Any], random: np.random.Generator) -> npt.NDArray[Any]:
+def draw_independently(
+    imputer: DMFImputer, table: npt.NDArray[Any], random: np.random.Generator
+) -> npt.NDArray[Any]:
     """Return predictions plus errors of cells hidden from one fit, each drawn by itself."""
     hidden = ~np.isnan(table) & (random.random(table.shape) < 0.3)
     errors = np.where(hidden, table - imputer.transform(np.where(hidden, np.nan, table)), np.nan)
@@ -205,7 +222,8 @@ def draw_independently(imputer: DMFImputer, table: npt.NDArray[Any], random: np.
 
 @pytest.mark.slow
 def test_pooled_intervals_hold_the_truth_and_those_of_independent_draws_do_not() -> None:
-    """Two columns with half their cells missing: drawn by itself, a cell takes no part in the correlation."""
+    """Two columns with half their cells missing: drawn by itself, a cell takes no part in the
+    correlation."""
     held: dict[str, list[bool]] = {"joint": [], "independent": []}
     truth = np.arctanh(COVARIANCE[0, 1] / np.sqrt(COVARIANCE[0, 0] * COVARIANCE[1, 1]))
     for seed in range(20):

@@ -1,4 +1,5 @@
-"""The imputer keeps scikit-learn's rules and does for a table with holes what a data scientist expects."""
+"""The imputer keeps scikit-learn's rules and does for a table with holes what a data scientist
+expects."""
 
 from __future__ import annotations
 
@@ -41,11 +42,19 @@ Array = npt.NDArray[np.float64]
 
 def small(**parameters: Any) -> DMFImputer:
     """An imputer that fits in a blink."""
-    usual = {"model": "dmf", "hidden_sizes": (16,), "latent_size": 4, "epochs": 5, "random_state": 0}
+    usual = {
+        "model": "dmf",
+        "hidden_sizes": (16,),
+        "latent_size": 4,
+        "epochs": 5,
+        "random_state": 0,
+    }
     return DMFImputer(**(usual | parameters))
 
 
-def low_rank(n_rows: int, n_columns: int, *, rank: int = 3, noise: float = 0.3, seed: int = 0) -> Array:
+def low_rank(
+    n_rows: int, n_columns: int, *, rank: int = 3, noise: float = 0.3, seed: int = 0
+) -> Array:
     """A full table of low rank whose columns have units that differ by powers of ten."""
     generated = generate(
         n_rows,
@@ -61,7 +70,9 @@ def low_rank(n_rows: int, n_columns: int, *, rank: int = 3, noise: float = 0.3, 
         seed=seed,
     )
     random = np.random.default_rng(seed)
-    return generated.matrix.to_array() * 10.0 ** random.integers(-3, 5, n_columns) + random.normal(0, 100, n_columns)
+    return generated.matrix.to_array() * 10.0 ** random.integers(-3, 5, n_columns) + random.normal(
+        0, 100, n_columns
+    )
 
 
 def holes(table: Array, share: float, seed: int = 0) -> Array:
@@ -126,7 +137,8 @@ def test_new_rows_are_extended_to(table: Array, fitted: DMFImputer) -> None:
 def test_the_unit_of_a_column_does_not_matter(table: Array) -> None:
     factors, shifts = np.array([1000.0, 1e-3, 1, 7, 2, 1]), np.array([0, 5.0, -3, 0, 100, 0])
     here, there = (
-        DMFImputer(model="als", random_state=0).fit_transform(each) for each in (table, table * factors + shifts)
+        DMFImputer(model="als", random_state=0).fit_transform(each)
+        for each in (table, table * factors + shifts)
     )
     np.testing.assert_allclose(there, here * factors + shifts, rtol=1e-4)
 
@@ -163,7 +175,9 @@ def test_frames(table: Array) -> None:
         expected = small().fit_transform(values)
         imputer = small().set_output(transform="pandas")
         completed = imputer.fit_transform(frame)
-        pd.testing.assert_frame_equal(completed, pd.DataFrame(expected, columns=names, index=frame.index))
+        pd.testing.assert_frame_equal(
+            completed, pd.DataFrame(expected, columns=names, index=frame.index)
+        )
         assert imputer.get_feature_names_out().tolist() == names
         assert imputer.model_.column_labels_.tolist() == names
         polars = pl.from_pandas(frame)  # null where missing
@@ -225,7 +239,10 @@ def test_constant_columns_stay_constant(table: Array) -> None:
 def test_levels_where_values_repeat(table: Array) -> None:
     random = np.random.default_rng(0)
     mixed = np.column_stack([table[:, :3], holes(random.choice([0.5, 1, 4], (40, 2)), 0.3)])
-    values, levels = (DMFImputer("means", answers=answers).fit_transform(mixed) for answers in ("values", "levels"))
+    values, levels = (
+        DMFImputer("means", answers=answers).fit_transform(mixed)
+        for answers in ("values", "levels")
+    )
     np.testing.assert_array_equal(levels[:, :3], values[:, :3])
     missing = np.isnan(mixed[:, 3:])
     assert set(levels[:, 3:].ravel()) == {0.5, 1, 4}
@@ -245,10 +262,13 @@ def test_a_shared_scale() -> None:
         assert set(each.transform(stars).ravel()) <= {1, 2, 3, 4, 5}
     assert imputer.transform([[9.0, *stars[0, 1:]]])[0, 0] == 9  # seen as 5, and given back
     np.testing.assert_array_equal(
-        imputer.transform([[9.0, *stars[0, 1:]]])[0, 1:], imputer.transform([[5.0, *stars[0, 1:]]])[0, 1:]
+        imputer.transform([[9.0, *stars[0, 1:]]])[0, 1:],
+        imputer.transform([[5.0, *stars[0, 1:]]])[0, 1:],
     )
     strict = small(scale=Scale([1, 2, 3, 4, 5])).fit(stars)
-    np.testing.assert_array_equal(strict.transform(stars), small(scale="shared").fit_transform(stars))
+    np.testing.assert_array_equal(
+        strict.transform(stars), small(scale="shared").fit_transform(stars)
+    )
     with pytest.raises(OffScale, match="'x0'"):
         strict.transform([stars[0], [9.0, *stars[0, 1:]]])
     with pytest.raises(BadSetting, match="DMF-D"):
@@ -256,19 +276,33 @@ def test_a_shared_scale() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in registry.MODELS if "II" in model_class(name).predicts])
+@pytest.mark.parametrize(
+    "name", [name for name in registry.MODELS if "II" in model_class(name).predicts]
+)
 def test_every_model_that_extends_to_rows(name: str) -> None:
     stars = generate(40, 8, density=0.6, named=False, seed=0).matrix.to_array()
     settings = {"means": {}, "dmf-o": {"epochs": 2, "views": 2}}.get(name, {"epochs": 2})
-    completed = DMFImputer(model=name, scale="shared", settings=settings, random_state=0).fit_transform(stars)
+    completed = DMFImputer(
+        model=name, scale="shared", settings=settings, random_state=0
+    ).fit_transform(stars)
     assert np.all((completed >= 1) & (completed <= 5))
 
 
 def test_settings_reach_the_model(table: Array) -> None:
-    fitted = small(dropout=0.25, learning_rate=0.005, settings={"gamma": 1e-4, "loss": "mean"}).fit(table)
+    fitted = small(dropout=0.25, learning_rate=0.005, settings={"gamma": 1e-4, "loss": "mean"}).fit(
+        table
+    )
     settings = fitted.model_.settings.to_dict()
-    expected = {"dropout": 0.25, "learning_rate": 0.005, "gamma": 1e-4, "loss": "mean", "hidden_sizes": (16,)}
-    assert settings.items() >= (expected | {"averaging": TABLE_SETTINGS["dmf"]["averaging"]}).items()
+    expected = {
+        "dropout": 0.25,
+        "learning_rate": 0.005,
+        "gamma": 1e-4,
+        "loss": "mean",
+        "hidden_sizes": (16,),
+    }
+    assert (
+        settings.items() >= (expected | {"averaging": TABLE_SETTINGS["dmf"]["averaging"]}).items()
+    )
     for parameters, error, message in (
         ({"model": "dfm"}, BadSetting, "'dmf'"),
         ({"model": "rdmc"}, CannotExtend, "'rdmc'"),
@@ -285,7 +319,9 @@ def test_settings_reach_the_model(table: Array) -> None:
             small(**parameters).fit(table)
 
 
-def test_progress_is_shown_on_request_alone(table: Array, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_request_alone(
+    table: Array, capsys: pytest.CaptureFixture[str]
+) -> None:
     for verbose in (False, 0, None):  # None: standard error is no terminal
         DMFImputer("als", epochs=2, verbose=verbose).fit(table)
         assert capsys.readouterr() == ("", "")
@@ -299,7 +335,9 @@ def test_progress_is_shown_on_request_alone(table: Array, capsys: pytest.Capture
 def test_random_state(table: Array) -> None:
     once = small(random_state=3).fit_transform(table)
     np.testing.assert_array_equal(small(random_state=3).fit_transform(table), once)
-    np.testing.assert_array_equal(small(random_state=np.random.RandomState(3)).fit_transform(table), once)
+    np.testing.assert_array_equal(
+        small(random_state=np.random.RandomState(3)).fit_transform(table), once
+    )
     for other in (4, None):
         assert not np.array_equal(small(random_state=other).fit_transform(table), once)
 
@@ -325,7 +363,8 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
 
 @pytest.fixture
 def quick_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blend suits no table, and the network that is chosen from instead learns nothing in no time."""
+    """The blend suits no table, and the network that is chosen from instead learns nothing in no
+    time."""
     settings = {"views": 1, "linear_size": 0, "epochs": 2, "hidden_sizes": (4,)}
     monkeypatch.setitem(TABLE_SETTINGS, "dmf-o", settings)
     monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 0)
@@ -340,7 +379,8 @@ def test_the_model_is_chosen_by_hidden_cells() -> None:
     assert imputer.chosen_model_ == "als" and type(imputer.model_).__name__ == "ALS"
     assert imputer.hidden_errors_.keys() == {"means", "als", "dmf-o"}
     assert imputer.hidden_errors_["als"] < 0.7 * imputer.hidden_errors_["means"]
-    assert imputer.model_.entries_.train.n_entries == np.count_nonzero(~np.isnan(table))  # fitted to all in the end
+    # fitted to all in the end
+    assert imputer.model_.entries_.train.n_entries == np.count_nonzero(~np.isnan(table))
     by_name = DMFImputer("als", random_state=0)
     np.testing.assert_array_equal(imputer.transform(table), by_name.fit_transform(table))
     assert (by_name.chosen_model_, by_name.hidden_errors_) == ("als", {})
@@ -367,7 +407,11 @@ def test_by_default_whole_rows_are_completed_by_a_blend(table: Array) -> None:
 def test_the_default_is_better_than_a_regression_for_each_column_and_than_neighbours() -> None:
     random = np.random.default_rng(0)
     kind = random.normal(size=(3, 6))[random.integers(0, 3, 150)] * 2
-    truth = kind + random.normal(size=(150, 2)) @ random.normal(size=(2, 6)) + 0.3 * random.normal(size=(150, 6))
+    truth = (
+        kind
+        + random.normal(size=(150, 2)) @ random.normal(size=(2, 6))
+        + 0.3 * random.normal(size=(150, 6))
+    )
     truth /= truth.std(axis=0)
     table = holes(truth, 0.2)
     missing = np.isnan(table)
@@ -375,11 +419,15 @@ def test_the_default_is_better_than_a_regression_for_each_column_and_than_neighb
         type(each).__name__: rmse_error(each.fit_transform(table)[missing], truth[missing])
         for each in (DMFImputer(random_state=0), IterativeImputer(random_state=0), KNNImputer())
     }
-    assert errors["DMFImputer"] < 0.95 * min(errors["IterativeImputer"], errors["KNNImputer"]), errors
+    assert errors["DMFImputer"] < 0.95 * min(errors["IterativeImputer"], errors["KNNImputer"]), (
+        errors
+    )
 
 
 @pytest.mark.slow
-def test_where_a_blend_does_not_suit_models_are_chosen_from(monkeypatch: pytest.MonkeyPatch, table: Array) -> None:
+def test_where_a_blend_does_not_suit_models_are_chosen_from(
+    monkeypatch: pytest.MonkeyPatch, table: Array
+) -> None:
     models = {"means", "als"}  # there are too few cells for a network
     assert DMFImputer(scale="shared", random_state=0).fit(table).hidden_errors_.keys() == models
     monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 5)
@@ -388,7 +436,11 @@ def test_where_a_blend_does_not_suit_models_are_chosen_from(monkeypatch: pytest.
 
 def test_what_completes_whole_rows_by_name(table: Array) -> None:
     gaussian = DMFImputer("gaussian", random_state=0).fit(table)
-    assert (gaussian.chosen_model_, gaussian.weights_, gaussian.hidden_errors_) == ("gaussian", {"gaussian": 1.0}, {})
+    assert (gaussian.chosen_model_, gaussian.weights_, gaussian.hidden_errors_) == (
+        "gaussian",
+        {"gaussian": 1.0},
+        {},
+    )
     with pytest.raises(BadSetting, match="Gaussian"):
         gaussian.transform(table, return_interval=True)
     first, second = DMFImputer("trees", random_state=0).fit(table).impute_many(table, 2)
@@ -434,7 +486,8 @@ def test_a_number_stands_for_what_is_missing(table: Array, mark: float) -> None:
     imputer = DMFImputer("als", random_state=0, missing_values=mark)
     np.testing.assert_array_equal(imputer.fit_transform(filled), expected)
     np.testing.assert_array_equal(imputer.fit_transform(pd.DataFrame(filled)), expected)
-    np.testing.assert_array_equal(imputer.fit_transform(table), expected)  # NaN is missing all the same
+    # NaN is missing all the same
+    np.testing.assert_array_equal(imputer.fit_transform(table), expected)
     rows, columns = np.nonzero(np.ones(table.shape))
     stored = scipy.sparse.coo_array((filled.ravel(), (rows, columns)), shape=table.shape).tocsr()
     np.testing.assert_array_equal(imputer.fit_transform(stored), expected)
@@ -448,7 +501,11 @@ def test_indicators_of_what_was_missing(table: Array) -> None:
     imputer = DMFImputer("als", random_state=0, add_indicator=True).set_output(transform="pandas")
     completed = imputer.fit_transform(frame)
     added = [f"missingindicator_{name}" for name in "abdef"]
-    assert completed.columns.tolist() == [*"abcdef", *added] == imputer.get_feature_names_out().tolist()
+    assert (
+        completed.columns.tolist()
+        == [*"abcdef", *added]
+        == imputer.get_feature_names_out().tolist()
+    )
     np.testing.assert_array_equal(completed[added], frame.isna().drop(columns="c").astype(float))
     full = imputer.transform(frame.fillna(1.0))
     assert not full[added].any(axis=None)
@@ -489,23 +546,30 @@ def test_text_and_categories_are_filled_and_given_back_as_they_were() -> None:
     wrapped = DMFImputer("als", random_state=0).set_output(transform="pandas").fit_transform(table)
     pd.testing.assert_frame_equal(wrapped, completed)
 
-    polars = pl.from_pandas(table).with_columns(pl.col("size").cast(pl.Enum(["small", "medium", "large"])))
+    polars = pl.from_pandas(table).with_columns(
+        pl.col("size").cast(pl.Enum(["small", "medium", "large"]))
+    )
     assert (
         DMFImputer("als", random_state=0)
         .fit_transform(polars)
         .equals(pl.from_pandas(completed).cast(dict(polars.schema)))
     )
-    objects = DMFImputer("als", random_state=0).fit_transform(table.drop(columns="size").to_numpy(dtype=object))
+    objects = DMFImputer("als", random_state=0).fit_transform(
+        table.drop(columns="size").to_numpy(dtype=object)
+    )
     assert objects.dtype == object and set(objects[:, 3]) == {"red", "blue"}
 
 
 def test_new_rows_with_text() -> None:
     imputer = DMFImputer("als", random_state=0, add_indicator=True).fit(mixed_frame())
-    new = pd.DataFrame({"length": [2.0, np.nan], "weight": [200.0, -200.0], "depth": [np.nan, np.nan]})
+    new = pd.DataFrame(
+        {"length": [2.0, np.nan], "weight": [200.0, -200.0], "depth": [np.nan, np.nan]}
+    )
     new = new.assign(colour=[None, "pink"], size=pd.Categorical([None, "small"]))
     completed = imputer.transform(new)
     assert completed["colour"].tolist() == ["red", "pink"]
-    assert completed["size"].tolist() == ["large", "small"]  # also where the new column does not know all
+    # also where the new column does not know all
+    assert completed["size"].tolist() == ["large", "small"]
     assert completed.shape == (2, 5)  # nothing was missing in fit
     with pytest.raises(BadSetting, match="'colour'"):
         DMFImputer(scale="shared").fit(mixed_frame())
@@ -547,7 +611,8 @@ def test_intervals_hold_what_they_should_in_every_column() -> None:
         np.testing.assert_array_equal(end[observed], table[observed])
     assert np.all(interval.lower <= interval.upper)
     inside = (interval.lower <= truth) & (truth <= interval.upper)
-    assert 0.75 < inside[~observed].mean() < 0.92  # a little wide: there was less to learn from with cells hidden
+    # a little wide: there was less to learn from with cells hidden
+    assert 0.75 < inside[~observed].mean() < 0.92
     for column in range(8):
         assert 0.65 < inside[~observed[:, column], column].mean() < 0.98, column
     empty = imputer.transform(np.full((1, 8), np.nan), return_interval=True)[1]
@@ -555,14 +620,20 @@ def test_intervals_hold_what_they_should_in_every_column() -> None:
     assert 0.87 < share < 0.93
 
     frame = mixed_frame()
-    _, interval = DMFImputer(random_state=0).fit(frame).transform(frame.assign(length=np.nan), return_interval=True)
+    _, interval = (
+        DMFImputer(random_state=0)
+        .fit(frame)
+        .transform(frame.assign(length=np.nan), return_interval=True)
+    )
     assert np.isnan(interval.lower[:, 3:]).all() and np.isfinite(interval.lower[:, :3]).all()
 
 
 def test_intervals_of_models_that_are_named(table: Array) -> None:
     stars = generate(60, 12, density=0.6, named=False, seed=0).matrix.to_array()
     settings = {"views": 1, "linear_size": 0, "hidden_sizes": (4,)}
-    ordinal = DMFImputer("dmf-o", scale="shared", epochs=2, settings=settings, random_state=0).fit(stars)
+    ordinal = DMFImputer("dmf-o", scale="shared", epochs=2, settings=settings, random_state=0).fit(
+        stars
+    )
     _, interval = ordinal.transform(stars, return_interval=True)
     assert set(interval.lower.ravel()) | set(interval.upper.ravel()) <= {1, 2, 3, 4, 5}
     with pytest.raises(BadSetting, match="intervals"):
@@ -589,11 +660,15 @@ def test_draws_spread_as_the_truth_does() -> None:
 
 def test_draws_of_levels_and_categories() -> None:
     stars = generate(60, 12, density=0.6, named=False, seed=0).matrix.to_array()
-    once, twice = DMFImputer("means", scale="shared", random_state=0).fit(stars).impute_many(stars, 2)
+    once, twice = (
+        DMFImputer("means", scale="shared", random_state=0).fit(stars).impute_many(stars, 2)
+    )
     assert set(once.ravel()) == {1, 2, 3, 4, 5} and not np.array_equal(once, twice)
     frame = mixed_frame(300)
     imputer = DMFImputer("means", random_state=0).fit(frame)
-    nothing = pd.DataFrame(np.nan, index=range(300), columns=frame.columns).astype(frame.dtypes.to_dict())
+    nothing = pd.DataFrame(np.nan, index=range(300), columns=frame.columns).astype(
+        frame.dtypes.to_dict()
+    )
     drawn = next(imputer.impute_many(nothing, 1))
     assert 0.35 < (drawn["colour"] == "red").mean() < 0.65  # as often as in fit
     assert abs(drawn["weight"].std() / frame["weight"].std() - 1) < 0.25
@@ -602,7 +677,13 @@ def test_draws_of_levels_and_categories() -> None:
 @pytest.mark.parametrize("model", ["means", "auto"])
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_columns_in_another_order_are_refused_as_scikit_learn_does(kind: str, model: str) -> None:
-    frame = pd.DataFrame({"size": [1.0, 2.0, np.nan] * 4, "colour": ["red", "blue", None] * 4, "age": [5.0, 6, 7] * 4})
+    frame = pd.DataFrame(
+        {
+            "size": [1.0, 2.0, np.nan] * 4,
+            "colour": ["red", "blue", None] * 4,
+            "age": [5.0, 6, 7] * 4,
+        }
+    )
     given, other = frame, frame[["colour", "size", "age"]]
     if kind == "polars":
         given, other = (pl.from_pandas(each) for each in (given, other))
@@ -612,15 +693,23 @@ def test_columns_in_another_order_are_refused_as_scikit_learn_does(kind: str, mo
             fitted.transform(wrong)
 
 
-def wide_mixed_frame(n_rows: int, *, n_numbers: int, n_texts: int, n_categories: int) -> pd.DataFrame:
+def wide_mixed_frame(
+    n_rows: int, *, n_numbers: int, n_texts: int, n_categories: int
+) -> pd.DataFrame:
     """A frame whose numbers and categories follow from three factors of a row."""
     random = np.random.default_rng(0)
     factors = random.normal(size=(n_rows, 3))
-    numbers = factors @ random.normal(size=(3, n_numbers)) + 0.5 * random.normal(size=(n_rows, n_numbers))
+    numbers = factors @ random.normal(size=(3, n_numbers)) + 0.5 * random.normal(
+        size=(n_rows, n_numbers)
+    )
     frame = pd.DataFrame({f"number {at}": column for at, column in enumerate(numbers.T)})
     for at in range(n_texts):
-        likely = 2 * factors @ random.normal(size=(3, n_categories)) + random.gumbel(size=(n_rows, n_categories))
-        frame[f"text {at}"] = np.array([f"category {best}" for best in likely.argmax(axis=1)], dtype=object)
+        likely = 2 * factors @ random.normal(size=(3, n_categories)) + random.gumbel(
+            size=(n_rows, n_categories)
+        )
+        frame[f"text {at}"] = np.array(
+            [f"category {best}" for best in likely.argmax(axis=1)], dtype=object
+        )
     return frame
 
 
@@ -636,7 +725,9 @@ def test_many_categories_leave_the_default_as_good_as_its_own_gaussian() -> None
         completed = fitted.transform(table)
         seconds[model] = time.process_time() - begin
         filled, truth = (each.iloc[:, :10].to_numpy(dtype=float) for each in (completed, whole))
-        errors[model] = np.sqrt(np.mean(((filled - truth) / truth.std(axis=0))[hidden[:, :10]] ** 2))
+        errors[model] = np.sqrt(
+            np.mean(((filled - truth) / truth.std(axis=0))[hidden[:, :10]] ** 2)
+        )
     assert fitted.weights_["gaussian"] > 0.5
     assert errors["auto"] < 1.01 * errors["gaussian"]
     assert seconds["auto"] < 5 * seconds["gaussian"]
@@ -644,7 +735,8 @@ def test_many_categories_leave_the_default_as_good_as_its_own_gaussian() -> None
 
 @pytest.mark.slow
 def test_columns_of_zeros_and_ones_leave_the_default_as_good_as_its_own_gaussian() -> None:
-    """Each group of seven has a single one: with few missing cells, most of them follow from the others."""
+    """Each group of seven has a single one: with few missing cells, most of them follow from the
+    others."""
     frame = wide_mixed_frame(400, n_numbers=1, n_texts=30, n_categories=7)
     whole = pd.get_dummies(frame.iloc[:, 1:]).to_numpy(dtype=float)
     hidden = np.random.default_rng(1).random(whole.shape) < 0.1
@@ -657,10 +749,13 @@ def test_columns_of_zeros_and_ones_leave_the_default_as_good_as_its_own_gaussian
 
 @pytest.mark.slow
 def test_a_category_counts_as_one_cell_among_hidden_ones() -> None:
-    """Numbers that follow from each other; categories, of many columns each, that follow from nothing."""
+    """Numbers that follow from each other; categories, of many columns each, that follow from
+    nothing."""
     whole = wide_mixed_frame(200, n_numbers=8, n_texts=0, n_categories=0)
     for at in range(2):
-        whole[f"text {at}"] = np.random.default_rng(at).permutation([f"category {k % 20}" for k in range(200)])
+        whole[f"text {at}"] = np.random.default_rng(at).permutation(
+            [f"category {k % 20}" for k in range(200)]
+        )
     table = whole.mask(np.random.default_rng(1).random(whole.shape) < 0.2)
     weights = DMFImputer(random_state=0).fit(table).weights_
     assert weights.get("column-means", 0.0) < 0.25
@@ -673,8 +768,15 @@ def test_a_row_of_weight_two_counts_as_the_row_twice(model: str, table: Array) -
     repeated = DMFImputer(model, random_state=0).fit(np.vstack([table, table[twice]]))
     plain = DMFImputer(model, random_state=0).fit(table)
     spread = np.nanstd(table, axis=0)
-    gap, moved = (np.abs(weighted.transform(table) - other.transform(table)) / spread for other in (repeated, plain))
-    assert gap.max() < 0.05 * moved.max() if model in ("gaussian", "means") else gap.mean() < moved.mean()
+    gap, moved = (
+        np.abs(weighted.transform(table) - other.transform(table)) / spread
+        for other in (repeated, plain)
+    )
+    assert (
+        gap.max() < 0.05 * moved.max()
+        if model in ("gaussian", "means")
+        else gap.mean() < moved.mean()
+    )
 
 
 @pytest.mark.parametrize("model", ["auto", "als"])
@@ -703,7 +805,9 @@ def test_draws_count_weights(table: Array) -> None:
     heavy = np.where(np.nan_to_num(table[:, 0]) > np.nanmedian(table[:, 0]), 20.0, 1.0)
     empty = np.full((200, 6), np.nan)
     drawn = [
-        next(DMFImputer(random_state=0).fit(table, sample_weight=weights).impute_many(empty, m=1))[:, 0].mean()
+        next(DMFImputer(random_state=0).fit(table, sample_weight=weights).impute_many(empty, m=1))[
+            :, 0
+        ].mean()
         for weights in (heavy, None)
     ]
     assert drawn[0] > drawn[1]
@@ -718,9 +822,15 @@ def test_imputed_values_keep_their_constraints(kind: str) -> None:
         1.7 + 0.1 * size[:, 0],
         np.rint(np.abs(2 * random.normal(size=150))),
     )
-    frame = pd.DataFrame({"weight": weight, "height": height, "ratio": weight / height**2, "children": children})
+    frame = pd.DataFrame(
+        {"weight": weight, "height": height, "ratio": weight / height**2, "children": children}
+    )
     gaps = frame.mask(random.random(frame.shape) < 0.3)
-    names = dict(zip(frame.columns, range(4), strict=True)) if kind == "array" else {name: name for name in frame}
+    names = (
+        dict(zip(frame.columns, range(4), strict=True))
+        if kind == "array"
+        else {name: name for name in frame}
+    )
     ratio = names["ratio"], names["weight"], names["height"]
     given: Any = {"pandas": gaps, "polars": pl.from_pandas(gaps), "array": gaps.to_numpy()}[kind]
 
@@ -737,7 +847,9 @@ def test_imputed_values_keep_their_constraints(kind: str) -> None:
         found = take(completed, names["children"])
         assert set(found[missing[:, 3]]) <= {0.0, 1.0, 2.0, 3.0}
         expected = take(completed, names["weight"]) / take(completed, names["height"]) ** 2
-        np.testing.assert_allclose(take(completed, ratio[0])[missing[:, 2]], expected[missing[:, 2]])
+        np.testing.assert_allclose(
+            take(completed, ratio[0])[missing[:, 2]], expected[missing[:, 2]]
+        )
         np.testing.assert_array_equal(
             take(completed, ratio[0])[~missing[:, 2]], gaps["ratio"].to_numpy()[~missing[:, 2]]
         )

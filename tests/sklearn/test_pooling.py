@@ -9,8 +9,8 @@ from sklearn.linear_model import BayesianRidge, LinearRegression
 from deepmf.errors import BadSetting
 from deepmf.sklearn import DMFImputer, pool, with_imputed
 
-# SAS/STAT 13.1 User's Guide, Example 62.10, "Variance Information": five imputations, 28 degrees of freedom. Estimates
-# with exactly these variances between and within imputations.
+# SAS/STAT 13.1 User's Guide, Example 62.10, "Variance Information": five imputations, 28 degrees of
+# freedom. Estimates with exactly these variances between and within imputations.
 PUBLISHED = {
     "between": (45.529229, 0.014715),
     "within": (76.543614, 0.114324),
@@ -19,8 +19,8 @@ PUBLISHED = {
 }
 PUBLISHED_MISSING = (0.461277, 0.141444)  # by the degrees of freedom of a large sample
 
-# What R's mice prints for `pool(with(mice(airquality, m = 50), lm(Temp ~ Ozone + Solar.R + Wind)))`, 148 degrees of
-# freedom: intercept, Ozone, Solar.R, Wind.
+# What R's mice prints for `pool(with(mice(airquality, m = 50), lm(Temp ~ Ozone + Solar.R +
+# Wind)))`, 148 degrees of freedom: intercept, Ozone, Solar.R, Wind.
 OF_MICE = {
     "estimate": (72.6409950, 0.1636463, 0.0115144, -0.3357630),
     "within": (6.805400, 5.224431e-04, 4.461246e-05, 4.024084e-02),
@@ -44,17 +44,25 @@ def test_published_example() -> None:
     pooled = pool(estimates, variances, complete_df=28)
     np.testing.assert_allclose(pooled.estimate, 3.0)
     np.testing.assert_allclose(pooled.variance, PUBLISHED["total"], rtol=1e-5)
-    np.testing.assert_allclose(pooled.degrees_of_freedom, PUBLISHED["degrees of freedom"], rtol=1e-4)
-    np.testing.assert_allclose(pool(estimates, variances).missing_information, PUBLISHED_MISSING, rtol=1e-4)
+    np.testing.assert_allclose(
+        pooled.degrees_of_freedom, PUBLISHED["degrees of freedom"], rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        pool(estimates, variances).missing_information, PUBLISHED_MISSING, rtol=1e-4
+    )
 
 
 def test_the_figures_of_mice() -> None:
     places = zip(OF_MICE["between"], OF_MICE["estimate"], strict=True)
-    estimates = np.stack([spread(between, around=each, n_tables=50) for between, each in places], axis=1)
+    estimates = np.stack(
+        [spread(between, around=each, n_tables=50) for between, each in places], axis=1
+    )
     pooled = pool(estimates, np.tile(OF_MICE["within"], (50, 1)), complete_df=148)
     np.testing.assert_allclose(pooled.variance, OF_MICE["total"], rtol=1e-6)
     np.testing.assert_allclose(pooled.degrees_of_freedom, OF_MICE["degrees of freedom"], rtol=1e-5)
-    np.testing.assert_allclose(pooled.missing_information, OF_MICE["missing information"], rtol=1e-5)
+    np.testing.assert_allclose(
+        pooled.missing_information, OF_MICE["missing information"], rtol=1e-5
+    )
     np.testing.assert_allclose(pooled.p_value(), OF_MICE["p value"], rtol=1e-4)
 
 
@@ -70,14 +78,19 @@ def test_intervals_and_p_values_are_those_of_a_t_distribution() -> None:
 def test_equal_estimates_lose_no_information() -> None:
     pooled = pool([[1.0, 0.0]] * 4, [[0.25, 0.0]] * 4)
     np.testing.assert_array_equal(pooled.missing_information, [0.0, 0.0])
-    np.testing.assert_allclose(pooled.interval(0.95).upper, [1.0 + 0.5 * scipy.stats.norm.ppf(0.975), 0.0])
+    np.testing.assert_allclose(
+        pooled.interval(0.95).upper, [1.0 + 0.5 * scipy.stats.norm.ppf(0.975), 0.0]
+    )
 
 
 def test_zero_variances_leave_the_degrees_of_freedom_of_the_tables() -> None:
     pooled = pool([[1.0, 0.0, 1.0], [1.0, 0.0, 2.0]], np.zeros((2, 3)), complete_df=10)
     np.testing.assert_array_equal(pooled.degrees_of_freedom, [np.inf, np.inf, 1.0])
-    np.testing.assert_allclose(pooled.interval(0.9).upper, [1.0, 0.0, 1.5 + scipy.stats.t.ppf(0.95, 1) * np.sqrt(0.75)])
-    np.testing.assert_array_equal(pooled.p_value()[:2], [0.0, 1.0])  # a certain estimate is the null or not
+    np.testing.assert_allclose(
+        pooled.interval(0.9).upper, [1.0, 0.0, 1.5 + scipy.stats.t.ppf(0.95, 1) * np.sqrt(0.75)]
+    )
+    # a certain estimate is the null or not
+    np.testing.assert_array_equal(pooled.p_value()[:2], [0.0, 1.0])
 
 
 def test_a_complete_sample_bounds_the_degrees_of_freedom() -> None:
@@ -122,7 +135,9 @@ class Fit:
 def test_fitted_results_are_pooled_in_one_call() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=200)
-    table = pd.DataFrame({"x": x, "y": 2 * x + random.normal(size=200)}).mask(random.random((200, 2)) < 0.2)
+    table = pd.DataFrame({"x": x, "y": 2 * x + random.normal(size=200)}).mask(
+        random.random((200, 2)) < 0.2
+    )
     imputer = DMFImputer("gaussian", random_state=0).fit(table)
     fits = [Fit(each) for each in imputer.impute_many(table, 5, seed=3)]
     expected = pool([fit.params for fit in fits], [fit.bse**2 for fit in fits], complete_df=198)
@@ -136,4 +151,9 @@ def test_fitted_results_are_pooled_in_one_call() -> None:
     assert by_ridge.names == ("x",)
     assert by_ridge.within == pytest.approx(np.mean([each.sigma_[0, 0] for each in ridges]))
     with pytest.raises(BadSetting, match="LinearRegression"):
-        pool([LinearRegression().fit(each[["x"]], each["y"]) for each in imputer.impute_many(table, 2)])
+        pool(
+            [
+                LinearRegression().fit(each[["x"]], each["y"])
+                for each in imputer.impute_many(table, 2)
+            ]
+        )

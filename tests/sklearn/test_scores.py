@@ -41,10 +41,13 @@ class Spy(BaseEstimator):  # type: ignore[misc]
         SHOWN.append((self.fitted_, X))
         given = np.asarray(X, dtype=float)
         answers = np.empty_like(given)
-        for row, line in enumerate(given):  # rows may be some of all: find each by what is left of it
+        # rows may be some of all: find each by what is left of it
+        for row, line in enumerate(given):
             same = np.isnan(line) | (line == self.truth)
             answers[row] = self.truth[np.flatnonzero(same.all(axis=1))[0]]
-        return np.where(np.isnan(given), answers + self.error * np.nanstd(self.truth, axis=0), given)
+        return np.where(
+            np.isnan(given), answers + self.error * np.nanstd(self.truth, axis=0), given
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +76,9 @@ def test_what_is_hidden_is_not_shown(whole: npt.NDArray[Any]) -> None:
 
 def test_the_formula() -> None:
     imputer, shown = SimpleImputer(strategy="median").fit(TABLE), list[npt.NDArray[Any]]()
-    recorder = make_pipeline(FunctionTransformer(lambda given: shown.append(given) or given), imputer)
+    recorder = make_pipeline(
+        FunctionTransformer(lambda given: shown.append(given) or given), imputer
+    )
     score = hidden_entries_score(recorder, TABLE, hidden=0.3, seed=7)
     hidden = np.isnan(shown[0]) & ~np.isnan(TABLE)
     assert hidden.sum() == pytest.approx(0.3 * np.count_nonzero(~np.isnan(TABLE)), rel=0.3)
@@ -91,7 +96,8 @@ def test_every_kind_of_table_scores_the_same() -> None:
         np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, n_splits=2), expected)
         imputer = SimpleImputer().fit(table)
         np.testing.assert_allclose(
-            hidden_entries_score(imputer, table), hidden_entries_score(SimpleImputer().fit(TABLE), TABLE)
+            hidden_entries_score(imputer, table),
+            hidden_entries_score(SimpleImputer().fit(TABLE), TABLE),
         )
 
 
@@ -100,14 +106,21 @@ def test_sparse_tables() -> None:
     rows, columns = np.nonzero(~np.isnan(TABLE))
     stored = scipy.sparse.csr_array((TABLE[rows, columns], (rows, columns)), shape=TABLE.shape)
     imputer = DMFImputer(model="means")
-    np.testing.assert_allclose(imputation_scores(imputer, stored), imputation_scores(imputer, TABLE))
-    assert hidden_entries_score(imputer.fit(stored), stored) == hidden_entries_score(imputer.fit(TABLE), TABLE)
+    np.testing.assert_allclose(
+        imputation_scores(imputer, stored), imputation_scores(imputer, TABLE)
+    )
+    assert hidden_entries_score(imputer.fit(stored), stored) == hidden_entries_score(
+        imputer.fit(TABLE), TABLE
+    )
 
 
 def test_as_a_scorer_of_new_rows() -> None:
     rows = KFold(3)
     scores = cross_val_score(SimpleImputer(), TABLE, scoring=hidden_entries_score, cv=rows)
-    held_out = [hidden_entries_score(SimpleImputer().fit(TABLE[known]), TABLE[new]) for known, new in rows.split(TABLE)]
+    held_out = [
+        hidden_entries_score(SimpleImputer().fit(TABLE[known]), TABLE[new])
+        for known, new in rows.split(TABLE)
+    ]
     assert scores.tolist() == held_out
 
 
@@ -124,7 +137,9 @@ def test_what_cannot_be_scored() -> None:
 def test_the_imputer_scores_itself_on_hidden_cells() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=400)
-    table = pd.DataFrame({"x": x, "copy": x + 0.3 * random.normal(size=400), "noise": random.normal(size=400)})
+    table = pd.DataFrame(
+        {"x": x, "copy": x + 0.3 * random.normal(size=400), "noise": random.normal(size=400)}
+    )
     found = DMFImputer(random_state=0).fit(table.mask(random.random(table.shape) < 0.1)).score_
     assert found is not None and list(found.columns) == ["x", "copy", "noise"]
     by_name = dict(zip(found.columns, found.column_scores, strict=True))
@@ -154,7 +169,8 @@ def test_bad_masks_are_refused(arguments: Any, word: str) -> None:
 
 
 def test_masks_at_random_have_reasons_that_are_visible() -> None:
-    """Where the driver is hidden, it has no influence: its values are as large in rows with and without a gap."""
+    """Where the driver is hidden, it has no influence: its values are as large in rows with and
+    without a gap."""
     cells = np.random.default_rng(0).normal(size=(20_000, 3))
     hidden = mask_entries(cells, "mar", 0.3, slope=2.0, seed=1).hidden
     unseen = hidden[:, 1]

@@ -63,7 +63,9 @@ def test_other_kinds_stay_what_they_are() -> None:
     assert shown.columns == ["a", "b", "c"]
     np.testing.assert_array_equal(shown.to_numpy(), SHOWN)
     np.testing.assert_array_equal(hide_entries(TABLE.tolist(), MASK), SHOWN)
-    np.testing.assert_array_equal(hide_entries(scipy.sparse.csr_array(np.nan_to_num(TABLE)), MASK), SHOWN)
+    np.testing.assert_array_equal(
+        hide_entries(scipy.sparse.csr_array(np.nan_to_num(TABLE)), MASK), SHOWN
+    )
 
 
 FRAME = pd.DataFrame(
@@ -94,7 +96,9 @@ def test_frames(frame: Any) -> None:
     }
     assert table.orders == {0: ("s", "m", "l")}
     gaps = np.full((3, 3), np.nan)
-    np.testing.assert_array_equal(table.numbers, np.column_stack([gaps, [1, np.nan, 3], [1, np.nan, 3], gaps[:, 0]]))
+    np.testing.assert_array_equal(
+        table.numbers, np.column_stack([gaps, [1, np.nan, 3], [1, np.nan, 3], gaps[:, 0]])
+    )
     assert table.missing.tolist() == [
         [False] * 6,
         [True, True, False, True, True, False],
@@ -103,7 +107,9 @@ def test_frames(frame: Any) -> None:
 
 
 def test_arrow() -> None:
-    table = MixedTable.of(pa.table({"colour": ["red", None], "number": [1.5, None]}), missing=np.nan)
+    table = MixedTable.of(
+        pa.table({"colour": ["red", None], "number": [1.5, None]}), missing=np.nan
+    )
     assert table is not None and table.texts[0].tolist() == ["red", None]
 
 
@@ -112,7 +118,9 @@ def test_arrays_of_objects_and_lists() -> None:
     for given in (rows, np.array(rows, dtype=object)):
         table = MixedTable.of(given, missing=np.nan)
         assert table is not None and list(table.texts) == [0]
-        np.testing.assert_array_equal(table.numbers[:, 1:], [[1.5, np.nan], [2, np.nan], [np.nan, 4]])
+        np.testing.assert_array_equal(
+            table.numbers[:, 1:], [[1.5, np.nan], [2, np.nan], [np.nan, 4]]
+        )
         assert table.texts[0].tolist() == ["red", None, "blue"]
 
 
@@ -142,13 +150,21 @@ def test_marks_of_what_is_missing() -> None:
 
 
 def test_known_columns_stay_text() -> None:
-    for given in ([[None, 1.0]], np.array([[np.nan, 1.0]]), pd.DataFrame({"t": [None], "n": [1.0]})):
+    for given in (
+        [[None, 1.0]],
+        np.array([[np.nan, 1.0]]),
+        pd.DataFrame({"t": [None], "n": [1.0]}),
+    ):
         table = MixedTable.of(given, missing=np.nan, texts=[0])
         assert table is not None and table.texts[0].tolist() == [None]
 
 
 def test_frames_are_given_back_with_their_types() -> None:
-    columns = {"size": ["s", "m", "l"], "colour": ["red", "red", "blue"], "number": np.array([1.0, 2.0, 3.0])}
+    columns = {
+        "size": ["s", "m", "l"],
+        "colour": ["red", "red", "blue"],
+        "number": np.array([1.0, 2.0, 3.0]),
+    }
     frame = FRAME.set_axis([7, 8, 9])
     back = with_columns(frame, columns)
     assert back.index.tolist() == [7, 8, 9]
@@ -158,7 +174,10 @@ def test_frames_are_given_back_with_their_types() -> None:
     assert back.schema == sizes(FRAME).select(list(columns)).schema
     assert back.to_dict(as_series=False)["colour"] == ["red", "red", "blue"]
     few = FRAME.assign(size=pd.Categorical(["s", None, "s"]))
-    assert with_columns(few, {"size": ["s", "l", "s"]})["size"].cat.categories.tolist() == ["s", "l"]
+    assert with_columns(few, {"size": ["s", "l", "s"]})["size"].cat.categories.tolist() == [
+        "s",
+        "l",
+    ]
     few = pl.DataFrame({"size": ["s", None]}, schema={"size": pl.Enum(["s"])})
     assert with_columns(few, {"size": ["s", "l"]})["size"].dtype == pl.Enum(["s", "l"])
 
@@ -167,9 +186,15 @@ def test_frames_are_given_back_with_their_types() -> None:
 def test_frames_come_back_in_their_types_and_dates_as_they_are(kind: Any) -> None:
     random = np.random.default_rng(0)
     size = random.normal(size=90)
-    cells = {"size": size, "leaves": np.rint(3 * size).astype(int), "tall": size > 0, "odd": size > 0.5}
+    cells = {
+        "size": size,
+        "leaves": np.rint(3 * size).astype(int),
+        "tall": size > 0,
+        "odd": size > 0.5,
+    }
     table = {
-        name: [None if at % 3 == 0 else cell for at, cell in enumerate(own.tolist())] for name, own in cells.items()
+        name: [None if at % 3 == 0 else cell for at, cell in enumerate(own.tolist())]
+        for name, own in cells.items()
     }
     days = np.arange("2024-01-01", "2024-03-31", dtype="datetime64[D]").astype("datetime64[us]")
     frame = kind({"day": days, **table})
@@ -184,8 +209,12 @@ def test_frames_come_back_in_their_types_and_dates_as_they_are(kind: Any) -> Non
         assert completed["day"].to_list() == frame["day"].to_list()
         assert set(completed["odd"]) == {True, False}
     with pytest.raises(BadEntries, match="'size' holds dates"):
-        fitted.transform(kind({name: days if name == "size" else frame[name] for name in frame.columns}))
-    truth = np.asarray(completed["tall"], dtype=bool)[::3] == (np.asarray(completed["leaves"])[::3] > 0)
+        fitted.transform(
+            kind({name: days if name == "size" else frame[name] for name in frame.columns})
+        )
+    truth = np.asarray(completed["tall"], dtype=bool)[::3] == (
+        np.asarray(completed["leaves"])[::3] > 0
+    )
     assert truth.mean() > 0.5
 
 
@@ -216,7 +245,9 @@ NAMES = ["size", "colour", "number"]
 @pytest.fixture
 def table() -> MixedTable:
     order = pd.CategoricalDtype(["s", "m", "l"], ordered=True)
-    frame = pd.DataFrame({"size": ["s", "l", None], "colour": ["red", None, "blue"], "number": [1.0, 2.0, np.nan]})
+    frame = pd.DataFrame(
+        {"size": ["s", "l", None], "colour": ["red", None, "blue"], "number": [1.0, 2.0, np.nan]}
+    )
     found = MixedTable.of(frame.astype({"size": order}), missing=np.nan)
     assert found is not None
     return found
@@ -228,7 +259,9 @@ def test_a_column_for_each_category_and_one_for_an_order(table: MixedTable) -> N
     assert codes.sources.tolist() == [0, 1, 1, 2]
     assert codes.are_shares.tolist() == [False, True, True, False]
     nan = np.nan
-    np.testing.assert_array_equal(codes.encode(table), [[0, 0, 1, 1], [2, nan, nan, 2], [nan, 1, 0, nan]])
+    np.testing.assert_array_equal(
+        codes.encode(table), [[0, 0, 1, 1], [2, nan, nan, 2], [nan, 1, 0, nan]]
+    )
 
 
 def test_back_again(table: MixedTable) -> None:
@@ -276,7 +309,8 @@ def test_values_undo_what_a_model_sees() -> None:
         units.values(units.standardise(ENTRIES).values, ENTRIES.columns), ENTRIES.values, rtol=1e-12
     )
     other = units.standardise(TableEntries((1, 3), np.array([0]), np.array([2]), np.array([0.3])))
-    np.testing.assert_allclose(other.values, [0.2])  # not infinitely far from the column's only value
+    # not infinitely far from the column's only value
+    np.testing.assert_allclose(other.values, [0.2])
     constant = units.values(np.array([-3.0, 3.0]), np.array([2, 2]))
     assert constant.tolist() == [0.1, 0.1]
 
@@ -286,7 +320,10 @@ def test_what_lies_far_out_is_seen_at_the_end() -> None:
     far = TableEntries((1, 3), np.array([0, 0]), np.array([0, 1]), np.array([1e9, -1e9]))
     assert units.standardise(far).values.tolist() == [REACH, -REACH]
     ends = np.array([REACH, -REACH])
-    assert units.values(ends, np.array([0, 0])).tolist() == [np.nanmax(MEASURES[:, 0]), np.nanmin(MEASURES[:, 0])]
+    assert units.values(ends, np.array([0, 0])).tolist() == [
+        np.nanmax(MEASURES[:, 0]),
+        np.nanmin(MEASURES[:, 0]),
+    ]
 
 
 def test_columns_have_levels_where_values_repeat() -> None:
@@ -294,7 +331,9 @@ def test_columns_have_levels_where_values_repeat() -> None:
     assert real == Scale(low=np.nanmin(MEASURES[:, 0]), high=np.nanmax(MEASURES[:, 0]))
     assert levels == Scale([1, 2, 3])
     assert constant == Scale([0.1])
-    nearest = ColumnUnits.from_columns(ENTRIES).levels(np.array([1.4, 51.25, 2.6]), np.array([1, 0, 1]))
+    nearest = ColumnUnits.from_columns(ENTRIES).levels(
+        np.array([1.4, 51.25, 2.6]), np.array([1, 0, 1])
+    )
     assert nearest.tolist() == [1, 51.25, 3]
 
 

@@ -35,18 +35,30 @@ TYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32
 some_tensors = st.dictionaries(
     st.text(st.characters(codec="utf-8"), max_size=5),
     st.sampled_from(TYPES).flatmap(
-        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+        lambda dtype: hnp.arrays(
+            dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+        )
     ),
     max_size=4,
 )
 some_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 some_content = st.dictionaries(st.text(max_size=5), some_json, max_size=4)
 
-CONTENT = {"settings": {"hidden_sizes": [200, 100], "name": "é"}, "history": [1.5, 0.1, None], "fitted": True}
+CONTENT = {
+    "settings": {"hidden_sizes": [200, 100], "name": "é"},
+    "history": [1.5, 0.1, None],
+    "fitted": True,
+}
 TENSORS: dict[str, npt.NDArray[Any]] = {
     "weights": np.arange(12, dtype=np.float32).reshape(3, 4) / 7,
     "half": np.array([0.5, np.nan, -np.inf], dtype=np.float16),
@@ -63,7 +75,9 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def assert_same(found: StoredFile, kind: str, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+def assert_same(
+    found: StoredFile, kind: str, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]
+) -> None:
     # As text: 1, 1.0 and True are equal, and so are 0.0 and -0.0.
     assert (found.kind, json.dumps(found.content)) == (kind, json.dumps(content))
     assert found.tensors.keys() == tensors.keys()
@@ -83,7 +97,10 @@ def raw(header: bytes, data: bytes = b"", *, length: int | None = None) -> bytes
 @given(content=some_content, tensors=some_tensors, kind=st.sampled_from(["model", "checkpoint"]))
 @pytest.mark.slow
 def test_everything_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]], kind: str
+    tmp_path_factory: pytest.TempPathFactory,
+    content: dict[str, Any],
+    tensors: dict[str, npt.NDArray[Any]],
+    kind: str,
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round-trip"
     write_file(path, kind=kind, content=content, tensors=tensors)
@@ -101,7 +118,12 @@ def test_every_type_and_shape(tmp_path: Path, dtype: str, shape: tuple[int, ...]
 def test_memory_in_any_order_is_stored_in_order(tmp_path: Path) -> None:
     square = np.arange(16.0).reshape(4, 4)
     square.flags.writeable = False
-    views = {"turned": square.T, "stepped": square[::2, ::-1], "big": square.astype(">f8"), "one": square[1:2, 3]}
+    views = {
+        "turned": square.T,
+        "stepped": square[::2, ::-1],
+        "big": square.astype(">f8"),
+        "one": square[1:2, 3],
+    }
     write_file(tmp_path / "file", kind="model", content={}, tensors=views)
     for name, array in read_file(tmp_path / "file", kind="model").tensors.items():
         np.testing.assert_array_equal(array, views[name])
@@ -115,7 +137,10 @@ def test_same_arguments_same_bytes(path: Path) -> None:
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
-    content = {"loss": [float("nan"), 1.0, (float("inf"), -float("inf"))], "best": {"epoch": np.float64("nan")}}
+    content = {
+        "loss": [float("nan"), 1.0, (float("inf"), -float("inf"))],
+        "best": {"epoch": np.float64("nan")},
+    }
     write_file(tmp_path / "file", kind="checkpoint", content=content, tensors={})
     assert read_file(tmp_path / "file", kind="checkpoint").content == {
         "loss": [None, 1.0, [None, None]],
@@ -123,7 +148,9 @@ def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("content", [{1: "a"}, {"a": [{None: 1}]}, {"a": {1, 2}}, {"a": np.zeros(2)}])
+@pytest.mark.parametrize(
+    "content", [{1: "a"}, {"a": [{None: 1}]}, {"a": {1, 2}}, {"a": np.zeros(2)}]
+)
 def test_content_that_would_not_come_back_is_a_bug(path: Path, content: dict[str, Any]) -> None:
     before = path.read_bytes()
     with pytest.raises(TypeError):
@@ -140,19 +167,25 @@ def test_files_are_those_of_safetensors_with_every_number_aligned(path: Path) ->
     assert (mapped.kind, mapped.values) == ("model", json.loads(header_of(path))["values"])
     assert mapped.version == version("deepmf")
     for name, array in TENSORS.items():
-        assert (mapped.tensors[name].dtype, mapped.tensors[name].shape) == (array.dtype, array.shape)
+        assert (mapped.tensors[name].dtype, mapped.tensors[name].shape) == (
+            array.dtype,
+            array.shape,
+        )
         np.testing.assert_array_equal(mapped.tensors[name], array)
         assert mapped.tensors[name].flags.aligned
     mapped.tensors["weights"][:] = 0  # changes no file
     np.testing.assert_array_equal(load_file(path)["weights"], TENSORS["weights"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="files with holes, and how much memory there is")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="files with holes, and how much memory there is"
+)
 def test_a_file_larger_than_memory_is_mapped(path: Path) -> None:
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
-    n_numbers = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4  # twice the memory, in 8 bytes each
+    # twice the memory, in 8 bytes each
+    n_numbers = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
     whole = json.loads(header["__metadata__"]["deepmf"])
     del whole["sha256"]
     start = encode_beginning(whole, {"large": TensorFacts("float64", [n_numbers])})
@@ -182,7 +215,13 @@ def test_verify_reads_everything(path: Path) -> None:
 def test_own_files_are_told_from_others(path: Path, tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "foreign")
     os.mkfifo(tmp_path / "pipe")
-    others = [tmp_path / "foreign", tmp_path / "pipe", tmp_path / "none", tmp_path, "null\0character"]
+    others = [
+        tmp_path / "foreign",
+        tmp_path / "pipe",
+        tmp_path / "none",
+        tmp_path,
+        "null\0character",
+    ]
     assert is_own_file(path) and not any(map(is_own_file, others))
 
 
@@ -239,7 +278,14 @@ def test_garbage(tmp_path: Path, content: bytes) -> None:
         read_file(tmp_path / "file", kind="model")
 
 
-HEADER = {"format": FORMAT, "version": "0", "kind": "model", "content": {}, "values": "", "sha256": "0" * 64}
+HEADER = {
+    "format": FORMAT,
+    "version": "0",
+    "kind": "model",
+    "content": {},
+    "values": "",
+    "sha256": "0" * 64,
+}
 
 
 @pytest.mark.parametrize(
@@ -252,7 +298,10 @@ HEADER = {"format": FORMAT, "version": "0", "kind": "model", "content": {}, "val
     ],
 )
 def test_tensors_that_numpy_cannot_hold(tmp_path: Path, entry: dict[str, Any], data: int) -> None:
-    header = {"__metadata__": {"deepmf": json.dumps(HEADER)}, "a": entry | {"data_offsets": [0, data]}}
+    header = {
+        "__metadata__": {"deepmf": json.dumps(HEADER)},
+        "a": entry | {"data_offsets": [0, data]},
+    }
     (tmp_path / "file").write_bytes(raw(json.dumps(header).encode(), bytes(data)))
     with pytest.raises(BadModelFile, match="damaged"):
         read_file(tmp_path / "file", kind="model")
@@ -279,7 +328,12 @@ def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | Non
         (json.dumps(HEADER | {"content": []}), "'content'"),
         (json.dumps(HEADER | {"sha256": 12}), "'sha256'"),
         (json.dumps(HEADER | {"values": None}), "'values'"),
-        (json.dumps({"format": FORMAT, "version": "0", "kind": "model", "content": {}, "values": ""}), "'sha256'"),
+        (
+            json.dumps(
+                {"format": FORMAT, "version": "0", "kind": "model", "content": {}, "values": ""}
+            ),
+            "'sha256'",
+        ),
         (json.dumps(HEADER), "checksum"),
         (json.dumps(HEADER | {"content": {"a": float("nan")}}), "checksum"),
         (json.dumps(HEADER).replace("{}", '{"a":1e999}'), "checksum"),
@@ -294,7 +348,10 @@ def test_crafted_header(tmp_path: Path, header: str, message: str) -> None:
 
 def test_nesting_at_the_very_limit_is_refused(tmp_path: Path) -> None:
     for depth in range(900, 1010):
-        craft(tmp_path / "file", json.dumps(HEADER).replace("{}", '{"a":' + "[" * depth + "]" * depth + "}"))
+        craft(
+            tmp_path / "file",
+            json.dumps(HEADER).replace("{}", '{"a":' + "[" * depth + "]" * depth + "}"),
+        )
         with pytest.raises(BadModelFile):
             read_file(tmp_path / "file", kind="model")
 
@@ -330,7 +387,11 @@ def test_renamed_and_lost_tensors_are_noticed(path: Path) -> None:
     tensors, header = load_file(path), header_of(path)
     craft(path, header, **tensors)
     assert_same(read_file(path, kind="model"), "model", CONTENT, TENSORS)
-    craft(path, header, **{"masks" if name == "mask" else name: array for name, array in tensors.items()})
+    craft(
+        path,
+        header,
+        **{"masks" if name == "mask" else name: array for name, array in tensors.items()},
+    )
     with pytest.raises(BadModelFile, match="checksum"):
         read_file(path, kind="model")
     craft(path, header, **{name: array for name, array in tensors.items() if name != "empty"})

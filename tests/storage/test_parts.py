@@ -1,4 +1,5 @@
-"""Declared files: what a form packs it reads again, and anything else is refused by the name of the part."""
+"""Declared files: what a form packs it reads again, and anything else is refused by the name of the
+part."""
 
 from typing import Any
 
@@ -95,25 +96,43 @@ def test_what_is_packed_is_read_again() -> None:
 )
 def test_anything_else_is_refused_by_its_name(name: str, value: Any) -> None:
     is_tensor = isinstance(value, np.ndarray)
-    content, tensors = (CONTENT, TENSORS | {f"x.{name}": value}) if is_tensor else (CONTENT | {name: value}, TENSORS)
+    content, tensors = (
+        (CONTENT, TENSORS | {f"x.{name}": value})
+        if is_tensor
+        else (CONTENT | {name: value}, TENSORS)
+    )
     with pytest.raises(BadModelFile, match=rf"x\.{name}"):
         FORM.read(content, tensors, **SIZES)
 
 
 def test_of_mapped_tensors_all_but_finite_numbers_is_checked() -> None:
     table = np.full((4, 5), np.nan, dtype=np.float32)
-    assert np.isnan(FORM.read(CONTENT, MappedTensors(TENSORS | {"x.table": table}), **SIZES)["table"]).all()
+    assert np.isnan(
+        FORM.read(CONTENT, MappedTensors(TENSORS | {"x.table": table}), **SIZES)["table"]
+    ).all()
     with pytest.raises(BadModelFile, match="columns"):
         FORM.read(CONTENT, MappedTensors(TENSORS | {"x.columns": np.array([1, 0, 5])}), **SIZES)
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"n.more": np.zeros(1)}, {"n.count": np.array(-1)}, {"n.running_var": np.array([-1.0])}, {"n.mask": None}],
+    [
+        {"n.more": np.zeros(1)},
+        {"n.count": np.array(-1)},
+        {"n.running_var": np.array([-1.0])},
+        {"n.mask": None},
+    ],
 )
 def test_tensors_like_those_of_a_network_and_no_others(change: dict[str, Any]) -> None:
-    own = {"running_var": torch.ones(1).double(), "count": torch.tensor(2), "mask": torch.tensor([True])}
-    form, stored = Form.like(own, "n"), {f"n.{name}": tensor.numpy() for name, tensor in own.items()}
+    own = {
+        "running_var": torch.ones(1).double(),
+        "count": torch.tensor(2),
+        "mask": torch.tensor([True]),
+    }
+    form, stored = (
+        Form.like(own, "n"),
+        {f"n.{name}": tensor.numpy() for name, tensor in own.items()},
+    )
     assert form.read({}, stored | {"other": np.zeros(1)}).keys() == own.keys()
     with pytest.raises(BadModelFile, match=min(change)):
         form.read({}, {name: each for name, each in (stored | change).items() if each is not None})

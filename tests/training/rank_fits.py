@@ -31,18 +31,33 @@ from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer
 
-SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 4, "validate_every": 2, "device": "cpu"}
+SMALL = {
+    "hidden_sizes": (16, 12),
+    "latent_size": 6,
+    "dropout": 0.3,
+    "epochs": 4,
+    "validate_every": 2,
+    "device": "cpu",
+}
 SMALL |= {"presence": None}  # has tests of its own
 BLOCKS = {"block_rows": 24, "block_columns": 16}
 ORDINAL = SMALL | BLOCKS | {"views": 4, "landmarks": 8, "linear_size": 4, "linear_iterations": 4}
-SPARSE = split_entries(generate(61, 43, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
-DENSE = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+SPARSE = split_entries(
+    generate(61, 43, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0
+)
+DENSE = split_entries(
+    generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0
+)
 # Of four ranks, the last one has no column.
-NARROW = split_entries(generate(61, 5, n_entries=40, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+NARROW = split_entries(
+    generate(61, 5, n_entries=40, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0
+)
 TESTED = {each.train.shape: each.test for each in (SPARSE, DENSE, NARROW)}
 DESCRIBED: dict[str, Any] = {
     "row_features": Features.from_columns(SPARSE.train.row_labels, {"age": np.arange(61) % 17}),
-    "column_features": Features.from_columns(SPARSE.train.column_labels, {"genre": ["a|b", "b", "c"] * 14 + ["a"]}),
+    "column_features": Features.from_columns(
+        SPARSE.train.column_labels, {"genre": ["a|b", "b", "c"] * 14 + ["a"]}
+    ),
 }
 KILLED_IN_EPOCH = 2
 
@@ -61,7 +76,10 @@ FITS: dict[str, Callable[[Path], Model]] = {
     "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
     "dense": lambda _: ordinal(presence="auto").fit(DENSE.train, DENSE.validation),
     "narrow": lambda folder: ordinal().fit(
-        NARROW.train, NARROW.validation, checkpoint=folder / f"narrow-{find_ranks() is None}", checkpoint_every=2
+        NARROW.train,
+        NARROW.validation,
+        checkpoint=folder / f"narrow-{find_ranks() is None}",
+        checkpoint_every=2,
     ),
     "without validation": lambda _: ordinal(averaging=0.9).fit(SPARSE.train),
     "networks": lambda _: ordinal(networks=2, epochs=3).fit(SPARSE.train, SPARSE.validation),
@@ -87,7 +105,9 @@ def learned(model: Model) -> dict[str, Tensor]:
     }
     if not isinstance(model, NetworkModel):
         return found
-    return found | {f"network.{name}": tensor for name, tensor in model.network_.state_dict().items()}
+    return found | {
+        f"network.{name}": tensor for name, tensor in model.network_.state_dict().items()
+    }
 
 
 def refusals() -> dict[str, str]:
@@ -126,7 +146,8 @@ def stopping_in(epoch: int) -> Callable[[EpochRecord, History], None]:
 
 
 def kept_fit(path: Path, *, stopped: bool = False, model: Model | None = None) -> Model | None:
-    """A fit with a checkpoint after every epoch, which may be stopped; the next goes on where it stopped."""
+    """A fit with a checkpoint after every epoch, which may be stopped; the next goes on where it
+    stopped."""
     callbacks = [stopping_in(KILLED_IN_EPOCH)] if stopped else []
     try:
         return (model or ordinal()).fit(
@@ -181,11 +202,16 @@ def divided_sizes() -> dict[str, int]:
 
 
 def divided_entries() -> dict[str, list[int]]:
-    """Which columns of rows' entries, and which rows of columns' entries, this rank reads in steps."""
+    """Which columns of rows' entries, and which rows of columns' entries, this rank reads in
+    steps."""
     trainer = ordinal()._make_task(EntryStore.of(SPARSE.train), None)
     assert isinstance(trainer, Trainer) and isinstance(trainer.source, MatrixBlocks)
     vectors = {"rows": trainer.source.rows, "columns": trainer.source.columns}
-    found = {name: each.indices.tolist() for name, each in vectors.items() if isinstance(each, SparseVectors)}
+    found = {
+        name: each.indices.tolist()
+        for name, each in vectors.items()
+        if isinstance(each, SparseVectors)
+    }
     return found | {"all": trainer.source.matrix.by_row.columns.tolist()}
 
 
@@ -210,7 +236,10 @@ def everything(folder: Path) -> None:
         kept_fit(folder / "killed-chain", stopped=True, model=bayesian())
         found["killed chain"], found["whole chain"] = (
             learned(model)
-            for model in (kept_fit(folder / name, model=bayesian()) for name in ("killed-chain", "whole-chain"))
+            for model in (
+                kept_fit(folder / name, model=bayesian())
+                for name in ("killed-chain", "whole-chain")
+            )
             if model is not None
         )
         found["full"] = on_a_full_disk(folder / "full")

@@ -21,7 +21,14 @@ from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, Ve
 from deepmf.nn.ranks import Ranks, keep_sums
 from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
-from deepmf.training.blocks import Block, BlockSource, MatrixBlocks, VectorBlock, VectorBlocks, prefer_dense
+from deepmf.training.blocks import (
+    Block,
+    BlockSource,
+    MatrixBlocks,
+    VectorBlock,
+    VectorBlocks,
+    prefer_dense,
+)
 
 Blocks = list[tuple[list[int], list[int]]]
 
@@ -47,7 +54,13 @@ class Positions(BlockSource):
 
 
 def new_sampler(
-    n_rows: int, n_columns: int, *, block_rows: int = 4, block_columns: int = 3, seed: int = 0, whole: bool = False
+    n_rows: int,
+    n_columns: int,
+    *,
+    block_rows: int = 4,
+    block_columns: int = 3,
+    seed: int = 0,
+    whole: bool = False,
 ) -> Positions:
     sampler = Positions((n_rows, block_rows), (n_columns, block_columns), whole=whole)
     sampler.prepare(torch.device("cpu"), half=False, generator=torch.Generator().manual_seed(seed))
@@ -64,18 +77,24 @@ def epoch(sampler: Positions, *, n_steps: int | None = None) -> Blocks:
 def test_an_epoch_passes_all_rows_or_all_columns(
     n_rows: int, n_columns: int, block_rows: int, block_columns: int, seed: int
 ) -> None:
-    sampler = new_sampler(n_rows, n_columns, block_rows=block_rows, block_columns=block_columns, seed=seed)
+    sampler = new_sampler(
+        n_rows, n_columns, block_rows=block_rows, block_columns=block_columns, seed=seed
+    )
     block_rows, block_columns = min(block_rows, n_rows), min(block_columns, n_columns)
     row_steps, column_steps = math.ceil(n_rows / block_rows), math.ceil(n_columns / block_columns)
     assert sampler.n_steps == min(row_steps, column_steps)
     for _ in range(2):
         blocks = epoch(sampler)
-        for axis, n, size, steps in ((0, n_rows, block_rows, row_steps), (1, n_columns, block_columns, column_steps)):
+        for axis, n, size, steps in (
+            (0, n_rows, block_rows, row_steps),
+            (1, n_columns, block_columns, column_steps),
+        ):
             # One size for all blocks, and nothing twice in one.
             assert all(len(block[axis]) == len(set(block[axis])) == size for block in blocks)
             counts = Counter(position for block in blocks for position in block[axis])
             assert set(counts) <= set(range(n))
-            if steps == sampler.n_steps:  # this axis is passed: all of it once, and what fills the last block twice
+            # this axis is passed: all of it once, and what fills the last block twice
+            if steps == sampler.n_steps:
                 assert set(counts) == set(range(n))
                 assert Counter(counts.values())[2] == steps * size - n and max(counts.values()) <= 2
             else:  # the other one is cut short
@@ -86,9 +105,13 @@ def test_an_epoch_passes_all_rows_or_all_columns(
 def test_a_whole_epoch_passes_all_rows_and_all_columns(
     n_rows: int, n_columns: int, block_rows: int, block_columns: int, seed: int
 ) -> None:
-    sampler = new_sampler(n_rows, n_columns, block_rows=block_rows, block_columns=block_columns, seed=seed, whole=True)
+    sampler = new_sampler(
+        n_rows, n_columns, block_rows=block_rows, block_columns=block_columns, seed=seed, whole=True
+    )
     block_rows, block_columns = min(block_rows, n_rows), min(block_columns, n_columns)
-    assert sampler.n_steps == max(math.ceil(n_rows / block_rows), math.ceil(n_columns / block_columns))
+    assert sampler.n_steps == max(
+        math.ceil(n_rows / block_rows), math.ceil(n_columns / block_columns)
+    )
     for _ in range(2):
         blocks = epoch(sampler)
         for axis, n, size in ((0, n_rows, block_rows), (1, n_columns, block_columns)):
@@ -150,7 +173,11 @@ def test_tables_take_a_third_of_what_a_gpu_has_free(monkeypatch: pytest.MonkeyPa
 DEVICES = [
     "cpu",
     pytest.param(
-        "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
     ),
 ]
 
@@ -184,9 +211,16 @@ def unprepared(
 
 
 def prepared(
-    source: MatrixBlocks, *, half: bool = False, device: str = "cpu", seed: int = 0, ranks: Ranks | None = None
+    source: MatrixBlocks,
+    *,
+    half: bool = False,
+    device: str = "cpu",
+    seed: int = 0,
+    ranks: Ranks | None = None,
 ) -> MatrixBlocks:
-    source.prepare(torch.device(device), half=half, generator=torch.Generator().manual_seed(seed), ranks=ranks)
+    source.prepare(
+        torch.device(device), half=half, generator=torch.Generator().manual_seed(seed), ranks=ranks
+    )
     return source
 
 
@@ -199,8 +233,12 @@ def table_of_batch(batch: Batch, width: int) -> Tensor:
     if isinstance(batch, Tensor):
         return batch.cpu()
     table = torch.zeros(batch.starts.numel() - 1, width)
-    for row, (start, end) in enumerate(zip(batch.starts[:-1].tolist(), batch.starts[1:].tolist(), strict=True)):
-        for index, weight in zip(batch.indices[start:end].tolist(), batch.weights[start:end].tolist(), strict=True):
+    for row, (start, end) in enumerate(
+        zip(batch.starts[:-1].tolist(), batch.starts[1:].tolist(), strict=True)
+    ):
+        for index, weight in zip(
+            batch.indices[start:end].tolist(), batch.weights[start:end].tolist(), strict=True
+        ):
             table[row, index] = weight
     return table
 
@@ -233,12 +271,17 @@ def test_targets_and_vectors_are_those_of_the_matrix(array: Array, data: st.Data
             prepared(source)
         block = source.block(torch.tensor(rows), torch.tensor(columns))
         assert block.targets.dtype == torch.float32
-        np.testing.assert_array_equal(block.targets, (array[rows][:, columns] - 3) / 2)  # NaN at the same places
+        # NaN at the same places
+        np.testing.assert_array_equal(block.targets, (array[rows][:, columns] - 3) / 2)
         encoded = np.nan_to_num((array - 3) / 2 if inputs == "scaled" else array)
         np.testing.assert_array_equal(table_of_batch(block.rows, n_columns), encoded[rows])
         np.testing.assert_array_equal(table_of_batch(block.columns, n_rows), encoded.T[columns])
-        np.testing.assert_array_equal(table_of(source.rows, list(range(n_rows)), n_columns), encoded)
-        np.testing.assert_array_equal(table_of(source.columns, list(range(n_columns)), n_rows), encoded.T)
+        np.testing.assert_array_equal(
+            table_of(source.rows, list(range(n_rows)), n_columns), encoded
+        )
+        np.testing.assert_array_equal(
+            table_of(source.columns, list(range(n_columns)), n_rows), encoded.T
+        )
         assert block.row_ids.tolist() == list(rows) and block.column_ids.tolist() == list(columns)
 
 
@@ -252,13 +295,20 @@ def test_in_dense_vectors_something_stands_for_what_is_missing(missing: float, h
     np.testing.assert_array_equal(table_of(dense.columns, [0, 1, 2], 2).float(), expected.T)
     # Sparse vectors have no place for it, and targets are missing where they are.
     sparse = prepared(unprepared(array, dense=False, missing=missing), half=half)
-    assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.tolist() == [0.0, -1.0, 1.0, 0.5]
+    assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.tolist() == [
+        0.0,
+        -1.0,
+        1.0,
+        0.5,
+    ]
     for source in (dense, sparse):
         np.testing.assert_array_equal(targets_of(source, [0, 1], [0, 1, 2]), (array - 3) / 2)
 
 
 @pytest.mark.parametrize("by_rule", [True, False])
-def test_the_rule_chooses_unless_it_is_overridden(by_rule: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_chooses_unless_it_is_overridden(
+    by_rule: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[str, bool]] = []
 
     def rule(matrix: ObservedMatrix, device: torch.device, *, half: bool) -> bool:
@@ -269,7 +319,11 @@ def test_the_rule_chooses_unless_it_is_overridden(by_rule: bool, monkeypatch: py
     array = np.ones((4, 4))
     source = prepared(unprepared(array), half=True)
     kind = DenseVectors if by_rule else SparseVectors
-    assert source.dense is by_rule and isinstance(source.rows, kind) and isinstance(source.columns, kind)
+    assert (
+        source.dense is by_rule
+        and isinstance(source.rows, kind)
+        and isinstance(source.columns, kind)
+    )
     assert asked == [("cpu", True)]
     for forced in (True, False):
         assert prepared(unprepared(array, dense=forced)).dense is forced
@@ -282,7 +336,9 @@ def test_half_precision_is_for_dense_inputs_never_for_targets() -> None:
     assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.dtype == torch.float32
     for source in (dense, sparse):
         targets = targets_of(source, [0, 1], [0, 1])
-        np.testing.assert_array_equal(targets.numpy(), np.array([[-1.0, -0.5], [np.nan, 0.5]], dtype=np.float32))
+        np.testing.assert_array_equal(
+            targets.numpy(), np.array([[-1.0, -0.5], [np.nan, 0.5]], dtype=np.float32)
+        )
         assert targets.dtype == torch.float32
 
 
@@ -296,17 +352,27 @@ def test_an_epoch_on_a_device_is_the_same_dense_and_sparse(device: str) -> None:
     generator = np.random.default_rng(0)
     array = np.where(generator.random((9, 7)) < 0.5, generator.integers(1, 6, (9, 7)), np.nan)
     array[4] = np.nan  # in no block
-    dense, sparse = (prepared(unprepared(array, dense=dense), device=device) for dense in (True, False))
+    dense, sparse = (
+        prepared(unprepared(array, dense=dense), device=device) for dense in (True, False)
+    )
     assert (dense.dense, sparse.dense, dense.n_steps, sparse.n_steps) == (True, False, 3, 3)
     for _ in range(2):
         for one, other in zip(epoch_of(dense), epoch_of(sparse), strict=True):
             assert isinstance(one.rows, Tensor) and isinstance(other.rows, SparseBatch)
-            assert {part.device.type for part in (one.rows, one.targets, other.rows.weights, other.targets)} == {device}
+            assert {
+                part.device.type
+                for part in (one.rows, one.targets, other.rows.weights, other.targets)
+            } == {device}
             rows, columns = one.row_ids.cpu().numpy(), one.column_ids.cpu().numpy()
             assert len(set(rows)) == 2 and len(set(columns)) == 3 and 4 not in rows
             for block in (one, other):
-                assert block.row_ids.tolist() == rows.tolist() and block.column_ids.tolist() == columns.tolist()
-                np.testing.assert_array_equal(block.targets.cpu(), (array[np.ix_(rows, columns)] - 3) / 2)
+                assert (
+                    block.row_ids.tolist() == rows.tolist()
+                    and block.column_ids.tolist() == columns.tolist()
+                )
+                np.testing.assert_array_equal(
+                    block.targets.cpu(), (array[np.ix_(rows, columns)] - 3) / 2
+                )
                 units = np.nan_to_num((array - 3) / 2)
                 np.testing.assert_array_equal(table_of_batch(block.rows, 7), units[rows])
                 np.testing.assert_array_equal(table_of_batch(block.columns, 9), units.T[columns])
@@ -319,11 +385,14 @@ def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
     array = np.where(generator.random((9, 5)) < 0.4, generator.integers(1, 6, (9, 5)), np.nan)
     alone = prepared(unprepared(array, dense=False, inputs=inputs))
     of_ranks = [
-        prepared(unprepared(array, dense=False, inputs=inputs), ranks=Ranks(rank, n_ranks)) for rank in range(n_ranks)
+        prepared(unprepared(array, dense=False, inputs=inputs), ranks=Ranks(rank, n_ranks))
+        for rank in range(n_ranks)
     ]
     rows, columns = torch.tensor([5, 0, 8, 2]), torch.tensor([3, 0, 4])
     whole, parts = alone.block(rows, columns), [source.block(rows, columns) for source in of_ranks]
-    assert whole.sum_over_ranks is keep_sums and all(part.sum_over_ranks is not keep_sums for part in parts)
+    assert whole.sum_over_ranks is keep_sums and all(
+        part.sum_over_ranks is not keep_sums for part in parts
+    )
     # Each entry is on one rank; what no rank has is missing.
     stacked = torch.stack([part.targets for part in parts])
     assert torch.equal((~stacked.isnan()).sum(0), (~whole.targets.isnan()).int())
@@ -338,14 +407,18 @@ def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
             assert torch.equal(getattr(source, name).counts, getattr(alone, name).counts)
     for source in of_ranks:
         source.join()
-        for ours, theirs, ids in ((source.rows, alone.rows, rows), (source.columns, alone.columns, columns)):
+        for ours, theirs, ids in (
+            (source.rows, alone.rows, rows),
+            (source.columns, alone.columns, columns),
+        ):
             assert all(map(torch.equal, ours.take(ids), theirs.take(ids)))
 
 
 def test_tables_are_dense_where_all_ranks_prefer_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for others, dense in (([True, True], True), ([True, False], False)):
         monkeypatch.setattr(Ranks, "collect", lambda _, own, others=others: [own, *others])
-        assert prepared(unprepared(np.ones((4, 4))), ranks=Ranks(0, 3)).dense is dense  # a full matrix
+        # a full matrix
+        assert prepared(unprepared(np.ones((4, 4))), ranks=Ranks(0, 3)).dense is dense
 
 
 def test_ranks_have_dense_tables_whole() -> None:
@@ -358,16 +431,25 @@ def test_ranks_have_dense_tables_whole() -> None:
     assert table_of(source.rows, [0, 4], 5).shape == (2, 5)
 
 
-HOLED = np.array([[1.0, np.nan, 4.0], [np.nan, np.nan, np.nan], [3.0, 2.0, np.nan], [5.0, np.nan, 5.0]])
+HOLED = np.array(
+    [[1.0, np.nan, 4.0], [np.nan, np.nan, np.nan], [3.0, 2.0, np.nan], [5.0, np.nan, 5.0]]
+)
 
 
-def unprepared_vectors(array: Array, *, axis: Axis, dense: bool | None, batch_size: int | None = None) -> VectorBlocks:
-    """Blocks whose values are those of the matrix, minus 3: the middle of the scale is 0 and still an entry."""
+def unprepared_vectors(
+    array: Array, *, axis: Axis, dense: bool | None, batch_size: int | None = None
+) -> VectorBlocks:
+    """Blocks whose values are those of the matrix, minus 3: the middle of the scale is 0 and still
+    an entry."""
     matrix = ObservedMatrix.from_array(array, STARS)
-    return VectorBlocks(matrix, matrix.values - 3.0, axis=axis, batch_size=batch_size, force_dense=dense)
+    return VectorBlocks(
+        matrix, matrix.values - 3.0, axis=axis, batch_size=batch_size, force_dense=dense
+    )
 
 
-def prepared_vectors(source: VectorBlocks, *, half: bool = False, device: str = "cpu", seed: int = 0) -> VectorBlocks:
+def prepared_vectors(
+    source: VectorBlocks, *, half: bool = False, device: str = "cpu", seed: int = 0
+) -> VectorBlocks:
     source.prepare(torch.device(device), half=half, generator=torch.Generator().manual_seed(seed))
     return source
 
@@ -379,12 +461,16 @@ def positions_of(source: VectorBlocks) -> Tensor:
 
 
 def tables(block: VectorBlock, width: int) -> tuple[Tensor, Tensor]:
-    """Return inputs, with 0 where there are none, and targets, with NaN where there are none, as tables."""
+    """Return inputs, with 0 where there are none, and targets, with NaN where there are none, as
+    tables."""
     if not isinstance(block.inputs, SparseBatch):
         return block.inputs.cpu(), block.targets.cpu()
     indices, starts, weights = (part.cpu() for part in block.inputs)
     vectors = torch.repeat_interleave(torch.arange(starts.numel() - 1), starts.diff())
-    inputs, targets = torch.zeros(starts.numel() - 1, width), torch.full((starts.numel() - 1, width), float("nan"))
+    inputs, targets = (
+        torch.zeros(starts.numel() - 1, width),
+        torch.full((starts.numel() - 1, width), float("nan")),
+    )
     inputs[vectors, indices.long()] = weights
     targets[vectors, indices.long()] = block.targets.cpu()
     return inputs, targets
@@ -421,7 +507,8 @@ def test_all_at_once_come_in_their_own_order_and_without_a_copy(axis: Axis, dens
     for ids in (positions_of(source), positions_of(source).flip(0)):
         block = source.block(ids)
         inputs, targets = tables(block, expected.shape[1])
-        np.testing.assert_array_equal(targets, expected)  # a vector without entries is there and has no target
+        # a vector without entries is there and has no target
+        np.testing.assert_array_equal(targets, expected)
         np.testing.assert_array_equal(inputs, np.nan_to_num(expected))
         assert (block.n_vectors, block.share) == (3, 1.0)
         again = source.block(ids)
@@ -430,15 +517,21 @@ def test_all_at_once_come_in_their_own_order_and_without_a_copy(axis: Axis, dens
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("axis", ["row", "column"])
-def test_an_epoch_of_vectors_on_a_device_is_the_same_dense_and_sparse(axis: Axis, device: str) -> None:
+def test_an_epoch_of_vectors_on_a_device_is_the_same_dense_and_sparse(
+    axis: Axis, device: str
+) -> None:
     generator = np.random.default_rng(0)
     # No two vectors are alike, so that targets tell which they are.
     array = np.where(generator.random((9, 8)) < 0.6, generator.integers(1, 6, (9, 8)), np.nan)
     array[4], array[:, 2] = np.nan, np.nan
     expected = (array if axis == "row" else array.T) - 3
-    wanted = {tuple(np.nan_to_num(vector, nan=9.0)) for vector in expected if not np.isnan(vector).all()}
+    wanted = {
+        tuple(np.nan_to_num(vector, nan=9.0)) for vector in expected if not np.isnan(vector).all()
+    }
     sources = [
-        prepared_vectors(unprepared_vectors(array, axis=axis, dense=dense, batch_size=2), device=device)
+        prepared_vectors(
+            unprepared_vectors(array, axis=axis, dense=dense, batch_size=2), device=device
+        )
         for dense in (True, False)
     ]
     for source in sources:
@@ -447,8 +540,14 @@ def test_an_epoch_of_vectors_on_a_device_is_the_same_dense_and_sparse(axis: Axis
     for _ in range(sources[0].n_steps):
         dense, sparse = (source.next_block() for source in sources)
         assert dense.targets.device.type == sparse.targets.device.type == device
-        assert (dense.n_vectors, dense.share) == (sparse.n_vectors, sparse.share) == (2, 2 / len(wanted))
-        for one, other in zip(tables(dense, expected.shape[1]), tables(sparse, expected.shape[1]), strict=True):
+        assert (
+            (dense.n_vectors, dense.share)
+            == (sparse.n_vectors, sparse.share)
+            == (2, 2 / len(wanted))
+        )
+        for one, other in zip(
+            tables(dense, expected.shape[1]), tables(sparse, expected.shape[1]), strict=True
+        ):
             np.testing.assert_array_equal(one, other)
         inputs, targets = tables(dense, expected.shape[1])
         np.testing.assert_array_equal(inputs, targets.nan_to_num(0.0))

@@ -18,7 +18,13 @@ import torch
 import deepmf
 from deepmf.data import split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadModelFile, BadSetting, DeepMFWarning, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import (
+    BadModelFile,
+    BadSetting,
+    DeepMFWarning,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
 from deepmf.models.dmf import DMF
 from deepmf.storage.model_file import StoredFile, read_file
 from deepmf.training.checkpoint import Checkpoint
@@ -37,16 +43,26 @@ SETTINGS = {
     "device": "cpu",
 }
 
-SPLIT = split_entries(generate(40, 30, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+SPLIT = split_entries(
+    generate(40, 30, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0
+)
 
 KILLED_IN_EPOCH = 5
 
 
-FINGERPRINT = {"model": "DMF", "settings": {"epochs": 9, "hidden_sizes": [16]}, "training entries": "abc"}
+FINGERPRINT = {
+    "model": "DMF",
+    "settings": {"epochs": 9, "hidden_sizes": [16]},
+    "training entries": "abc",
+}
 
 
 def fitted(
-    *, checkpoint: Path | None = None, callback: Callback | None = None, validation: bool = True, **settings: Any
+    *,
+    checkpoint: Path | None = None,
+    callback: Callback | None = None,
+    validation: bool = True,
+    **settings: Any,
 ) -> DMF:
     """A model fitted on the same data as all others here."""
     return DMF(**SETTINGS | settings).fit(
@@ -96,7 +112,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> StoredFile:
 
 
 @pytest.mark.slow
-def test_a_killed_training_continues_to_the_same_result(tmp_path: Path, uninterrupted: StoredFile) -> None:
+def test_a_killed_training_continues_to_the_same_result(
+    tmp_path: Path, uninterrupted: StoredFile
+) -> None:
     path = tmp_path / "run.checkpoint"
     source = Path(deepmf.__file__).parents[1]
     child = subprocess.Popen(
@@ -123,7 +141,9 @@ def test_a_killed_training_continues_to_the_same_result(tmp_path: Path, uninterr
     assert not path.exists()
 
 
-def test_a_checkpoint_changes_nothing_and_goes_at_the_end(tmp_path: Path, uninterrupted: StoredFile) -> None:
+def test_a_checkpoint_changes_nothing_and_goes_at_the_end(
+    tmp_path: Path, uninterrupted: StoredFile
+) -> None:
     path, there = tmp_path / "run.checkpoint", []
     model = fitted(checkpoint=path, callback=lambda *_: there.append(path.exists()))
     assert there == [False, False] + [True] * 7  # after an epoch, before its state is kept
@@ -131,12 +151,16 @@ def test_a_checkpoint_changes_nothing_and_goes_at_the_end(tmp_path: Path, uninte
     assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-def test_an_interrupted_training_keeps_its_file_and_can_be_continued(tmp_path: Path, uninterrupted: StoredFile) -> None:
+def test_an_interrupted_training_keeps_its_file_and_can_be_continued(
+    tmp_path: Path, uninterrupted: StoredFile
+) -> None:
     path = tmp_path / "run.checkpoint"
     with pytest.warns(TrainingInterrupted):
         stopped = fitted(checkpoint=path, callback=stopping_in(6, KeyboardInterrupt))
     assert stopped.history_.stopped == "interrupted" and path.exists()
-    assert np.isfinite(stopped.predict(SPLIT.test.row_labels[:3], SPLIT.test.column_labels[:3])).all()
+    assert np.isfinite(
+        stopped.predict(SPLIT.test.row_labels[:3], SPLIT.test.column_labels[:3])
+    ).all()
     assert_same(saved(fitted(checkpoint=path), tmp_path), uninterrupted)
     assert not path.exists()
 
@@ -145,12 +169,17 @@ DIFFERENT_RUNS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "seed": ("seed", lambda path: fitted(checkpoint=path, seed=1)),
     "epochs": ("epochs", lambda path: fitted(checkpoint=path, epochs=10)),
     "no validation": ("validation entries", lambda path: fitted(checkpoint=path, validation=False)),
-    "entries": ("training entries", lambda path: DMF(**SETTINGS).fit(SPLIT.test, SPLIT.validation, checkpoint=path)),
+    "entries": (
+        "training entries",
+        lambda path: DMF(**SETTINGS).fit(SPLIT.test, SPLIT.validation, checkpoint=path),
+    ),
 }
 
 
 @pytest.mark.parametrize("differing, start", DIFFERENT_RUNS.values(), ids=DIFFERENT_RUNS.keys())
-def test_the_file_of_another_run_is_refused(tmp_path: Path, differing: str, start: Callable[[Path], object]) -> None:
+def test_the_file_of_another_run_is_refused(
+    tmp_path: Path, differing: str, start: Callable[[Path], object]
+) -> None:
     path = tmp_path / "run.checkpoint"
     with pytest.raises(ZeroDivisionError):
         fitted(checkpoint=path, callback=stopping_in(2, ZeroDivisionError))
@@ -182,7 +211,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert state is not None and state.content == STATE.content
     assert state.tensors.keys() == STATE.tensors.keys()
     for name, tensor in STATE.tensors.items():
-        assert state.tensors[name].dtype == tensor.dtype and torch.equal(state.tensors[name], tensor)
+        assert state.tensors[name].dtype == tensor.dtype and torch.equal(
+            state.tensors[name], tensor
+        )
         assert state.tensors[name].shape == tensor.shape
         state.tensors[name].zero_()  # and may be written to
     assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]
@@ -214,7 +245,10 @@ def test_a_checkpoint_that_cannot_be_written_is_told_once_and_training_goes_on(
 
 def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="nowhere"):
-        fitted(checkpoint=tmp_path / "nowhere" / "run.checkpoint", callback=stopping_in(0, ZeroDivisionError))
+        fitted(
+            checkpoint=tmp_path / "nowhere" / "run.checkpoint",
+            callback=stopping_in(0, ZeroDivisionError),
+        )
 
 
 def train_until_killed(path: Path) -> None:
@@ -230,5 +264,6 @@ def train_until_killed(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(int(sys.argv[2]))  # the last bits of a sum depend on how many threads share it
+    # the last bits of a sum depend on how many threads share it
+    torch.set_num_threads(int(sys.argv[2]))
     train_until_killed(Path(sys.argv[1]))

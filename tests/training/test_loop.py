@@ -21,7 +21,9 @@ from deepmf.training.settings import LoopSettings
 class Counting:
     """A task that counts epochs, with validation errors and losses as told."""
 
-    def __init__(self, errors: list[float | None], *, losses: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self, errors: list[float | None], *, losses: Mapping[int, float] | None = None
+    ) -> None:
         self.errors, self.losses = list(errors), losses or {}
         self.number = torch.zeros(())
         self.total = torch.zeros(())  # not learned, but the next epoch depends on it
@@ -74,7 +76,9 @@ def test_a_restored_state_goes_on_to_the_same(at: int) -> None:
     history = loop.run()
     assert torch.equal(rest.number, whole.number) and torch.equal(rest.total, whole.total)
     assert (history.best_epoch, history.best_error) == (expected.best_epoch, expected.best_error)
-    assert [record.loss for record in history.records] == [record.loss for record in expected.records]
+    assert [record.loss for record in history.records] == [
+        record.loss for record in expected.records
+    ]
 
 
 @pytest.mark.parametrize("patience", [None, 1])
@@ -91,21 +95,29 @@ def test_from_a_state_of_the_end_nothing_is_run(patience: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "errors, losses", [([3.0, 1.0, float("nan")], {}), ([3.0, 1.0], {2: float("inf")})], ids=["error", "loss"]
+    "errors, losses",
+    [([3.0, 1.0, float("nan")], {}), ([3.0, 1.0], {2: float("inf")})],
+    ids=["error", "loss"],
 )
-def test_what_is_no_number_ends_it_with_the_best(errors: list[float | None], losses: dict[int, float]) -> None:
+def test_what_is_no_number_ends_it_with_the_best(
+    errors: list[float | None], losses: dict[int, float]
+) -> None:
     task = Counting(errors, losses=losses)
     history = Loop(task, LoopSettings(epochs=9)).run()
     assert (history.stopped, len(history), task.number.item()) == ("diverged", 2, 3)
 
 
-def test_an_interrupt_ends_ranks_and_is_a_result_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_ranks_and_is_a_result_of_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     loop = Loop(Counting([1.0]), LoopSettings(epochs=2), callbacks=[interrupt])
     assert loop.run().stopped == "interrupted"
-    unvalidated = Loop(Counting([0.5]), LoopSettings(epochs=9, validate_every=9), callbacks=[interrupt]).run()
+    unvalidated = Loop(
+        Counting([0.5]), LoopSettings(epochs=9, validate_every=9), callbacks=[interrupt]
+    ).run()
     assert (unvalidated.best_epoch, unvalidated.best_error) == (0, 0.5)
     monkeypatch.setattr("deepmf.nn.ranks.find_ranks", lambda: Ranks(0, 2))
     with pytest.raises(KeyboardInterrupt):
@@ -117,7 +129,9 @@ STARS = Scale([1, 2, 3, 4, 5])
 TRAIN = ObservedMatrix.from_entries(["a", "b", "c"], ["x", "y", "z"], [1, 2, 3], STARS)
 
 
-def entries(rows: list[str], columns: list[str], values: list[float], scale: Scale = STARS) -> ObservedMatrix:
+def entries(
+    rows: list[str], columns: list[str], values: list[float], scale: Scale = STARS
+) -> ObservedMatrix:
     return ObservedMatrix.from_entries(rows, columns, values, scale)
 
 
@@ -129,7 +143,9 @@ def found(validation: ObservedMatrix | None) -> HeldOut:
 
 def test_positions_are_those_of_the_training_matrix() -> None:
     aligned = found(entries(["c", "a"], ["y", "z"], [5, 4]))  # its own positions would be 0 and 1
-    cells = set(zip(aligned.rows.tolist(), aligned.columns.tolist(), aligned.values.tolist(), strict=True))
+    cells = set(
+        zip(aligned.rows.tolist(), aligned.columns.tolist(), aligned.values.tolist(), strict=True)
+    )
     assert cells == {(2, 1, 5.0), (0, 2, 4.0)}
 
 
@@ -139,7 +155,9 @@ def test_without_entries_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("rows, columns, unknown", [(["d"], ["x"], "'d'"), (["a"], ["w"], "'w'")])
-def test_what_training_does_not_know_is_refused(rows: list[str], columns: list[str], unknown: str) -> None:
+def test_what_training_does_not_know_is_refused(
+    rows: list[str], columns: list[str], unknown: str
+) -> None:
     with pytest.raises(UnknownLabel, match=unknown):
         HeldOut.of(TRAIN, entries(rows, columns, [3]))
 
@@ -154,12 +172,18 @@ def test_values_outside_the_scale_are_refused() -> None:
 def test_the_digest_tells_entries_apart() -> None:
     digest = found(entries(["a", "b"], ["x", "y"], [1, 2])).digest()
     assert digest == found(entries(["a", "b"], ["x", "y"], [1, 2])).digest() and len(digest) == 16
-    others = [(["a", "c"], ["x", "y"], [1, 2]), (["a", "b"], ["x", "z"], [1, 2]), (["a", "b"], ["x", "y"], [1, 3])]
+    others = [
+        (["a", "c"], ["x", "y"], [1, 2]),
+        (["a", "b"], ["x", "z"], [1, 2]),
+        (["a", "b"], ["x", "y"], [1, 3]),
+    ]
     assert len({digest} | {found(entries(*other)).digest() for other in others}) == 4
 
 
 def test_values_beyond_an_interval_are_taken() -> None:
-    train = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [0.5, 1.5], Scale(low=0.5, high=1.5))
+    train = ObservedMatrix.from_entries(
+        ["a", "b"], ["x", "x"], [0.5, 1.5], Scale(low=0.5, high=1.5)
+    )
     aligned = HeldOut.of(train, entries(["a"], ["x"], [1.75], Scale(low=0, high=2)))
     assert aligned is not None and aligned.values.tolist() == [1.75]
 

@@ -32,29 +32,39 @@ def test_bytes_are_those_of_shapes() -> None:
     found = estimate_fit_bytes(network, MATRIX, settings, runtime, latent_width=10, n_read=7)
     assert found == (20 * 10**12, 28 * MATRIX.n_entries, 100 * 10 * 20, 7 * 60)
     assert found.total == sum(found)
-    averaged = estimate_fit_bytes(network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0, n_read=7)
+    averaged = estimate_fit_bytes(
+        network, DENSE, TrainingSettings(averaging=0.9), runtime, latent_width=0, n_read=7
+    )
     assert averaged == (24 * 10**12, 60 * 40 * 12, 0, 0)
 
 
 def test_a_step_reads_the_entries_of_its_rows_and_columns() -> None:
-    few, many = (OrdinalDMF(hidden_sizes=(4,), block_rows=n, block_columns=4, device="cpu") for n in (15, 100))
+    few, many = (
+        OrdinalDMF(hidden_sizes=(4,), block_rows=n, block_columns=4, device="cpu")
+        for n in (15, 100)
+    )
     for model, share in ((few, 0.25 + 0.1), (many, 1 + 0.1), (IAutoRec(device="cpu"), 0)):
         needed = model._estimate_bytes(EntryStore.of(MATRIX))
         assert needed is not None and needed.steps == round(60 * share * MATRIX.n_entries)
 
 
-def test_ranks_divide_tables_and_steps_and_share_the_memory_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_divide_tables_and_steps_and_share_the_memory_of_a_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, runtime = DMF(hidden_sizes=(8,), latent_size=2, device="cpu"), Runtime("cpu")
     network = model._new_network(EntryStore.of(MATRIX))
     alone = estimate_fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=8)
     runtime.ranks = Ranks(0, 4)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    together = estimate_fit_bytes(network, MATRIX, model.settings, runtime, latent_width=2, n_read=8)
+    together = estimate_fit_bytes(
+        network, MATRIX, model.settings, runtime, latent_width=2, n_read=8
+    )
     tables = (60 + 40) * 8 * 20  # bytes
     assert together.weights == 2 * (alone.weights - tables + tables // 4)
     assert together.entries == 2 * alone.entries and together.steps == 2 * alone.steps // 4
     assert (
-        estimate_fit_bytes(network, DENSE, model.settings, runtime, latent_width=2).entries == 2 * 60 * 40 * 12
+        estimate_fit_bytes(network, DENSE, model.settings, runtime, latent_width=2).entries
+        == 2 * 60 * 40 * 12
     )  # whole
 
 
@@ -88,7 +98,8 @@ def test_factors_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(NotEnoughMemory) as caught:
         ALS(latent_size=200).fit(matrix)
     assert re.match(
-        r"fitting ALS to 2 entries .* 6.0 GiB .*latents, .*1.0 GiB .*latent_size .*\(means\)", str(caught.value)
+        r"fitting ALS to 2 entries .* 6.0 GiB .*latents, .*1.0 GiB .*latent_size .*\(means\)",
+        str(caught.value),
     )
 
 

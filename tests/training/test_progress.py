@@ -38,7 +38,10 @@ def test_the_plans_of_models() -> None:
     text, seconds = model.plan(matrix).split("; ")  # type: ignore[union-attr]
     assert text == "fitting OrdinalDMF (effort normal) to 18,000 entries: 7 epochs on the CPU"
     assert re.fullmatch("about [0-9]+ (seconds|minutes)", seconds)
-    assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="normal", device="cpu", epochs=7).settings
+    assert (
+        model.chosen_ == {}
+        and model.settings == OrdinalDMF(effort="normal", device="cpu", epochs=7).settings
+    )
 
 
 def read_seconds(plan: str | None) -> float:
@@ -51,7 +54,9 @@ def read_seconds(plan: str | None) -> float:
 def let_measurements_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the measurement of this machine take some seconds."""
     times = itertools.count(0.0, seconds)
-    monkeypatch.setattr(runtime, "time", SimpleNamespace(monotonic=lambda: next(times), sleep=time.sleep))
+    monkeypatch.setattr(
+        runtime, "time", SimpleNamespace(monotonic=lambda: next(times), sleep=time.sleep)
+    )
 
 
 def test_more_work_is_estimated_to_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +71,14 @@ def test_more_work_is_estimated_to_take_longer(monkeypatch: pytest.MonkeyPatch) 
     few, many = (estimate(20_000, linear_iterations=number) for number in (100, 10_000))
     assert 10 * few < many
     assert estimate(80_000, linear_size=0) < normal
-    assert estimate(40_000, linear_iterations=10, presence=None) < estimate(40_000, linear_iterations=10)
+    assert estimate(40_000, linear_iterations=10, presence=None) < estimate(
+        40_000, linear_iterations=10
+    )
 
 
-def test_a_fit_is_estimated_to_take_longer_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_is_estimated_to_take_longer_on_a_slow_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, matrix = OrdinalDMF(device="cpu"), generate(300, 200, density=0.3, seed=0).matrix
     let_measurements_take(0.06, monkeypatch)
     usual = read_seconds(model.plan(matrix))
@@ -78,8 +87,12 @@ def test_a_fit_is_estimated_to_take_longer_on_a_slow_machine(monkeypatch: pytest
 
 
 def test_a_fit_that_shows_no_progress_estimates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OrdinalDMF, "_estimate_seconds", lambda self, train: pytest.fail("estimated"))
-    OrdinalDMF(effort="quick", linear_iterations=1, device="cpu").fit(additive(12, 10), progress=False)
+    monkeypatch.setattr(
+        OrdinalDMF, "_estimate_seconds", lambda self, train: pytest.fail("estimated")
+    )
+    OrdinalDMF(effort="quick", linear_iterations=1, device="cpu").fit(
+        additive(12, 10), progress=False
+    )
 
 
 FIRST, SECOND = EpochRecord(0, 0.5, 0.9, 0.01, 2.0), EpochRecord(1, 0.4, None, 0.01, 4.0)
@@ -141,7 +154,10 @@ def test_a_terminal_sees_a_line_of_its_width(
     monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     be_a_terminal(monkeypatch, width=40)
     show_two_epochs()
-    first, second = "fitting DMF: epoch 1 of 10, 0:00:18 left", "fitting DMF: epoch 2 of 10, 0:00:24 left"
+    first, second = (
+        "fitting DMF: epoch 1 of 10, 0:00:18 left",
+        "fitting DMF: epoch 2 of 10, 0:00:24 left",
+    )
     assert capsys.readouterr().err == f"\r{first[:39]}\r{second[:39]}\n"
 
 
@@ -157,7 +173,9 @@ def test_a_notebook_sees_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_ipython_without_a_kernel_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     for shell in (None, SimpleNamespace()):
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))  # type: ignore[arg-type]
+        monkeypatch.setitem(
+            sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        )  # type: ignore[arg-type]
         assert not is_notebook()
 
 

@@ -77,7 +77,11 @@ def test_private_generators_are_the_same_for_a_seed_and_a_purpose_alone() -> Non
         return torch.rand(64, generator=make_generator(seed, purpose))
 
     assert torch.equal(draws(3, "walk"), draws(3, "walk"))
-    kinds = [(seed, purpose) for seed in (0, 1, 2**40) for purpose in ("weights", "walk", "dropout", "w", "")]
+    kinds = [
+        (seed, purpose)
+        for seed in (0, 1, 2**40)
+        for purpose in ("weights", "walk", "dropout", "w", "")
+    ]
     for one, other in combinations(kinds, 2):
         assert not torch.equal(draws(*one), draws(*other)), (one, other)
 
@@ -112,7 +116,11 @@ def test_the_graph_of_an_earlier_training_does_not_spoil_the_next_recording() ->
 
 def test_numpy_keeps_to_one_thread_and_torch_does_not() -> None:
     def read_threads() -> set[int]:
-        return {pool["num_threads"] for pool in threadpool_info() if pool.get("threading_layer") == "pthreads"}
+        return {
+            pool["num_threads"]
+            for pool in threadpool_info()
+            if pool.get("threading_layer") == "pthreads"
+        }
 
     if not read_threads():
         pytest.skip("numpy uses no OpenBLAS with threads of its own")
@@ -120,14 +128,17 @@ def test_numpy_keeps_to_one_thread_and_torch_does_not() -> None:
         with keep_numpy_to_one_thread():
             assert read_threads() == {1} and torch.get_num_threads() == 8
         assert read_threads() == {2}
-        first, second = keep_numpy_to_one_thread(), limit_blas_threads(1)  # as two threads may enter and leave them
+        # as two threads may enter and leave them
+        first, second = keep_numpy_to_one_thread(), limit_blas_threads(1)
         first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
         assert read_threads() == {1}
         second.__exit__(None, None, None)
         assert read_threads() == {2}
 
 
-def test_a_recorded_function_copies_its_arguments_and_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_function_copies_its_arguments_and_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Graph:
         """Runs the step again where a GPU would replay its kernels."""
 
@@ -145,7 +156,9 @@ def test_a_recorded_function_copies_its_arguments_and_results(monkeypatch: pytes
     recorded = GraphFunction(add)
     one = torch.ones(2)
     found = [recorded(one * number, one) for number in range(6)]
-    assert [[float(each[0]) for each in results] for results in found] == [[n + 1.0, n - 1.0] for n in range(6)]
+    assert [[float(each[0]) for each in results] for results in found] == [
+        [n + 1.0, n - 1.0] for n in range(6)
+    ]
     assert len(set(calls[3:])) == 1  # the recorded kernels read the same memory every time
 
 
@@ -157,7 +170,9 @@ def test_a_recorded_function_returns_what_the_function_does() -> None:
     def solve(target: torch.Tensor, strength: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         system = table.mT @ table + strength * torch.eye(30, device="cuda")
         lower = torch.linalg.cholesky_ex(system.repeat(5, 1, 1)).L
-        return torch.linalg.solve_triangular(lower, target, upper=False), strength.sum(dtype=torch.float64)
+        return torch.linalg.solve_triangular(lower, target, upper=False), strength.sum(
+            dtype=torch.float64
+        )
 
     recorded = GraphFunction(solve)
     for number in range(8):
@@ -190,7 +205,16 @@ def running(monkeypatch: pytest.MonkeyPatch, *counts: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("counts", "free"),
-    [([1], 8), ([2], 7), ([4], 5), ([8], 1), ([50], 1), ([None], 8), ([1, 9, 1, 1, 9], 8), ([9, 9, 1, 9, 1], 1)],
+    [
+        ([1], 8),
+        ([2], 7),
+        ([4], 5),
+        ([8], 1),
+        ([50], 1),
+        ([None], 8),
+        ([1, 9, 1, 1, 9], 8),
+        ([9, 9, 1, 9, 1], 1),
+    ],
 )
 def test_free_cores(monkeypatch: pytest.MonkeyPatch, counts: list[int | None], free: int) -> None:
     running(monkeypatch, *counts)
@@ -210,7 +234,9 @@ def test_few_entries_are_trained_on_in_one_thread(monkeypatch: pytest.MonkeyPatc
     running(monkeypatch, 1)
     used: list[int] = []
     matrix = generate(20, 15, density=0.4, seed=0).matrix
-    model = ALS(epochs=2, latent_size=2).fit(matrix, callbacks=[lambda *_: used.append(torch.get_num_threads())])
+    model = ALS(epochs=2, latent_size=2).fit(
+        matrix, callbacks=[lambda *_: used.append(torch.get_num_threads())]
+    )
     assert used == [1, 1] and model.history_.threads == 1
     with limit_threads(n_entries=99_999):
         assert torch.get_num_threads() == 1
@@ -275,9 +301,12 @@ def test_a_killed_fit_goes_on_with_as_many(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("content", "quota"), [("200000 100000\n", 2.0), ("max 100000\n", float("inf")), ("odd\n", float("inf"))]
+    ("content", "quota"),
+    [("200000 100000\n", 2.0), ("max 100000\n", float("inf")), ("odd\n", float("inf"))],
 )
-def test_quotas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, quota: float) -> None:
+def test_quotas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, quota: float
+) -> None:
     monkeypatch.undo()
     (tmp_path / "cpu.max").write_text(content)
     assert runtime.read_quota(tmp_path / "cpu.max") == quota
@@ -300,9 +329,13 @@ def test_free_memory_is_what_linux_gives_and_the_container_leaves(tmp_path: Path
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    2 kB\n")
     assert count_free_bytes(CPU, meminfo=meminfo, group=tmp_path) == 2048
-    for name, text in (("memory.current", "300\n"), ("memory.stat", "anon 200\ninactive_file 50\n")):
+    for name, text in (
+        ("memory.current", "300\n"),
+        ("memory.stat", "anon 200\ninactive_file 50\n"),
+    ):
         (tmp_path / name).write_text(text)
     for limit, left in (("max", 2048), ("1000", 750), ("10000", 2048), ("200", 0)):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
         assert count_free_bytes(CPU, meminfo=meminfo, group=tmp_path) == left
-    assert count_free_bytes(CPU, meminfo=tmp_path / "absent", group=tmp_path / "absent") != 0  # all, or not known
+    # all, or not known
+    assert count_free_bytes(CPU, meminfo=tmp_path / "absent", group=tmp_path / "absent") != 0

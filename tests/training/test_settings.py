@@ -28,15 +28,36 @@ NAN, INFINITY = float("nan"), float("inf")
 
 def test_the_defaults_are_the_papers_codes() -> None:
     settings = DMFSettings()
-    assert (settings.learning_rate, settings.decay, settings.decay_every, settings.epochs) == (1e-2, 0.65, 50, 1000)
+    assert (settings.learning_rate, settings.decay, settings.decay_every, settings.epochs) == (
+        1e-2,
+        0.65,
+        50,
+        1000,
+    )
     assert (settings.block_rows, settings.block_columns) == (300, 200)
 
 
 def test_the_learning_rate_decays_every_so_many_epochs_or_at_those_given() -> None:
     every = StepDecaySettings(learning_rate=0.8, decay=0.5, decay_every=3)
-    assert [every.learning_rate_at(epoch) for epoch in range(7)] == [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2]
+    assert [every.learning_rate_at(epoch) for epoch in range(7)] == [
+        0.8,
+        0.8,
+        0.8,
+        0.4,
+        0.4,
+        0.4,
+        0.2,
+    ]
     given = StepDecaySettings(learning_rate=0.8, decay=0.5, decay_every=(1, 4, 5))
-    assert [given.learning_rate_at(epoch) for epoch in range(7)] == [0.8, 0.4, 0.4, 0.4, 0.2, 0.1, 0.1]
+    assert [given.learning_rate_at(epoch) for epoch in range(7)] == [
+        0.8,
+        0.4,
+        0.4,
+        0.4,
+        0.2,
+        0.1,
+        0.1,
+    ]
     assert StepDecaySettings(decay_every=()).learning_rate_at(10**6) == 1e-2
     # As read from a file, which knows lists alone.
     assert StepDecaySettings.from_names(given.to_dict() | {"decay_every": [1, 4, 5]}) == given
@@ -47,12 +68,14 @@ def test_along_a_cosine_the_learning_rate_goes_down_to_nothing() -> None:
     rates = [settings.learning_rate_at(epoch) for epoch in range(6)]
     root = 3**0.5 / 2
     assert rates == pytest.approx([0.8 * (1 + wave) / 2 for wave in (1, root, 0.5, 0, -0.5, -root)])
-    assert settings.learning_rate_at(6) == pytest.approx(0, abs=1e-15)  # the end that no epoch reaches
+    # the end that no epoch reaches
+    assert settings.learning_rate_at(6) == pytest.approx(0, abs=1e-15)
     assert TrainingSettings(learning_rate=0.8, epochs=1).learning_rate_at(0) == 0.8
 
 
 @pytest.mark.parametrize(
-    "name, nearest", [("epoch", "epochs"), ("learningrate", "learning_rate"), ("decayevery", "decay_every")]
+    "name, nearest",
+    [("epoch", "epochs"), ("learningrate", "learning_rate"), ("decayevery", "decay_every")],
 )
 def test_an_unknown_name_gets_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(BadSetting) as caught:
@@ -112,7 +135,11 @@ BREAD: dict[str, Setting] = {each.name: each for each in list_settings(Bread)}
         ("heat", "above 0", {"above": 0.0, "high": LARGEST}),
         ("salt", "above 0, at most 1, or none", {"above": 0.0, "high": 1.0}),
         ("flour", "rye, wheat", {"choices": ["rye", "wheat"]}),
-        ("layers", "whole numbers, 1 to 1000000", {"low": 1, "high": WIDEST, "fewest": 1, "most": 100}),
+        (
+            "layers",
+            "whole numbers, 1 to 1000000",
+            {"low": 1, "high": WIDEST, "fewest": 1, "most": 100},
+        ),
         ("turn_every", "whole, 1 or more, or increasing epochs", {"low": 1, "high": LARGEST_COUNT}),
     ],
 )
@@ -156,7 +183,10 @@ def test_good_values_are_stored(name: str, given: Any, stored: Any) -> None:
         ("seed", 2**128, "whole, 0 or more, at most 3.40282e+38"),
         ("guests", 10**10, "whole, 1 or more, at most 1e+09"),
         *(("layers", bad, "whole numbers, 1 to 1000000") for bad in ((True,), (), (0,), 10**7)),
-        *(("turn_every", bad, "whole, 1 or more, or increasing epochs") for bad in (0, (1.0,), (0, 1), (3, 3))),
+        *(
+            ("turn_every", bad, "whole, 1 or more, or increasing epochs")
+            for bad in (0, (1.0,), (0, 1), (3, 3))
+        ),
         ("rye", 0.6, "0 to 0.5"),
         ("flour", "spelt", "one of rye, wheat"),
     ],
@@ -175,7 +205,9 @@ def test_too_many_layers_are_counted() -> None:
 
 def test_a_default_may_change_alone() -> None:
     assert (Rolls().loaves, Rolls().salt, Rolls(loaves=12).loaves) == (8, None, 12)
-    assert {each.name: each for each in list_settings(Rolls)}["loaves"] == replace(BREAD["loaves"], default=8)
+    assert {each.name: each for each in list_settings(Rolls)}["loaves"] == replace(
+        BREAD["loaves"], default=8
+    )
     with pytest.raises(BadSetting, match="loaves"):
         Rolls(loaves=13)
 
@@ -208,7 +240,11 @@ def test_all_settings_are_listed() -> None:
     found = {each.name: each for each in list_settings(Rolls)}
     assert list(found) == list(BREAD)
     assert list(BREAD)[:2] == ["seed", "loaves"]
-    assert [found[name].type for name in ("loaves", "salt", "folds")] == ["int", "float | None", "tuple[int, ...]"]
+    assert [found[name].type for name in ("loaves", "salt", "folds")] == [
+        "int",
+        "float | None",
+        "tuple[int, ...]",
+    ]
     assert (found["loaves"].default, found["loaves"].description) == (8, "Number of loaves.")
 
 
@@ -216,7 +252,9 @@ def test_the_docstring_lists_every_setting_as_a_parameter() -> None:
     lines = (Rolls.__doc__ or "").splitlines()
     assert lines[:4] == ["How rolls are baked.", "", "Parameters", "----------"]
     for each in list_settings(Rolls):
-        (place,) = (at for at, line in enumerate(lines) if line.startswith(f"{each.name} : {each.type}"))
+        (place,) = (
+            at for at, line in enumerate(lines) if line.startswith(f"{each.name} : {each.type}")
+        )
         assert each.values in lines[place]
         assert lines[place + 1].strip() == each.description
 

@@ -1,4 +1,5 @@
-"""The trainer, on a tiny real problem: what it learns, keeps, reports, and how exactly it continues."""
+"""The trainer, on a tiny real problem: what it learns, keeps, reports, and how exactly it
+continues."""
 
 from __future__ import annotations
 
@@ -43,11 +44,21 @@ SETTINGS = DMFSettings(
     device="cpu",
 )
 
-SMALL = {"hidden_sizes": (6,), "latent_size": 4, "block_rows": 10, "block_columns": 5, "device": "cpu"}
+SMALL = {
+    "hidden_sizes": (6,),
+    "latent_size": 4,
+    "block_rows": 10,
+    "block_columns": 5,
+    "device": "cpu",
+}
 
-SPLIT = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+SPLIT = split_entries(
+    generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0
+)
 
-SPARSE_SPLIT = split_entries(generate(30, 20, n_entries=75, seed=1).matrix, train=0.8, validation=0.1, test=0.1)
+SPARSE_SPLIT = split_entries(
+    generate(30, 20, n_entries=75, seed=1).matrix, train=0.8, validation=0.1, test=0.1
+)
 
 
 Weights = dict[str, Tensor]
@@ -60,7 +71,9 @@ class Objective(DMFObjective):
     poisoned_at: the epoch whose last step has a finite loss with a gradient of NaN.
     """
 
-    def __init__(self, train: ObservedMatrix, *, not_finite_at: int | None, poisoned_at: int | None) -> None:
+    def __init__(
+        self, train: ObservedMatrix, *, not_finite_at: int | None, poisoned_at: int | None
+    ) -> None:
         super().__init__(train, SETTINGS)
         self.not_finite_at, self.poisoned_at = not_finite_at, poisoned_at
         self.epochs: list[int] = []
@@ -82,13 +95,16 @@ class Objective(DMFObjective):
         if self.epochs[-1] == self.not_finite_at:
             return loss * math.nan
         if self.epochs[-1] == self.poisoned_at and len(self.losses[-1]) == 3:
-            return loss + (0.0 * network.rows.first.weight.square().sum()).sqrt()  # a root's slope at 0
+            # a root's slope at 0
+            return loss + (0.0 * network.rows.first.weight.square().sum()).sqrt()
         return loss
 
     def notes(self, network: DMFNetwork) -> dict[str, Any]:
         return {"steps": len(self.losses[-1])}
 
-    def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+    def predictions(
+        self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor
+    ) -> Tensor:
         self.modes.add(("validation", network.training))
         return super().predictions(network, source, rows, columns)
 
@@ -121,7 +137,9 @@ class Watched(Trainer):
             Objective(train, not_finite_at=not_finite_at, poisoned_at=poisoned_at),
             MatrixBlocks(train, ENCODINGS["scaled"], **sizes),
             settings if seed is None else replace(settings, seed=seed),
-            validation=validation if isinstance(validation, HeldOut) else HeldOut.of(train, validation),
+            validation=validation
+            if isinstance(validation, HeldOut)
+            else HeldOut.of(train, validation),
         )
         self.errors = list(errors)
         self.looks: list[Weights] = []  # the weights at each look at the validation error
@@ -138,7 +156,9 @@ def clones(tensors: Mapping[str, Tensor]) -> Weights:
 
 def same(one: Weights, other: Weights) -> bool:
     """Say whether two sets of tensors are equal to the bit."""
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    return one.keys() == other.keys() and all(
+        torch.equal(tensor, other[name]) for name, tensor in one.items()
+    )
 
 
 def new_loop(trainer: Watched, *, callbacks: Sequence[Callback] = ()) -> Loop:
@@ -154,7 +174,9 @@ def plain(history: History) -> dict[str, Any]:
 def is_usable(trainer: Watched) -> bool:
     trainer.network.eval()
     rows, columns = trainer.source.rows, trainer.source.columns
-    cosines = trainer.network(rows.take(torch.arange(len(rows))), columns.take(torch.arange(len(columns))))
+    cosines = trainer.network(
+        rows.take(torch.arange(len(rows))), columns.take(torch.arange(len(columns)))
+    )
     return bool(cosines.isfinite().all())
 
 
@@ -171,15 +193,23 @@ def test_an_epoch_is_one_pass_and_its_loss_the_mean_of_its_steps() -> None:
 def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
     trainer = Watched(validation=SPLIT.validation)
     history = new_loop(trainer).run()
-    assert history.best_error == min(record.validation_error or math.inf for record in history.records)
+    assert history.best_error == min(
+        record.validation_error or math.inf for record in history.records
+    )
     # The network is left with the weights of that epoch: they give its error again.
     assert trainer.validation_error() == history.best_error
     with torch.no_grad():
         rows = trainer.network.rows(trainer.source.rows.take(torch.arange(30))).double().numpy()
-        columns = trainer.network.columns(trainer.source.columns.take(torch.arange(20))).double().numpy()
-    cosines = (rows @ columns.T) / np.outer(np.linalg.norm(rows, axis=1), np.linalg.norm(columns, axis=1))
+        columns = (
+            trainer.network.columns(trainer.source.columns.take(torch.arange(20))).double().numpy()
+        )
+    cosines = (rows @ columns.T) / np.outer(
+        np.linalg.norm(rows, axis=1), np.linalg.norm(columns, axis=1)
+    )
     truth = SPLIT.validation.to_array()
-    assert history.best_error == pytest.approx(np.sqrt(np.nanmean((3 + 2 * cosines - truth) ** 2)), rel=1e-5)
+    assert history.best_error == pytest.approx(
+        np.sqrt(np.nanmean((3 + 2 * cosines - truth) ** 2)), rel=1e-5
+    )
 
 
 def test_patience() -> None:
@@ -241,14 +271,20 @@ def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch)
     assert same(trainer.get_learned(), trainer.looks[1])
 
 
-@pytest.mark.parametrize("validation", [None, SPLIT.validation], ids=["no validation", "validation"])
+@pytest.mark.parametrize(
+    "validation", [None, SPLIT.validation], ids=["no validation", "validation"]
+)
 @pytest.mark.parametrize("n_epochs", [3, 5])
-def test_weights_that_went_bad_in_the_last_step_are_not_kept(validation: ObservedMatrix | None, n_epochs: int) -> None:
+def test_weights_that_went_bad_in_the_last_step_are_not_kept(
+    validation: ObservedMatrix | None, n_epochs: int
+) -> None:
     settings = replace(SETTINGS, epochs=n_epochs)
     trainer = Watched(settings, validation=validation, poisoned_at=2)
     history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("diverged", 2)
-    assert history.best_epoch is not None and same(trainer.get_learned(), trainer.looks[history.best_epoch])
+    assert history.best_epoch is not None and same(
+        trainer.get_learned(), trainer.looks[history.best_epoch]
+    )
     assert is_usable(trainer)
 
 
@@ -272,7 +308,10 @@ MATRICES = {
 @pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
 @pytest.mark.parametrize("start, validate_every", [(SETTINGS, 1), (SETTINGS, 4), (AVERAGED, 2)])
 def test_two_and_three_epochs_are_five_to_the_bit(
-    train: ObservedMatrix, validation: ObservedMatrix | None, start: DMFSettings, validate_every: int
+    train: ObservedMatrix,
+    validation: ObservedMatrix | None,
+    start: DMFSettings,
+    validate_every: int,
 ) -> None:
     settings = replace(start, validate_every=validate_every, decay_every=2)
     whole_trainer = Watched(settings, train, validation)
@@ -293,10 +332,12 @@ def test_two_and_three_epochs_are_five_to_the_bit(
         assert same(state.tensors, expected.tensors)
     assert same(trainer.get_learned(), whole_trainer.get_learned())
     assert plain(rest.history) == plain(whole.history)
-    # The third epoch did change every parameter, so equality says something (the last state may be the best again).
+    # The third epoch did change every parameter, so equality says something (the last state may be
+    # the best again).
     learned = [name for name, _ in trainer.network.named_parameters()]
     assert all(
-        not torch.equal(states[0].tensors[f"learned.{name}"], after_two.tensors[f"learned.{name}"]) for name in learned
+        not torch.equal(states[0].tensors[f"learned.{name}"], after_two.tensors[f"learned.{name}"])
+        for name in learned
     )
 
 
@@ -320,7 +361,10 @@ def test_sampling_and_dropout_follow_the_trainers_seed_each_in_its_own_way() -> 
         trainer = Watched(settings, seed=seed)
         starts.append(clones(trainer.get_learned()))
         loop = new_loop(trainer)
-        states += [loop.state().tensors[f"state.generator.{purpose}"] for purpose in ("sampling", "dropout")]
+        states += [
+            loop.state().tensors[f"state.generator.{purpose}"]
+            for purpose in ("sampling", "dropout")
+        ]
         loop.run()
         results.append(trainer.get_learned())
     assert all(not torch.equal(one, other) for one, other in combinations(states, 2))
@@ -345,7 +389,8 @@ def test_an_objective_holds_no_matrix(model: NetworkModel) -> None:
         model._make_task(EntryStore.of(ObservedMatrix.from_array(values, SPLIT.train.scale)), None)
         for values in (array, shuffled)
     )
-    # The entries have the same number and mean, all that an objective may know of them: it serves the other matrix too.
+    # The entries have the same number and mean, all that an objective may know of them: it serves
+    # the other matrix too.
     for trainer in (one, other):
         trainer.source.begin_epoch()
         block, losses = trainer.source.next_block(), []
@@ -408,7 +453,10 @@ def test_steps_are_those_of_a_run_without_it_to_the_bit() -> None:
     last = keep_all(new_loop(without))[-1]
     last_averaged = keep_all(new_loop(averaged))[-1]
     assert len(without.objective.starts) == 15
-    assert all(map(same, without.objective.starts, averaged.objective.starts)) and len(averaged.objective.starts) == 15
+    assert (
+        all(map(same, without.objective.starts, averaged.objective.starts))
+        and len(averaged.objective.starts) == 15
+    )
     assert without.objective.losses == averaged.objective.losses
     assert not any(name.startswith("state.average") for name in last.tensors)
     for number, (name, _) in enumerate(without.network.named_parameters()):
@@ -459,7 +507,10 @@ def test_steps_of_adam_are_torchs_own_to_the_bit() -> None:
 @pytest.mark.slow
 def test_steps_of_sgd_are_torchs_own() -> None:
     ours, theirs = (torch.linspace(-1, 1, 7, requires_grad=True) for _ in range(2))
-    optimiser, reference = SGD([ours], 0.01, momentum=0.9), torch.optim.SGD([theirs], lr=0.01, momentum=0.9)
+    optimiser, reference = (
+        SGD([ours], 0.01, momentum=0.9),
+        torch.optim.SGD([theirs], lr=0.01, momentum=0.9),
+    )
     for step in range(6):
         rate = 0.01 / (1 + step)
         optimiser.set_learning_rate(rate)
@@ -471,7 +522,9 @@ def test_steps_of_sgd_are_torchs_own() -> None:
 
 
 @BOTH
-def test_old_gradients_are_forgotten_and_the_loss_is_returned(optimiser_class: type[Optimiser]) -> None:
+def test_old_gradients_are_forgotten_and_the_loss_is_returned(
+    optimiser_class: type[Optimiser],
+) -> None:
     weight = torch.ones(2, requires_grad=True)
     weight.grad = torch.full((2,), 100.0)
     assert optimiser_class([weight], 0.1).step(leaving(weight, torch.ones(2))).item() == 7.0

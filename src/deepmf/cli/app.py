@@ -27,7 +27,13 @@ from deepmf.cli.inspect import inspect
 from deepmf.cli.options import GroupedCommand
 from deepmf.cli.output import say
 from deepmf.cli.predict import complete, predict
-from deepmf.cli.process import check_command, interrupt_on_signals, is_first, is_one_of_several, join_processes
+from deepmf.cli.process import (
+    check_command,
+    interrupt_on_signals,
+    is_first,
+    is_one_of_several,
+    join_processes,
+)
 from deepmf.cli.recommend import recommend, similar
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, serve
@@ -64,7 +70,10 @@ def _show_version(wanted: bool) -> None:
 def show_help(
     context: typer.Context,
     _: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        ),
     ] = False,
 ) -> None:
     """Matrices with missing entries: fit, predict, extend to new rows and columns.
@@ -108,9 +117,9 @@ app.add_typer(datasets, name="datasets")
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
-    Exit codes: 0 success; 1 a bug; 2 wrong input, reported in one line; 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. If the
-    reader closes the pipe, the command ends quietly with 0. If torchrun started several processes, signals end each at
-    once, and each reports its own error.
+    Exit codes: 0 success; 1 a bug; 2 wrong input, reported in one line; 130 Ctrl-C, 143 SIGTERM,
+    129 SIGHUP. If the reader closes the pipe, the command ends quietly with 0. If torchrun started
+    several processes, signals end each at once, and each reports its own error.
     """
     signals = nullcontext(list[int]()) if is_one_of_several() else interrupt_on_signals()
     with warnings.catch_warnings(), signals as arrived:
@@ -123,7 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not fail the command
+            # a terminal that lacks a character must not fail the command
+            stream.reconfigure(errors="replace")
     try:
         with join_processes():
             code = _build_command()(arguments, prog_name="deepmf", standalone_mode=False)
@@ -176,7 +186,9 @@ def _discard(stream: TextIO, *, code: int) -> int:
     return code
 
 
-def _show_warning(show: Any, message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
+def _show_warning(
+    show: Any, message: Warning | str, category: type[Warning], *place: Any, **named: Any
+) -> None:
     if not is_first():
         return
     if issubclass(category, DeepMFWarning):

@@ -31,24 +31,38 @@ def compare(
         str, option("--models NAME,NAME", "Models to compare; deepmf settings lists all.")
     ] = "means,als,dmf-o",
     by: Annotated[
-        str, option("--by entries|time|last", "Test entries at random, the latest 20 %, or the latest of each row.")
+        str,
+        option(
+            "--by entries|time|last",
+            "Test entries at random, the latest 20 %, or the latest of each row.",
+        ),
     ] = "entries",
-    folds: Annotated[int, option("--folds N", "Number of folds; with --areas, number of random splits.")] = 5,
+    folds: Annotated[
+        int, option("--folds N", "Number of folds; with --areas, number of random splits.")
+    ] = 5,
     areas: options.Areas = False,
     new_rows: options.NewRows = 0.2,
     new_columns: options.NewColumns = 0.2,
     validation_share: Annotated[
-        float, option("--validation-share SHARE", "Share of the training entries held out for early stopping.")
+        float,
+        option(
+            "--validation-share SHARE", "Share of the training entries held out for early stopping."
+        ),
     ] = options.VALIDATION_SHARE,
     metric: Annotated[
         str,
         option(
-            "--metric NAME", "Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate."
+            "--metric NAME",
+            "Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate.",
         ),
     ] = "rmse",
     n: options.ListLength = None,
-    person: Annotated[str | None, option("--person ID", "Also show a row's lists by the first two models.")] = None,
-    output: Annotated[Path | None, option("--output -o FILE", "Write an HTML page with plots.")] = None,
+    person: Annotated[
+        str | None, option("--person ID", "Also show a row's lists by the first two models.")
+    ] = None,
+    output: Annotated[
+        Path | None, option("--output -o FILE", "Write an HTML page with plots.")
+    ] = None,
     title: Annotated[str | None, option("--title TEXT", "Title of the page.")] = None,
     assignments: Annotated[
         list[str] | None,
@@ -68,9 +82,10 @@ def compare(
 ) -> None:
     """Compare the errors and times of models on the same splits.
 
-    Errors are means over all folds; the number after ± is their standard deviation. With --areas, some rows and
-    columns are new in each split, and errors are shown for each area. With a ranking metric, models and popularity rank
-    the columns of each row. With --person, the lists of the first two models for one row stand side by side.
+    Errors are means over all folds; the number after ± is their standard deviation. With --areas,
+    some rows and columns are new in each split, and errors are shown for each area. With a ranking
+    metric, models and popularity rank the columns of each row. With --person, the lists of the
+    first two models for one row stand side by side.
 
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
@@ -78,7 +93,9 @@ def compare(
     from deepmf.evaluation.list_change import compare_lists
 
     if metric in ("rmse", "mae") and person is None and (order.given or n is not None):
-        raise BadSetting(f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}")
+        raise BadSetting(
+            f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}"
+        )
     chosen = _build_models(models, assignments, seed=seed or 0, device=device)
     if person is not None and len(chosen) < 2:
         raise BadSetting(f"--person compares the lists of two models; got --models {models}")
@@ -87,7 +104,9 @@ def compare(
 
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not matrix.has_values:
-        raise BadSetting("every model learns interactions by the same presence part, so there is nothing to compare")
+        raise BadSetting(
+            "every model learns interactions by the same presence part, so there is nothing to compare"
+        )
     label = None if person is None else convert_label(person, matrix.rows)
     if label is not None:
         matrix.rows.positions([label])  # an unknown row is refused before any model is fitted
@@ -118,7 +137,12 @@ def compare(
     if output is not None:
         from deepmf.report.comparison_page import write_comparison
 
-        write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}", change=change)
+        write_comparison(
+            found,
+            output,
+            title=title or f"Models on {Path(name_file(ratings)).name}",
+            change=change,
+        )
 
     if as_json:
         told: dict[str, Any] = {"without_features": without} if files.paths else {}
@@ -147,17 +171,23 @@ def _show_comparison(found: Comparison, without_features: list[str], page: Path 
         say(f"page in {page}")
 
 
-def _build_models(names: str, assignments: Iterable[str] | None, *, seed: int, device: str | None) -> dict[str, Model]:
+def _build_models(
+    names: str, assignments: Iterable[str] | None, *, seed: int, device: str | None
+) -> dict[str, Model]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted or len(set(wanted)) < len(wanted):
         raise BadSetting(f"--models takes different names, such as means,als,dmf-o; got {names!r}")
     settings: dict[str, dict[str, Any]] = {name: {"seed": seed} for name in wanted}
-    known = {name: {field.name for field in fields(model_class(name).settings_class)} for name in wanted}
+    known = {
+        name: {field.name for field in fields(model_class(name).settings_class)} for name in wanted
+    }
     given = dict(map(parse_assignment, assignments or ()))
     for assigned, value in given.items():
         model, dot, name = assigned.rpartition(".")
         if dot and model not in wanted:
-            raise BadSetting(f"--set {assigned}: the model {model!r} is not compared; {suggest_name(model, wanted)}")
+            raise BadSetting(
+                f"--set {assigned}: the model {model!r} is not compared; {suggest_name(model, wanted)}"
+            )
         takers = [model] if dot else [each for each in wanted if name in known[each]]
         if not takers:
             raise BadSetting(f"--set {assigned}: none of {', '.join(wanted)} has this setting")

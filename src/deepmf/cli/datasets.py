@@ -46,7 +46,12 @@ def list_all(as_json: options.Json = False) -> None:
         show_json({"folder": str(folder()), "datasets": found})
         return
     lines = [
-        [each["name"], each["title"], each["bytes"] and max(1, round(each["bytes"] / 1e6)), each["file"] or ""]
+        [
+            each["name"],
+            each["title"],
+            each["bytes"] and max(1, round(each["bytes"] / 1e6)),
+            each["file"] or "",
+        ]
         for each in found
     ]
     show_table(["name", "data set", "MB", "file"], lines)
@@ -55,7 +60,8 @@ def list_all(as_json: options.Json = False) -> None:
 
 @datasets.command()
 def fetch(
-    name: Annotated[str, argument("NAME", "Data set, as deepmf datasets list names it.")], as_json: options.Json = False
+    name: Annotated[str, argument("NAME", "Data set, as deepmf datasets list names it.")],
+    as_json: options.Json = False,
 ) -> None:
     """Download a data set, verify it, and unpack its entries.
 
@@ -74,7 +80,11 @@ def fetch(
         return
     say(f"{dataset.title}\n{dataset.licence}")
     say(f"{'already stored in' if was_here else 'stored in'} {file}")
-    twice = "" if dataset.ratings.duplicates == "error" else f" --duplicates {dataset.ratings.duplicates}"
+    twice = (
+        ""
+        if dataset.ratings.duplicates == "error"
+        else f" --duplicates {dataset.ratings.duplicates}"
+    )
     say(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
 
 
@@ -82,7 +92,11 @@ def fetch(
 @options.with_option_groups()
 def describe(
     ratings: Annotated[
-        Path, argument("RATINGS", "File of entries, read as by fit, or name of a data set; - for standard input.")
+        Path,
+        argument(
+            "RATINGS",
+            "File of entries, read as by fit, or name of a data set; - for standard input.",
+        ),
     ],
     scale: options.ScaleText = None,
     *,
@@ -100,11 +114,15 @@ def describe(
     name = str(ratings)
     if name in DATASETS and not ratings.exists():  # a file of that name goes first
         if find(name) is None:  # describing downloads nothing
-            raise FileAbsent(f"the data set {name} is not stored yet; download it with deepmf datasets fetch {name}")
+            raise FileAbsent(
+                f"the data set {name} is not stored yet; download it with deepmf datasets fetch {name}"
+            )
         description = load(name).describe()
     else:
         if not (ratings.exists() or ratings.suffix or name == STANDARD):
-            raise FileAbsent(f"there is no file {ratings}, and no data set of that name (see deepmf datasets list)")
+            raise FileAbsent(
+                f"there is no file {ratings}, and no data set of that name (see deepmf datasets list)"
+            )
         description = reading.read_matrix(ratings, scale=parse_scale(scale)).describe()
     if as_json:
         show_json(description.to_dict())

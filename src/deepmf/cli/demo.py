@@ -1,4 +1,5 @@
-"""`deepmf demo`: every step on generated ratings, from a matrix to recommendations for a new row."""
+"""`deepmf demo`: every step on generated ratings, from a matrix to recommendations for a new
+row."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.recommend.ranking import Ranking
 
-# Less noise than the default of `generate` (1.3, where tastes spread by 1): with more, so few ratings tell little.
+# Less noise than the default of `generate` (1.3, where tastes spread by 1): with more, so few
+# ratings tell little.
 RATINGS: dict[str, Any] = {"n_rows": 1500, "n_columns": 700, "density": 0.1, "noise": 0.8}
 SETTINGS: dict[str, Any] = {"effort": "quick"}
 BEST = "OrdinalDMF"
@@ -33,8 +35,9 @@ def demo(
 ) -> None:
     """Show every step on generated ratings.
 
-    In a minute and offline, the demo fits means and OrdinalDMF, adds new rows and columns without training, compares
-    the errors in all four areas with the lowest possible ones, recommends films to a new person, and writes a report.
+    In a minute and offline, the demo fits means and OrdinalDMF, adds new rows and columns without
+    training, compares the errors in all four areas with the lowest possible ones, recommends films
+    to a new person, and writes a report.
 
     Example: deepmf demo --seed 1
     """
@@ -49,19 +52,29 @@ def demo(
     generated = generate(**RATINGS, seed=seed)
     split = split_areas(generated.matrix, new_rows=0.2, new_columns=0.2, seed=seed)
     if not as_json:
-        say(f"Generated ratings of made-up people and films (spread of tastes 1, of noise {RATINGS['noise']:g}):\n")
+        say(
+            f"Generated ratings of made-up people and films (spread of tastes 1, of noise {RATINGS['noise']:g}):\n"
+        )
         say(f"{generated.matrix.describe()}\n")
         say(_AREAS.format(**_count_entries(split)))
-    with use_threads(1):  # a network this small gains little from a second, and waits for it if it is busy
+    # a network this small gains little from a second, and waits for it if it is busy
+    with use_threads(1):
         best_model, methods = _fit_both(split, generated, seed=seed, quiet=as_json)
     entries = _rate_films(split.train)
     arrival = time.perf_counter()
     best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST, rank_by="relevance")
     arrival = time.perf_counter() - arrival
-    write_report(best_model, join_tests(list(split.test.values())), report, title=f"{BEST} on generated ratings")
+    write_report(
+        best_model,
+        join_tests(list(split.test.values())),
+        report,
+        title=f"{BEST} on generated ratings",
+    )
     if not as_json:
         lines = [[method["name"], *method["errors"].values()] for method in methods]
-        show_table(["", *(f"area {area}" for area in split.test)], lines, title="RMSE on test entries")
+        show_table(
+            ["", *(f"area {area}" for area in split.test)], lines, title="RMSE on test entries"
+        )
         say("\nThe error of the truth is the noise alone: no method can do better.\n")
         _show_newcomer(entries, best, milliseconds=1000 * arrival)
         say(f"\nThe report on {BEST} is in {report}: open it in a browser.")
@@ -77,7 +90,9 @@ def demo(
             "report": str(report),
             "methods": methods,
             "newcomer": {
-                "entries": dict(zip(entries.column_labels.tolist(), entries.values.tolist(), strict=True)),
+                "entries": dict(
+                    zip(entries.column_labels.tolist(), entries.values.tolist(), strict=True)
+                ),
                 "best": dict(zip(best.labels.tolist(), best.values.tolist(), strict=True)),
                 "milliseconds": 1000 * arrival,
             },
@@ -86,8 +101,11 @@ def demo(
     )
 
 
-def _fit_both(split: AreaSplit, generated: Generated, *, seed: int, quiet: bool) -> tuple[Model, list[dict[str, Any]]]:
-    """Fit and extend both models; return the better one, and the RMSE by area and the seconds of each method."""
+def _fit_both(
+    split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
+) -> tuple[Model, list[dict[str, Any]]]:
+    """Fit and extend both models; return the better one, and the RMSE by area and the seconds of
+    each method."""
     from deepmf.evaluation.areas import evaluate
     from deepmf.metrics import rmse_error
     from deepmf.models.means import Means
@@ -122,7 +140,9 @@ def _rate_films(train: ObservedMatrix) -> ObservedMatrix:
 
     popular = np.argsort(-train.column_counts, kind="stable")[: len(NEWCOMER_STARS)]
     films = train.column_labels[popular]
-    return ObservedMatrix.from_entries([NEWCOMER] * films.size, films, NEWCOMER_STARS[: films.size], train.scale)
+    return ObservedMatrix.from_entries(
+        [NEWCOMER] * films.size, films, NEWCOMER_STARS[: films.size], train.scale
+    )
 
 
 def _count_entries(split: AreaSplit) -> dict[str, int]:
@@ -142,9 +162,16 @@ Entries of area IV are never inputs.
 
 def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: float) -> None:
     films, stars = entries.column_labels.tolist(), entries.values.tolist()
-    show_table(["film", "stars"], zip(films, map(int, stars), strict=True), title="A new row: your ratings")
+    show_table(
+        ["film", "stars"], zip(films, map(int, stars), strict=True), title="A new row: your ratings"
+    )
     assert best.presence is not None and best.liked is not None  # as it is ranked by relevance
-    lines = zip(best.labels.tolist(), best.values.tolist(), (best.presence * best.liked).tolist(), strict=True)
+    lines = zip(
+        best.labels.tolist(),
+        best.values.tolist(),
+        (best.presence * best.liked).tolist(),
+        strict=True,
+    )
     show_table(
         ["film", "stars predicted", "probability that you rate it and like it"],
         sorted(lines, key=lambda line: -line[2]),  # relevance may weigh liking differently

@@ -25,23 +25,38 @@ if TYPE_CHECKING:
 def evaluate(
     source: ModelInput,
     test: Annotated[Path, argument("TEST", "Test entries, read as by fit.")],
-    report: Annotated[Path | None, option("--report FILE", "Write an HTML report with plots and explanations.")] = None,
+    report: Annotated[
+        Path | None, option("--report FILE", "Write an HTML report with plots and explanations.")
+    ] = None,
     title: Annotated[str | None, option("--title TEXT", "Title of the report.")] = None,
     ranking: Annotated[
-        bool, option("--ranking", "Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more.")
+        bool,
+        option(
+            "--ranking",
+            "Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more.",
+        ),
     ] = False,
     n: options.ListLength = None,
     min_entries: Annotated[
-        int | None, option("--min-entries N", "Rank only columns with at least N entries; default: 0.")
+        int | None,
+        option("--min-entries N", "Rank only columns with at least N entries; default: 0."),
     ] = None,
     feature: Annotated[
         str | None,
-        option("--feature NAME", "Compare shares of this feature of columns in the lists and liked entries."),
+        option(
+            "--feature NAME",
+            "Compare shares of this feature of columns in the lists and liked entries.",
+        ),
     ] = None,
-    by: Annotated[str | None, option("--by NAME", "Also rank for groups of rows by this feature of rows.")] = None,
+    by: Annotated[
+        str | None, option("--by NAME", "Also rank for groups of rows by this feature of rows.")
+    ] = None,
     propensities: Annotated[
         str | None,
-        option("--propensities popularity", "Weigh test entries by one over the popularity of their column."),
+        option(
+            "--propensities popularity",
+            "Weigh test entries by one over the popularity of their column.",
+        ),
     ] = None,
     unknown: options.UnknownIds = "fallback",
     seed: options.Seed = None,
@@ -51,12 +66,13 @@ def evaluate(
 ) -> None:
     """Show the errors of a model on test entries, by area.
 
-    Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries with an unknown row or column
-    are in no area: they are predicted by the means, and have a line of their own.
+    Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries with an
+    unknown row or column are in no area: they are predicted by the means, and have a line of their
+    own.
 
-    With --ranking (or --relevant, --rank-by, -n, --min-entries), the columns without an entry are ranked
-    for each row of the test, and compared with a ranking by popularity. Rows that the model has never seen are ranked
-    by the entries that --extend adds (deepmf split --by rows).
+    With --ranking (or --relevant, --rank-by, -n, --min-entries), the columns without an entry are
+    ranked for each row of the test, and compared with a ranking by popularity. Rows that the model
+    has never seen are ranked by the entries that --extend adds (deepmf split --by rows).
 
     Example: deepmf evaluate model.safetensors test.csv --ranking --report report.html
     """
@@ -73,7 +89,9 @@ def evaluate(
     wanted = cast("Unknown", unknown)
     has_values = fitted.entries_.train.has_values
     if report is not None and not has_values:
-        raise BadSetting("a report is about predicted values, and interactions have none; leave out --report")
+        raise BadSetting(
+            "a report is about predicted values, and interactions have none; leave out --report"
+        )
 
     known = fitted.entries_
     with hint_at_extension(UNKNOWN_HINT):
@@ -81,16 +99,26 @@ def evaluate(
             test, known.train.form, fitted.scale_, known.rows, known.columns, unknown=unknown
         )
         with locate_errors(test, UnknownLabel):
-            errors = errors_by_area(fitted, entries, unknown=wanted, propensities=propensities) if has_values else []
+            errors = (
+                errors_by_area(fitted, entries, unknown=wanted, propensities=propensities)
+                if has_values
+                else []
+            )
     given = {"n": n, "min_entries": min_entries, "feature": feature, "by": by, **order.given}
     how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
     ranked = None
     if ranking or not has_values or how:
-        ranked = evaluate_ranking(fitted, entries, **how, propensities=propensities, seed=seed or 0, unknown=wanted)
-    n_unknown = None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
+        ranked = evaluate_ranking(
+            fitted, entries, **how, propensities=propensities, seed=seed or 0, unknown=wanted
+        )
+    n_unknown = (
+        None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
+    )
     n_seen = count_seen(fitted, entries)
     if n_seen:
-        warn(f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small")
+        warn(
+            f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small"
+        )
     if report is not None:
         from deepmf.report.page import write_report
 
@@ -98,7 +126,11 @@ def evaluate(
         write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked)
 
     if as_json:
-        shown = {"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]}
+        shown = {
+            "model": type(fitted).__name__,
+            "seen": n_seen,
+            "areas": [asdict(part) for part in errors],
+        }
         shown |= {} if n_unknown is None else {"unknown": n_unknown}
         shown |= {} if ranked is None else {"ranking": ranked.to_dict()}
         show_json(shown | ({} if report is None else {"report": str(report)}))
@@ -112,7 +144,8 @@ def evaluate(
 
 
 def show_errors(errors: list[AreaErrors]) -> None:
-    """Print the errors of each area; errors of levels and of median levels only if there are any."""
+    """Print the errors of each area; errors of levels and of median levels only if there are
+    any."""
     names = ["area", "entries", "RMSE", "MAE"]
     has_levels, has_medians = errors[0].level_rmse is not None, errors[0].median_rmse is not None
     lines = [
@@ -143,20 +176,43 @@ def show_ranking(found: RankingEvaluation) -> None:
     from deepmf.formatting import format_quantity
 
     both = found.model, found.popularity
-    what = "all test entries" if found.relevant is None else f"test entries of {found.relevant:g} or more"
-    title = f"The first {found.n} columns of each row, ranked by {found.rank_by}; {what} are relevant"
+    what = (
+        "all test entries"
+        if found.relevant is None
+        else f"test entries of {found.relevant:g} or more"
+    )
+    title = (
+        f"The first {found.n} columns of each row, ranked by {found.rank_by}; {what} are relevant"
+    )
     _show_scores(both, [*ROW_METRICS], title)
-    _show_scores(both, [metric for metric in (*TITLES, "n_distinct") if metric not in ROW_METRICS], "Of all lists")
+    _show_scores(
+        both,
+        [metric for metric in (*TITLES, "n_distinct") if metric not in ROW_METRICS],
+        "Of all lists",
+    )
     for own in found.groups.values():
-        _show_scores((own.model, own.popularity), [*TITLES], f"Rows with {own.area} ({own.n_rows:,})")
+        _show_scores(
+            (own.model, own.popularity), [*TITLES], f"Rows with {own.area} ({own.n_rows:,})"
+        )
     if len(found.areas) > 1:
         by_area = [
-            [own.area, own.n_rows, own.model.ndcg, own.popularity.ndcg, own.model.recall, own.popularity.recall]
+            [
+                own.area,
+                own.n_rows,
+                own.model.ndcg,
+                own.popularity.ndcg,
+                own.model.recall,
+                own.popularity.recall,
+            ]
             for own in found.areas.values()
         ]
         heads = ["area", "rows", "NDCG", "of popularity", "recall", "of popularity"]
         show_table(heads, by_area, title="By area, among its own columns")
     counted = f"{format_quantity(found.n_rows, 'row')} with {format_quantity(found.n_relevant, 'relevant test entry')}"
-    say(f"{counted}; {found.n_without:,} rows without one are left out" if found.n_without else counted)
+    say(
+        f"{counted}; {found.n_without:,} rows without one are left out"
+        if found.n_without
+        else counted
+    )
     if found.min_entries:
         say(f"columns with fewer than {found.min_entries:,} entries are not ranked")

@@ -25,22 +25,29 @@ def explain(
     *,
     which: RowOptions,
     n: Annotated[int, option("-n N", "Number of entries.")] = 5,
-    axis: Annotated[str, option("--axis row|column", "Explain by the entries of the row or of the column.")] = "row",
+    axis: Annotated[
+        str, option("--axis row|column", "Explain by the entries of the row or of the column.")
+    ] = "row",
     as_json: options.Json = False,
 ) -> None:
     """Show the entries that raised or lowered a prediction.
 
-    The largest effects come first. A model that was fitted with features shows their effects too. A model with a
-    presence part also shows the entries that make it likely that the row takes the column at all.
+    The largest effects come first. A model that was fitted with features shows their effects too. A
+    model with a presence part also shows the entries that make it likely that the row takes the
+    column at all.
 
     Example: deepmf explain model.safetensors --row ann --column Alien
     """
     if (which.row is not None) == which.is_new:
-        raise BadSetting("give either --row ID for a known row, or --history FILE or --features for a new one")
+        raise BadSetting(
+            "give either --row ID for a known row, or --history FILE or --features for a new one"
+        )
     if axis not in ("row", "column"):
         raise BadSetting(f"--axis must be row or column; got {axis!r}")
     if axis == "column" and which.is_new:
-        raise BadSetting("--axis column needs --row; a new row is explained by its own entries and features")
+        raise BadSetting(
+            "--axis column needs --row; a new row is explained by its own entries and features"
+        )
     fitted = source.load()
     with hint_at_extension():
         at_column = convert_label(column, fitted.entries_.columns)
@@ -51,7 +58,12 @@ def explain(
             at_row, found = None, which.fold_in(fitted, source.reading).explain(at_column, n)
     row_name, column_name = fitted.row_names_.get(at_row), fitted.column_names_.get(at_column)
     if as_json:
-        pair = {"row": at_row, **give_name("row", row_name), "column": at_column, **give_name("column", column_name)}
+        pair = {
+            "row": at_row,
+            **give_name("row", row_name),
+            "column": at_column,
+            **give_name("column", column_name),
+        }
         show_json(pair | _to_json(found, "column" if axis == "row" else "row"))
         return
     _show_effects(found, fitted, axis, column_name)
@@ -67,7 +79,12 @@ def _to_json(found: Explanation, other: str) -> dict[str, Any]:
         ],
         "features": [effect._asdict() for effect in found.features],
         "presence": [
-            {"column": each.label, **give_name("column", each.name), "value": each.value, "effect": each.effect}
+            {
+                "column": each.label,
+                **give_name("column", each.name),
+                "value": each.value,
+                "effect": each.effect,
+            }
             for each in found.presence
         ],
     }
@@ -80,7 +97,9 @@ def _show_effects(found: Explanation, model: Model, axis: str, column_name: str 
     headings = [ids[1] if axis == "row" else ids[0], "name", value, "effect"]
     what = "prediction" if train.has_values else "probability"
     of = "" if column_name is None else f" of {column_name}:"
-    say(f"{what}{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
+    say(
+        f"{what}{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:"
+    )
     show_named_table(headings, map(_format_entry, _list_entries(found)))
     if found.features:
         say(f"features of the {axis} that raised it (above 0) or lowered it:")
@@ -92,7 +111,13 @@ def _show_effects(found: Explanation, model: Model, axis: str, column_name: str 
 
 
 def _list_entries(found: Explanation) -> Iterable[tuple[Any, Any, float, float]]:
-    return zip(found.labels.tolist(), list_names(found), found.values.tolist(), found.effects.tolist(), strict=True)
+    return zip(
+        found.labels.tolist(),
+        list_names(found),
+        found.values.tolist(),
+        found.effects.tolist(),
+        strict=True,
+    )
 
 
 def _format_entry(line: tuple[Any, Any, float, float]) -> tuple[Any, Any, float, float]:

@@ -1,4 +1,5 @@
-"""`deepmf export` and `deepmf export-entries`: a model as ONNX files, and the entries of a service."""
+"""`deepmf export` and `deepmf export-entries`: a model as ONNX files, and the entries of a
+service."""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ def export(
 ) -> None:
     """Export a model as ONNX files.
 
-    rows.onnx computes latent factors from values (NaN where unobserved), also of new rows; head.onnx computes
-    predictions from latent factors. Latent factors, labels and scale are written beside them.
+    rows.onnx computes latent factors from values (NaN where unobserved), also of new rows;
+    head.onnx computes predictions from latent factors. Latent factors, labels and scale are written
+    beside them.
 
     Example: deepmf export model.safetensors -o exported
     """
@@ -60,10 +62,16 @@ def export_entries(
     database: Database = None,
     row_features: Annotated[
         Path | None,
-        option("--new-row-features FILE", "Also write the row features added since training: .csv, .tsv or .parquet."),
+        option(
+            "--new-row-features FILE",
+            "Also write the row features added since training: .csv, .tsv or .parquet.",
+        ),
     ] = None,
     column_features: Annotated[
-        Path | None, option("--new-column-features FILE", "Also write the column features added since training.")
+        Path | None,
+        option(
+            "--new-column-features FILE", "Also write the column features added since training."
+        ),
     ] = None,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -86,7 +94,9 @@ def export_entries(
         if target is not None:
             if target.suffix.lower() not in _FEATURE_ENDINGS:
                 endings = ", ".join(_FEATURE_ENDINGS)
-                raise BadSetting(f"--new-{axis}-features needs a file that ends in {endings}; got '{target}'")
+                raise BadSetting(
+                    f"--new-{axis}-features needs a file that ends in {endings}; got '{target}'"
+                )
             check_writable(target, inputs=taken)
             taken.append(target)
     fitted = source.load()
@@ -101,7 +111,9 @@ def export_entries(
     words = [f"{len(frame):,} entries in {output}"]
     for axis, target in targets.items():
         if target is not None:
-            n_described = _write_features(getattr(found, f"{axis}_features"), target, getattr(form, axis))
+            n_described = _write_features(
+                getattr(found, f"{axis}_features"), target, getattr(form, axis)
+            )
             summary[f"{axis}_features"] = n_described
             shown = f"features of {n_described:,} {axis}s in {target}"
             none = f"no {axis} features were added since training; {target} is not written"

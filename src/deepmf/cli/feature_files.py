@@ -1,6 +1,8 @@
-"""Files of features and of names, and the model that a command reads with these files and files that extend it.
+"""Files of features and of names, and the model that a command reads with these files and files
+that extend it.
 
-Features and names are read for the rows and columns of a matrix or a model, with ids of the same type.
+Features and names are read for the rows and columns of a matrix or a model, with ids of the same
+type.
 """
 
 from __future__ import annotations
@@ -41,14 +43,17 @@ FEATURES_AND_NAMES = (*FEATURES, "row_names", "column_names")
 
 @dataclass(frozen=True)
 class LabelFiles:
-    """The options of a command about files with a line for each row or column: features, and names to show."""
+    """The options of a command about files with a line for each row or column: features, and names
+    to show."""
 
     panel: ClassVar[str] = BESIDE
 
     row_features: Path | None = offer(
         "--row-features FILE", "Features of rows, with a line per row: csv, parquet, jsonl, xlsx."
     )
-    column_features: Path | None = offer("--column-features FILE", "Features of columns, with a line per column.")
+    column_features: Path | None = offer(
+        "--column-features FILE", "Features of columns, with a line per column."
+    )
     feature_label: list[str] | None = offer(
         "--feature-label NAME", "Id column of the features file; default: detected; repeatable."
     )
@@ -56,8 +61,12 @@ class LabelFiles:
         "--feature-kinds NAME=KIND,NAME=KIND",
         "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
     )
-    row_names: Path | None = offer("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
-    column_names: Path | None = offer("--column-names FILE", "Names shown beside column ids, such as titles.")
+    row_names: Path | None = offer(
+        "--row-names FILE", "Names shown beside row ids: a table of ids and names."
+    )
+    column_names: Path | None = offer(
+        "--column-names FILE", "Names shown beside column ids, such as titles."
+    )
 
     def __post_init__(self) -> None:
         if not self._list_paths("features") and (self.feature_label or self.feature_kinds):
@@ -71,10 +80,13 @@ class LabelFiles:
 
     def _list_paths(self, kind: str) -> dict[str, Path]:
         """Return the files of features, or of names, by axis."""
-        return {axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_{kind}"))}
+        return {
+            axis: path for axis in ("row", "column") if (path := getattr(self, f"{axis}_{kind}"))
+        }
 
     def read(self, matrix: ObservedMatrix, encoding: str | None) -> dict[str, Any]:
-        """Return the arguments of `fit`: features that a model can learn from, and names by label."""
+        """Return the arguments of `fit`: features that a model can learn from, and names by
+        label."""
         from deepmf.matrix.features import AxisFeatures
 
         features = self._read_features(matrix, matrix.form, encoding)
@@ -107,19 +119,28 @@ class LabelFiles:
 
         found: dict[str, Any] = {}
         used, own_labels, paths = set[str](), self.feature_label or [], self._list_paths("features")
-        kinds = {} if self.feature_kinds is None else parse_named_values("--feature-kinds", self.feature_kinds)
+        kinds = (
+            {}
+            if self.feature_kinds is None
+            else parse_named_values("--feature-kinds", self.feature_kinds)
+        )
         for axis, path in paths.items():
             known_as = [*own_labels, getattr(form, axis)]
-            features, label, is_guess = _read_file(path, getattr(known, f"{axis}s"), known_as, encoding)
+            features, label, is_guess = _read_file(
+                path, getattr(known, f"{axis}s"), known_as, encoding
+            )
             used.add(label)
             if is_guess:
                 note = f"{label!r} is taken as the id (set --feature-label to change this)"
                 say(f"deepmf: {name_file(path)}: {note}", err=True)
             with locate_errors(path):
-                is_named = path in self._list_paths("names").values()  # the field of names is not a feature
+                # the field of names is not a feature
+                is_named = path in self._list_paths("names").values()
                 kept = features.drop(choose_name_field(features.names)) if is_named else features
                 if kept is None:
-                    raise BadFeatures("the only field beside the ids holds the names; there are no features")
+                    raise BadFeatures(
+                        "the only field beside the ids holds the names; there are no features"
+                    )
                 own_kinds = {name: kind for name, kind in kinds.items() if name in kept.names}
                 found[f"{axis}_features"] = kept.with_kinds(own_kinds) if own_kinds else kept
         files = " and ".join(map(name_file, paths.values()))
@@ -127,7 +148,9 @@ class LabelFiles:
             raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
         names = [name for features in found.values() for name in features.names]
         for name in kinds.keys() - set(names):
-            raise BadFeatures(f"--feature-kinds {name}: there is no such feature in {files}; it has {', '.join(names)}")
+            raise BadFeatures(
+                f"--feature-kinds {name}: there is no such feature in {files}; it has {', '.join(names)}"
+            )
         return found
 
     def _read_names(
@@ -151,7 +174,9 @@ def _read_file(path: Path, known: Labels, known_as: list[str], encoding: str | N
     with open_input(path) as file:
         read = read_feature_file(file, ColumnOptions(encoding=encoding), known_as=known_as)
     with locate_errors(path):
-        return read._replace(features=read.features.relabel(convert_labels(read.features.labels, known)))
+        return read._replace(
+            features=read.features.relabel(convert_labels(read.features.labels, known))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +196,8 @@ class ModelInput:
         return [self.model, *(self.extend or ()), *self.files.paths]
 
     def load(self) -> Model:
-        """Load the model, extend it by features and by the entries of each file in turn, and add names."""
+        """Load the model, extend it by features and by the entries of each file in turn, and add
+        names."""
         from deepmf.models.loading import load
 
         with open_input(self.model) as file:
@@ -180,7 +206,9 @@ class ModelInput:
             reading = self.reading.adapt_to(model.entries_.train.form)
             entries = reading.read_matrix(extension, scale=model.scale_)
             with locate_errors(extension):
-                model = model.extend(convert_matrix(entries, model.entries_.rows, model.entries_.columns))
+                model = model.extend(
+                    convert_matrix(entries, model.entries_.rows, model.entries_.columns)
+                )
         return self.files.add_names(model, self.reading.encoding)
 
 
@@ -194,7 +222,8 @@ _CONDITION = re.compile(r"([^<>=!]+)(>=|<=|!=|=)(.+)", re.DOTALL)
 
 
 def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[str, dict[str, Any]]:
-    """Parse conditions on features such as `year>=1990`, `genres=Drama|Comedy` and `genres!=War`."""
+    """Parse conditions on features such as `year>=1990`, `genres=Drama|Comedy` and
+    `genres!=War`."""
     from deepmf.data.delimited import is_number
 
     kinds = {} if known is None else known.encoding.kinds
@@ -202,11 +231,15 @@ def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[s
     for text in texts:
         match = _CONDITION.fullmatch(text)
         if match is None:
-            raise BadSetting(f"--where takes year>=1990, genres=Drama|Comedy or genres!=War; got {text!r}")
+            raise BadSetting(
+                f"--where takes year>=1990, genres=Drama|Comedy or genres!=War; got {text!r}"
+            )
         name, sign, value = (part.strip() for part in match.groups())
         is_ordered = kinds.get(name) in ("number", "date")
         if sign == "!=" and is_ordered:
-            raise BadSetting(f"--where compares the {kinds[name]} {name} with >=, <= or =; got {text!r}")
+            raise BadSetting(
+                f"--where compares the {kinds[name]} {name} with >=, <= or =; got {text!r}"
+            )
         if is_ordered or sign in (">=", "<="):
             limit: Any = float(value) if is_number(value) else value
             words = {">=": ("min",), "<=": ("max",), "=": ("min", "max")}[sign]

@@ -29,15 +29,24 @@ _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first 
 def fit(
     ratings: options.Ratings,
     output: Annotated[
-        Path, option("--output -o FILE", "Model file to write; a name ending in .model is memory-mapped.")
+        Path,
+        option(
+            "--output -o FILE", "Model file to write; a name ending in .model is memory-mapped."
+        ),
     ],
     scale: options.ScaleText = None,
     asked: Annotated[
         Path | None,
-        option("--asked FILE", "Entries of random cells, which nobody chose: predictions are calibrated for any cell."),
+        option(
+            "--asked FILE",
+            "Entries of random cells, which nobody chose: predictions are calibrated for any cell.",
+        ),
     ] = None,
     resume: Annotated[
-        bool, option("--resume", "Keep a checkpoint in OUTPUT.checkpoint, and continue from it if it exists.")
+        bool,
+        option(
+            "--resume", "Keep a checkpoint in OUTPUT.checkpoint, and continue from it if it exists."
+        ),
     ] = False,
     *,
     training: TrainingOptions,
@@ -47,10 +56,11 @@ def fit(
 ) -> None:
     """Fit a model to entries and write a model file.
 
-    A line of RATINGS has a row, a column and a value. Settings that you do not give are chosen for the file and the
-    machine; deepmf inspect shows them.
+    A line of RATINGS has a row, a column and a value. Settings that you do not give are chosen for
+    the file and the machine; deepmf inspect shows them.
 
-    Ctrl-C ends training early and saves the best weights so far (exit status 130); so do SIGTERM and SIGHUP.
+    Ctrl-C ends training early and saves the best weights so far (exit status 130); so do SIGTERM
+    and SIGHUP.
 
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
@@ -58,7 +68,9 @@ def fit(
 
     model = training.make_model()
     if not model.takes_features and (files.row_features or files.column_features):
-        raise BadFeatures(f"{type(model).__name__} reads entries alone, no features; models such as als and dmf-o do")
+        raise BadFeatures(
+            f"{type(model).__name__} reads entries alone, no features; models such as als and dmf-o do"
+        )
     checkpoint = output.with_name(f"{output.name}.checkpoint") if resume else None
     if is_first():
         inputs = [ratings, training.validation, asked, training.config, *files.paths]
@@ -70,11 +82,14 @@ def fit(
     known = files.read(entries, reading.encoding)
     train, held_out = entries, None
     given = training.validation is not None or training.validation_share is not None
-    if given or (entries.has_values and not model.holds_out):  # otherwise `fit` holds out entries itself
+    # otherwise `fit` holds out entries itself
+    if given or (entries.has_values and not model.holds_out):
         train, held_out = training.hold_out(entries, reading, seed=model.settings.seed)
-    own = held_out if training.validation is None else None  # validation entries from RATINGS itself
+    # validation entries from RATINGS itself
+    own = held_out if training.validation is None else None
     begin = time.perf_counter()
-    if not as_json and not is_terminal() and (plan := model.plan(train)) is not None:  # on a terminal, `fit` shows it
+    # on a terminal, `fit` shows it
+    if not as_json and not is_terminal() and (plan := model.plan(train)) is not None:
         say(plan)
     try:
         model.fit(
@@ -102,7 +117,8 @@ def fit(
 
 
 def _add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
-    """Return a fitted model that also knows the validation entries; unchanged if it cannot be extended."""
+    """Return a fitted model that also knows the validation entries; unchanged if it cannot be
+    extended."""
     if held_out is None or not model.is_fitted or model.predicts == ("I",):
         return model
     return model.extend(held_out)
@@ -141,7 +157,9 @@ def _summarise(
 def _show_summary(summary: dict[str, Any]) -> None:
     from deepmf.training.history import describe_stages
 
-    words = ["fitted {model} to {entries:,} entries, {rows:,} rows, {columns:,} columns in {seconds:.1f} s"]
+    words = [
+        "fitted {model} to {entries:,} entries, {rows:,} rows, {columns:,} columns in {seconds:.1f} s"
+    ]
     if summary["best_epoch"] is not None:
         words.append("best epoch {best_epoch} of {epochs}")
     if summary["validation_rmse"] is not None:

@@ -19,13 +19,24 @@ _MOST_SHOWN = 10  # refused entries that are shown
 
 
 @options.with_option_groups(
-    reading=("row", "column", "value", "time", "weight", "separator", "missing", "decimal", "encoding")
+    reading=(
+        "row",
+        "column",
+        "value",
+        "time",
+        "weight",
+        "separator",
+        "missing",
+        "decimal",
+        "encoding",
+    )
 )
 def import_entries(
     ratings: Annotated[
         Path,
         argument(
-            "RATINGS", "Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also .gz; - for csv on standard input."
+            "RATINGS",
+            "Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also .gz; - for csv on standard input.",
         ),
     ],
     url: Annotated[str, option("--url URL", "Address of the service: http://127.0.0.1:8000.")],
@@ -36,13 +47,15 @@ def import_entries(
     reading: InputOptions,
     batch_size: Annotated[
         int, option("--batch N", "Entries in one request.", min=1, max=50_000)
-    ] = 50_000,  # each row and column is computed once a request, however many entries of it there are
+        # each row and column is computed once a request, however many entries of it there are
+    ] = 50_000,
     as_json: options.Json = False,
 ) -> None:
     """Send entries to a service.
 
-    The service writes them without training. Known entries are replaced, and of repeated pairs the last stays. If the
-    service refuses some entries, it writes the others, and the exit status is 2. Sending a file again changes nothing.
+    The service writes them without training. Known entries are replaced, and of repeated pairs the
+    last stays. If the service refuses some entries, it writes the others, and the exit status is 2.
+    Sending a file again changes nothing.
 
     Example: deepmf import ratings.csv --url http://127.0.0.1:8000
     """
@@ -59,7 +72,10 @@ def import_entries(
         for start in range(0, entries.numbers.size, batch_size):
             written = client.write_entries(_list_entries(entries, slice(start, start + batch_size)))
             for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
-                say(f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}", err=True)
+                say(
+                    f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}",
+                    err=True,
+                )
             counts["entries"] += written.n_lines
             counts["changed"] += written.n_changed
             counts["refused"] += written.n_refused
@@ -78,7 +94,8 @@ def import_entries(
 
 
 def _list_entries(entries: FileEntries, part: slice) -> list[tuple[Any, Any, Any]]:
-    """Return rows, columns, and values or fields of entries with times or weights; an absent date stays out."""
+    """Return rows, columns, and values or fields of entries with times or weights; an absent date
+    stays out."""
     from deepmf.matrix.extras import NO_TIME
 
     values, extras = entries.numbers[part].tolist(), entries.extras.take(part)
@@ -88,6 +105,10 @@ def _list_entries(entries: FileEntries, part: slice) -> list[tuple[Any, Any, Any
             fields["time"] = [None if time == NO_TIME else time for time in extras.times.tolist()]
         if extras.weights is not None:
             fields["weight"] = extras.weights.tolist()
-        values = [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
-    ids = (axis.labels.array[axis.positions[part]].tolist() for axis in (entries.rows, entries.columns))
+        values = [
+            dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)
+        ]
+    ids = (
+        axis.labels.array[axis.positions[part]].tolist() for axis in (entries.rows, entries.columns)
+    )
     return list(zip(*ids, values, strict=True))

@@ -1,4 +1,5 @@
-"""The page of `deepmf impute`: patterns of gaps, imputed beside observed values, the chain, and columns to doubt."""
+"""The page of `deepmf impute`: patterns of gaps, imputed beside observed values, the chain, and
+columns to doubt."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ _LEAST_SCORE = 0.05  # that a column which follows from others has, beyond its s
 _MIXED = 1.1  # the largest ratio of variances of chains that agree (Gelman and Rubin, 1992)
 
 
-def write_imputation(table: Any, completed: Any, columns: list[str], imputer: DMFImputer, path: Path) -> None:
-    """Write an HTML page on a drawn table beside the given one; `columns` are those with gaps that were filled in."""
+def write_imputation(
+    table: Any, completed: Any, columns: list[str], imputer: DMFImputer, path: Path
+) -> None:
+    """Write an HTML page on a drawn table beside the given one; `columns` are those with gaps that
+    were filled in."""
     from deepmf.sklearn import imputed_values, missing_patterns
 
     patterns = missing_patterns(table)
@@ -44,7 +48,11 @@ def write_imputation(table: Any, completed: Any, columns: list[str], imputer: DM
         format_quantity(sum(n_gaps.values()), "imputed value"),
         f"{format_quantity(len(columns), 'column')} of {len(table.columns)} had gaps.",
         [
-            Section("Gaps", "A line for each pattern of missing columns, the most frequent first.", [gaps]),
+            Section(
+                "Gaps",
+                "A line for each pattern of missing columns, the most frequent first.",
+                [gaps],
+            ),
             Section("Imputed values", how, figures),
             _build_chain_section(imputer, shown),
         ],
@@ -72,9 +80,14 @@ def _build_chain_section(imputer: DMFImputer, columns: list[str]) -> Section | L
     if traces is None:
         return LeftOut("Convergence", "values are not drawn by a chain")
     ratios = {name: compare_chains(traces[name]) for name in columns if name in traces}
-    lines = [[shorten(name), f"{ratio:.2f}", "yes" if ratio < _MIXED else "no"] for name, ratio in ratios.items()]
+    lines = [
+        [shorten(name), f"{ratio:.2f}", "yes" if ratio < _MIXED else "no"]
+        for name, ratio in ratios.items()
+    ]
     how = "Four chains of the column's mean; the ratio of their variance together to that of each is 1 when they agree."
-    return Section("Convergence", how, tables=[Table("Chains", ["column", "ratio", "agree"], lines)])
+    return Section(
+        "Convergence", how, tables=[Table("Chains", ["column", "ratio", "agree"], lines)]
+    )
 
 
 def compare_chains(chains: Any) -> float:

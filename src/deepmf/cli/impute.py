@@ -1,4 +1,5 @@
-"""`deepmf impute`: fill in the gaps of a table of numbers and text, and report how well each column is predicted."""
+"""`deepmf impute`: fill in the gaps of a table of numbers and text, and report how well each column
+is predicted."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, locate_errors, name_file, open_input
 from deepmf.cli.options import argument, option
-from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, show_table, write_frames
+from deepmf.cli.output import (
+    STANDARD,
+    check_frame_target,
+    say,
+    show_json,
+    show_share,
+    show_table,
+    write_frames,
+)
 from deepmf.errors import BadEntries, BadSetting, Hint, warn
 
 if TYPE_CHECKING:
@@ -29,11 +38,16 @@ _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 @options.with_option_groups(reading=("separator", "decimal", "encoding"))
 def impute(
     table: Annotated[
-        Path, argument("TABLE", "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz; - for standard input.")
+        Path,
+        argument(
+            "TABLE",
+            "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz; - for standard input.",
+        ),
     ],
     output: options.FrameFile = STANDARD,
     exclude_columns: Annotated[
-        str | None, option("--exclude-columns NAME,NAME", "Columns to leave as they are, such as ids.")
+        str | None,
+        option("--exclude-columns NAME,NAME", "Columns to leave as they are, such as ids."),
     ] = None,
     missing_values: Annotated[
         str | None,
@@ -42,19 +56,25 @@ def impute(
             "Further marks of missing cells, such as unknown,-99; empty cells, NA, null, ?, - and . always are.",
         ),
     ] = None,
-    model: Annotated[str, option("--model NAME", "auto, gaussian, trees, als, dmf-o and others.")] = "auto",
+    model: Annotated[
+        str, option("--model NAME", "auto, gaussian, trees, als, dmf-o and others.")
+    ] = "auto",
     levels: Annotated[
         bool, option("--levels", "Fill in values that the column already has, where values repeat.")
     ] = False,
     many: Annotated[
         int | None,
         option(
-            "--m --many M", f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}."
+            "--m --many M",
+            f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}.",
         ),
     ] = None,
     page: Annotated[
         Path | None,
-        option("--page FILE.html", "Write a page on the gaps, the imputed values, and how sure each column is."),
+        option(
+            "--page FILE.html",
+            "Write a page on the gaps, the imputed values, and how sure each column is.",
+        ),
     ] = None,
     seed: options.Seed = None,
     *,
@@ -63,9 +83,10 @@ def impute(
 ) -> None:
     """Fill in the gaps of a table of numbers and text.
 
-    Observed cells and the types of columns stay as they are. Ids, dates, and texts that are nearly all different are
-    not filled in. The summary has a line for each column: the number of imputed cells, and the score on cells that were
-    hidden (1 is perfect, 0 is no better than the mean) with its standard error.
+    Observed cells and the types of columns stay as they are. Ids, dates, and texts that are nearly
+    all different are not filled in. The summary has a line for each column: the number of imputed
+    cells, and the score on cells that were hidden (1 is perfect, 0 is no better than the mean) with
+    its standard error.
 
     Example: deepmf impute survey.csv -o completed.csv --m 20 --page survey.html
     """
@@ -89,13 +110,20 @@ def impute(
         raise BadEntries(
             f"{name_file(table)}: --m writes a column {_NUMBER_OF_TABLE!r}, and the table has one; rename it"
         )
-    given = _GappyTable.of(frame, table, [] if exclude_columns is None else exclude_columns.split(","))
-    imputer = DMFImputer(model, answers="levels" if levels else "values", random_state=seed or 0, verbose=None)
+    given = _GappyTable.of(
+        frame, table, [] if exclude_columns is None else exclude_columns.split(",")
+    )
+    imputer = DMFImputer(
+        model, answers="levels" if levels else "values", random_state=seed or 0, verbose=None
+    )
     with locate_errors(table):
         imputer.fit(given.inputs)
     with show_share("completing") as show:
         if many is None:
-            frames, schema = iter([given.restore(imputer.transform(given.inputs))]), dict(frame.schema)
+            frames, schema = (
+                iter([given.restore(imputer.transform(given.inputs))]),
+                dict(frame.schema),
+            )
         else:
             frames = _draw_many(given, imputer, many, seed or 0, show)
             schema = {_NUMBER_OF_TABLE: polars.Int64(), **frame.schema}
@@ -121,7 +149,8 @@ class _GappyTable:
 
     @classmethod
     def of(cls, frame: pl.DataFrame, path: Path, excluded: list[str]) -> _GappyTable:
-        """Leave out the excluded columns, and columns without gaps that no imputer can learn from, such as ids."""
+        """Leave out the excluded columns, and columns without gaps that no imputer can learn from,
+        such as ids."""
         from deepmf.errors import suggest_name
 
         completed, excluded = [], [name.strip() for name in excluded]
@@ -136,7 +165,10 @@ class _GappyTable:
             if reason is None:
                 completed.append(name)
             elif series.null_count() == 0 or series.dtype.is_temporal():
-                say(f"deepmf: {name_file(path)}: column {name!r} {reason} and stays as it is", err=True)
+                say(
+                    f"deepmf: {name_file(path)}: column {name!r} {reason} and stays as it is",
+                    err=True,
+                )
             else:
                 raise BadEntries(
                     f"{name_file(path)}: column {name!r} {reason}, so its gaps cannot be filled in",
@@ -152,19 +184,23 @@ class _GappyTable:
         return self.frame.select(self.completed)
 
     def restore(self, completed: Any) -> pl.DataFrame:
-        """Return the whole table with the gaps of these columns filled in, in the types that it has."""
+        """Return the whole table with the gaps of these columns filled in, in the types that it
+        has."""
         columns = []
         for name in self.completed:
             own, found = self.frame[name], completed[name]
             if own.dtype.is_float():
-                decimals = next((count for count in range(7) if (own.round(count) == own).all()), None)
+                decimals = next(
+                    (count for count in range(7) if (own.round(count) == own).all()), None
+                )
                 found = found if decimals is None else found.round(decimals)
             columns.append(own.zip_with(own.is_not_null(), found.cast(own.dtype)).alias(name))
         return self.frame.with_columns(columns)
 
 
 def _describe_choice(given: _GappyTable) -> str | None:
-    """Return a sentence where rows fill in what they like of columns with the same few levels, such as ratings.
+    """Return a sentence where rows fill in what they like of columns with the same few levels, such
+    as ratings.
 
     The gaps of columns on scales of their own are no choice among alike.
     """
@@ -193,11 +229,16 @@ def _explain_unfit(series: pl.Series) -> str | None:
     n_distinct = series.drop_nulls().n_unique()
     if series.dtype in (polars.String, polars.Categorical, polars.Enum):
         return f"holds {n_distinct:,} different texts" if n_distinct > MOST_LEVELS else None
-    is_id = series.name.strip().lower().rsplit("_", 1)[-1] in ("id", "ids", "index", "") and series.dtype.is_integer()
+    is_id = (
+        series.name.strip().lower().rsplit("_", 1)[-1] in ("id", "ids", "index", "")
+        and series.dtype.is_integer()
+    )
     return "holds ids" if is_id and n_distinct == series.len() else None
 
 
-def _draw_many(given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress) -> Iterator[pl.DataFrame]:
+def _draw_many(
+    given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
+) -> Iterator[pl.DataFrame]:
     import polars
 
     show(0, many)
@@ -207,22 +248,40 @@ def _draw_many(given: _GappyTable, imputer: DMFImputer, many: int, seed: int, sh
         show(number, many)  # the frame is written by now
 
 
-def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool) -> None:
-    """Print the number of imputed cells of each column, the score of its predictions, and the model."""
+def _report(
+    given: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool
+) -> None:
+    """Print the number of imputed cells of each column, the score of its predictions, and the
+    model."""
     scores, score = dict[str, list[float]](), imputer.score_
     if score is not None:
         measures = (score.column_scores, score.column_margins, score.column_errors)
-        scores = {name: [float(each[at]) for each in measures] for at, name in enumerate(score.columns.tolist())}
+        scores = {
+            name: [float(each[at]) for each in measures]
+            for at, name in enumerate(score.columns.tolist())
+        }
     nothing = [None, None, None]
-    gaps = {name: given.frame[name].null_count() * (name in given.completed) for name in given.frame.columns}
+    gaps = {
+        name: given.frame[name].null_count() * (name in given.completed)
+        for name in given.frame.columns
+    }
     lines = [[name, count, *scores.get(name, nothing)] for name, count in gaps.items()]
     n_imputed = sum(count for _, count, *_ in lines)
     if as_json:
-        columns = {name: dict(zip(("imputed", "score", "margin", "error"), rest, strict=True)) for name, *rest in lines}
-        summary = {"imputed": n_imputed, "rows": given.frame.height, "columns": columns, "weights": imputer.weights_}
+        columns = {
+            name: dict(zip(("imputed", "score", "margin", "error"), rest, strict=True))
+            for name, *rest in lines
+        }
+        summary = {
+            "imputed": n_imputed,
+            "rows": given.frame.height,
+            "columns": columns,
+            "weights": imputer.weights_,
+        }
         show_json(summary | ({} if many is None else {"tables": many}) | {"file": output})
         return
-    shown = [[None if cell != cell else cell for cell in line] for line in lines]  # NaN where nothing was scored
+    # NaN where nothing was scored
+    shown = [[None if cell != cell else cell for cell in line] for line in lines]
     show_table(["column", "imputed", "score", "±", "typical error"], shown)
     weights = ", ".join(f"{name} {weight:.0%}" for name, weight in imputer.weights_.items())
     tables = "" if many is None else f"{many} tables with "

@@ -1,6 +1,8 @@
-"""Files that commands read: entries, pairs, lists of ids and histories, with ids of the same type as the model's.
+"""Files that commands read: entries, pairs, lists of ids and histories, with ids of the same type
+as the model's.
 
-`-` is standard input everywhere. What a reader guessed or left out goes to standard error, one line per file.
+`-` is standard input everywhere. What a reader guessed or left out goes to standard error, one line
+per file.
 """
 
 from __future__ import annotations
@@ -52,50 +54,82 @@ _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """The options of a command about its files of entries; a field given as digits is a position."""
+    """The options of a command about its files of entries; a field given as digits is a
+    position."""
 
     panel: ClassVar[str] = READING
 
-    row: str | None = offer("--row NAME", "Field of the row ids: name or position from 0; default: detected.")
-    column: str | None = offer("--column NAME", "Field of the column ids: name or position; default: detected.")
-    value: str | None = offer("--value NAME", "Field of the values: name or position; default: detected.")
-    no_values: bool = offer(
-        "--no-values", "Read interactions without values, such as clicks; default for a file of two fields.", False
+    row: str | None = offer(
+        "--row NAME", "Field of the row ids: name or position from 0; default: detected."
     )
-    count: str | None = offer("--count NAME", "Field that counts interactions, such as plays; implies --no-values.")
-    time: str | None = offer("--time NAME", "Field of the times: Unix times or ISO dates; default: detected.")
+    column: str | None = offer(
+        "--column NAME", "Field of the column ids: name or position; default: detected."
+    )
+    value: str | None = offer(
+        "--value NAME", "Field of the values: name or position; default: detected."
+    )
+    no_values: bool = offer(
+        "--no-values",
+        "Read interactions without values, such as clicks; default for a file of two fields.",
+        False,
+    )
+    count: str | None = offer(
+        "--count NAME", "Field that counts interactions, such as plays; implies --no-values."
+    )
+    time: str | None = offer(
+        "--time NAME", "Field of the times: Unix times or ISO dates; default: detected."
+    )
     weight: str | None = offer(
         "--weight NAME", "Field of the weights of entries, from 1e-6 to 1e6; default: all are 1."
     )
     separator: str | None = offer("--separator TEXT", "Field separator; default: detected.")
     duplicates: str = offer(
-        "--duplicates error|first|last|latest|mean", "What to do with repeated (row, column) pairs.", "error"
+        "--duplicates error|first|last|latest|mean",
+        "What to do with repeated (row, column) pairs.",
+        "error",
     )
     missing: str = offer("--missing error|drop", "What to do with lines without a value.", "error")
     decimal: str = offer("--decimal .|,", "Decimal mark of the values, read or written.", ".")
-    encoding: str | None = offer("--encoding NAME", "Encoding of text files, such as cp1250; default: detected.")
-    form: str | None = offer(
-        "--form NAME", "What a line of text holds: entries, lists, sequences (in order), inter; default: detected."
+    encoding: str | None = offer(
+        "--encoding NAME", "Encoding of text files, such as cp1250; default: detected."
     )
-    wide: bool = offer("--wide", "Read a wide table: a line per row, a field per column, gaps where unobserved.", False)
+    form: str | None = offer(
+        "--form NAME",
+        "What a line of text holds: entries, lists, sequences (in order), inter; default: detected.",
+    )
+    wide: bool = offer(
+        "--wide",
+        "Read a wide table: a line per row, a field per column, gaps where unobserved.",
+        False,
+    )
     exclude_columns: str | None = offer(
         "--exclude-columns NAME,NAME", "Columns of a wide table to leave out, such as age."
     )
-    beside: Any = None  # the `TableForm` that this file belongs to: the same field names need no remark
+    # the `TableForm` that this file belongs to: the same field names need no remark
+    beside: Any = None
 
     @property
     def fields(self) -> dict[str, str | int | None]:
-        """The name or position, which is given as digits, of each field; None where it is to be detected."""
-        given = {role: getattr(self, role) for role in ("row", "column", "value", "count", "time", "weight")}
-        return {role: int(text) if text and text.isascii() and text.isdigit() else text for role, text in given.items()}
+        """The name or position, which is given as digits, of each field; None where it is to be
+        detected."""
+        given = {
+            role: getattr(self, role)
+            for role in ("row", "column", "value", "count", "time", "weight")
+        }
+        return {
+            role: int(text) if text and text.isascii() and text.isdigit() else text
+            for role, text in given.items()
+        }
 
     @property
     def field_separator(self) -> str | None:
-        """The separator, with `\\t` for a tab, which is hard to type in a shell; None where it is to be detected."""
+        """The separator, with `\\t` for a tab, which is hard to type in a shell; None where it is
+        to be detected."""
         return "\t" if self.separator == "\\t" else self.separator
 
     def adapt_to(self, form: TableForm) -> InputOptions:
-        """Return the options for a file beside a table; it is read as a wide table if that one is wide, unless set."""
+        """Return the options for a file beside a table; it is read as a wide table if that one is
+        wide, unless set."""
         fields = (self.column, self.value, self.count, self.time, self.weight)
         wide = self.wide or (form.wide and set(fields) == {None} and not self.no_values)
         return replace(self, wide=wide, beside=form)
@@ -134,14 +168,23 @@ class InputOptions:
         )
 
     def read_held_out(
-        self, path: Path, form: TableForm, scale: Scale, rows: Labels, columns: Labels, *, unknown: str = "fallback"
+        self,
+        path: Path,
+        form: TableForm,
+        scale: Scale,
+        rows: Labels,
+        columns: Labels,
+        *,
+        unknown: str = "fallback",
     ) -> ObservedMatrix:
-        """Read entries to predict, with the names, the scale and the types of labels of the training entries.
+        """Read entries to predict, with the names, the scale and the types of labels of the
+        training entries.
 
         Values may lie outside an interval, which is only the range seen in training.
         """
         reading = self.adapt_to(form)
-        with warnings.catch_warnings(action="ignore", category=ConstantValues):  # no model learns from them
+        # no model learns from them
+        with warnings.catch_warnings(action="ignore", category=ConstantValues):
             try:
                 has_levels = scale.levels is not None or scale.is_interactions
                 matrix = reading.read_matrix(path, scale=scale if has_levels else None)
@@ -151,22 +194,29 @@ class InputOptions:
             return convert_matrix(matrix, rows, columns, unknown=unknown)
 
     def read_like(self, path: Path, train: ObservedMatrix) -> ObservedMatrix:
-        """Read more entries with the names, the scale and the types of labels of the training entries."""
+        """Read more entries with the names, the scale and the types of labels of the training
+        entries."""
         return self.read_held_out(path, train.form, train.scale, train.rows, train.columns)
 
-    def read_columns(self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False) -> ReadColumns:
-        """Read the fields that lines of a kind need, such as pairs; fields of a text file stay text."""
+    def read_columns(
+        self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False
+    ) -> ReadColumns:
+        """Read the fields that lines of a kind need, such as pairs; fields of a text file stay
+        text."""
         from deepmf.data.columns import read_columns
         from deepmf.data.layout import ColumnOptions
 
         asked, encoding = {name: self.fields[name] for name in kind.roles}, self.encoding
-        options = ColumnOptions(asked=asked, separator=self.field_separator, is_known=is_known, encoding=encoding)
+        options = ColumnOptions(
+            asked=asked, separator=self.field_separator, is_known=is_known, encoding=encoding
+        )
         with open_input(path) as file:
             return read_columns(file, kind, options)
 
 
 def report_reading(path: Path, notes: ReadNotes, *, wide: bool) -> None:
-    """Report on standard error what was guessed about a file, and how many of its lines were dropped."""
+    """Report on standard error what was guessed about a file, and how many of its lines were
+    dropped."""
     from deepmf.data.lists import LISTS
 
     guess, n_dropped, _, time_note = notes
@@ -183,7 +233,8 @@ def report_reading(path: Path, notes: ReadNotes, *, wide: bool) -> None:
 
 
 def parse_moment(text: str | None) -> int | None:
-    """Return the Unix seconds of a time on the command line: ISO text, or Unix seconds as digits."""
+    """Return the Unix seconds of a time on the command line: ISO text, or Unix seconds as
+    digits."""
     from deepmf.matrix.extras import parse_time
 
     if text is None:
@@ -198,7 +249,8 @@ def name_file(path: Path) -> str:
 
 @contextmanager
 def open_input(path: Path) -> Iterator[Path]:
-    """Yield the file to read; for `-` or a pipe, such as <(command), a temporary copy of its content."""
+    """Yield the file to read; for `-` or a pipe, such as <(command), a temporary copy of its
+    content."""
     is_standard = str(path) == STANDARD
     if not is_standard and not path.is_fifo():
         yield path
@@ -208,16 +260,23 @@ def open_input(path: Path) -> Iterator[Path]:
         if is_standard and sys.stdin is None:
             raise UnreadableFile("standard input is closed")
         try:
-            with nullcontext(sys.stdin.buffer) if is_standard else path.open("rb") as pipe, file.open("wb") as opened:
+            with (
+                nullcontext(sys.stdin.buffer) if is_standard else path.open("rb") as pipe,
+                file.open("wb") as opened,
+            ):
                 shutil.copyfileobj(pipe, opened)
         except OSError as error:
-            raise UnreadableFile(f"{name_file(path)} cannot be copied to {folder} ({error.strerror})") from error
+            raise UnreadableFile(
+                f"{name_file(path)} cannot be copied to {folder} ({error.strerror})"
+            ) from error
         if is_standard and file.stat().st_size == 0:
             raise UnreadableFile("standard input is empty (a command reads it only once)")
         try:
             yield file
         except UserError as error:  # readers name the copy by its path
-            raise type(error)(error.message.replace(f"{folder}{os.sep}", ""), hint=error.hint) from error
+            raise type(error)(
+                error.message.replace(f"{folder}{os.sep}", ""), hint=error.hint
+            ) from error
 
 
 @contextmanager
@@ -238,7 +297,8 @@ def hint_at_extension(hint: Hint = _EXTEND_HINT) -> Iterator[None]:
         raise UnknownLabel(error.message, hint=hint) from error
 
 
-# Ids: a file of digits alone reads as ints, although the model's labels may be texts, and the other way round.
+# Ids: a file of digits alone reads as ints, although the model's labels may be texts, and the other
+# way round.
 
 
 def convert_label(text: str, known: Labels) -> Any:
@@ -248,13 +308,16 @@ def convert_label(text: str, known: Labels) -> Any:
     kind = _find_kind(known)
     if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):
         return kind(text)
-    raise UnknownLabel(f"{known.axis} {text!r} is not known; the model's {known.axis}s are {kind.__name__}s")
+    raise UnknownLabel(
+        f"{known.axis} {text!r} is not known; the model's {known.axis}s are {kind.__name__}s"
+    )
 
 
 def convert_ids(ids: pl.Series, known: Labels, *, unknown: str = "error") -> npt.NDArray[Any]:
     """Return ids as labels of the model's type.
 
-    An id that cannot be converted is unknown: an error, or a label that no row or column of the model has.
+    An id that cannot be converted is unknown: an error, or a label that no row or column of the
+    model has.
     """
     import numpy as np
     import polars
@@ -267,24 +330,32 @@ def convert_ids(ids: pl.Series, known: Labels, *, unknown: str = "error") -> npt
     try:
         texts = ids.cast(polars.String)
     except polars.exceptions.PolarsError as error:
-        raise BadEntries(f"the {axis} ids are of type {ids.dtype}; ints or texts are needed") from error
+        raise BadEntries(
+            f"the {axis} ids are of type {ids.dtype}; ints or texts are needed"
+        ) from error
     if kind is str:
         return np.array(texts.to_list(), dtype=object)
-    numbers = parse_whole_numbers(texts) if kind is int else texts.cast(polars.Float64, strict=False)
+    numbers = (
+        parse_whole_numbers(texts) if kind is int else texts.cast(polars.Float64, strict=False)
+    )
     wrong = numbers.is_null()
     if wrong.any():
         if unknown == "error":
             n_more = texts.filter(wrong).n_unique() - 1
             more = f" (and {n_more} more)" if n_more else ""
             words = "whole numbers" if kind is int else "numbers"
-            raise UnknownLabel(f"{axis} {texts.filter(wrong)[0]!r} is not known{more}; the model's {axis}s are {words}")
+            raise UnknownLabel(
+                f"{axis} {texts.filter(wrong)[0]!r} is not known{more}; the model's {axis}s are {words}"
+            )
         lowest = min([*numbers.drop_nulls().to_list(), *known.array.tolist()])
         unused = lowest - texts.rank("dense").cast(numbers.dtype)  # lower than every known label
         numbers = numbers.zip_with(~wrong, unused)
     return numbers.to_numpy()
 
 
-def convert_labels(labels: npt.NDArray[Any], known: Labels, *, unknown: str = "error") -> npt.NDArray[Any]:
+def convert_labels(
+    labels: npt.NDArray[Any], known: Labels, *, unknown: str = "error"
+) -> npt.NDArray[Any]:
     """Return the labels of a file that was read, unchanged if they are of the model's type."""
     import polars
 
@@ -293,7 +364,9 @@ def convert_labels(labels: npt.NDArray[Any], known: Labels, *, unknown: str = "e
     return convert_ids(polars.Series(list(map(str, labels.tolist()))), known, unknown=unknown)
 
 
-def convert_matrix(matrix: ObservedMatrix, rows: Labels, columns: Labels, *, unknown: str = "error") -> ObservedMatrix:
+def convert_matrix(
+    matrix: ObservedMatrix, rows: Labels, columns: Labels, *, unknown: str = "error"
+) -> ObservedMatrix:
     """Return the matrix with labels of the model's type."""
     from deepmf.matrix.labels import Labelled, Labels
     from deepmf.matrix.matrix import ObservedMatrix
@@ -333,7 +406,8 @@ class Pairs(NamedTuple):
 
 
 def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str = "error") -> Pairs:
-    """Read pairs of a row and a column; a first line with an id that the model knows is not a header."""
+    """Read pairs of a row and a column; a first line with an id that the model knows is not a
+    header."""
     import polars
 
     from deepmf.data.delimited import parse_ids
@@ -344,11 +418,17 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
         path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns
     )
     if choice.remark is not None and tuple(frame.columns) != seen.train.form[:2]:
-        say(f"deepmf: {name_file(path)}: {choice.remark} (set --row and --column to change this)", err=True)
+        say(
+            f"deepmf: {name_file(path)}: {choice.remark} (set --row and --column to change this)",
+            err=True,
+        )
     both = list(zip(frame.get_columns(), (seen.rows, seen.columns), strict=True))
     with locate_errors(path):
         rows, columns = (convert_ids(ids, known, unknown=unknown) for ids, known in both)
-    shown = [parse_ids(ids) if ids.dtype == polars.String and _find_kind(known) is int else ids for ids, known in both]
+    shown = [
+        parse_ids(ids) if ids.dtype == polars.String and _find_kind(known) is int else ids
+        for ids, known in both
+    ]
     return Pairs((rows, columns), frame.select(shown), choice.has_names)
 
 
@@ -365,21 +445,34 @@ def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[
     return found
 
 
-def warn_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str) -> int:
-    """Warn of the pairs of a file whose row or column the model does not know, and return their number."""
+def warn_unknown(
+    model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str
+) -> int:
+    """Warn of the pairs of a file whose row or column the model does not know, and return their
+    number."""
     import numpy as np
 
     from deepmf.formatting import format_quantity
     from deepmf.matrix.labels import count_distinct
 
-    new_rows, new_columns = model.entries_.rows.find(rows) < 0, model.entries_.columns.find(columns) < 0
+    new_rows, new_columns = (
+        model.entries_.rows.find(rows) < 0,
+        model.entries_.columns.find(columns) < 0,
+    )
     n_pairs = int(np.count_nonzero(new_rows | new_columns))
     if n_pairs:
-        counts = {"row": count_distinct(rows[new_rows]), "column": count_distinct(columns[new_columns])}
-        named = " and ".join(format_quantity(count, axis) for axis, count in counts.items() if count)
+        counts = {
+            "row": count_distinct(rows[new_rows]),
+            "column": count_distinct(columns[new_columns]),
+        }
+        named = " and ".join(
+            format_quantity(count, axis) for axis, count in counts.items() if count
+        )
         outcome = "have no prediction" if unknown == "nan" else "are predicted by the means"
         outcome = outcome if model.entries_.train.has_values else "are not ranked"
-        warn(f"{name_file(path)}: the model does not know {named}; {n_pairs:,} of {rows.size:,} pairs {outcome}")
+        warn(
+            f"{name_file(path)}: the model does not know {named}; {n_pairs:,} of {rows.size:,} pairs {outcome}"
+        )
     return n_pairs
 
 
@@ -394,10 +487,12 @@ class RowOptions:
 
     row: str | None = offer("--row ID", "Row that the model knows.")
     history: Path | None = offer(
-        "--history FILE", "New row instead of --row: a column and a value per line, not stored; - for a pipe."
+        "--history FILE",
+        "New row instead of --row: a column and a value per line, not stored; - for a pipe.",
     )
     features: str | None = offer(
-        "--features NAME=VALUE,NAME=VALUE", "Features of a new row, if the model knows row features."
+        "--features NAME=VALUE,NAME=VALUE",
+        "Features of a new row, if the model knows row features.",
     )
 
     @property
@@ -407,7 +502,9 @@ class RowOptions:
 
     def fold_in(self, model: Model, reading: InputOptions) -> FoldedRows:
         """Return the new row that a history, features or both describe."""
-        features = None if self.features is None else parse_named_values("--features", self.features)
+        features = (
+            None if self.features is None else parse_named_values("--features", self.features)
+        )
         if self.history is None:
             return model.fold_in(features=features)
         columns, values = _read_history(self.history, model, reading)
@@ -416,7 +513,8 @@ class RowOptions:
 
 
 def _read_history(path: Path, model: Model, reading: InputOptions) -> tuple[list[Any], list[float]]:
-    """Read a column and its value per line, or of interactions a column, which may occur several times.
+    """Read a column and its value per line, or of interactions a column, which may occur several
+    times.
 
     Columns that the model does not know are left out with a warning.
     """
@@ -428,22 +526,30 @@ def _read_history(path: Path, model: Model, reading: InputOptions) -> tuple[list
     with locate_errors(path):
         for line in lines:
             if None in line:
-                raise BadEntries(f"each line needs {kind.requirement}; one is {', '.join(map(repr, line))}")
+                raise BadEntries(
+                    f"each line needs {kind.requirement}; one is {', '.join(map(repr, line))}"
+                )
         kept = [line for line in lines if str(line[0]) in known]
         unknown = list(dict.fromkeys(str(line[0]) for line in lines if str(line[0]) not in known))
-        shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + ", ..." * (len(unknown) > _NAMED_AT_MOST)
+        shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + ", ..." * (
+            len(unknown) > _NAMED_AT_MOST
+        )
         if not kept:
             raise UnknownLabel(f"the model knows none of the {len(unknown)} columns: {shown}")
         values = [_parse_value(value, column) for column, *rest in kept for value in rest]
     if unknown:
-        warn(f"{name_file(path)}: the model does not know {len(unknown)} of the columns, which are left out: {shown}")
+        warn(
+            f"{name_file(path)}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
+        )
     return [known[str(line[0])] for line in kept], values
 
 
 def _parse_value(given: Any, column: Any) -> float:
     from deepmf.data.delimited import is_number
 
-    if not (is_number(given) if isinstance(given, str) else isinstance(given, int | float | Decimal)):
+    if not (
+        is_number(given) if isinstance(given, str) else isinstance(given, int | float | Decimal)
+    ):
         raise BadEntries(f"column {str(column)!r} has the value {given!r}, which is not a number")
     return float(given)
 

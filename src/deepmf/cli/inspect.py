@@ -19,15 +19,22 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    file: Annotated[Path, argument("FILE", "Model file or store; - for a model on standard input.")],
+    file: Annotated[
+        Path, argument("FILE", "Model file or store; - for a model on standard input.")
+    ],
     verified: Annotated[
-        bool, option("--verify", "Compare a memory-mapped file with its checksum; for other files this is always done.")
+        bool,
+        option(
+            "--verify",
+            "Compare a memory-mapped file with its checksum; for other files this is always done.",
+        ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show what a model or a store holds.
 
-    Of a model: its settings, the matrix, the training, and what was added since. Of a store: the matrix.
+    Of a model: its settings, the matrix, the training, and what was added since. Of a store: the
+    matrix.
 
     Example: deepmf inspect model.safetensors
 
@@ -38,13 +45,22 @@ def inspect(
     with open_input(file) as opened:
         stored = map_file(opened)
         of_store = stored.kind == "matrix"
-        facts = {"file": str(file), "bytes": opened.stat().st_size, "format": FORMAT, "version": stored.version}
+        facts = {
+            "file": str(file),
+            "bytes": opened.stat().st_size,
+            "format": FORMAT,
+            "version": stored.version,
+        }
         facts |= (_describe_store if of_store else _describe_model)(opened, verified=verified)
     if as_json:
         show_json(facts)
         return
     for name, shown in _format_store(facts) if of_store else _format_model(facts):
-        say(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
+        say(
+            textwrap.fill(
+                f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False
+            )
+        )
 
 
 def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
@@ -63,7 +79,8 @@ def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
         axis: {
             "kinds": known.encoding.kinds,
             "inputs": known.n_inputs,
-            "known": int(known.take(np.arange(len(labels))).are_known.sum()),  # rows or columns that have any
+            # rows or columns that have any
+            "known": int(known.take(np.arange(len(labels))).are_known.sum()),
         }
         for axis, (known, labels) in axes.items()
         if known is not None
@@ -88,7 +105,10 @@ def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
         "features": features,
         "names": {"rows": len(model.row_names_), "columns": len(model.column_names_)},
         "training": describe_history(history)
-        | {"last_loss": history.records[-1].loss if history.records else None, "stopped": history.stopped or None},
+        | {
+            "last_loss": history.records[-1].loss if history.records else None,
+            "stopped": history.stopped or None,
+        },
         "boundaries": None if boundaries is None else boundaries.tolist(),
         "extension": extension,
     }
@@ -98,7 +118,8 @@ def describe_history(history: History) -> dict[str, Any]:
     """Return the length and the errors of a training as JSON content."""
     return {
         "epochs": len(history),
-        "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
+        # counted from 1
+        "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,
         "validation_rmse": history.best_error,
         "means_rmse": history.means_error,
         "stages": history.stages,
@@ -111,13 +132,22 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
     chosen, training, added = facts["chosen"], facts["training"], facts["extension"]
     given = {name: value for name, value in facts["settings"].items() if name not in chosen}
-    shown = "{entries:,} entries of known rows and columns, not trained on"  # such as validation entries
+    # such as validation entries
+    shown = "{entries:,} entries of known rows and columns, not trained on"
     if added is not None and (added["new_rows"] or added["new_columns"]):
         shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries"
     dropped = "{dropped:,} of the {entries:,} training entries were replaced or forgotten, and are still in the file"
     lines = [
-        ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts)),
-        ("", "" if facts["verified"] else "only types and shapes are checked; --verify compares checksums"),
+        (
+            "file",
+            "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts),
+        ),
+        (
+            "",
+            ""
+            if facts["verified"]
+            else "only types and shapes are checked; --verify compares checksums",
+        ),
         ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
         ("settings", _format_settings(given)),
         ("chosen", _format_settings(chosen, digits=4)),
@@ -125,7 +155,11 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *chosen.get("parts", {}).items(),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         *(
-            (axis, "{known:,} with features, {inputs:,} inputs: ".format(**own) + format_kinds(own["kinds"]))
+            (
+                axis,
+                "{known:,} with features, {inputs:,} inputs: ".format(**own)
+                + format_kinds(own["kinds"]),
+            )
             for axis, own in facts["features"].items()
         ),
         *((axis, f"{count:,} with names") for axis, count in facts["names"].items() if count),
@@ -153,7 +187,10 @@ def _format_scale(content: dict[str, Any]) -> str:
 
 
 def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
-    shown = {name: float(f"{v:.{digits}g}") if isinstance(v, float) else v for name, v in settings.items()}
+    shown = {
+        name: float(f"{v:.{digits}g}") if isinstance(v, float) else v
+        for name, v in settings.items()
+    }
     shown.pop("parts", None)
     return " ".join(f"{name}={format_value(value)}" for name, value in shown.items())
 
@@ -166,7 +203,11 @@ def _format_training(training: dict[str, Any]) -> str:
     if training["best_epoch"] is not None:
         words.append(f"best epoch {training['best_epoch']}")
     if training["validation_rmse"] is not None:
-        of_means = " (the means: {means_rmse:.4f})" if n_epochs and training["means_rmse"] is not None else ""
+        of_means = (
+            " (the means: {means_rmse:.4f})"
+            if n_epochs and training["means_rmse"] is not None
+            else ""
+        )
         words.append(("validation RMSE {validation_rmse:.4f}" + of_means).format(**training))
     if training["stopped"] in ("patience", "interrupted", "diverged"):
         words.append({"patience": "stopped early"}.get(training["stopped"], training["stopped"]))
@@ -174,7 +215,8 @@ def _format_training(training: dict[str, Any]) -> str:
 
 
 def _describe_store(path: Path, *, verified: bool) -> dict[str, Any]:
-    """Return the facts about a store as JSON content; an incomplete or damaged store is an error."""
+    """Return the facts about a store as JSON content; an incomplete or damaged store is an
+    error."""
     from deepmf.matrix.description import scale_to_json
     from deepmf.matrix.labels import find_stored_kind
     from deepmf.matrix.stored import open_store, verify_store
@@ -188,15 +230,24 @@ def _describe_store(path: Path, *, verified: bool) -> dict[str, Any]:
         "scale": scale_to_json(matrix.scale),
         "mean": None if math.isnan(matrix.mean) else matrix.mean,
         "values": matrix.values.dtype.name,
-        "labels": {f"{axis.axis}s": find_stored_kind(axis) for axis in (matrix.rows, matrix.columns)},
+        "labels": {
+            f"{axis.axis}s": find_stored_kind(axis) for axis in (matrix.rows, matrix.columns)
+        },
     }
 
 
 def _format_store(facts: dict[str, Any]) -> list[tuple[str, str]]:
     mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
-    checked = "the checksums match" if facts["verified"] else "values are not checked; --verify compares checksums"
+    checked = (
+        "the checksums match"
+        if facts["verified"]
+        else "values are not checked; --verify compares checksums"
+    )
     return [
-        ("store", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts)),
+        (
+            "store",
+            "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts),
+        ),
         ("", checked),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         ("scale", _format_scale(facts["scale"])),

@@ -1,4 +1,5 @@
-"""Arguments and options that several commands share, so that a name means the same everywhere, and their help."""
+"""Arguments and options that several commands share, so that a name means the same everywhere, and
+their help."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _FLAGS_WIDTH = 26  # columns of a line that flags may take; longer ones stand in
 
 
 class GroupedCommand(TyperCommand):
-    """A command that lists its options in groups: the `rich_help_panel` of an option, or "Options"."""
+    """A command that lists its options in groups: the `rich_help_panel` of an option, or
+    "Options"."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the groups that have options, in a fixed order."""
@@ -36,7 +38,11 @@ class GroupedCommand(TyperCommand):
             if record is None:
                 continue
             is_argument = parameter.param_type_name == "argument"
-            group = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
+            group = (
+                "Arguments"
+                if is_argument
+                else getattr(parameter, "rich_help_panel", None) or "Options"
+            )
             groups.setdefault(group, []).append(record)
         for name, records in groups.items():
             if records:
@@ -48,7 +54,8 @@ class GroupedCommand(TyperCommand):
 
 
 def option(shown: str, text: str, group: str | None = None, **more: Any) -> Any:
-    """Return an option such as `--output -o FILE`: its flags, then the word for its value; and its help."""
+    """Return an option such as `--output -o FILE`: its flags, then the word for its value; and its
+    help."""
     words = shown.split()
     flags = [word for word in words if word.startswith("-")]
     metavar = " ".join(words[len(flags) :]) or None
@@ -64,46 +71,66 @@ def argument(shown: str, text: str, **more: Any) -> Any:
 
 
 def offer(shown: str, text: str, default: Any = None) -> Any:
-    """Return the field of a group for an option, shown as by `option`, with its help and its default."""
+    """Return the field of a group for an option, shown as by `option`, with its help and its
+    default."""
     return field(default=default, metadata={"shown": shown, "help": text})
 
 
 class _Group:
-    """A dataclass of options, with those of its fields that a command takes as options or as groups."""
+    """A dataclass of options, with those of its fields that a command takes as options or as
+    groups."""
 
-    def __init__(self, kind: Any, taken: Sequence[str] | None, only: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, kind: Any, taken: Sequence[str] | None, only: Mapping[str, Sequence[str]]
+    ) -> None:
         self.kind, self.options = kind, dict[str, Parameter]()
         self.groups = dict[str, _Group]()
         types = get_type_hints(kind, include_extras=True)
         for own in fields(kind):
-            name, declared = own.name, _declare_option(own, types[own.name]) if own.metadata else types[own.name]
+            name, declared = (
+                own.name,
+                _declare_option(own, types[own.name]) if own.metadata else types[own.name],
+            )
             if is_dataclass(declared):
                 self.groups[name] = _Group(declared, only.get(name), only)
             elif get_origin(declared) is Annotated and (taken is None or name in taken):
                 declared.__metadata__[0].rich_help_panel = getattr(kind, "panel", None)
                 default = Parameter.empty if own.default is MISSING else own.default
-                self.options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=declared)
+                self.options[name] = Parameter(
+                    name, Parameter.KEYWORD_ONLY, default=default, annotation=declared
+                )
 
     def list_parameters(self) -> list[Parameter]:
-        return [*self.options.values(), *(each for group in self.groups.values() for each in group.list_parameters())]
+        return [
+            *self.options.values(),
+            *(each for group in self.groups.values() for each in group.list_parameters()),
+        ]
 
     def build(self, given: Mapping[str, Any]) -> Any:
         own = {name: given[name] for name in self.options}
         return self.kind(**own, **{name: group.build(given) for name, group in self.groups.items()})
 
 
-def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_option_groups(
+    **only: Sequence[str],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace each parameter of a command that is a dataclass of options by these options.
 
-    A field with a help, as `offer` and `Order` have them, or with an annotated option is an option; a dataclass is a
-    group inside the group. A dataclass may name a `panel` of the help for its options.
+    A field with a help, as `offer` and `Order` have them, or with an annotated option is an option;
+    a dataclass is a group inside the group. A dataclass may name a `panel` of the help for its
+    options.
 
-    only: the options of a group that the command takes, by the name of the parameter or field; default: all.
+    only: the options of a group that the command takes, by the name of the parameter or field;
+    default: all.
     """
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
         own = signature(command, eval_str=True)
-        kinds = {name: each.annotation for name, each in own.parameters.items() if is_dataclass(each.annotation)}
+        kinds = {
+            name: each.annotation
+            for name, each in own.parameters.items()
+            if is_dataclass(each.annotation)
+        }
         groups = {name: _Group(kind, only.get(name), only) for name, kind in kinds.items()}
         parameters = [
             each
@@ -113,7 +140,12 @@ def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]],
 
         @wraps(command)
         def run(**given: Any) -> None:
-            command(**{name: groups[name].build(given) if name in groups else given[name] for name in own.parameters})
+            command(
+                **{
+                    name: groups[name].build(given) if name in groups else given[name]
+                    for name in own.parameters
+                }
+            )
 
         run.__signature__ = own.replace(  # type: ignore[attr-defined]
             parameters=[each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
@@ -136,7 +168,8 @@ def list_words(group: Any) -> list[str]:
 
 
 def _declare_option(own: Field[Any], declared: Any) -> Any:
-    """Return the type of an option that is declared by the help of a field, and how it is shown if that says so."""
+    """Return the type of an option that is declared by the help of a field, and how it is shown if
+    that says so."""
     if "shown" in own.metadata:
         return Annotated[declared, option(own.metadata["shown"], own.metadata["help"])]
     parts = get_args(declared)
@@ -146,7 +179,9 @@ def _declare_option(own: Field[Any], declared: Any) -> Any:
     flag = own.name.replace("_", "-")
     flag = f"{flag}/--no-{flag}" if bool in parts else flag
     metavar = "|".join(words) or ("" if is_flag else word)
-    return Annotated[str | None if words else declared, option(f"--{flag} {metavar}", own.metadata["help"])]
+    return Annotated[
+        str | None if words else declared, option(f"--{flag} {metavar}", own.metadata["help"])
+    ]
 
 
 # Files of entries, and models
@@ -161,25 +196,39 @@ Ratings = Annotated[
 ]
 ScaleText = Annotated[
     str | None,
-    option("--scale SCALE", "Levels (1,2,3,4,5) or interval (0:100) of the values; default: as in the file.", READING),
+    option(
+        "--scale SCALE",
+        "Levels (1,2,3,4,5) or interval (0:100) of the values; default: as in the file.",
+        READING,
+    ),
 ]
 Seed = Annotated[int | None, option("--seed N", "Random seed; default: 0.", TRAINING)]
 Device = Annotated[
-    str | None, option("--device auto|cpu|cuda", "Device to train on; auto uses a GPU if there is one.", TRAINING)
+    str | None,
+    option(
+        "--device auto|cpu|cuda", "Device to train on; auto uses a GPU if there is one.", TRAINING
+    ),
 ]
 
 # Splits into areas, and ranking metrics
 
-Areas = Annotated[bool, option("--areas", "Make some rows and columns new, and treat areas I to IV separately.")]
+Areas = Annotated[
+    bool, option("--areas", "Make some rows and columns new, and treat areas I to IV separately.")
+]
 NewRows = Annotated[float, option("--new-rows SHARE", "Share of new rows, with --areas.")]
 NewColumns = Annotated[float, option("--new-columns SHARE", "Share of new columns, with --areas.")]
-ListLength = Annotated[int | None, option("-n N", "Number of ranked columns per row, for ranking; default: 10.")]
+ListLength = Annotated[
+    int | None, option("-n N", "Number of ranked columns per row, for ranking; default: 10.")
+]
 
 # Results
 
 At = Annotated[
     str | None,
-    option("--at DATE", "Time to predict for, if the model was fitted with times; default: the latest entry's."),
+    option(
+        "--at DATE",
+        "Time to predict for, if the model was fitted with times; default: the latest entry's.",
+    ),
 ]
 UnknownIds = Annotated[
     str,
@@ -189,13 +238,24 @@ UnknownIds = Annotated[
     ),
 ]
 FrameFile = Annotated[
-    str, option("--output -o FILE", "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.", OUTPUT)
+    str,
+    option(
+        "--output -o FILE",
+        "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.",
+        OUTPUT,
+    ),
 ]
 Digits = Annotated[
-    int | None, option("--digits N", "Round numbers to N digits after the decimal mark.", OUTPUT, min=0, max=15)
+    int | None,
+    option(
+        "--digits N", "Round numbers to N digits after the decimal mark.", OUTPUT, min=0, max=15
+    ),
 ]
 Levels = Annotated[bool, option("--levels", "Predict levels of the scale.")]
 FrameJson = Annotated[
-    bool, option("--json", "Print a summary as JSON; with -o -, write JSON lines instead of csv.", OUTPUT)
+    bool,
+    option(
+        "--json", "Print a summary as JSON; with -o -, write JSON lines instead of csv.", OUTPUT
+    ),
 ]
 Json = Annotated[bool, option("--json", "Print JSON.", OUTPUT)]

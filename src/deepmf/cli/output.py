@@ -1,6 +1,8 @@
-"""Output of commands: lines, tables, JSON and progress on the terminal; frames of predictions in files.
+"""Output of commands: lines, tables, JSON and progress on the terminal; frames of predictions in
+files.
 
-Text from files is escaped wherever it could steer a terminal. Files are written whole or not at all.
+Text from files is escaped wherever it could steer a terminal. Files are written whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -50,8 +52,12 @@ def escape_controls(text: str, *, kept: str = "") -> str:
 
 
 def _is_control(character: str) -> bool:
-    """Whether a character acts on a terminal instead of being shown; joiners of emoji and letters do not."""
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\u200c\u200d"
+    """Whether a character acts on a terminal instead of being shown; joiners of emoji and letters
+    do not."""
+    return (
+        unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        and character not in "\u200c\u200d"
+    )
 
 
 def show_json(content: dict[str, Any]) -> None:
@@ -75,8 +81,11 @@ def show_written(facts: dict[str, Any], text: str, target: str, *, as_json: bool
         show_json(facts | {"file": target}) if as_json else say(f"{text} in {target}")
 
 
-def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table: text on the left, numbers on the right with four decimals, None as an empty cell."""
+def show_table(
+    names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: str | None = None
+) -> None:
+    """Print a table: text on the left, numbers on the right with four decimals, None as an empty
+    cell."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -85,7 +94,9 @@ def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: s
     table = Table()
     for at, name in enumerate(names):
         is_text = all(isinstance(line[at], str) for line in cells)
-        table.add_column(escape(escape_controls(name)), justify="left" if is_text else "right", overflow="fold")
+        table.add_column(
+            escape(escape_controls(name)), justify="left" if is_text else "right", overflow="fold"
+        )
     for line in cells:
         table.add_row(*(escape(escape_controls(_format_cell(cell))) for cell in line))
     console = Console()
@@ -107,7 +118,8 @@ def give_name(axis: str, name: str | None) -> dict[str, str]:
 
 
 def show_named_table(names: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
-    """Print a table whose first two columns are ids and their names; the second is left out if there are no names."""
+    """Print a table whose first two columns are ids and their names; the second is left out if
+    there are no names."""
     cells = [[str(label), name or "", *rest] for label, name, *rest in lines]
     if not any(line[1] for line in cells):
         names, cells = [names[0], *names[2:]], [[line[0], *line[2:]] for line in cells]
@@ -124,7 +136,8 @@ def _format_cell(cell: Any) -> str:
 
 @contextmanager
 def show_share(title: str) -> Iterator[Progress]:
-    """Yield a function that shows how much is done of a total (None: unknown); it does nothing off a terminal."""
+    """Yield a function that shows how much is done of a total (None: unknown); it does nothing off
+    a terminal."""
     from deepmf.training.progress import is_terminal
 
     if not is_terminal():
@@ -168,7 +181,9 @@ def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:
     """Refuse to overwrite a file that the command uses, under any name or link."""
     for given in inputs:
         if given is not None and str(given) != STANDARD and _is_same_file(path, given):
-            raise BadSetting(f"{path} would overwrite {given}, which this command uses too; write to another file")
+            raise BadSetting(
+                f"{path} would overwrite {given}, which this command uses too; write to another file"
+            )
 
 
 def check_frame_target(target: str, *, inputs: Iterable[Path | None]) -> None:
@@ -200,10 +215,11 @@ def write_frames(
     digits: int | None = None,
     decimal: str = ".",
 ) -> None:
-    """Write frames one after the other to a file in the format of its extension, or to standard output.
+    """Write frames one after the other to a file in the format of its extension, or to standard
+    output.
 
-    Another thread writes them, which Ctrl-C cannot interrupt: inside polars it would be raised twice, the second time
-    during the clean-up.
+    Another thread writes them, which Ctrl-C cannot interrupt: inside polars it would be raised
+    twice, the second time during the clean-up.
 
     Parameters
     ----------
@@ -223,7 +239,11 @@ def write_frames(
         for frame in frames:
             if stopped.is_set():
                 raise _StoppedByUser
-            yield frame if digits is None else frame.with_columns(polars.col(polars.Float64).round(digits))
+            yield (
+                frame
+                if digits is None
+                else frame.with_columns(polars.col(polars.Float64).round(digits))
+            )
 
     def write() -> None:
         if target != STANDARD:
@@ -237,7 +257,8 @@ def write_frames(
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(write)
         try:
-            while not wait([writing], timeout=0.1).done:  # once polars has run, Ctrl-C does not end a long wait
+            # once polars has run, Ctrl-C does not end a long wait
+            while not wait([writing], timeout=0.1).done:
                 pass
             writing.result()
         finally:

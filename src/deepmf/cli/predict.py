@@ -1,4 +1,5 @@
-"""`deepmf predict` and `deepmf complete`: predictions for the pairs of a file, and for every missing entry."""
+"""`deepmf predict` and `deepmf complete`: predictions for the pairs of a file, and for every
+missing entry."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FEATURES, ModelInput
-from deepmf.cli.inputs import hint_at_extension, locate_errors, parse_moment, read_pairs, warn_unknown
+from deepmf.cli.inputs import (
+    hint_at_extension,
+    locate_errors,
+    parse_moment,
+    read_pairs,
+    warn_unknown,
+)
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, show_share, show_written, write_frames
 from deepmf.errors import BadSetting, UnknownLabel, warn
@@ -23,23 +30,33 @@ if TYPE_CHECKING:
 
 
 @options.with_option_groups(
-    files=FEATURES, reading=("row", "column", "value", "separator", "missing", "decimal", "encoding")
+    files=FEATURES,
+    reading=("row", "column", "value", "separator", "missing", "decimal", "encoding"),
 )
 def predict(
     source: ModelInput,
     pairs: Annotated[
-        Path, argument("PAIRS", "Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input.")
+        Path,
+        argument(
+            "PAIRS",
+            "Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input.",
+        ),
     ],
     output: options.FrameFile = STANDARD,
     levels: options.Levels = False,
     interval: Annotated[
         float | None,
         option(
-            "--interval COVERAGE", "Add lower and upper, the ends of the interval with this probability, such as 0.9."
+            "--interval COVERAGE",
+            "Add lower and upper, the ends of the interval with this probability, such as 0.9.",
         ),
     ] = None,
     distribution: Annotated[
-        bool, option("--distribution", "Add the probability of each level, p_LEVEL; for models with a distribution.")
+        bool,
+        option(
+            "--distribution",
+            "Add the probability of each level, p_LEVEL; for models with a distribution.",
+        ),
     ] = False,
     unknown: options.UnknownIds = "fallback",
     at: options.At = None,
@@ -48,8 +65,8 @@ def predict(
 ) -> None:
     """Predict the values of pairs of a row and a column.
 
-    A line of output has the ids of the pair, under their names in PAIRS, its prediction and its area. A pair with an
-    unknown row or column has no area.
+    A line of output has the ids of the pair, under their names in PAIRS, its prediction and its
+    area. A pair with an unknown row or column has no area.
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
@@ -77,20 +94,30 @@ def predict(
         found |= fitted.predict_interval(*read.labels, coverage=interval, **how)._asdict()
     if distribution:
         chances = fitted.predict_distribution(*read.labels, **how)
-        found |= {f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())}
+        found |= {
+            f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())
+        }
     row, column = read.shown.columns
     form = TableForm(row, column) if read.has_names else fitted.entries_.train.form
     frame = read.shown.clone()
     frame.columns = list(form.name_ids_beside(found))
     frame = frame.with_columns(polars.Series(name, array.tolist()) for name, array in found.items())
     frame = frame.with_columns(area=polars.col("area").replace("", None))
-    write_frames([frame], frame.schema, output, as_json=as_json, digits=digits, decimal=source.reading.decimal)
+    write_frames(
+        [frame],
+        frame.schema,
+        output,
+        as_json=as_json,
+        digits=digits,
+        decimal=source.reading.decimal,
+    )
     counts = dict(sorted(Counter(areas[areas != ""].tolist()).items()))
     _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 
 @options.with_option_groups(
-    files=FEATURES, reading=("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding")
+    files=FEATURES,
+    reading=("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding"),
 )
 def complete(
     source: ModelInput,
@@ -110,8 +137,9 @@ def complete(
 ) -> None:
     """Predict every missing entry.
 
-    A line of output has a row, a column, a prediction and an area. A model that was fitted to a wide table gives the
-    whole table back, with its gaps filled. Rows are written in batches, so that memory stays bounded.
+    A line of output has a row, a column, a prediction and an area. A model that was fitted to a
+    wide table gives the whole table back, with its gaps filled. Rows are written in batches, so
+    that memory stays bounded.
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
@@ -128,8 +156,12 @@ def complete(
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         predictor = fitted.predictor_at(parse_moment(at))
-        frames = _iterate_frames(fitted, schema, counts, show, predictor=predictor, levels=levels, is_wide=is_wide)
-        write_frames(frames, schema, output, as_json=as_json, digits=digits, decimal=source.reading.decimal)
+        frames = _iterate_frames(
+            fitted, schema, counts, show, predictor=predictor, levels=levels, is_wide=is_wide
+        )
+        write_frames(
+            frames, schema, output, as_json=as_json, digits=digits, decimal=source.reading.decimal
+        )
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
     if choice := fitted.describe_choice():
         warn(choice)
@@ -165,20 +197,26 @@ def _iterate_frames(
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
         codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)
-        counts.update(dict(zip(AREAS, np.bincount(codes, minlength=len(AREAS)).tolist(), strict=True)))
+        counts.update(
+            dict(zip(AREAS, np.bincount(codes, minlength=len(AREAS)).tolist(), strict=True))
+        )
         if is_wide:
             cells = [rows.gather(part.rows), *map(polars.Series, part.values.T)]
         else:
             values = polars.Series(part.values[places, column_of])
             cells = [rows.gather(row_of), columns.gather(column_of), values, areas.gather(codes)]
         yield polars.DataFrame(
-            [series.cast(kind).alias(name) for (name, kind), series in zip(schema.items(), cells, strict=True)]
+            [
+                series.cast(kind).alias(name)
+                for (name, kind), series in zip(schema.items(), cells, strict=True)
+            ]
         )
         show(int(part.rows[-1]) + 1, len(rows))
 
 
 def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any]:
-    """Return the types of a completed table or of a file with a line per prediction; whole levels are integers."""
+    """Return the types of a completed table or of a file with a line per prediction; whole levels
+    are integers."""
     import polars
 
     from deepmf.data.frame_file import find_label_type
@@ -196,12 +234,16 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
     return {row: row_type, column: column_type, "prediction": value_type, "area": polars.String}
 
 
-def _show_summary(counts: Mapping[str, int], target: str, *, as_json: bool, n_unknown: int = 0) -> None:
+def _show_summary(
+    counts: Mapping[str, int], target: str, *, as_json: bool, n_unknown: int = 0
+) -> None:
     """Print the number of predictions in a file by area; nothing for standard output."""
     facts: dict[str, Any] = {"predictions": sum(counts.values()) + n_unknown, "areas": dict(counts)}
     shown = [f"{count:,} in area {area}" for area, count in counts.items()]
     if n_unknown:
         facts["unknown"] = n_unknown
         shown.append(f"{n_unknown:,} unknown")
-    text = f"{facts['predictions']:,} predictions ({', '.join(shown)})" if shown else "no predictions"
+    text = (
+        f"{facts['predictions']:,} predictions ({', '.join(shown)})" if shown else "no predictions"
+    )
     show_written(facts, text, target, as_json=as_json)

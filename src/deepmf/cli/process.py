@@ -1,6 +1,8 @@
-"""The process of a command: signals that end it, and torchrun, which starts a command several times.
+"""The process of a command: signals that end it, and torchrun, which starts a command several
+times.
 
-Processes that torchrun started join; only the first of them prints results and writes; each reports its errors.
+Processes that torchrun started join; only the first of them prints results and writes; each reports
+its errors.
 """
 
 from __future__ import annotations
@@ -26,18 +28,26 @@ _TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[list[int]]:
-    """Have signals raise `KeyboardInterrupt`, as Ctrl-C does; yield the list of signals that arrived.
+    """Have signals raise `KeyboardInterrupt`, as Ctrl-C does; yield the list of signals that
+    arrived.
 
-    While torch is imported, they end the process at once: an exception there would end in a message of its compiled
-    code, and nothing has been computed yet. A signal that is ignored (as by `nohup`) or handled by other code stays as
-    it is.
+    While torch is imported, they end the process at once: an exception there would end in a message
+    of its compiled code, and nothing has been computed yet. A signal that is ignored (as by
+    `nohup`) or handled by other code stays as it is.
     """
     arrived: list[int] = []
-    terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream is not None and stream.isatty()]
+    terminals = [
+        stream.fileno()
+        for stream in (sys.stdout, sys.stderr)
+        if stream is not None and stream.isatty()
+    ]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         stack = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
-        if any((each.f_code.co_name, each.f_globals.get("__name__")) == ("<module>", "torch") for each in stack):
+        if any(
+            (each.f_code.co_name, each.f_globals.get("__name__")) == ("<module>", "torch")
+            for each in stack
+        ):
             os._exit(128 + number)
         arrived.append(number)
         if signal.Signals(number).name == "SIGHUP":
@@ -46,10 +56,17 @@ def interrupt_on_signals() -> Iterator[list[int]]:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), handle)
         raise KeyboardInterrupt
 
-    in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
-    numbers = [getattr(signal, name) for name in _ENDING_SIGNALS if in_main and hasattr(signal, name)]
+    # no other thread may set handlers
+    in_main = threading.current_thread() is threading.main_thread()
+    numbers = [
+        getattr(signal, name) for name in _ENDING_SIGNALS if in_main and hasattr(signal, name)
+    ]
     handlers = {number: signal.getsignal(number) for number in numbers}
-    taken = {n: handler for n, handler in handlers.items() if handler in (signal.SIG_DFL, signal.default_int_handler)}
+    taken = {
+        n: handler
+        for n, handler in handlers.items()
+        if handler in (signal.SIG_DFL, signal.default_int_handler)
+    }
     for number in taken:
         signal.signal(number, interrupt)
     try:
@@ -61,7 +78,10 @@ def interrupt_on_signals() -> Iterator[list[int]]:
 
 def is_one_of_several() -> bool:
     """Whether this process was started together with others."""
-    return all(os.environ.get(name) for name in _TORCHRUN_VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
+    return (
+        all(os.environ.get(name) for name in _TORCHRUN_VARIABLES)
+        and int(os.environ["WORLD_SIZE"]) > 1
+    )
 
 
 def is_first() -> bool:
@@ -72,12 +92,15 @@ def is_first() -> bool:
 def check_command(name: str | None) -> None:
     """Refuse a command that several processes would only repeat."""
     if is_one_of_several() and name not in (None, "fit"):
-        raise BadSetting(f"{os.environ['WORLD_SIZE']} processes run deepmf {name}; only fit shares its work")
+        raise BadSetting(
+            f"{os.environ['WORLD_SIZE']} processes run deepmf {name}; only fit shares its work"
+        )
 
 
 @contextmanager
 def join_processes() -> Iterator[None]:
-    """Join the processes that were started together with this one, and be silent unless this is the first."""
+    """Join the processes that were started together with this one, and be silent unless this is the
+    first."""
     if not is_one_of_several():
         yield
         return
@@ -92,7 +115,8 @@ def join_processes() -> Iterator[None]:
     with report_lost_ranks():
         store, rank, size = next(rendezvous("env://"))
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            # All attempts share torchrun's own store, and with it the addresses of processes that are gone.
+            # All attempts share torchrun's own store, and with it the addresses of processes that
+            # are gone.
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0
             store = dist.PrefixStore(f"deepmf/{attempt}", store)  # type: ignore[attr-defined]
         # Objects and checkpoints are exchanged by CPUs, also where GPUs train.

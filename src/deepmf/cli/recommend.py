@@ -1,4 +1,5 @@
-"""`deepmf recommend` and `deepmf similar`: the best columns for rows, and the nearest rows or columns."""
+"""`deepmf recommend` and `deepmf similar`: the best columns for rows, and the nearest rows or
+columns."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FEATURES_AND_NAMES, ModelInput, parse_conditions
-from deepmf.cli.inputs import InputOptions, RowOptions, convert_label, hint_at_extension, parse_moment, read_list
+from deepmf.cli.inputs import (
+    InputOptions,
+    RowOptions,
+    convert_label,
+    hint_at_extension,
+    parse_moment,
+    read_list,
+)
 from deepmf.cli.options import OUTPUT, offer, option
 from deepmf.cli.output import (
     check_frame_target,
@@ -38,8 +46,12 @@ _MOST_FEATURES = 3  # of columns, in a table; JSON has all
 class WhichRows(RowOptions):
     """The options that name the rows of a recommendation: a known row, a new row, or many rows."""
 
-    rows: Path | None = offer("--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input.")
-    every: bool = offer("--all", "All rows that the model knows, instead of --row; needs -o.", False)
+    rows: Path | None = offer(
+        "--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input."
+    )
+    every: bool = offer(
+        "--all", "All rows that the model knows, instead of --row; needs -o.", False
+    )
 
     def check(self, output: str | None) -> None:
         """Require exactly one of the ways to name rows, and a file for many rows alone."""
@@ -49,15 +61,21 @@ class WhichRows(RowOptions):
                 "many, or --all"
             )
         if output is None and (self.rows is not None or self.every):
-            raise BadSetting("--rows and --all need -o FILE, such as -o top.csv (- for standard output)")
+            raise BadSetting(
+                "--rows and --all need -o FILE, such as -o top.csv (- for standard output)"
+            )
         if output is not None and self.is_new:
-            raise BadSetting("-o is for known rows; the recommendations for a new row are printed, with --json as JSON")
+            raise BadSetting(
+                "-o is for known rows; the recommendations for a new row are printed, with --json as JSON"
+            )
 
     def list_labels(self, model: Model, reading: InputOptions) -> list[Any] | None:
         """Return the labels of known rows; None for all."""
         if self.row is not None:
             return [convert_label(self.row, model.entries_.rows)]
-        return None if self.rows is None else list(read_list(self.rows, model.entries_.rows, reading))
+        return (
+            None if self.rows is None else list(read_list(self.rows, model.entries_.rows, reading))
+        )
 
 
 @options.with_option_groups(files=FEATURES_AND_NAMES, reading=("encoding",))
@@ -67,14 +85,20 @@ def recommend(
     which: WhichRows,
     output: Annotated[
         str | None,
-        option("--output -o FILE", "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.", OUTPUT),
+        option(
+            "--output -o FILE",
+            "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.",
+            OUTPUT,
+        ),
     ] = None,
     n: Annotated[int, option("-n N", "Number of columns.")] = 10,
     among: Annotated[
-        Path | None, option("--among FILE", "Recommend only these columns, one per line; - for standard input.")
+        Path | None,
+        option("--among FILE", "Recommend only these columns, one per line; - for standard input."),
     ] = None,
     exclude: Annotated[
-        Path | None, option("--exclude FILE", "Leave out these columns, one per line; - for standard input.")
+        Path | None,
+        option("--exclude FILE", "Leave out these columns, one per line; - for standard input."),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -93,9 +117,10 @@ def recommend(
 ) -> None:
     """Recommend columns for a row or for many rows.
 
-    These are the columns that the row is likely to take and to like, or with --rank-by value the columns with the
-    highest predictions. Columns that the row has an entry for are left out. With --rows or --all, a file with a row, a
-    rank, a column, a prediction and its probabilities per line is written in batches, so that memory stays bounded.
+    These are the columns that the row is likely to take and to like, or with --rank-by value the
+    columns with the highest predictions. Columns that the row has an entry for are left out. With
+    --rows or --all, a file with a row, a rank, a column, a prediction and its probabilities per
+    line is written in batches, so that memory stays bounded.
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
@@ -111,15 +136,21 @@ def recommend(
             n=n,
             at=None if at is None else parse_moment(at),
             among=None if among is None else read_list(among, fitted.entries_.columns, reading),
-            exclude=None if exclude is None else read_list(exclude, fitted.entries_.columns, reading),
-            where=None if where is None else parse_conditions(where, fitted.entries_.column_features),
+            exclude=None
+            if exclude is None
+            else read_list(exclude, fitted.entries_.columns, reading),
+            where=None
+            if where is None
+            else parse_conditions(where, fitted.entries_.column_features),
             device=device,
         )
         labels = which.list_labels(fitted, reading)
         if output is not None:
             _write_recommendations(fitted, labels, request, output, digits=digits, as_json=as_json)
         elif labels is None:
-            _show_best(which.fold_in(fitted, reading).answer(request), fitted, None, as_json=as_json)
+            _show_best(
+                which.fold_in(fitted, reading).answer(request), fitted, None, as_json=as_json
+            )
         else:
             _show_best(fitted.answer(labels[0], request), fitted, labels[0], as_json=as_json)
 
@@ -131,7 +162,8 @@ def similar(
     row: Annotated[str | None, option("--row ID", "Row that the model knows.")] = None,
     n: Annotated[int, option("-n N", "Number of columns or rows.")] = 10,
     min_entries: Annotated[
-        int | None, option("--min-entries N", "Show only columns with N entries or more; default: 5 at most.")
+        int | None,
+        option("--min-entries N", "Show only columns with N entries or more; default: 5 at most."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -155,7 +187,10 @@ def similar(
     lines = list(zip(found.labels.tolist(), list_names(found), found.values.tolist(), strict=True))
     if as_json:
         own = fitted.column_names_ if axis == "column" else fitted.row_names_
-        shown = [{axis: other, **give_name(axis, name), "cosine": cosine} for other, name, cosine in lines]
+        shown = [
+            {axis: other, **give_name(axis, name), "cosine": cosine}
+            for other, name, cosine in lines
+        ]
         show_json({axis: label, **give_name(axis, own.get(label)), "similar": shown})
         return
     ids = fitted.entries_.train.form.name_ids_beside(["name", "cosine"])
@@ -164,13 +199,18 @@ def similar(
 
 def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
     numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
-    known: dict[str, list[Any]] = {name: each.tolist() for name, each in numbers.items() if each is not None}
+    known: dict[str, list[Any]] = {
+        name: each.tolist() for name, each in numbers.items() if each is not None
+    }
     labels, names, features = best.labels.tolist(), list_names(best), _read_features(model, best)
     if as_json:
         if best.distribution is not None:
             levels = model.support_.tolist()
             known["distribution"] = [
-                [{"level": level, "probability": chance} for level, chance in zip(levels, line, strict=True)]
+                [
+                    {"level": level, "probability": chance}
+                    for level, chance in zip(levels, line, strict=True)
+                ]
                 for line in best.distribution.tolist()
             ]
         known |= {"features": features} if any(features) else {}
@@ -193,19 +233,35 @@ def _read_features(model: Model, best: Ranking) -> list[dict[str, Any]]:
     known, columns = model.entries_.column_features, model.entries_.columns
     if known is None:
         return [{} for _ in best.labels]
-    return [known.encoding.decode(known.take(columns.positions([label]))) for label in best.labels.tolist()]
+    return [
+        known.encoding.decode(known.take(columns.positions([label])))
+        for label in best.labels.tolist()
+    ]
 
 
 def _format_feature(value: Any) -> str:
     if value is None:
         return ""
-    return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        ", ".join(value)
+        if isinstance(value, list)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _write_recommendations(
-    model: Model, rows: list[Any] | None, request: Request, output: str, *, digits: int | None, as_json: bool
+    model: Model,
+    rows: list[Any] | None,
+    request: Request,
+    output: str,
+    *,
+    digits: int | None,
+    as_json: bool,
 ) -> None:
-    """Write the recommendations for many rows in batches; print their number, except on standard output."""
+    """Write the recommendations for many rows in batches; print their number, except on standard
+    output."""
     from deepmf.formatting import format_quantity
     from deepmf.recommend.ranking import Recommendations
 

@@ -15,25 +15,34 @@ QUICK = "A QUICK RUN on generated data, to check that everything works: these ar
 
 def reproduce(
     table: Annotated[str, argument("TABLE", "Table to run, such as table1 or table2.")],
-    out: Annotated[Path | None, option("--out -o FOLDER", "Folder of the results; default: reproduced.")] = None,
+    out: Annotated[
+        Path | None, option("--out -o FOLDER", "Folder of the results; default: reproduced.")
+    ] = None,
     only: Annotated[
-        list[str] | None, option("--only ROW", "Run only this row of the table, such as dmf; repeatable.")
+        list[str] | None,
+        option("--only ROW", "Run only this row of the table, such as dmf; repeatable."),
     ] = None,
     splits: Annotated[int | None, option("--splits N", "Run only the first N splits.")] = None,
     jobs: Annotated[int, option("--jobs N", "Number of fits that run in parallel.")] = 1,
     device: options.Device = None,
-    quick: Annotated[bool, option("--quick", "Run on generated data, offline, in a few minutes.")] = False,
+    quick: Annotated[
+        bool, option("--quick", "Run on generated data, offline, in a few minutes.")
+    ] = False,
     from_results: Annotated[
-        bool, option("--from-results", "Run nothing; make the table and the plots from the results in FOLDER.")
+        bool,
+        option(
+            "--from-results",
+            "Run nothing; make the table and the plots from the results in FOLDER.",
+        ),
     ] = False,
     pictures: Annotated[bool, option("--pictures/--no-pictures", "Draw the plots.")] = True,
     as_json: options.Json = False,
 ) -> None:
     """Run a table of the paper.
 
-    The table shows the published figures in brackets. Finished fits are stored in FOLDER/TABLE/results.jsonl, so that a
-    stopped run continues. The table is written there as Markdown, and the plots as SVG. The recipes set the
-    seeds, one for each split.
+    The table shows the published figures in brackets. Finished fits are stored in
+    FOLDER/TABLE/results.jsonl, so that a stopped run continues. The table is written there as
+    Markdown, and the plots as SVG. The recipes set the seeds, one for each split.
 
     Example: deepmf reproduce table1 --quick
     """
@@ -55,12 +64,22 @@ def reproduce(
     records = results.records(read_table(table))  # also of rows that were run before
     quick = quick or any(record["data"] != own_data[record["recipe"]] for record in records)
     if not records:
-        raise FileAbsent(f"{results.folder / table} has no results of {table}; leave out --from-results to run it")
-    _publish(table, results.folder / table, records, pictures=pictures, quick=quick, as_json=as_json)
+        raise FileAbsent(
+            f"{results.folder / table} has no results of {table}; leave out --from-results to run it"
+        )
+    _publish(
+        table, results.folder / table, records, pictures=pictures, quick=quick, as_json=as_json
+    )
 
 
 def _publish(
-    table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, quick: bool, as_json: bool
+    table: str,
+    folder: Path,
+    records: list[dict[str, Any]],
+    *,
+    pictures: bool,
+    quick: bool,
+    as_json: bool,
 ) -> None:
     from deepmf.experiments.plots import draw
     from deepmf.experiments.recipe import read_layout
@@ -69,7 +88,9 @@ def _publish(
 
     layout = read_layout(table)
     notes = [*([QUICK] if quick else []), *list_remarks(table, records)]
-    text = f"# {layout.title}\n\n{format_markdown(table, records)}\n" + "".join(f"- {remark}\n" for remark in notes)
+    text = f"# {layout.title}\n\n{format_markdown(table, records)}\n" + "".join(
+        f"- {remark}\n" for remark in notes
+    )
     text += f"\n{format_costs(records)}"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "table.md", lambda path: path.write_text(text, encoding="utf-8"))

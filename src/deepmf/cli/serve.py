@@ -18,7 +18,8 @@ from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency
 Database = Annotated[
     str | None,
     option(
-        "--database URL", "Database of the entries: a SQLite file or postgresql://...; default: MODEL.entries.sqlite."
+        "--database URL",
+        "Database of the entries: a SQLite file or postgresql://...; default: MODEL.entries.sqlite.",
     ),
 ]
 
@@ -30,17 +31,25 @@ def serve(
     database: Database = None,
     keys: Annotated[
         Path | None,
-        option("--keys FILE", "File of API keys (deepmf api-key); required if others can reach the address."),
+        option(
+            "--keys FILE",
+            "File of API keys (deepmf api-key); required if others can reach the address.",
+        ),
     ] = None,
     workers: Annotated[int, option("--workers N", "Number of processes.")] = 1,
-    log_level: Annotated[str, option("--log-level info|warning|error", "Lowest level that is logged.")] = "info",
-    demo: Annotated[bool, option("--demo", "Serve a model of generated films instead of MODEL.")] = False,
+    log_level: Annotated[
+        str, option("--log-level info|warning|error", "Lowest level that is logged.")
+    ] = "info",
+    demo: Annotated[
+        bool, option("--demo", "Serve a model of generated films instead of MODEL.")
+    ] = False,
     seed: options.Seed = None,
     as_json: options.Json = False,
 ) -> None:
     """Serve a model over HTTP, and add entries as they arrive.
 
-    Ctrl-C and SIGTERM stop the service after the running requests; SIGHUP reloads the model and the keys.
+    Ctrl-C and SIGTERM stop the service after the running requests; SIGHUP reloads the model and the
+    keys.
 
     Example: deepmf serve model.safetensors --port 8000
 
@@ -54,7 +63,9 @@ def serve(
         raise BadSetting(f"give {model} or --demo, not both")
 
     def announce(address: str) -> None:
-        text = f"serving {'generated films' if demo else model} at {address} (routes: {address}/docs)"
+        text = (
+            f"serving {'generated films' if demo else model} at {address} (routes: {address}/docs)"
+        )
         if as_json:
             show_json({"address": address, "process": os.getpid()})
         else:
@@ -116,7 +127,9 @@ def require_serve() -> Iterator[None]:
         ) from error
 
 
-def write_demo_model(path: Path, *, seed: int, n_rows: int = 600, n_columns: int = 300, **settings: Any) -> None:
+def write_demo_model(
+    path: Path, *, seed: int, n_rows: int = 600, n_columns: int = 300, **settings: Any
+) -> None:
     """Fit OrdinalDMF with some settings to generated ratings, and write its file."""
     from deepmf.data.synthetic import generate
     from deepmf.matrix.table_form import TableForm
@@ -127,5 +140,7 @@ def write_demo_model(path: Path, *, seed: int, n_rows: int = 600, n_columns: int
     ratings = ratings.with_form(TableForm("person", "film", "stars"))
     # A network this small is no faster with more threads.
     with use_threads(1), warnings.catch_warnings(action="ignore", category=DeepMFWarning):
-        model = OrdinalDMF(effort="quick", seed=seed, device="cpu", **settings).fit(ratings, progress=False)
+        model = OrdinalDMF(effort="quick", seed=seed, device="cpu", **settings).fit(
+            ratings, progress=False
+        )
     model.save(path)

@@ -1,4 +1,5 @@
-"""`deepmf settings`: list the models or the settings of one; settings on the command line, and what training needs."""
+"""`deepmf settings`: list the models or the settings of one; settings on the command line, and what
+training needs."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ DEFAULT_MODEL = "dmf-o"
 def settings(
     model: Annotated[
         str | None,
-        argument("MODEL", "Model, as --model takes it; all models are listed if not given.", show_default=False),
+        argument(
+            "MODEL",
+            "Model, as --model takes it; all models are listed if not given.",
+            show_default=False,
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -41,10 +46,15 @@ def settings(
     if model is not None:
         _show_settings(model, as_json=as_json)
     elif as_json:
-        found = [{"name": name, "class": each.class_name, "summary": each.summary} for name, each in MODELS.items()]
+        found = [
+            {"name": name, "class": each.class_name, "summary": each.summary}
+            for name, each in MODELS.items()
+        ]
         show_json({"models": found})
     else:
-        show_table(["model", "description"], ((name, each.summary) for name, each in MODELS.items()))
+        show_table(
+            ["model", "description"], ((name, each.summary) for name, each in MODELS.items())
+        )
         say("deepmf settings MODEL lists the settings of a model; deepmf fit --model MODEL fits it")
 
 
@@ -67,17 +77,29 @@ def _show_settings(model: str, *, as_json: bool) -> None:
         ]
         show_json({"model": model, "class": entry.class_name, "settings": settings})
         return
-    defaults = ["chosen" if setting.is_chosen_at_fit else format_value(setting.default) for setting in found]
-    lines = [[each.name, default, each.values, each.description] for each, default in zip(found, defaults, strict=True)]
-    show_table(["setting", "default", "values", "meaning"], lines, title=f"{entry.class_name}: {entry.summary}")
+    defaults = [
+        "chosen" if setting.is_chosen_at_fit else format_value(setting.default) for setting in found
+    ]
+    lines = [
+        [each.name, default, each.values, each.description]
+        for each, default in zip(found, defaults, strict=True)
+    ]
+    show_table(
+        ["setting", "default", "values", "meaning"],
+        lines,
+        title=f"{entry.class_name}: {entry.summary}",
+    )
     if "chosen" in defaults:
-        say("chosen: fit chooses the value for the matrix, the machine and the effort; deepmf inspect shows it")
+        say(
+            "chosen: fit chooses the value for the matrix, the machine and the effort; deepmf inspect shows it"
+        )
     example = f"{found[-1].name}={format_value(found[-1].default)}"
     say(f"example: deepmf fit ratings.csv -o model.safetensors --model {model} --set {example}")
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Parse `name=value`; the value is a JSON or Python literal, `512,256` for several, otherwise a plain word.
+    """Parse `name=value`; the value is a JSON or Python literal, `512,256` for several, otherwise a
+    plain word.
 
     >>> parse_assignment("hidden_sizes=512,256"), parse_assignment("dropout=.5"), parse_assignment("inputs=raw")
     (('hidden_sizes', (512, 256)), ('dropout', 0.5), ('inputs', 'raw'))
@@ -113,7 +135,9 @@ def read_config(path: Path) -> dict[str, Any]:
     content = read_toml(path)
     table = content["settings"] if content.keys() == {"settings"} else content
     if not isinstance(table, dict):
-        raise UnreadableFile(f"{path}: [settings] must be a table of names and values; got {table!r}")
+        raise UnreadableFile(
+            f"{path}: [settings] must be a table of names and values; got {table!r}"
+        )
     return table
 
 
@@ -143,16 +167,21 @@ class TrainingOptions:
 
     panel: ClassVar[str] = TRAINING
 
-    model: str | None = offer("--model NAME", f"Model to fit: {', '.join(MODELS)}; default: {DEFAULT_MODEL}.")
+    model: str | None = offer(
+        "--model NAME", f"Model to fit: {', '.join(MODELS)}; default: {DEFAULT_MODEL}."
+    )
     effort: str | None = offer(
-        "--effort quick|normal|best", "Training time to spend on accuracy, for dmf-o and bayesian; default: normal."
+        "--effort quick|normal|best",
+        "Training time to spend on accuracy, for dmf-o and bayesian; default: normal.",
     )
     assignments: list[str] | None = offer(
-        "--set NAME=VALUE", "Setting of the model, such as dropout=0.5; repeatable (see deepmf settings)."
+        "--set NAME=VALUE",
+        "Setting of the model, such as dropout=0.5; repeatable (see deepmf settings).",
     )
     config: Path | None = offer("--config FILE", "TOML file of settings; --set overrides it.")
     validation: Path | None = offer(
-        "--validation FILE", "Validation entries, used only for early stopping and to compare settings."
+        "--validation FILE",
+        "Validation entries, used only for early stopping and to compare settings.",
     )
     validation_share: float | None = offer(
         "--validation-share SHARE",
@@ -168,7 +197,8 @@ class TrainingOptions:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings by name: from the TOML file, from `--set` and from other options; later ones win."""
+        """The settings by name: from the TOML file, from `--set` and from other options; later ones
+        win."""
         settings: dict[str, Any] = {}
         if self.config is not None:
             with open_input(self.config) as file:
@@ -191,7 +221,8 @@ class TrainingOptions:
     def hold_out(
         self, entries: ObservedMatrix, reading: InputOptions, *, seed: int
     ) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-        """Return the entries to train on, and the validation entries: those of a file, or a random share."""
+        """Return the entries to train on, and the validation entries: those of a file, or a random
+        share."""
         if self.validation is not None:
             if self.validation_share is not None:
                 raise BadSetting("give --validation or --validation-share, not both")

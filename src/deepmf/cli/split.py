@@ -1,4 +1,5 @@
-"""`deepmf pack` and `deepmf split`: files of entries as one store, and as files for training, validation and test."""
+"""`deepmf pack` and `deepmf split`: files of entries as one store, and as files for training,
+validation and test."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ _PARTS = ("train", "validation", "test", "extension", "given")  # of all ways to
 @options.with_option_groups()
 def split(
     ratings: options.Ratings,
-    output: Annotated[Path, option("--output -o FOLDER", "Folder to write; it replaces an earlier split there.")],
+    output: Annotated[
+        Path, option("--output -o FOLDER", "Folder to write; it replaces an earlier split there.")
+    ],
     test_share: Annotated[float, option("--test-share SHARE", "Share of the test entries.")] = 0.2,
     validation_share: Annotated[
         float, option("--validation-share SHARE", "Share of the validation entries.")
@@ -42,17 +45,25 @@ def split(
         str | None, option("--train-before DATE", "End of the training entries, with --by time.")
     ] = None,
     validation_before: Annotated[
-        str | None, option("--validation-before DATE", "End of the validation entries, with --by time.")
+        str | None,
+        option("--validation-before DATE", "End of the validation entries, with --by time."),
     ] = None,
     n: Annotated[int, option("-n N", "Test entries of each row, with --by last.")] = 1,
     given_share: Annotated[
-        float, option("--given-share SHARE", "Share of the entries of a held-out row that is given, with --by rows.")
+        float,
+        option(
+            "--given-share SHARE",
+            "Share of the entries of a held-out row that is given, with --by rows.",
+        ),
     ] = 0.8,
     areas: options.Areas = False,
     new_rows: options.NewRows = 0.2,
     new_columns: options.NewColumns = 0.2,
     file_format: Annotated[
-        str | None, option(f"--format {'|'.join(_FORMATS)}", "Format of the files; default: as RATINGS, or csv.")
+        str | None,
+        option(
+            f"--format {'|'.join(_FORMATS)}", "Format of the files; default: as RATINGS, or csv."
+        ),
     ] = None,
     seed: options.Seed = None,
     *,
@@ -61,14 +72,15 @@ def split(
 ) -> None:
     """Split entries into train, validation and test files.
 
-    The split is random, in exact shares. With --by time, the latest entries are the test and those before them the
-    validation, by shares or by dates. With --by last, the latest entries of each row are the test.
+    The split is random, in exact shares. With --by time, the latest entries are the test and those
+    before them the validation, by shares or by dates. With --by last, the latest entries of each
+    row are the test.
 
-    With --by rows, --test-share is the share of rows that are held out: given has the entries that describe them (for
-    --extend), test has the others, and validation has entries of the other rows.
+    With --by rows, --test-share is the share of rows that are held out: given has the entries that
+    describe them (for --extend), test has the others, and validation has entries of the other rows.
 
-    With --areas, some rows and columns are new: train has none of their entries, extension has those that describe
-    them (for --extend), and test has entries of all four areas.
+    With --areas, some rows and columns are new: train has none of their entries, extension has
+    those that describe them (for --extend), and test has entries of all four areas.
 
     Example: deepmf split ratings.csv -o parts
     """
@@ -94,18 +106,31 @@ def split(
     from deepmf.evaluation.comparison import join_tests
 
     matrix = reading.read_matrix(ratings)
-    shares = {"train": round(1.0 - validation_share - test_share, 12), "validation": validation_share}
+    shares = {
+        "train": round(1.0 - validation_share - test_share, 12),
+        "validation": validation_share,
+    }
     shares["test"] = test_share
     parts: dict[str, ObservedMatrix]
     if areas:
-        found = split_areas(matrix, new_rows=new_rows, new_columns=new_columns, **shares, seed=seed or 0)
+        found = split_areas(
+            matrix, new_rows=new_rows, new_columns=new_columns, **shares, seed=seed or 0
+        )
         test = join_tests(list(found.test.values())).with_form(matrix.form)
-        parts = {"train": found.train, "validation": found.validation, "test": test, "extension": found.extension}
+        parts = {
+            "train": found.train,
+            "validation": found.validation,
+            "test": test,
+            "extension": found.extension,
+        }
     elif by == "rows":
         held_out = {"new_rows": test_share, "given": given_share, "validation": validation_share}
         parts = vars(split_rows(matrix, **held_out, seed=seed or 0))
     elif by == "time":
-        dates = {"train_before": parse_moment(train_before), "validation_before": parse_moment(validation_before)}
+        dates = {
+            "train_before": parse_moment(train_before),
+            "validation_before": parse_moment(validation_before),
+        }
         parts = vars(split_time(matrix, **dates, validation=validation_share, test=test_share))
     elif by == "last":
         parts = vars(split_last(matrix, n=n, validation=int(validation_share > 0)))
@@ -120,16 +145,27 @@ def split(
     write_folder_atomically(output, write, is_part=_is_part)
     facts: dict[str, dict[str, str | int]] = {}
     for name, part in parts.items():
-        n_rows, n_columns = (int((counts > 0).sum()) for counts in (part.row_counts, part.column_counts))
-        facts[name] = {"file": str(files[name]), "entries": part.n_entries, "rows": n_rows, "columns": n_columns}
+        n_rows, n_columns = (
+            int((counts > 0).sum()) for counts in (part.row_counts, part.column_counts)
+        )
+        facts[name] = {
+            "file": str(files[name]),
+            "entries": part.n_entries,
+            "rows": n_rows,
+            "columns": n_columns,
+        }
     if as_json:
         show_json({"seed": seed or 0, "files": facts})
         return
     show_table(["file", "entries", "rows", "columns"], [[*own.values()] for own in facts.values()])
-    _show_next_steps(parts, files, [] if ending == "store" else list_words(_adapt_options(reading, matrix)))
+    _show_next_steps(
+        parts, files, [] if ending == "store" else list_words(_adapt_options(reading, matrix))
+    )
 
 
-def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]) -> None:
+def _show_next_steps(
+    parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]
+) -> None:
     validated = ["--validation", files["validation"]] if parts["validation"].n_entries else []
     added = next((name for name in ("extension", "given") if name in parts), None)
     extended = [] if added is None else ["--extend", files[added]]
@@ -196,7 +232,8 @@ def pack(
 ) -> None:
     """Pack files of entries into a store on disk.
 
-    A store is a file that every command reads memory-mapped. Packing needs about 50 bytes of memory for each entry.
+    A store is a file that every command reads memory-mapped. Packing needs about 50 bytes of memory
+    for each entry.
 
     Example: deepmf pack ratings.csv -o ratings.store
     """
@@ -208,16 +245,25 @@ def pack(
     with ExitStack() as stack:
         files = [stack.enter_context(open_input(file)) for file in ratings]
         progress = stack.enter_context(show_share("packing"))
-        packed = pack_files(files, output, reading.for_reader(parse_scale(scale)), progress=progress)
+        packed = pack_files(
+            files, output, reading.for_reader(parse_scale(scale)), progress=progress
+        )
     for file, notes in zip(ratings, packed, strict=True):
         report_reading(file, notes, wide=reading.wide)
     matrix = read_matrix(output)
     n_rows, n_columns = matrix.shape
     n_bytes = output.stat().st_size
     if as_json:
-        shown = {"store": str(output), "entries": matrix.n_entries, "rows": n_rows, "columns": n_columns}
+        shown = {
+            "store": str(output),
+            "entries": matrix.n_entries,
+            "rows": n_rows,
+            "columns": n_columns,
+        }
         show_json(shown | {"bytes": n_bytes, "dropped": sum(notes.n_dropped for notes in packed)})
         return
     size = f"{n_bytes / 1e6:,.1f} MB"
-    say(f"{output}: {matrix.n_entries:,} entries in {n_rows:,} rows x {n_columns:,} columns, {size}")
+    say(
+        f"{output}: {matrix.n_entries:,} entries in {n_rows:,} rows x {n_columns:,} columns, {size}"
+    )
     say(f"next: deepmf fit {shlex.quote(str(output))} -o model.safetensors")

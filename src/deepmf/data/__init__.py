@@ -1,4 +1,5 @@
-"""Getting a matrix: reading files, packing them into a store, data sets, generated matrices, splits."""
+"""Getting a matrix: reading files, packing them into a store, data sets, generated matrices,
+splits."""
 
 from typing import TYPE_CHECKING
 

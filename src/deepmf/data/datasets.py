@@ -1,4 +1,5 @@
-"""Public data sets by name: found on this machine or downloaded, read as a matrix or as a published split."""
+"""Public data sets by name: found on this machine or downloaded, read as a matrix or as a published
+split."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ import scipy.sparse
 from deepmf.data.download import Checksum, download, extract
 from deepmf.data.read import TextForm, read_matrix, read_npz
 from deepmf.data.splits import Split, split_from_masks
-from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile, suggest_name
+from deepmf.errors import (
+    BadSetting,
+    BadSplit,
+    DatasetUnavailable,
+    UnknownLabel,
+    UnreadableFile,
+    suggest_name,
+)
 from deepmf.files import Progress, read_toml
 from deepmf.matrix.arrays import Array
 from deepmf.matrix.matrix import ObservedMatrix
@@ -52,7 +60,8 @@ class PublishedSplit:
 class Dataset:
     """A public data set: a zip archive at an address, which holds a file of entries.
 
-    Without an archive, the user downloads the files of the published split, which are the data set together.
+    Without an archive, the user downloads the files of the published split, which are the data set
+    together.
     """
 
     name: str
@@ -63,10 +72,12 @@ class Dataset:
     row_name: str
     column_name: str
     ratings: RatingsFile
-    checksum: Checksum | None = None  # of the archive; None where the publisher gives none or changes the file
+    # of the archive; None where the publisher gives none or changes the file
+    checksum: Checksum | None = None
     n_bytes: int | None = None  # of the archive, about; None where unknown
     n_entries: int | None = None  # None where the publisher changes the file
-    positions: str | None = None  # the same entries as a scipy `.npz`, where row and column = id - first_id
+    # the same entries as a scipy `.npz`, where row and column = id - first_id
+    positions: str | None = None
     split: PublishedSplit | None = None
     first_id: int = 1
     has_archive: bool = True
@@ -111,7 +122,8 @@ def folder() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """Return the copy of a data set in `folder()`, unpacked or as an archive; None where there is none."""
+    """Return the copy of a data set in `folder()`, unpacked or as an archive; None where there is
+    none."""
     dataset = info(name)
     ratings = _find_first(_list_places(dataset, dataset.ratings.member))
     if ratings is None and dataset.positions is not None:
@@ -134,7 +146,8 @@ def fetch(name: str, *, progress: Progress | None = None) -> Path:
 
 
 def fetch_file(name: str, member: str, *, progress: Progress | None = None) -> Path:
-    """Return a file of a data set by its path in the archive, such as "ml-1m/users.dat"; download it if need be."""
+    """Return a file of a data set by its path in the archive, such as "ml-1m/users.dat"; download
+    it if need be."""
     dataset = info(name)
     return _find_first(_list_places(dataset, member)) or _unpack(dataset, member, progress=progress)
 
@@ -153,25 +166,31 @@ def load(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
 def load_split(name: str, *, progress: Progress | None = None) -> Split:
     """Return a data set in the split of published results.
 
-    ml-1m has the split of the authors of DMF-D; ml-100k has `u1.base` and `u1.test`, and gowalla, yelp2018 and
-    amazon-book the files of LightGCN, without validation entries.
+    ml-1m has the split of the authors of DMF-D; ml-100k has `u1.base` and `u1.test`, and gowalla,
+    yelp2018 and amazon-book the files of LightGCN, without validation entries.
     """
     dataset = info(name)
     split = dataset.split
     if split is None:
         known = ", ".join(other.name for other in DATASETS.values() if other.split is not None)
-        raise BadSetting(f"{name} has no published split ({known} have one); split_entries makes one")
+        raise BadSetting(
+            f"{name} has no published split ({known} have one); split_entries makes one"
+        )
     matrix = load(name, progress=progress)
     members = (split.train, split.validation, split.test)
-    paths = [None if m is None else _fetch_split_file(dataset, split.address, m, progress) for m in members]
+    paths = [
+        None if m is None else _fetch_split_file(dataset, split.address, m, progress)
+        for m in members
+    ]
     return split_from_masks(matrix, *(_read_mask(dataset, matrix, path) for path in paths))
 
 
 def load_sequences(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
-    """Return the columns of each row in the order of their times, without values; columns with fewer than five go.
+    """Return the columns of each row in the order of their times, without values; columns with
+    fewer than five go.
 
-    These are the data of leave-one-out tests of sequential models. A file `sequences.npz` beside the data set (users,
-    lengths, items and last) is read instead of the dates of entries.
+    These are the data of leave-one-out tests of sequential models. A file `sequences.npz` beside
+    the data set (users, lengths, items and last) is read instead of the dates of entries.
     """
     path = _find_first(_list_places(info(name), f"{name}/sequences.npz"))
     if path is None:
@@ -182,10 +201,14 @@ def load_sequences(name: str, *, progress: Progress | None = None) -> ObservedMa
         plain = kept.with_scale(Scale.interactions())
         return plain.take(np.arange(plain.shape[0]), np.flatnonzero(plain.column_counts))
     with np.load(path, allow_pickle=False) as stored:
-        users, lengths, items, last = (stored[part].tolist() for part in ("users", "lengths", "items", "last"))
+        users, lengths, items, last = (
+            stored[part].tolist() for part in ("users", "lengths", "items", "last")
+        )
     ends = list(itertools.accumulate(lengths))
     parts = zip(users, lengths, ends, last, strict=True)
-    return ObservedMatrix.from_sequences({user: [*items[end - n : end], final] for user, n, end, final in parts})
+    return ObservedMatrix.from_sequences(
+        {user: [*items[end - n : end], final] for user, n, end, final in parts}
+    )
 
 
 def _list_places(dataset: Dataset, member: str) -> Iterator[Path]:
@@ -208,7 +231,8 @@ def _find_first(paths: Iterable[Path]) -> Path | None:
 
 
 def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path:
-    """Unpack a file of a data set; an archive of the user is trusted, a downloaded one is verified."""
+    """Unpack a file of a data set; an archive of the user is trusted, a downloaded one is
+    verified."""
     target = folder() / dataset.name / PurePosixPath(member).name
     found = _find_archive(dataset)
     archive = found or folder() / dataset.archive
@@ -218,7 +242,9 @@ def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path
         extract(archive, member, target)
     except UnreadableFile as error:
         if found is not None:
-            raise UnreadableFile(f"{error}; replace it by {dataset.address}, or delete it") from error
+            raise UnreadableFile(
+                f"{error}; replace it by {dataset.address}, or delete it"
+            ) from error
         archive.unlink(missing_ok=True)
         raise DatasetUnavailable(
             f"{dataset.address} is not the archive that it should be ({error}), and was deleted; "
@@ -230,17 +256,24 @@ def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path
 def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
     if path.suffix == ".npz":
         entries = read_npz(path)
-        # Ids count from 1; columns without an entry are not in the publisher's file, so not here either.
+        # Ids count from 1; columns without an entry are not in the publisher's file, so not here
+        # either.
         rows, columns = entries.row + dataset.first_id, entries.col + dataset.first_id
         return ObservedMatrix.from_entries(rows, columns, entries.data, dataset.scale)
     options = {name: value for name, value in vars(dataset.ratings).items() if name != "member"}
     return read_matrix(path, scale=dataset.scale, **options)
 
 
-def _fetch_split_file(dataset: Dataset, address: str, member: str, progress: Progress | None) -> Path:
+def _fetch_split_file(
+    dataset: Dataset, address: str, member: str, progress: Progress | None
+) -> Path:
     if address == dataset.address and dataset.has_archive:
         return fetch_file(dataset.name, member, progress=progress)
-    members = [member] if dataset.has_archive else [member, str(PurePosixPath(member).with_suffix(".npz"))]
+    members = (
+        [member]
+        if dataset.has_archive
+        else [member, str(PurePosixPath(member).with_suffix(".npz"))]
+    )
     found = next(filter(None, (_find_first(_list_places(dataset, each)) for each in members)), None)
     if found is not None:
         return found
@@ -254,7 +287,9 @@ def _build_absent_error(dataset: Dataset, member: str, address: str) -> DatasetU
     )
 
 
-def _read_mask(dataset: Dataset, matrix: ObservedMatrix, path: Path | None) -> scipy.sparse.coo_array:
+def _read_mask(
+    dataset: Dataset, matrix: ObservedMatrix, path: Path | None
+) -> scipy.sparse.coo_array:
     """Return a mask of the matrix's shape that is true at the entries of a file."""
     if path is None:
         return scipy.sparse.coo_array(matrix.shape, dtype=bool)
@@ -281,7 +316,8 @@ def _read_registry() -> dict[str, Dataset]:
     tables = read_toml(Path(__file__).with_name("datasets.toml"))
     families = tables.pop("families")
     return {
-        name: _make_dataset(name, families.get(table.pop("like", ""), {}) | table) for name, table in tables.items()
+        name: _make_dataset(name, families.get(table.pop("like", ""), {}) | table)
+        for name, table in tables.items()
     }
 
 

@@ -1,4 +1,5 @@
-"""Delimited text: the lines and fields of a file, and the texts of ids, numbers and missing values."""
+"""Delimited text: the lines and fields of a file, and the texts of ids, numbers and missing
+values."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 SAMPLE_LINES = 200  # lines from which separator and header are recognised
 
-# Tried in this order on the first lines; the first that splits each of them into enough fields is taken.
+# Tried in this order on the first lines; the first that splits each of them into enough fields is
+# taken.
 SEPARATORS = ("::", "\t", ",", ";", "|", " ")
 # Where a comma may stand inside a number, every other character is tried before it.
 SEPARATORS_WITH_DECIMAL_COMMA = ("::", "\t", ";", "|", ",", " ")
@@ -27,7 +29,9 @@ _UNQUOTED = ("::", "\t")  # separators beside which a quotation mark is an ordin
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
 DECIMAL_HINT = Hint("decimal=',' reads decimal commas", "--decimal , reads decimal commas")
 
-_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I)
+_NUMBER = re.compile(
+    r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I
+)
 _NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
@@ -40,7 +44,8 @@ class DelimitedFile:
         self._source = prepare_text(self.path, encoding)
 
     def read_head(self) -> tuple[list[str], int]:
-        """Return the first lines that are not blank, and the number of blank lines before; refuse blank lines alone."""
+        """Return the first lines that are not blank, and the number of blank lines before; refuse
+        blank lines alone."""
         lines = self.read_lines(n_lines=SAMPLE_LINES)
         filled = [line for line in lines if line]
         if not filled:
@@ -78,10 +83,15 @@ class DelimitedFile:
         try:
             return list(csv.reader(lines, delimiter=separator))
         except csv.Error as error:  # such as a field of more than 131,072 characters
-            raise UnreadableFile(f"{self.path} cannot be read as text split at {separator!r} ({error})") from error
+            raise UnreadableFile(
+                f"{self.path} cannot be read as text split at {separator!r} ({error})"
+            ) from error
 
-    def scan(self, names: Sequence[str], separator: str, *, n_skipped: int, ignore_more: bool = False) -> pl.LazyFrame:
-        """Scan all fields lazily, as text; a missing field is null, and `ignore_more` drops surplus fields."""
+    def scan(
+        self, names: Sequence[str], separator: str, *, n_skipped: int, ignore_more: bool = False
+    ) -> pl.LazyFrame:
+        """Scan all fields lazily, as text; a missing field is null, and `ignore_more` drops surplus
+        fields."""
         polars = import_polars()
         is_plain = separator != "::"
         lazy: pl.LazyFrame = polars.scan_csv(
@@ -96,16 +106,23 @@ class DelimitedFile:
         )
         if not is_plain:  # polars splits at one byte, and a title may contain one
             line = polars.col(names[0]).str.strip_suffix("\r")
-            parts = line.str.split_exact("::", len(names)) if ignore_more else line.str.splitn("::", len(names))
+            parts = (
+                line.str.split_exact("::", len(names))
+                if ignore_more
+                else line.str.splitn("::", len(names))
+            )
             lazy = lazy.select(
-                parts.struct.field(f"field_{at}").replace("", None).alias(name) for at, name in enumerate(names)
+                parts.struct.field(f"field_{at}").replace("", None).alias(name)
+                for at, name in enumerate(names)
             )
         return lazy
 
 
 def check_separator(separator: str) -> None:
     """Refuse a separator other than one ASCII character or `::`."""
-    if separator != "::" and not (len(separator) == 1 and separator.isascii() and separator not in '\r\n"'):
+    if separator != "::" and not (
+        len(separator) == 1 and separator.isascii() and separator not in '\r\n"'
+    ):
         raise BadSetting(f"separator must be one character or '::'; got {separator!r}")
 
 
@@ -145,7 +162,8 @@ def is_missing(text: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number as files write it; Python's 1_0 and digits of other scripts are not."""
+    """Whether a text is a number as files write it; Python's 1_0 and digits of other scripts are
+    not."""
     return _NUMBER.fullmatch(text) is not None
 
 
@@ -165,7 +183,9 @@ def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
     is_gap = plain.str.to_lowercase().is_in(MISSING_WORDS).fill_null(True)
     if decimal == ",":
         # A point might separate thousands; it is refused rather than guessed.
-        plain = plain.set(plain.str.contains(".", literal=True), None).str.replace(",", ".", literal=True)
+        plain = plain.set(plain.str.contains(".", literal=True), None).str.replace(
+            ",", ".", literal=True
+        )
     numbers = plain.cast(polars.Float64, strict=False).set(is_gap, None).fill_nan(None)
     wrong = (numbers.is_null() & ~is_gap).arg_true()
     if wrong.len():
@@ -176,7 +196,8 @@ def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
 
 
 def parse_time_texts(texts: pl.Series) -> pl.Series:
-    """Return texts of Unix times as numbers, and other texts as they are; null where a time is missing."""
+    """Return texts of Unix times as numbers, and other texts as they are; null where a time is
+    missing."""
     polars = import_polars()
     plain = texts.str.strip_chars()
     plain = plain.set(plain.str.to_lowercase().is_in(MISSING_WORDS).fill_null(True), None)
@@ -190,7 +211,8 @@ def parse_time_texts(texts: pl.Series) -> pl.Series:
 def parse_ids(ids: pl.Series) -> pl.Series:
     """Return ids as ints if all of them are whole numbers in canonical form, otherwise unchanged.
 
-    Ids that all end in .0 are whole numbers that were floats once, because of a gap; a warning says so.
+    Ids that all end in .0 are whole numbers that were floats once, because of a gap; a warning says
+    so.
     """
     polars = import_polars()
     known = ids.drop_nulls()
@@ -205,7 +227,8 @@ def parse_ids(ids: pl.Series) -> pl.Series:
 
 
 def parse_whole_numbers(ids: pl.Series) -> pl.Series:
-    """Return ids as ints, null where an id is not a whole number in canonical form, or such a number with .0."""
+    """Return ids as ints, null where an id is not a whole number in canonical form, or such a
+    number with .0."""
     polars = import_polars()
     ids = ids.str.strip_suffix(".0")
     numbers = ids.cast(polars.Int64, strict=False)

@@ -50,7 +50,10 @@ def download(
                 f"{address} could not be downloaded ({_explain(error)}); download it by other means and put it at "
                 f"{target}"
             ) from error
-        if checksum is not None and (found := _compute_digest(part, checksum.algorithm)) != checksum.digest:
+        if (
+            checksum is not None
+            and (found := _compute_digest(part, checksum.algorithm)) != checksum.digest
+        ):
             raise DatasetUnavailable(
                 f"{address} gave other bytes than expected ({checksum.algorithm} {found} instead of {checksum.digest}, "
                 f"{checksum.verified}) and they were deleted; try again later, or put a copy that you trust at {target}"
@@ -73,7 +76,9 @@ def extract(archive: Path, member: str, target: Path) -> None:
                 with opened.open(member) as source, part.open("wb") as file:
                     shutil.copyfileobj(source, file, _PIECE)
         except _NOT_AN_ARCHIVE as error:
-            raise UnreadableFile(f"{archive} is not a whole zip archive ({_explain(error)})") from error
+            raise UnreadableFile(
+                f"{archive} is not a whole zip archive ({_explain(error)})"
+            ) from error
 
     _write(target, copy)
 
@@ -105,7 +110,9 @@ def _receive(address: str, part: Path, *, progress: Progress | None, timeout: fl
 
 def _compute_digest(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(
+            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+        ).hexdigest()
 
 
 def _explain(error: BaseException) -> str:

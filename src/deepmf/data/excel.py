@@ -20,8 +20,11 @@ _MOST_LINES = 1 << 20  # of a sheet, as in Excel
 
 
 def read_excel(path: Path) -> pl.DataFrame:
-    """Read the first sheet of an Excel file, with names in its first line; warn if there are other sheets."""
-    openpyxl = import_optional("openpyxl", what="Excel files need openpyxl", install="'deepmf[xlsx]'")
+    """Read the first sheet of an Excel file, with names in its first line; warn if there are other
+    sheets."""
+    openpyxl = import_optional(
+        "openpyxl", what="Excel files need openpyxl", install="'deepmf[xlsx]'"
+    )
     try:
         with ZipFile(path) as archive:
             check_expansion(path, sum(part.file_size for part in archive.infolist()))
@@ -35,12 +38,15 @@ def read_excel(path: Path) -> pl.DataFrame:
     except Exception as error:  # openpyxl, zipfile and polars raise anything over a broken file
         raise UnreadableFile(f"{path} is not a whole Excel file ({summarise(error)})") from error
     if len(book.sheetnames) > 1:
-        warn(f"{path}: of its {len(book.sheetnames)} sheets, the first is read ({book.sheetnames[0]!r})")
+        warn(
+            f"{path}: of its {len(book.sheetnames)} sheets, the first is read ({book.sheetnames[0]!r})"
+        )
     return frame
 
 
 def _iterate_lines(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of the lines that are not empty; refuse a sheet with more cells than its size suggests."""
+    """Yield the values of the lines that are not empty; refuse a sheet with more cells than its
+    size suggests."""
     sheet.reset_dimensions()  # they may be wrong
     width, most = 0, max(ALWAYS_ALLOWED, MOST_EXPANSION * path.stat().st_size) // CELL_BYTES
     for number, line in enumerate(sheet.iter_rows(values_only=True), 1):
@@ -60,7 +66,11 @@ def _build_frame(path: Path, lines: list[tuple[Any, ...]]) -> pl.DataFrame:
     names = lines[0] if lines else ()
     places = [at for at, name in enumerate(names) if name not in (None, "")]
     series = [
-        polars.Series(str(names[at]), [line[at] if at < len(line) else None for line in lines[1:]], strict=False)
+        polars.Series(
+            str(names[at]),
+            [line[at] if at < len(line) else None for line in lines[1:]],
+            strict=False,
+        )
         for at in places
     ]
     if len({each.name for each in series}) < len(series):

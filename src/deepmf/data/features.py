@@ -1,4 +1,5 @@
-"""Reading tables with columns of several types: features with a line per label, and mixed tables."""
+"""Reading tables with columns of several types: features with a line per label, and mixed
+tables."""
 
 from __future__ import annotations
 
@@ -36,17 +37,19 @@ def read_features(
     header: bool | None = None,
     encoding: str | None = None,
 ) -> Features:
-    """Read features from a file with a line per label: delimited text (also `.gz`), Parquet, JSON lines.
+    """Read features from a file with a line per label: delimited text (also `.gz`), Parquet, JSON
+    lines.
 
-    A text column that holds only numbers becomes a column of numbers; numbers with leading zeros are codes. NA, null
-    and the like are missing; among texts, "none" and "nil" are not. Fields of a file without a header are called
-    `field 1`, `field 2` and so on, counted from 0.
+    A text column that holds only numbers becomes a column of numbers; numbers with leading zeros
+    are codes. NA, null and the like are missing; among texts, "none" and "nil" are not. Fields of a
+    file without a header are called `field 1`, `field 2` and so on, counted from 0.
 
     Parameters
     ----------
-    label : name or position of the column with the labels. By default usual names (user, item, id, ...) are recognised,
-        otherwise the first column is taken.
-    kinds : the kind of a feature by its name, as in `Features`; recognised from the values by default.
+    label : name or position of the column with the labels. By default usual names (user, item, id,
+        ...) are recognised, otherwise the first column is taken.
+    kinds : the kind of a feature by its name, as in `Features`; recognised from the values by
+        default.
     separator, header : recognised from the first lines by default.
     encoding : the encoding of text, recognised by default as in `read_matrix`.
 
@@ -58,7 +61,9 @@ def read_features(
     >>> read_features(path)
     Features(2 labels: year (number), genres (list))
     """
-    options = ColumnOptions(asked={"label": label}, separator=separator, header=header, encoding=encoding)
+    options = ColumnOptions(
+        asked={"label": label}, separator=separator, header=header, encoding=encoding
+    )
     return read_feature_file(path, options, kinds=kinds).features
 
 
@@ -72,9 +77,10 @@ def read_mixed_table(
 ) -> pl.DataFrame:
     """Read a table from delimited text (also `.gz`), Parquet or JSON lines, with null for gaps.
 
-    A text column that holds only numbers becomes a column of numbers, of whole numbers if it has no decimals; numbers
-    with leading zeros are text. NA, null and the like are gaps in every column; among texts, "none" and "nil" are not.
-    Fields of a file without a header are called `field 1`, `field 2` and so on, from 0.
+    A text column that holds only numbers becomes a column of numbers, of whole numbers if it has no
+    decimals; numbers with leading zeros are text. NA, null and the like are gaps in every column;
+    among texts, "none" and "nil" are not. Fields of a file without a header are called `field 1`,
+    `field 2` and so on, from 0.
 
     Parameters
     ----------
@@ -94,9 +100,13 @@ def read_mixed_table(
     """
     path = check_path(path)
     check_decimal(decimal)
-    frame, first_line = _read_table(path, ColumnOptions(separator=separator, decimal=decimal, encoding=encoding))
+    frame, first_line = _read_table(
+        path, ColumnOptions(separator=separator, decimal=decimal, encoding=encoding)
+    )
     if first_line is not None:
-        frame = frame.select(infer_type(series, decimal, missing_values) for series in frame.get_columns())
+        frame = frame.select(
+            infer_type(series, decimal, missing_values) for series in frame.get_columns()
+        )
     frame = frame.select(_remove_marks(series, missing_values) for series in frame.get_columns())
     if frame.height == 0 or frame.width == 0:
         raise UnreadableFile(f"{path} holds no rows")
@@ -116,7 +126,11 @@ class FeatureFile(NamedTuple):
 
 
 def read_feature_file(
-    path: str | Path, options: ColumnOptions, *, known_as: Sequence[str] = (), kinds: Mapping[str, str] | None = None
+    path: str | Path,
+    options: ColumnOptions,
+    *,
+    known_as: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
 ) -> FeatureFile:
     """Read features as `read_features` does, and note which column was taken for the labels.
 
@@ -135,7 +149,8 @@ def read_feature_file(
             raise BadFeatures(f"{place}: the label is missing")
         if first_line is not None:
             frame = frame.select(
-                parse_ids(series) if series.name == chosen else infer_type(series) for series in frame.get_columns()
+                parse_ids(series) if series.name == chosen else infer_type(series)
+                for series in frame.get_columns()
             )
         features = Features.from_frame(frame, chosen, kinds=kinds)
     except (BadEntries, BadFeatures) as error:
@@ -144,7 +159,8 @@ def read_feature_file(
 
 
 def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int | None]:
-    """Read all columns, those of delimited text as text; also return the number of its first line."""
+    """Read all columns, those of delimited text as text; also return the number of its first
+    line."""
     if is_typed_file(path):
         return read_typed_file(path), None
     layout = recognise_layout(path, FEATURES, options)
@@ -157,7 +173,9 @@ def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int |
     return frame, layout.first_line
 
 
-def infer_type(texts: pl.Series, decimal: str = ".", missing_values: Sequence[str] = ()) -> pl.Series:
+def infer_type(
+    texts: pl.Series, decimal: str = ".", missing_values: Sequence[str] = ()
+) -> pl.Series:
     """Return texts as numbers or dates with gaps if all other texts are such; otherwise as text."""
     polars = import_polars()
     plain = texts.str.strip_chars()
@@ -177,11 +195,14 @@ def infer_type(texts: pl.Series, decimal: str = ".", missing_values: Sequence[st
 
 
 def _remove_marks(column: pl.Series, missing_values: Sequence[str]) -> pl.Series:
-    """Return a column with null in place of the marks of missing values: texts in any case, or numbers."""
+    """Return a column with null in place of the marks of missing values: texts in any case, or
+    numbers."""
     polars = import_polars()
     if column.dtype == polars.String:
         marks = {*MISSING_WORDS} - _WORDS | {mark.strip().lower() for mark in missing_values}
-        return column.set(column.str.strip_chars().str.to_lowercase().is_in(list(marks)).fill_null(False), None)
+        return column.set(
+            column.str.strip_chars().str.to_lowercase().is_in(list(marks)).fill_null(False), None
+        )
     if not column.dtype.is_numeric() or not missing_values:
         return column
     numbers = polars.Series(list(missing_values)).cast(polars.Float64, strict=False).drop_nulls()

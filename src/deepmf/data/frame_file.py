@@ -1,4 +1,5 @@
-"""Polars frames in a file, written one after another in the format of its ending, whole or not at all."""
+"""Polars frames in a file, written one after another in the format of its ending, whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 
 def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
-    """Return features as a polars frame; its first column has the labels under a name, and missing values are null."""
+    """Return features as a polars frame; its first column has the labels under a name, and missing
+    values are null."""
     polars = import_polars()
     types = {"number": polars.Float64, "date": polars.Date, "vector": polars.List(polars.Float64)}
     types |= {"category": polars.String, "text": polars.String, "list": polars.List(polars.String)}
     columns = [build_label_series(features.labels).alias(label)]
     for name, kind in features.kinds.items():
-        values: list[Any] = features.values(name).tolist()  # dates as such, None where one is missing
+        # dates as such, None where one is missing
+        values: list[Any] = features.values(name).tolist()
         column = polars.Series(name, values, dtype=types[kind], strict=False)
         columns.append(column.fill_nan(None) if kind == "number" else column)
     frame: pl.DataFrame = polars.DataFrame(columns)
@@ -52,9 +55,14 @@ def check_ending(path: str | Path) -> None:
 
 
 def write_frame_file(
-    frames: Iterable[Any], schema: Mapping[str, Any], path: str | Path, *, decimal_comma: bool = False
+    frames: Iterable[Any],
+    schema: Mapping[str, Any],
+    path: str | Path,
+    *,
+    decimal_comma: bool = False,
 ) -> int:
-    """Write polars frames of one schema to a file one after another, in bounded memory; return the number of lines."""
+    """Write polars frames of one schema to a file one after another, in bounded memory; return the
+    number of lines."""
     check_ending(path)
     ending, n_lines = Path(path).suffix.lower(), 0
 
@@ -65,11 +73,14 @@ def write_frame_file(
             yield frame
 
     def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:  # Parquet, too: after an error, polars may still create a file at a path
+        # Parquet, too: after an error, polars may still create a file at a path
+        with temporary.open("wb") as file:
             if ending in _PARQUET:
                 _write_parquet(count_lines(), schema, file)
             else:
-                file.writelines(encode_frames(count_lines(), schema, ending, decimal_comma=decimal_comma))
+                file.writelines(
+                    encode_frames(count_lines(), schema, ending, decimal_comma=decimal_comma)
+                )
 
     write_atomically(path, write)
     return n_lines

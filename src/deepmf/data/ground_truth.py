@@ -1,4 +1,5 @@
-"""The known truth behind a generated matrix: factors, effects, noise, and features that explain a part of them."""
+"""The known truth behind a generated matrix: factors, effects, noise, and features that explain a
+part of them."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.scale import Scale
 
-# Sums of signal and noise on [0, 1], which the levels share evenly: off the middle, so that high levels are common.
+# Sums of signal and noise on [0, 1], which the levels share evenly: off the middle, so that high
+# levels are common.
 _CENTRE, _SPREAD = 0.56, 0.26
 
-# Factors and effects are multiples of 1/1024: their products and sums are exact in any order, on any machine.
+# Factors and effects are multiples of 1/1024: their products and sums are exact in any order, on
+# any machine.
 _GRID = 1024.0
 
 OCCUPATIONS = ("artist", "clerk", "cook", "engineer", "farmer", "nurse", "student", "teacher")
@@ -32,10 +35,12 @@ _SECOND_GENRE = 0.5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Truth:
-    """The process that generated the entries: row effect + column effect + row factors . column factors + noise.
+    """The process that generated the entries: row effect + column effect + row factors . column
+    factors + noise.
 
-    The sum without its noise is the signal. An entry of a matrix with levels is the level between whose boundaries the
-    sum falls; an entry of a matrix of real values is the sum divided by `unit`. Methods take pairs of labels.
+    The sum without its noise is the signal. An entry of a matrix with levels is the level between
+    whose boundaries the sum falls; an entry of a matrix of real values is the sum divided by
+    `unit`. Methods take pairs of labels.
 
     >>> from deepmf.datasets import generate
     >>> truth = generate(50, 40, n_entries=1000, named=False, seed=0).truth
@@ -61,25 +66,30 @@ class Truth:
         return self.signal_at(self.rows.positions(rows), self.columns.positions(columns))
 
     def mean(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return the mean of each entry given the signal, (pairs,): no prediction has a lower squared error."""
+        """Return the mean of each entry given the signal, (pairs,): no prediction has a lower
+        squared error."""
         if self.levels is None:
             return self.signal(rows, columns) / self.unit
         return self.distribution(rows, columns) @ self.levels
 
     def median(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return the median of each entry given the signal, (pairs,): no prediction has a lower absolute error."""
+        """Return the median of each entry given the signal, (pairs,): no prediction has a lower
+        absolute error."""
         return self.convert(self.signal(rows, columns))  # the noise is symmetric
 
     def distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
         """Return the probability of each level given the signal, (pairs, levels)."""
         if self.levels is None:
-            raise BadSetting("a matrix of real values has no levels; ask for the mean or the median")
+            raise BadSetting(
+                "a matrix of real values has no levels; ask for the mean or the median"
+            )
         room = self.boundaries - self.signal(rows, columns)[:, None]
         below = ndtr(room / max(self.noise, 1e-9))  # without noise: a step
         return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
     def signal_at(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the signal of pairs of positions, or of any that broadcast, such as (rows, 1) and (columns,)."""
+        """Return the signal of pairs of positions, or of any that broadcast, such as (rows, 1) and
+        (columns,)."""
         signal: FloatArray = self.row_effects[rows] + self.column_effects[columns]
         for of_rows, of_columns in zip(self.row_factors, self.column_factors, strict=True):
             signal += of_rows.take(rows) * of_columns.take(columns)
@@ -108,7 +118,8 @@ def draw_truth(
     explained: float,
     seed: int,
 ) -> tuple[Truth, list[Features]]:
-    """Draw the truth of some rows and columns, and their features, if any; the settings are those of `generate`."""
+    """Draw the truth of some rows and columns, and their features, if any; the settings are those
+    of `generate`."""
     check_count("rank", rank)
     noise = check_number("noise", noise, low=0, high=100)
     row_effect = check_number("row_effect", row_effect, low=0, high=100)
@@ -119,7 +130,8 @@ def draw_truth(
     n_levels = 1 if known is None else known.size
     n_rows, n_columns = len(rows), len(columns)
     of_rows, of_columns = RandomStream(seed, 0), RandomStream(seed, 1)
-    importance = 1.0 / np.arange(1, rank + 1)[:, None]  # of factors: a few matter much, most matter little
+    # of factors: a few matter much, most matter little
+    importance = 1.0 / np.arange(1, rank + 1)[:, None]
     importance /= np.sqrt(np.sum(importance**2))
     row_effects, column_effects = of_rows.normals(n_rows), of_columns.normals(n_columns)
     row_factors = of_rows.normals(n_rows * rank).reshape(rank, n_rows)
@@ -149,7 +161,8 @@ def draw_truth(
 
 
 class DrawnFeatures(NamedTuple):
-    """Features of all rows or columns, and the factors and effects that they explain, both of variance 1."""
+    """Features of all rows or columns, and the factors and effects that they explain, both of
+    variance 1."""
 
     features: Features
     factors: FloatArray  # (rank, labels)
@@ -157,28 +170,39 @@ class DrawnFeatures(NamedTuple):
 
 
 def draw_row_features(rows: Labels, *, rank: int, seed: int) -> DrawnFeatures:
-    """Draw an age, which determines a person's effect, and an occupation, which determines the factors."""
+    """Draw an age, which determines a person's effect, and an occupation, which determines the
+    factors."""
     dice = RandomStream(seed, 4)
     ages, jobs = dice.integers(len(rows), 18, 80), dice.integers(len(rows), 0, len(OCCUPATIONS))
     tastes = dice.normals(rank * len(OCCUPATIONS)).reshape(rank, -1)
-    columns: dict[str, Any] = {"age": ages, "occupation": [OCCUPATIONS[job] for job in jobs.tolist()]}
-    return DrawnFeatures(Features(rows.array, columns, kinds={"age": "number"}), tastes[:, jobs], _standardise(ages))
+    columns: dict[str, Any] = {
+        "age": ages,
+        "occupation": [OCCUPATIONS[job] for job in jobs.tolist()],
+    }
+    return DrawnFeatures(
+        Features(rows.array, columns, kinds={"age": "number"}), tastes[:, jobs], _standardise(ages)
+    )
 
 
 def draw_column_features(columns: Labels, *, rank: int, seed: int) -> DrawnFeatures:
-    """Draw a year, which determines a film's effect, and one or two genres, which determine the factors."""
+    """Draw a year, which determines a film's effect, and one or two genres, which determine the
+    factors."""
     dice = RandomStream(seed, 5)
     count, n_genres = len(columns), len(GENRES)
     years, first = dice.integers(count, 1950, 2010), dice.integers(count, 0, n_genres)
     second = (first + dice.integers(count, 1, n_genres)) % n_genres  # never the first
     both = dice.uniforms(count) < _SECOND_GENRE
     qualities = dice.normals(rank * n_genres).reshape(rank, -1)
-    factors = np.where(both, (qualities[:, first] + qualities[:, second]) * 0.5**0.5, qualities[:, first])
+    factors = np.where(
+        both, (qualities[:, first] + qualities[:, second]) * 0.5**0.5, qualities[:, first]
+    )
     genres = [
         [GENRES[one], GENRES[other]] if two else [GENRES[one]]
         for one, other, two in zip(first.tolist(), second.tolist(), both.tolist(), strict=True)
     ]
-    known = Features(columns.array, {"year": years, "genres": genres}, kinds={"year": "number", "genres": "list"})
+    known = Features(
+        columns.array, {"year": years, "genres": genres}, kinds={"year": "number", "genres": "list"}
+    )
     return DrawnFeatures(known, factors, _standardise(years))
 
 
@@ -202,7 +226,9 @@ def check_number(name: str, given: float, *, low: float, high: float) -> float:
 def _check_levels(levels: Iterable[float]) -> FloatArray:
     known = Scale(levels).levels
     if known is None or known.size < 2:
-        raise BadSetting(f"a generated matrix needs at least two levels, or None for real values; got {levels!r}")
+        raise BadSetting(
+            f"a generated matrix needs at least two levels, or None for real values; got {levels!r}"
+        )
     return known
 
 

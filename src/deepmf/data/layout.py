@@ -1,4 +1,5 @@
-"""The layout of text files: separator, header, and the difference between entries, pairs, wide tables and features."""
+"""The layout of text files: separator, header, and the difference between entries, pairs, wide
+tables and features."""
 
 from __future__ import annotations
 
@@ -24,7 +25,14 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import MANY_COLUMNS, Content, are_times, assign_roles, has_usual_names, join_roles
+from deepmf.matrix.column_roles import (
+    MANY_COLUMNS,
+    Content,
+    are_times,
+    assign_roles,
+    has_usual_names,
+    join_roles,
+)
 from deepmf.matrix.extras import parse_times
 from deepmf.matrix.table_form import DETECT, ValueColumn
 
@@ -45,7 +53,23 @@ _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d
 _ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
 
 # Names of columns beside the usual ones; in the first line of a file they are never ids.
-_HEADINGS = {"u", "i", "r", "c", "x", "y", "id", "ids", "name", "title", "key", "date", "year", "time", "timestamp"}
+_HEADINGS = {
+    "u",
+    "i",
+    "r",
+    "c",
+    "x",
+    "y",
+    "id",
+    "ids",
+    "name",
+    "title",
+    "key",
+    "date",
+    "year",
+    "time",
+    "timestamp",
+}
 
 
 @dataclass(frozen=True)
@@ -56,9 +80,10 @@ class LineKind:
     ----------
     roles : the fields that a line needs: row, column, value.
     content : the lines in words, for "the file holds no ...".
-    is_header : whether the first line names columns, given the lines after it and the ids that are known.
-    defines_ids : whether the file decides the type of its ids. Otherwise ids stay text, since a model decides, and
-        surplus fields are ignored.
+    is_header : whether the first line names columns, given the lines after it and the ids that are
+        known.
+    defines_ids : whether the file decides the type of its ids. Otherwise ids stay text, since a
+        model decides, and surplus fields are ignored.
     n_optional : how many of the last roles a file may lack.
     """
 
@@ -81,7 +106,8 @@ class LineKind:
 
 @dataclass(frozen=True)
 class TextLayout:
-    """A text file with its separator and the names of its fields (their positions where the file has no header)."""
+    """A text file with its separator and the names of its fields (their positions where the file
+    has no header)."""
 
     file: DelimitedFile
     separator: str
@@ -98,7 +124,9 @@ class TextLayout:
 
     def scan(self, *, ignore_more: bool = False) -> pl.LazyFrame:
         """Scan the lines after the header lazily, as text; `ignore_more` drops surplus fields."""
-        return self.file.scan(self.names, self.separator, n_skipped=self.first_line - 1, ignore_more=ignore_more)
+        return self.file.scan(
+            self.names, self.separator, n_skipped=self.first_line - 1, ignore_more=ignore_more
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +157,8 @@ class ColumnOptions:
 def recognise_layout(path: Path, kind: LineKind, options: ColumnOptions) -> TextLayout:
     """Recognise separator and header from the first lines, unless they are given.
 
-    If a column is asked for by name, the first line is a header; if it has an id that is known, it is not.
+    If a column is asked for by name, the first line is a header; if it has an id that is known, it
+    is not.
     """
     file = DelimitedFile(path, options.encoding)
     separator, header, decimal = options.separator, options.header, options.decimal
@@ -147,7 +176,9 @@ def recognise_layout(path: Path, kind: LineKind, options: ColumnOptions) -> Text
         )
     typed = [_TYPED.fullmatch(name.strip()) for name in first]
     if options.form == "inter" and not all(typed):
-        raise UnreadableFile(f"{path}: line 1 {lines[0][:80]!r} names no types; user_id:token is a name with its type")
+        raise UnreadableFile(
+            f"{path}: line 1 {lines[0][:80]!r} names no types; user_id:token is a name with its type"
+        )
     if all(typed) and header is not False:
         first, header = [found[1] for found in typed if found], True
     if header is None:
@@ -174,21 +205,38 @@ def refuse_wide(path: Path, names: Fields, sample: Sequence[Fields]) -> None:
 
 
 def _recognise_separator(
-    file: DelimitedFile, kind: LineKind, lines: list[str], is_known: IsKnown, separators: Sequence[str]
+    file: DelimitedFile,
+    kind: LineKind,
+    lines: list[str],
+    is_known: IsKnown,
+    separators: Sequence[str],
 ) -> str:
     """Return the separator that splits all lines into enough fields."""
     if len(kind.roles) == 1:
         return _recognise_separator_of_ids(file, lines, is_known)
-    found = next((s for s in separators if min(map(len, file.split_lines(lines, s))) >= len(kind.roles)), None)
-    if kind.n_optional and found in (None, " "):  # titles contain spaces: they separate only where nothing else does
-        found = next((s for s in separators if min(map(len, file.split_lines(lines, s))) >= kind.n_needed), found)
+    found = next(
+        (s for s in separators if min(map(len, file.split_lines(lines, s))) >= len(kind.roles)),
+        None,
+    )
+    # titles contain spaces: they separate only where nothing else does
+    if kind.n_optional and found in (None, " "):
+        found = next(
+            (s for s in separators if min(map(len, file.split_lines(lines, s))) >= kind.n_needed),
+            found,
+        )
     if kind.defines_ids:
-        # No separator fits every line: with the best for the first line, the message names the offending line.
+        # No separator fits every line: with the best for the first line, the message names the
+        # offending line.
         return found or max(separators, key=lambda s: len(file.split_lines(lines[:1], s)[0]))
-    likely = next((s for s in SEPARATORS if len(file.split_lines(lines[:1], s)[0]) >= 2), SEPARATORS[0])
-    if found is None or (found == " " and likely != " "):  # titles contain spaces: the first line is a better guide
+    likely = next(
+        (s for s in SEPARATORS if len(file.split_lines(lines[:1], s)[0]) >= 2), SEPARATORS[0]
+    )
+    # titles contain spaces: the first line is a better guide
+    if found is None or (found == " " and likely != " "):
         short = next(line for line in lines if len(file.split_lines([line], likely)[0]) < 2)
-        raise UnreadableFile(f"{file.path}: the line {short[:80]!r} has one column; {kind.requirement} are needed")
+        raise UnreadableFile(
+            f"{file.path}: the line {short[:80]!r} has one column; {kind.requirement} are needed"
+        )
     return found
 
 
@@ -212,7 +260,8 @@ def _find_quoted(line: str, separator: str, names: Sequence[str]) -> frozenset[s
 
 
 def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decimal: str) -> bool:
-    if len(lines[0]) > 2 and lines[0] == ["", *map(str, range(len(lines[0]) - 1))]:  # of a frame without names
+    # of a frame without names
+    if len(lines[0]) > 2 and lines[0] == ["", *map(str, range(len(lines[0]) - 1))]:
         return True
     if decimal == ",":  # the rules recognise numbers with decimal points
         lines = [[field.replace(",", ".") for field in line] for line in lines]
@@ -222,7 +271,8 @@ def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decima
 def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
     """Whether two of the names are usual, or there is no number and something else for the value.
 
-    Otherwise the ids decide: both are headings, or neither is a whole number although all ids below are.
+    Otherwise the ids decide: both are headings, or neither is a whole number although all ids below
+    are.
     """
     if sum(has_usual_names(first, [role]) for role in ("row", "column", "value")) >= 2:
         return True
@@ -230,7 +280,10 @@ def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKno
     row, column, value = (first[at] for at in places)
     if not any(map(is_number, first)) and not is_missing(value):
         return True
-    if all(_is_heading(text) or has_usual_names([text], [role]) for text, role in ((row, "row"), (column, "column"))):
+    if all(
+        _is_heading(text) or has_usual_names([text], [role])
+        for text, role in ((row, "row"), (column, "column"))
+    ):
         return True
     ids = [fields[at] for fields in rest for at in places[:2] if at < len(fields)]
     are_whole = bool(ids) and all(map(is_whole, ids))
@@ -238,54 +291,81 @@ def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKno
 
 
 def _find_entry(names: Fields) -> list[int]:
-    """Return the positions of row, column and value among names, which may repeat where they are fields of an entry."""
+    """Return the positions of row, column and value among names, which may repeat where they are
+    fields of an entry."""
     try:
-        chosen = assign_roles(names, dict.fromkeys(ENTRIES.roles)) if len(set(names)) == len(names) else None
+        chosen = (
+            assign_roles(names, dict.fromkeys(ENTRIES.roles))
+            if len(set(names)) == len(names)
+            else None
+        )
     except BadEntries:  # the reader says so once it knows which columns hold numbers
         chosen = None
     return [0, 1, 2] if chosen is None else [list(names).index(name) for name in chosen.values()]
 
 
 def _is_header_of_interactions(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
-    """Whether a name is usual or a heading, or the first line holds no number and no id of a later line."""
-    if any(has_usual_names(first, [role]) for role in ("row", "column")) or any(map(_is_heading, first)):
+    """Whether a name is usual or a heading, or the first line holds no number and no id of a later
+    line."""
+    if any(has_usual_names(first, [role]) for role in ("row", "column")) or any(
+        map(_is_heading, first)
+    ):
         return True
     ids = [fields[:2] for fields in rest]
-    if ids and all(map(is_whole, (each for line in ids for each in line))) and not any(map(is_whole, first[:2])):
+    if (
+        ids
+        and all(map(is_whole, (each for line in ids for each in line)))
+        and not any(map(is_whole, first[:2]))
+    ):
         return True
     if any(is_number(field) or is_missing(field) for field in first):
         return False
-    return not any(at < len(line) and line[at] == text for line in ids for at, text in enumerate(first[:2]))
+    return not any(
+        at < len(line) and line[at] == text for line in ids for at, text in enumerate(first[:2])
+    )
 
 
 def _is_header_of_either(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
-    rule = _is_header_of_interactions if len(first) == INTERACTIONS.n_needed else _is_header_of_entries
+    rule = (
+        _is_header_of_interactions if len(first) == INTERACTIONS.n_needed else _is_header_of_entries
+    )
     return rule(first, rest, is_known)
 
 
 def _is_header_of_lines(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
-    """Whether the first name is usual, or a heading or other text in a line without numbers, gaps and known ids."""
+    """Whether the first name is usual, or a heading or other text in a line without numbers, gaps
+    and known ids."""
     if any(has_usual_names(first[:1], [role]) for role in ("row", "column")):
         return True
     if any(map(is_known, first)):
         return False
-    return _is_heading(first[0]) or not any(is_number(field) or is_missing(field) for field in first)
+    return _is_heading(first[0]) or not any(
+        is_number(field) or is_missing(field) for field in first
+    )
 
 
-def _is_header_of_ids(first: Fields, rest: Sequence[Fields], is_known: IsKnown, *, role: str) -> bool:
-    """Whether a name is usual or a heading, and no field is a known id; any other text is an unknown id."""
+def _is_header_of_ids(
+    first: Fields, rest: Sequence[Fields], is_known: IsKnown, *, role: str
+) -> bool:
+    """Whether a name is usual or a heading, and no field is a known id; any other text is an
+    unknown id."""
     if any(map(is_known, first)):
         return False
     return has_usual_names(first, [role]) or any(map(_is_heading, first))
 
 
 def _is_header_of_table(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
-    """Whether a field beside the row id is neither a number nor missing, or the numbers count up, as years do."""
+    """Whether a field beside the row id is neither a number nor missing, or the numbers count up,
+    as years do."""
     others = first[1:]
     if not all(is_number(field) or is_missing(field) for field in others):
         return True
     counts_up = all(map(is_whole, others)) and all(int(a) < int(b) for a, b in pairwise(others))
-    return _is_heading(first[0]) or has_usual_names(first[:1], ["row"]) or (counts_up and not is_number(first[0]))
+    return (
+        _is_heading(first[0])
+        or has_usual_names(first[:1], ["row"])
+        or (counts_up and not is_number(first[0]))
+    )
 
 
 def _is_heading(text: str) -> bool:
@@ -293,12 +373,16 @@ def _is_heading(text: str) -> bool:
 
 
 def _looks_wide(names: Fields, sample: Sequence[Fields]) -> bool:
-    if len(names) < 4 or any(has_usual_names(names, ["column", other]) for other in ("row", "value")):
+    if len(names) < 4 or any(
+        has_usual_names(names, ["column", other]) for other in ("row", "value")
+    ):
         return False
     row_ids = [fields[0] for fields in sample]
     if len(set(row_ids)) < len(row_ids):
         return False
-    columns = [[fields[at] if at < len(fields) else "" for fields in sample] for at in range(1, len(names))]
+    columns = [
+        [fields[at] if at < len(fields) else "" for fields in sample] for at in range(1, len(names))
+    ]
     largest = [_find_largest(column) for column in columns]
     sizes = [size for size in largest if size is not None]
     if len(sizes) >= MANY_COLUMNS:
@@ -320,7 +404,9 @@ def _find_largest(column: Fields) -> float | None:
     return max(abs(float(text)) for text in filled)
 
 
-def look_at(names: Fields, sample: Sequence[Fields], *, has_names: bool, decimal: str = ".") -> Content:
+def look_at(
+    names: Fields, sample: Sequence[Fields], *, has_names: bool, decimal: str = "."
+) -> Content:
     """Return what the first lines show about the columns of a file."""
     times: set[str] = set()
     texts: set[str] = set()
@@ -341,11 +427,18 @@ def look_at(names: Fields, sample: Sequence[Fields], *, has_names: bool, decimal
 
 
 ENTRIES = LineKind(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)
-INTERACTIONS = LineKind(("row", "column"), "interactions", _is_header_of_interactions, defines_ids=True)
+INTERACTIONS = LineKind(
+    ("row", "column"), "interactions", _is_header_of_interactions, defines_ids=True
+)
 # Entries with values, or interactions in a file without a column of values.
-EITHER = LineKind(("row", "column", "value"), "entries", _is_header_of_either, defines_ids=True, n_optional=1)
-TABLE = LineKind(("row", "column"), "entries", _is_header_of_table, defines_ids=True)  # wide: a line per row
-FEATURES = LineKind(("label", "feature"), "lines with a label and features", _is_header_of_lines, defines_ids=True)
+EITHER = LineKind(
+    ("row", "column", "value"), "entries", _is_header_of_either, defines_ids=True, n_optional=1
+)
+# wide: a line per row
+TABLE = LineKind(("row", "column"), "entries", _is_header_of_table, defines_ids=True)
+FEATURES = LineKind(
+    ("label", "feature"), "lines with a label and features", _is_header_of_lines, defines_ids=True
+)
 PAIRS = LineKind(("row", "column"), "lines with a row and a column", _is_header_of_lines)
 HISTORY = LineKind(("column", "value"), "lines with a column and a value", _is_header_of_lines)
 ROWS = LineKind(("row",), "lines with a row", partial(_is_header_of_ids, role="row"))

@@ -1,4 +1,5 @@
-"""Lists: text with a line for each row, `row column column ...`, as LightGCN publishes its data sets."""
+"""Lists: text with a line for each row, `row column column ...`, as LightGCN publishes its data
+sets."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _LIST = re.compile(rb"(?:0|[1-9][0-9]*)(?:[ \t](?:0|[1-9][0-9]*))*[ \t]?")
 
 
 def are_lists(path: Path) -> bool:
-    """Whether a plain text can only be lists: lines of different lengths, of row ids and columns that do not repeat.
+    """Whether a plain text can only be lists: lines of different lengths, of row ids and columns
+    that do not repeat.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "train.txt")
@@ -33,7 +35,10 @@ def are_lists(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(_HEAD)
     *lines, last = head.split(b"\n")[: SAMPLE_LINES + 1]
-    lines = [line.removesuffix(b"\r") for line in ([*lines, last] if len(head) < _HEAD and last else lines)]
+    lines = [
+        line.removesuffix(b"\r")
+        for line in ([*lines, last] if len(head) < _HEAD and last else lines)
+    ]
     if len(lines) < 2 or not all(map(_LIST.fullmatch, lines)):
         return False
     rows = [line.split() for line in lines]
@@ -43,10 +48,14 @@ def are_lists(path: Path) -> bool:
     return all(len(set(row[1:])) == len(row) - 1 for row in rows)
 
 
-def read_lists(path: Path, *, separator: str | None = None, encoding: str | None = None) -> pl.DataFrame:
-    """Read the row and the column of each entry, in the order of the file; a row without columns has no entry.
+def read_lists(
+    path: Path, *, separator: str | None = None, encoding: str | None = None
+) -> pl.DataFrame:
+    """Read the row and the column of each entry, in the order of the file; a row without columns
+    has no entry.
 
-    Fields are separated by tabs if the first line has one, otherwise by spaces. Empty fields are left out.
+    Fields are separated by tabs if the first line has one, otherwise by spaces. Empty fields are
+    left out.
     """
     polars = import_polars()
     file = DelimitedFile(path, encoding)
@@ -57,7 +66,9 @@ def read_lists(path: Path, *, separator: str | None = None, encoding: str | None
     lines = polars.DataFrame({"row": fields.list.first(), "column": fields.list.slice(1)})
     entries = lines.explode("column").filter(polars.col("column") != "")
     if entries.height == 0:
-        raise UnreadableFile(f"{path} holds no lists; a line is a row and its columns, separated by {separator!r}")
+        raise UnreadableFile(
+            f"{path} holds no lists; a line is a row and its columns, separated by {separator!r}"
+        )
     if (entries["row"] == "").any():
         raise UnreadableFile(f"{path} has a line without a row; a line is a row and its columns")
     read: pl.DataFrame = polars.DataFrame([parse_ids(entries["row"]), parse_ids(entries["column"])])

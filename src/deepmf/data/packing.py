@@ -1,4 +1,5 @@
-"""Packing: files of entries become a store on disk, in about as much memory as the entries themselves take."""
+"""Packing: files of entries become a store on disk, in about as much memory as the entries
+themselves take."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from deepmf.data.layout import EITHER
-from deepmf.data.read import FileEntries, ReadNotes, ReadOptions, join_entries, read_lines, read_matrix, read_whole_file
+from deepmf.data.read import (
+    FileEntries,
+    ReadNotes,
+    ReadOptions,
+    join_entries,
+    read_lines,
+    read_matrix,
+    read_whole_file,
+)
 from deepmf.errors import BadSetting, GuessedColumns, UnreadableFile, warn
 from deepmf.files import Progress, check_absent
 from deepmf.matrix.labels import Labelled
@@ -16,7 +25,9 @@ from deepmf.matrix.packed import write_store
 from deepmf.matrix.sorting import check_duplicates
 
 
-def pack(sources: str | Path | Sequence[str | Path], path: str | Path, **options: Any) -> ObservedMatrix:
+def pack(
+    sources: str | Path | Sequence[str | Path], path: str | Path, **options: Any
+) -> ObservedMatrix:
     """Pack the entries of one or several files into a new store at `path`, and open it.
 
     Files are read one after another. The store appears at `path` whole or not at all.
@@ -43,7 +54,11 @@ def pack(sources: str | Path | Sequence[str | Path], path: str | Path, **options
 
 
 def pack_files(
-    files: Sequence[Path], path: str | Path, options: ReadOptions, *, progress: Progress = lambda done, total: None
+    files: Sequence[Path],
+    path: str | Path,
+    options: ReadOptions,
+    *,
+    progress: Progress = lambda done, total: None,
 ) -> list[ReadNotes]:
     """Pack files as `pack` does, and note how each was read; progress is counted in entries."""
     if options.kind is EITHER:
@@ -56,8 +71,13 @@ def pack_files(
         parts.append(_read_entries(file, options))
         progress(sum(part.numbers.size for part in parts), None)
         if parts[-1].are_interactions != parts[0].are_interactions:
-            held, other = ("interactions" if part.are_interactions else "values" for part in (parts[0], parts[-1]))
-            raise UnreadableFile(f"{files[0]} holds {held}, and {file} {other}; a store holds one kind")
+            held, other = (
+                "interactions" if part.are_interactions else "values"
+                for part in (parts[0], parts[-1])
+            )
+            raise UnreadableFile(
+                f"{files[0]} holds {held}, and {file} {other}; a store holds one kind"
+            )
     notes = [part.notes for part in parts]
     write_store(join_entries(parts, options), path)
     return notes
@@ -65,7 +85,9 @@ def pack_files(
 
 def _read_entries(file: Path, options: ReadOptions) -> FileEntries:
     if options.form == "sequences":
-        raise BadSetting(f"a store keeps no order without times; read {file} as it is, or give times")
+        raise BadSetting(
+            f"a store keeps no order without times; read {file} as it is, or give times"
+        )
     whole = read_whole_file(file, options)
     if whole is None:
         return read_lines(file, options)

@@ -8,15 +8,16 @@ from scipy.special import ndtri
 from deepmf.errors import check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 
-# Normal numbers are multiples of 2^-20: coarse enough to hide the last bits, in which mathematical libraries differ.
+# Normal numbers are multiples of 2^-20: coarse enough to hide the last bits, in which mathematical
+# libraries differ.
 _NORMAL_GRID = 2.0**20
 
 
 class RandomStream:
     """Random numbers of a seed and a key, which names the purpose of the numbers.
 
-    They are made from PCG64's raw 64-bit words, which numpy promises to keep; the methods of `numpy.random.Generator`
-    may change between versions.
+    They are made from PCG64's raw 64-bit words, which numpy promises to keep; the methods of
+    `numpy.random.Generator` may change between versions.
 
     >>> RandomStream(7).uniforms(2)
     array([0.62509547, 0.8972138 ])

@@ -1,4 +1,5 @@
-"""Reading a matrix: text with a line per entry or per row (plain, gz), Parquet, JSON lines, `.npz`, stores."""
+"""Reading a matrix: text with a line per entry or per row (plain, gz), Parquet, JSON lines, `.npz`,
+stores."""
 
 from __future__ import annotations
 
@@ -25,8 +26,22 @@ from deepmf.data.layout import (
     recognise_layout,
 )
 from deepmf.data.lists import LISTS, are_lists, read_lists
-from deepmf.data.source import check_encoding, check_expansion, locate_errors, summarise, translate_polars_errors
-from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, warn
+from deepmf.data.source import (
+    check_encoding,
+    check_expansion,
+    locate_errors,
+    summarise,
+    translate_polars_errors,
+)
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    GuessedColumns,
+    Hint,
+    OffScale,
+    UnreadableFile,
+    warn,
+)
 from deepmf.files import check_path, import_polars
 from deepmf.matrix.arrays import Array, IndexArray, ValueArray
 from deepmf.matrix.column_roles import assign_roles, check_roles
@@ -69,39 +84,45 @@ def read_matrix(
     wide: bool = False,
     exclude: Sequence[str] = (),
 ) -> ObservedMatrix:
-    """Read a matrix from a file with a line per entry, from lists, a wide table, a sparse `.npz` or a store.
+    """Read a matrix from a file with a line per entry, from lists, a wide table, a sparse `.npz` or
+    a store.
 
-    Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or `.gz`.
-    Parquet, JSON lines (`.jsonl`) and the first sheet of an Excel file (`.xlsx`) are read too. Ids of a text column
-    become ints if all of them are whole numbers in canonical form (neither 007 nor +7) or such numbers with .0,
-    otherwise they stay strings. A store is opened, not read: its entries are memory-mapped.
+    Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or
+    `.gz`. Parquet, JSON lines (`.jsonl`) and the first sheet of an Excel file (`.xlsx`) are read
+    too. Ids of a text column become ints if all of them are whole numbers in canonical form
+    (neither 007 nor +7) or such numbers with .0, otherwise they stay strings. A store is opened,
+    not read: its entries are memory-mapped.
 
     Parameters
     ----------
-    row, column, value : names or positions of columns. By default usual names (user, item, rating, ...) are recognised,
-        otherwise the first three columns are taken, with a warning where the values are guessed. Columns that look like
-        times or ids are never taken for values. `value=None` reads interactions, such as clicks or purchases, which
-        have no values; so does a file of two columns.
-    count : name or position of a column that counts interactions. The counts of a repeated pair are added up.
-    time : name or position of the column of times: Unix seconds or milliseconds, dates or ISO texts. An empty field is
-        an entry without a date. By default a column that is named like a time and holds times is taken; None reads
-        none.
+    row, column, value : names or positions of columns. By default usual names (user, item, rating,
+        ...) are recognised, otherwise the first three columns are taken, with a warning where the
+        values are guessed. Columns that look like times or ids are never taken for values.
+        `value=None` reads interactions, such as clicks or purchases, which have no values; so does
+        a file of two columns.
+    count : name or position of a column that counts interactions. The counts of a repeated pair are
+        added up.
+    time : name or position of the column of times: Unix seconds or milliseconds, dates or ISO
+        texts. An empty field is an entry without a date. By default a column that is named like a
+        time and holds times is taken; None reads none.
     weight : name or position of the column of weights. An entry of weight 0 is left out.
     separator, header : recognised from the first lines by default.
     scale : inferred from the values by default.
-    duplicates : what to do where a row and a column occur twice: "error", "first", "last", "latest" (by its time) or
-        "mean".
-    missing : what to do with a line whose value is missing (empty, NA, null, NaN, ...): "error", or "drop" the line.
+    duplicates : what to do where a row and a column occur twice: "error", "first", "last", "latest"
+        (by its time) or "mean".
+    missing : what to do with a line whose value is missing (empty, NA, null, NaN, ...): "error", or
+        "drop" the line.
     decimal : the decimal mark of text, "." or ",".
-    encoding : the encoding of text, such as "cp1250". By default UTF-8, UTF-16 with a byte order mark and Windows-1252
-        are recognised, the last with a warning.
-    form : what a line of text holds: "entries" an entry; "lists" a row and all its columns, `row column column ...`, as
-        in the data sets of LightGCN; "sequences" the same, first to last; "inter" an entry below the header of RecBole,
-        such as `user_id:token`. By default lists of whole numbers and that header are recognised where nothing else
-        can be meant.
-    wide : read a table with a line per row: the column `row`, or the first, holds row ids, every other column values.
-        Without it, a file that looks like a wide table is refused.
-    exclude : columns of a wide table to leave out, such as texts, or ages beside answers from 1 to 6.
+    encoding : the encoding of text, such as "cp1250". By default UTF-8, UTF-16 with a byte order
+        mark and Windows-1252 are recognised, the last with a warning.
+    form : what a line of text holds: "entries" an entry; "lists" a row and all its columns, `row
+        column column ...`, as in the data sets of LightGCN; "sequences" the same, first to last;
+        "inter" an entry below the header of RecBole, such as `user_id:token`. By default lists of
+        whole numbers and that header are recognised where nothing else can be meant.
+    wide : read a table with a line per row: the column `row`, or the first, holds row ids, every
+        other column values. Without it, a file that looks like a wide table is refused.
+    exclude : columns of a wide table to leave out, such as texts, or ages beside answers from 1 to
+        6.
 
     Examples
     --------
@@ -143,7 +164,9 @@ class ReadOptions(ColumnOptions):
     def __post_init__(self) -> None:
         check_scale(self.scale)
         asked = {"row": self.row, "column": self.column, "count": self.count, "weight": self.weight}
-        object.__setattr__(self, "asked", asked | {"value": None if self.value is DETECT else self.value})
+        object.__setattr__(
+            self, "asked", asked | {"value": None if self.value is DETECT else self.value}
+        )
         if self.exclude and not self.wide:
             raise BadSetting(
                 f"only columns of a wide table can be left out; got {', '.join(map(repr, self.exclude))}",
@@ -152,11 +175,15 @@ class ReadOptions(ColumnOptions):
         if self.missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {self.missing!r}")
         if self.form not in (None, *get_args(TextForm)):
-            raise BadSetting(f"form must be {', '.join(map(repr, get_args(TextForm)))}; got {self.form!r}")
+            raise BadSetting(
+                f"form must be {', '.join(map(repr, get_args(TextForm)))}; got {self.form!r}"
+            )
         if self.form is not None and self.wide:
             raise BadSetting(f"a table is wide or has the form {self.form!r}, not both")
         if self.form in _LISTED and not self._may_be_lists:
-            raise BadSetting("lists hold a row and its columns alone; no fields can be named in them")
+            raise BadSetting(
+                "lists hold a row and its columns alone; no fields can be named in them"
+            )
         check_decimal(self.decimal)
         check_encoding(self.encoding)
         check_roles(self.value, self.count)
@@ -164,11 +191,14 @@ class ReadOptions(ColumnOptions):
             scale = choose_scale(self.scale, are_interactions=self.kind is INTERACTIONS)
             check_duplicates(self.duplicates, scale)
         if self.wide and self.kind is INTERACTIONS:
-            raise BadSetting("a wide table holds values; interactions are read from a file with a line for each")
+            raise BadSetting(
+                "a wide table holds values; interactions are read from a file with a line for each"
+            )
 
     @property
     def kind(self) -> LineKind:
-        """What lines hold: entries with values, interactions without, or what is found in the file."""
+        """What lines hold: entries with values, interactions without, or what is found in the
+        file."""
         if self.value is None or self.count is not None:
             return INTERACTIONS
         if self.scale is None:
@@ -183,7 +213,11 @@ class ReadOptions(ColumnOptions):
 
     def reads_lists(self, path: Path) -> bool:
         """Whether a file is read as lists: they are asked for, or nothing else can be meant."""
-        if self.form is not None or self.separator not in (None, " ", "\t") or not self._may_be_lists:
+        if (
+            self.form is not None
+            or self.separator not in (None, " ", "\t")
+            or not self._may_be_lists
+        ):
             return self.form in _LISTED
         return not is_typed_file(path) and are_lists(path)
 
@@ -191,7 +225,9 @@ class ReadOptions(ColumnOptions):
         """Refuse columns of times and weights in a file that has no such columns."""
         for name in ("time", "weight"):
             if self.wanted[name] is not None:
-                raise BadSetting(f"{path} has no field for each entry's {name}; got {name} {self.wanted[name]!r}")
+                raise BadSetting(
+                    f"{path} has no field for each entry's {name}; got {name} {self.wanted[name]!r}"
+                )
 
 
 class ReadNotes(NamedTuple):
@@ -247,13 +283,16 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
 
 
 def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
-    """Read a store, a sparse `.npz`, a wide table or lists; return None for a file with a line for each entry."""
+    """Read a store, a sparse `.npz`, a wide table or lists; return None for a file with a line for
+    each entry."""
     if is_own_file(path):
         options.refuse_extras(path)
         return EntryFile(_read_store(path, options))
     path = check_path(path)
     if path.suffix.lower() == ".npy":
-        raise UnreadableFile(f"{path} holds an array; ObservedMatrix.from_array(np.load(path)) makes a matrix of it")
+        raise UnreadableFile(
+            f"{path} holds an array; ObservedMatrix.from_array(np.load(path)) makes a matrix of it"
+        )
     is_npz = path.suffix.lower() == ".npz"
     if is_npz or options.wide:
         options.refuse_extras(path)
@@ -263,7 +302,8 @@ def read_whole_file(path: Path, options: ReadOptions) -> EntryFile | None:
 
 
 def read_lines(path: Path, options: ReadOptions) -> FileEntries:
-    """Read the entries of a file with a line for each: delimited text, Parquet, JSON lines or Excel."""
+    """Read the entries of a file with a line for each: delimited text, Parquet, JSON lines or
+    Excel."""
     frame, choice = read_columns(path, options.kind, options)
     n_lines = frame.height
     lines: range | IndexArray = range(n_lines)
@@ -278,14 +318,17 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
             raise UnreadableFile(f"{path} holds no entries; lines without a value: {n_dropped:,}")
         by_role = dict(zip(choice.columns, frame.get_columns(), strict=True))
         extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
-        if extras.weights is not None and not extras.weights.all():  # an entry of weight 0 is left out
+        # an entry of weight 0 is left out
+        if extras.weights is not None and not extras.weights.all():
             kept = np.flatnonzero(extras.weights)
             frame, lines, extras = frame[kept], np.asarray(lines)[kept], extras.take(kept)
         rows, columns, *numbers = frame.get_columns()[: choice.n_needed]
         return FileEntries(
             _gather_ids(rows, "row", is_text="row" not in choice.typed),
             _gather_ids(columns, "column", is_text="column" not in choice.typed),
-            compact(to_numbers(read_numbers(numbers[0]))) if numbers else np.ones(frame.height, dtype=np.float32),
+            compact(to_numbers(read_numbers(numbers[0])))
+            if numbers
+            else np.ones(frame.height, dtype=np.float32),
             extras,
             TableForm.of_roles(choice.names, time_type),
             "value" not in choice.columns,
@@ -295,12 +338,15 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
 
 
 def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> ObservedMatrix:
-    """Return the entries of files as one matrix; an error over an entry names its file and its line."""
+    """Return the entries of files as one matrix; an error over an entry names its file and its
+    line."""
     first, ends = parts[0], np.cumsum([part.numbers.size for part in parts])
 
     def locate(at: int | None) -> str:
         which = 0 if at is None else int(np.searchsorted(ends, at, side="right"))
-        return parts[which].locate(None if at is None else at - int(ends[which]) + parts[which].numbers.size)
+        return parts[which].locate(
+            None if at is None else at - int(ends[which]) + parts[which].numbers.size
+        )
 
     with locate_errors(locate):
         return ObservedMatrix.from_positions(
@@ -308,14 +354,17 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
             _join_ids([part.columns for part in parts], "column"),
             np.concatenate([part.numbers for part in parts]),
             scale=choose_scale(options.scale, are_interactions=first.are_interactions),
-            duplicates="sum" if first.are_interactions and options.duplicates == "error" else options.duplicates,
+            duplicates="sum"
+            if first.are_interactions and options.duplicates == "error"
+            else options.duplicates,
             form=first.form,
             extras=Extras.join([(part.numbers.size, part.extras.simplify()) for part in parts]),
         )
 
 
 def _gather_ids(ids: pl.Series, axis: str, *, is_text: bool) -> Labelled:
-    """Return the distinct ids, sorted, and the position of each id; ids of text may turn out to be whole numbers."""
+    """Return the distinct ids, sorted, and the position of each id; ids of text may turn out to be
+    whole numbers."""
     polars = import_polars()
     if not isinstance(ids.dtype, polars.Categorical):
         return gather_ids(ids, axis=axis)
@@ -326,11 +375,14 @@ def _gather_ids(ids: pl.Series, axis: str, *, is_text: bool) -> Labelled:
     codes = distinct.to_physical().to_numpy()
     position_of = np.empty(int(codes.max()) + 1, dtype=np.int32)
     position_of[codes[order]] = np.arange(order.size)
-    return Labelled(Labels(labels.sort().to_list(), axis=axis), position_of[ids.to_physical().to_numpy()])
+    return Labelled(
+        Labels(labels.sort().to_list(), axis=axis), position_of[ids.to_physical().to_numpy()]
+    )
 
 
 def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
-    """Return all labels, sorted, and the positions of entries among them; beside texts, numbers become texts."""
+    """Return all labels, sorted, and the positions of entries among them; beside texts, numbers
+    become texts."""
     if len(parts) == 1:
         return parts[0]
     arrays = [part.labels.array for part in parts]
@@ -344,7 +396,8 @@ def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
 
 
 def _warn_of_counts(path: Path, values: Array) -> None:
-    """Warn of values that look like counts: whole numbers from 1, most of them small and some of them large."""
+    """Warn of values that look like counts: whole numbers from 1, most of them small and some of
+    them large."""
     low, high = float(values.min()), float(values.max())
     if not (0 <= low <= 1 and high >= _MANY) or np.any(values % 1 != 0):
         return
@@ -359,9 +412,11 @@ def _warn_of_counts(path: Path, values: Array) -> None:
 def keep_complete_lines(
     frame: pl.DataFrame, n_needed: int, missing: Missing
 ) -> tuple[pl.DataFrame, range | IndexArray]:
-    """Drop the lines in which a row, a column or a value (in this order) is missing, or refuse them.
+    """Drop the lines in which a row, a column or a value (in this order) is missing, or refuse
+    them.
 
-    Returns the other lines and their positions. n_needed: the number of columns, from the first, that no line may lack.
+    Returns the other lines and their positions. n_needed: the number of columns, from the first,
+    that no line may lack.
     """
     polars = import_polars()
     for value in frame.get_columns()[2:n_needed]:
@@ -373,11 +428,17 @@ def keep_complete_lines(
     is_complete = frame.select(polars.all_horizontal(needed.is_not_null())).to_series()
     if missing == "error":
         first = int((~is_complete).arg_true()[0])
-        line = dict(zip(("row id", "column id", "value"), frame.row(first)[:n_needed], strict=False))
-        name = next(name for name in ("value", "row id", "column id") if name in line and line[name] is None)
+        line = dict(
+            zip(("row id", "column id", "value"), frame.row(first)[:n_needed], strict=False)
+        )
+        name = next(
+            name for name in ("value", "row id", "column id") if name in line and line[name] is None
+        )
         n_missing = frame.height - int(is_complete.sum())
         raise BadEntries(
-            f"the {name} is missing, as in {n_missing:,} of {frame.height:,} lines", position=first, hint=MISSING_HINT
+            f"the {name} is missing, as in {n_missing:,} of {frame.height:,} lines",
+            position=first,
+            hint=MISSING_HINT,
         )
     return frame.filter(is_complete), is_complete.arg_true().to_numpy().astype(np.int64)
 
@@ -386,7 +447,11 @@ def _read_lists(path: Path, options: ReadOptions) -> EntryFile:
     frame = read_lists(path, separator=options.separator, encoding=options.encoding)
     if options.form == "sequences":
         rows = frame.group_by("row", maintain_order=True).agg("column")
-        return EntryFile(ObservedMatrix.from_sequences(dict(zip(*rows.to_dict(as_series=False).values(), strict=True))))
+        return EntryFile(
+            ObservedMatrix.from_sequences(
+                dict(zip(*rows.to_dict(as_series=False).values(), strict=True))
+            )
+        )
     matrix = ObservedMatrix.from_frame(frame, row=0, column=1, value=None)
     return EntryFile(matrix, ReadNotes(None if options.form else LISTS))
 
@@ -395,13 +460,20 @@ def _read_store(path: Path, options: ReadOptions) -> ObservedMatrix:
     """Open a store whose entries lie inside it; a scale that is asked for must hold its values."""
     matrix = open_store(path)
     if options.kind is not EITHER and (options.kind is INTERACTIONS) == matrix.has_values:
-        found, wanted = ("values", "interactions") if matrix.has_values else ("interactions", "values")
-        raise UnreadableFile(f"{path} is a store of {found}, and {wanted} are needed; pack the files again")
+        found, wanted = (
+            ("values", "interactions") if matrix.has_values else ("interactions", "values")
+        )
+        raise UnreadableFile(
+            f"{path} is a store of {found}, and {wanted} are needed; pack the files again"
+        )
     if matrix.n_entries == 0:
         raise UnreadableFile(f"{path} holds no entries")
     if options.scale is not None:
         matrix = matrix.with_scale(options.scale)
-        rows, columns = Labelled(matrix.rows, matrix.entry_rows), Labelled(matrix.columns, matrix.by_row.columns)
+        rows, columns = (
+            Labelled(matrix.rows, matrix.entry_rows),
+            Labelled(matrix.columns, matrix.by_row.columns),
+        )
         try:
             check_on_scale(rows, columns, matrix.values, matrix.scale)
         except OffScale as error:
@@ -413,7 +485,9 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
     """Read a wide table; the row ids are in the column asked for, otherwise in the first."""
     for role in ("column", "value"):
         if options.asked[role] is not None:
-            raise BadSetting(f"a wide table has no {role} field to choose; got {role} {options.asked[role]!r}")
+            raise BadSetting(
+                f"a wide table has no {role} field to choose; got {role} {options.asked[role]!r}"
+            )
     if is_typed_file(path):
         frame = read_typed_file(path)
         row = _choose_row(frame.columns, options)
@@ -456,17 +530,24 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
 
 
 def _refuse_no_ids(column: pl.Series) -> None:
-    """Refuse a first column that cannot be the row ids: some are missing, repeat others, or have decimal places."""
+    """Refuse a first column that cannot be the row ids: some are missing, repeat others, or have
+    decimal places."""
     hint = _hint_at_ids(column.name)
     if column.null_count():
-        raise BadEntries(f"{column.null_count():,} of {column.len():,} row ids are missing", hint=hint)
+        raise BadEntries(
+            f"{column.null_count():,} of {column.len():,} row ids are missing", hint=hint
+        )
     if not (column.dtype.is_numeric() or column.dtype == import_polars().String):
         return
     if (n_repeats := column.len() - column.n_unique()) > 0:
-        raise BadEntries(f"row ids must differ; {n_repeats:,} of {column.len():,} are repeats", hint=hint)
+        raise BadEntries(
+            f"row ids must differ; {n_repeats:,} of {column.len():,} are repeats", hint=hint
+        )
     numbers = column.cast(import_polars().Float64, strict=False)
     if column.len() and not numbers.null_count() and (numbers % 1 != 0).any():
-        raise BadEntries(f"row ids cannot be numbers with decimal places such as {column[0]}", hint=hint)
+        raise BadEntries(
+            f"row ids cannot be numbers with decimal places such as {column[0]}", hint=hint
+        )
 
 
 def _hint_at_ids(row: str) -> Hint:
@@ -477,7 +558,8 @@ def _hint_at_ids(row: str) -> Hint:
 
 
 def _choose_row(names: list[str], options: ReadOptions) -> str:
-    """Return the name of the column with the row ids; refuse to leave out a column that the table does not have."""
+    """Return the name of the column with the row ids; refuse to leave out a column that the table
+    does not have."""
     check_excluded(names, options.exclude)
     return assign_roles(names, {"row": 0 if options.row is None else options.row})["row"]
 
@@ -489,11 +571,14 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     if options.kind is INTERACTIONS:
         scale = choose_scale(options.scale, are_interactions=True)
         return EntryFile(ObservedMatrix.from_sparse(matrix, scale=scale, duplicates="sum"))
-    return EntryFile(ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates))
+    return EntryFile(
+        ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates)
+    )
 
 
 def read_npz(path: str | Path) -> scipy.sparse.coo_array:
-    """Read a scipy sparse matrix from `.npz`; nothing is unpickled, and inconsistent indices are refused."""
+    """Read a scipy sparse matrix from `.npz`; nothing is unpickled, and inconsistent indices are
+    refused."""
     path = check_path(path)
     if not zipfile.is_zipfile(path):
         raise UnreadableFile(f"{path} is not a whole .npz file")
@@ -507,29 +592,48 @@ def read_npz(path: str | Path) -> scipy.sparse.coo_array:
             matrix = scipy.sparse.load_npz(file)
         if matrix.format in ("csr", "csc", "bsr"):
             _check_pointers(matrix)
-        check_expansion(path, _INDEX_BYTES * sum(matrix.shape))  # of arrays with a place for every row and column
+        # of arrays with a place for every row and column
+        check_expansion(path, _INDEX_BYTES * sum(matrix.shape))
         return matrix.tocoo()
     except UnreadableFile:
         raise
     except Exception as error:  # numpy, scipy and zipfile raise anything over a broken archive
         if "pickle" in str(error):
-            raise UnreadableFile(f"{path} holds a pickle, which could run code; it is refused") from error
-        raise UnreadableFile(f"{path} is not a whole scipy sparse .npz file ({summarise(error)})") from error
+            raise UnreadableFile(
+                f"{path} holds a pickle, which could run code; it is refused"
+            ) from error
+        raise UnreadableFile(
+            f"{path} is not a whole scipy sparse .npz file ({summarise(error)})"
+        ) from error
 
 
 def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Refuse an array whose header claims another size than its bytes, before memory is taken for it."""
+    """Refuse an array whose header claims another size than its bytes, before memory is taken for
+    it."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, _, kind = read(file)
-        if not kind.hasobject and math.prod(shape) * kind.itemsize != member.file_size - file.tell():
+        if (
+            not kind.hasobject
+            and math.prod(shape) * kind.itemsize != member.file_size - file.tell()
+        ):
             raise ValueError(f"{member.filename} is not as large as it says")
 
 
 def _check_pointers(matrix: Any) -> None:
-    """Refuse pointers that do not rise from 0 to the number of indices, and indices outside the matrix."""
+    """Refuse pointers that do not rise from 0 to the number of indices, and indices outside the
+    matrix."""
     starts, count = matrix.indptr, matrix.indices.size
-    if starts.size == 0 or starts[0] != 0 or starts[-1] != count or np.any(starts[1:] < starts[:-1]):
+    if (
+        starts.size == 0
+        or starts[0] != 0
+        or starts[-1] != count
+        or np.any(starts[1:] < starts[:-1])
+    ):
         raise ValueError(f"its pointers do not rise from 0 to {count:,}")
     matrix.check_format(full_check=True)

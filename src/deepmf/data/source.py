@@ -1,4 +1,5 @@
-"""Files to read: checks of the path, decompression within a bound, and one sentence where a file is damaged."""
+"""Files to read: checks of the path, decompression within a bound, and one sentence where a file is
+damaged."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ _ZLIB = (b"x\x01", b"x\x9c", b"x\xda")
 
 _PIECE = 1 << 20  # bytes decompressed at a time
 
-ENCODING_HINT = Hint("set encoding=, such as encoding='cp1250'", "set --encoding, such as --encoding cp1250")
+ENCODING_HINT = Hint(
+    "set encoding=, such as encoding='cp1250'", "set --encoding, such as --encoding cp1250"
+)
 
 
 def check_encoding(encoding: str | None) -> None:
@@ -33,7 +36,9 @@ def check_encoding(encoding: str | None) -> None:
     try:
         "a".encode(encoding or "utf-8")  # an empty text is never looked up
     except (LookupError, ValueError) as error:
-        raise BadSetting(f"{encoding!r} is not an encoding; name one such as utf-8, cp1252 or latin-1") from error
+        raise BadSetting(
+            f"{encoding!r} is not an encoding; name one such as utf-8, cp1252 or latin-1"
+        ) from error
 
 
 def prepare_text(path: Path, encoding: str | None = None) -> Path | bytes:
@@ -49,7 +54,9 @@ def prepare_text(path: Path, encoding: str | None = None) -> Path | bytes:
         if beginning.startswith(_GZIP):
             return _decompress_gzip(path, file)
         if beginning == _ZSTD or beginning.startswith(_ZLIB):
-            raise UnreadableFile(f"{path} is compressed by zstd or zlib; text is read plain, or compressed by gzip")
+            raise UnreadableFile(
+                f"{path} is compressed by zstd or zlib; text is read plain, or compressed by gzip"
+            )
         if beginning.startswith(_UTF_16):
             return _decode(path, "utf-16")
         if not _is_utf_8(file):
@@ -78,7 +85,8 @@ def check_expansion(path: Path, n_bytes: int) -> None:
 
 @contextmanager
 def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
-    """Turn errors and panics of polars over a damaged file into an `UnreadableFile` of one sentence."""
+    """Turn errors and panics of polars over a damaged file into an `UnreadableFile` of one
+    sentence."""
     polars = import_polars()
     try:
         yield
@@ -89,13 +97,18 @@ def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
             raise UnreadableFile(
                 f"{path} has lines with more columns than line 1 (a separator inside a field, unquoted?)"
             ) from error
-        verdict = "cannot be read as text" if file_format == "text" else f"is not a whole {file_format} file"
+        verdict = (
+            "cannot be read as text"
+            if file_format == "text"
+            else f"is not a whole {file_format} file"
+        )
         raise UnreadableFile(f"{path} {verdict} ({summarise(error)})") from error
 
 
 @contextmanager
 def locate_errors(locate: Callable[[int | None], str]) -> Iterator[None]:
-    """Put the place of the problem in front of an error over entries, given the position of an entry or None."""
+    """Put the place of the problem in front of an error over entries, given the position of an
+    entry or None."""
     try:
         yield
     except BadEntries as error:
@@ -117,7 +130,8 @@ def _is_utf_8(file: BinaryIO) -> bool:
 
 
 def _decode_windows_1252(path: Path) -> bytes:
-    """Return a text in Windows-1252, as spreadsheets write it, as UTF-8; refuse other bytes and damaged UTF-8."""
+    """Return a text in Windows-1252, as spreadsheets write it, as UTF-8; refuse other bytes and
+    damaged UTF-8."""
     content = path.read_bytes()
     as_utf_8 = content.decode("utf-8", errors="replace")
     n_wrong = as_utf_8.count("\ufffd")
@@ -126,7 +140,9 @@ def _decode_windows_1252(path: Path) -> bytes:
         text = content.decode("cp1252")
     except UnicodeDecodeError:
         text = "\0"
-    if n_right > n_wrong or any(ord(character) < 32 and character not in "\t\r\n\f" for character in set(text)):
+    if n_right > n_wrong or any(
+        ord(character) < 32 and character not in "\t\r\n\f" for character in set(text)
+    ):
         raise UnreadableFile(f"{path} is not UTF-8 text", hint=ENCODING_HINT)
     warn(f"{path} is not UTF-8 text, and is read as Windows-1252 (set the encoding to change this)")
     return text.encode()
@@ -154,5 +170,7 @@ def _decompress_gzip(path: Path, file: BinaryIO) -> bytes:
                 content += piece
                 check_expansion(path, len(content))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed ({error})") from error
+        raise UnreadableFile(
+            f"{path} is damaged or cut off: it cannot be decompressed ({error})"
+        ) from error
     return bytes(content)

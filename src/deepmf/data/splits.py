@@ -1,7 +1,8 @@
 """Splits of a matrix: by entries, by folds, by areas, by rows, by time, by published masks.
 
-All parts have the scale of the matrix if it was given or has levels. An inferred interval is inferred again from the
-training entries, so that training knows nothing of the others, and all parts have this scale."""
+All parts have the scale of the matrix if it was given or has levels. An inferred interval is
+inferred again from the training entries, so that training knows nothing of the others, and all
+parts have this scale."""
 
 from __future__ import annotations
 
@@ -36,15 +37,17 @@ class Split:
 class AreaSplit:
     """A matrix split into known and new rows and columns, and each of the four areas into parts.
 
-    `train` and `validation` have only the known rows and columns (area I); the other parts have all of them.
+    `train` and `validation` have only the known rows and columns (area I); the other parts have all
+    of them.
 
     Attributes
     ----------
     train, validation : entries of area I.
-    extension : the observed entries of areas II and III, from which a model learns about new rows and columns.
+    extension : the observed entries of areas II and III, from which a model learns about new rows
+        and columns.
     test : the entries to predict, by area.
-    new_validation : the validation entries of areas II to IV, for choosing settings that predict new rows and columns
-        well.
+    new_validation : the validation entries of areas II to IV, for choosing settings that predict
+        new rows and columns well.
     unused : the training share of area IV. No model may use it.
     """
 
@@ -74,7 +77,12 @@ class RowSplit:
 
 
 def split_entries(
-    matrix: ObservedMatrix, *, train: float = 0.75, validation: float = 0.05, test: float = 0.20, seed: int = 0
+    matrix: ObservedMatrix,
+    *,
+    train: float = 0.75,
+    validation: float = 0.05,
+    test: float = 0.20,
+    seed: int = 0,
 ) -> Split:
     """Split the entries at random in exact proportions; every part keeps all rows and columns.
 
@@ -91,7 +99,9 @@ def split_entries(
     return _take_parts(matrix, deal(matrix.n_entries, shares, open_stream(seed, "entries")))
 
 
-def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0.05, seed: int = 0) -> list[Split]:
+def split_folds(
+    matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0.05, seed: int = 0
+) -> list[Split]:
     """Split the entries into folds; each fold is the test set once.
 
     `validation` is the share of all entries that is taken from the other folds for validation.
@@ -104,11 +114,15 @@ def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0
     return list(iterate_folds(matrix, folds, validation=validation, seed=seed))
 
 
-def iterate_folds(matrix: ObservedMatrix, folds: int, *, validation: float, seed: int) -> Iterator[Split]:
+def iterate_folds(
+    matrix: ObservedMatrix, folds: int, *, validation: float, seed: int
+) -> Iterator[Split]:
     """Yield the splits of `split_folds` one after another, so that only one is in memory."""
     check_matrix(matrix, "split_folds")
     if not _is_whole(folds) or not 2 <= folds <= matrix.n_entries:
-        raise BadSplit(f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}")
+        raise BadSplit(
+            f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}"
+        )
     if not (_is_share(validation) and validation < 1 - 1 / folds):
         raise BadSplit(
             f"validation must be a share from 0 to below {1 - 1 / folds:.3g}, the training share of {folds} folds; "
@@ -120,7 +134,9 @@ def iterate_folds(matrix: ObservedMatrix, folds: int, *, validation: float, seed
         rest = np.concatenate([other for at, other in enumerate(tests) if at != number])
         share = validation * matrix.n_entries / rest.size
         chosen = rest[draw_order(rest.size, open_stream(seed, f"fold {number}"))]
-        yield Split(*_share_scale(map(matrix.take_entries, (*cut(chosen, (1 - share, share)), test))))
+        yield Split(
+            *_share_scale(map(matrix.take_entries, (*cut(chosen, (1 - share, share)), test)))
+        )
 
 
 def split_areas(
@@ -133,10 +149,11 @@ def split_areas(
     test: float = 0.20,
     seed: int = 0,
 ) -> AreaSplit:
-    """Choose new rows and columns at random, and split the entries of each of the four areas in exact proportions.
+    """Choose new rows and columns at random, and split the entries of each of the four areas in
+    exact proportions.
 
-    `new_rows` and `new_columns` are shares (a float up to 1) or counts (an int). The same seed gives the same split on
-    every platform.
+    `new_rows` and `new_columns` are shares (a float up to 1) or counts (an int). The same seed
+    gives the same split on every platform.
 
     >>> from deepmf.datasets import generate
     >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
@@ -148,9 +165,13 @@ def split_areas(
     shares = _check_shares(train, validation, test)
     is_new_row, is_new_column = (
         _choose(count, _count_new(share, count, f"new_{axis}", axis), open_stream(seed, axis))
-        for axis, count, share in zip(("rows", "columns"), matrix.shape, (new_rows, new_columns), strict=True)
+        for axis, count, share in zip(
+            ("rows", "columns"), matrix.shape, (new_rows, new_columns), strict=True
+        )
     )
-    area_of = compute_area_codes(is_new_row[matrix.entry_rows], is_new_column[matrix.by_row.columns])
+    area_of = compute_area_codes(
+        is_new_row[matrix.entry_rows], is_new_column[matrix.by_row.columns]
+    )
     order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
     parts = {area: cut(order[area_of[order] == code], shares) for code, area in enumerate(AREAS)}
     known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
@@ -168,7 +189,8 @@ def split_areas(
 
 @dataclass(frozen=True)
 class ArrivalSplit:
-    """A matrix split into what is there at the time of a fit, what arrives later, and what is to predict.
+    """A matrix split into what is there at the time of a fit, what arrives later, and what is to
+    predict.
 
     Attributes
     ----------
@@ -195,19 +217,24 @@ def split_arrivals(
     column_dates: Iterable[Any] | None = None,
     seed: int = 0,
 ) -> ArrivalSplit:
-    """Let rows and columns arrive after a fit, each with some entries that are given and others to predict.
+    """Let rows and columns arrive after a fit, each with some entries that are given and others to
+    predict.
 
-    Other than in `split_areas`, some entries of new rows in new columns are given, as in a running service.
+    Other than in `split_areas`, some entries of new rows in new columns are given, as in a running
+    service.
 
     Parameters
     ----------
     matrix : the entries to split.
-    new_rows, new_columns : the shares (a float up to 1) or counts (an int) of rows and columns that arrive later.
-    given : the share of the entries of each new row, and of each new column in the other rows, that is given: the first
-        by date, at random without dates; at least one is given, and at least one of several is left to predict.
+    new_rows, new_columns : the shares (a float up to 1) or counts (an int) of rows and columns that
+        arrive later.
+    given : the share of the entries of each new row, and of each new column in the other rows, that
+        is given: the first by date, at random without dates; at least one is given, and at least
+        one of several is left to predict.
     validation, test : the shares of the entries of area I that are held out.
-    row_dates, column_dates : when each row or column came: numbers or ISO dates, the largest are new. Default: the date
-        of its first entry; without dates, rows and columns are chosen at random.
+    row_dates, column_dates : when each row or column came: numbers or ISO dates, the largest are
+        new. Default: the date of its first entry; without dates, rows and columns are chosen at
+        random.
     seed : the same seed gives the same split on every platform.
 
     >>> from deepmf.datasets import generate
@@ -219,7 +246,9 @@ def split_arrivals(
     shares = _check_shares(1.0 - validation - test, validation, test)
     rows, columns, counts = matrix.entry_rows, matrix.by_row.columns, matrix.shape
     is_new_row, is_new_column = (
-        _choose_latest(matrix, which, count, _count_new(share, count, f"new_{axis}", axis), dates, seed, axis)
+        _choose_latest(
+            matrix, which, count, _count_new(share, count, f"new_{axis}", axis), dates, seed, axis
+        )
         for axis, which, count, share, dates in (
             ("rows", rows, counts[0], new_rows, row_dates),
             ("columns", columns, counts[1], new_columns, column_dates),
@@ -234,7 +263,9 @@ def split_arrivals(
     known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
     train = matrix.take_entries(parts[0]).take(*known)
     matrix = matrix.with_scale(matrix.scale.infer_again(train.values))
-    tests = {area: matrix.take_entries((area_of == code) & ~is_given) for code, area in enumerate(AREAS)}
+    tests = {
+        area: matrix.take_entries((area_of == code) & ~is_given) for code, area in enumerate(AREAS)
+    }
     return ArrivalSplit(
         train=train.with_scale(matrix.scale),
         validation=matrix.take_entries(parts[1]).take(*known),
@@ -244,15 +275,26 @@ def split_arrivals(
 
 
 def _choose_latest(
-    matrix: ObservedMatrix, which: IndexArray, count: int, n_new: int, dates: Iterable[Any] | None, seed: int, axis: str
+    matrix: ObservedMatrix,
+    which: IndexArray,
+    count: int,
+    n_new: int,
+    dates: Iterable[Any] | None,
+    seed: int,
+    axis: str,
 ) -> BoolArray:
-    """Choose the latest of `count` rows (or columns), of which `which` has each entry; ties, and all without dates,
-    are broken at random."""
+    """Choose the latest of `count` rows (or columns), of which `which` has each entry; ties, and
+    all without dates, are broken at random."""
     order = draw_order(count, open_stream(seed, axis))
     since: Array = np.zeros(count)
     if dates is not None:
         given = list(dates)
-        since = np.array([each if isinstance(each, int | float | np.number) else parse_time(each) for each in given])
+        since = np.array(
+            [
+                each if isinstance(each, int | float | np.number) else parse_time(each)
+                for each in given
+            ]
+        )
         if since.size != count:
             raise BadSplit(f"there are {count} {axis}; dates are given for {since.size}")
     elif matrix.times is not None:
@@ -264,19 +306,25 @@ def _choose_latest(
 
 
 def split_rows(
-    matrix: ObservedMatrix, *, new_rows: float = 0.2, given: float = 0.8, validation: float = 0.05, seed: int = 0
+    matrix: ObservedMatrix,
+    *,
+    new_rows: float = 0.2,
+    given: float = 0.8,
+    validation: float = 0.05,
+    seed: int = 0,
 ) -> RowSplit:
-    """Hold out whole rows, and split the entries of each into given and test entries (Liang et al. 2018).
+    """Hold out whole rows, and split the entries of each into given and test entries (Liang et al.
+    2018).
 
     To choose settings on held-out rows, too, split `train` again.
 
     Parameters
     ----------
     matrix : the entries to split.
-    new_rows : the rows to hold out, drawn from the rows with at least two entries: a share of all rows (a float up to
-        1) or a count (an int).
-    given : the share of the entries of each held-out row that is given, rounded so that at least one entry is given and
-        one is tested.
+    new_rows : the rows to hold out, drawn from the rows with at least two entries: a share of all
+        rows (a float up to 1) or a count (an int).
+    given : the share of the entries of each held-out row that is given, rounded so that at least
+        one entry is given and one is tested.
     validation : the share of the other rows' entries that is held out for early stopping.
     seed : the same seed gives the same split on every platform.
 
@@ -301,7 +349,10 @@ def split_rows(
     is_held_out = is_new[matrix.entry_rows]
     is_given = _choose_first(matrix.entry_rows, order, given)
     columns = np.arange(matrix.shape[1])
-    known = [matrix.take_entries(part) for part in cut(order[~is_held_out[order]], (1 - validation, validation))]
+    known = [
+        matrix.take_entries(part)
+        for part in cut(order[~is_held_out[order]], (1 - validation, validation))
+    ]
     new = [matrix.take_entries(is_held_out & part) for part in (is_given, ~is_given)]
     parts = [part.take(np.flatnonzero(~is_new), columns) for part in known]
     parts += [part.take(np.flatnonzero(is_new), columns) for part in new]
@@ -309,7 +360,8 @@ def split_rows(
 
 
 def _choose_first(owner: IndexArray, order: IndexArray, share: float) -> BoolArray:
-    """Choose a share of the entries of each owner, the first in an order of all; return a mask, (entries,)."""
+    """Choose a share of the entries of each owner, the first in an order of all; return a mask,
+    (entries,)."""
     if not (_is_share(share) and 0 < share < 1):
         raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {share!r}")
     by_owner = order[np.argsort(owner[order], kind="stable")]  # owners one after another
@@ -329,19 +381,21 @@ def split_time(
     validation: float = 0.05,
     test: float = 0.20,
 ) -> Split:
-    """Split the entries by time: train on the earliest, test on the latest; every part keeps all rows and columns.
+    """Split the entries by time: train on the earliest, test on the latest; every part keeps all
+    rows and columns.
 
-    A model that is fitted on the training part knows nothing of later entries. Entries of the same second stay
-    together. An entry without a date counts as earlier than all others.
+    A model that is fitted on the training part knows nothing of later entries. Entries of the same
+    second stay together. An entry without a date counts as earlier than all others.
 
     Parameters
     ----------
     matrix : the entries to split, with times.
-    train_before : entries before this time are for training: a date, a datetime, ISO text or Unix seconds.
-    validation_before : entries from `train_before` until before this time are for validation, all later ones for the
-        test (default: there are no validation entries).
-    validation, test : without `train_before`, the shares of the entries at the end that are for validation and for the
-        test.
+    train_before : entries before this time are for training: a date, a datetime, ISO text or Unix
+        seconds.
+    validation_before : entries from `train_before` until before this time are for validation, all
+        later ones for the test (default: there are no validation entries).
+    validation, test : without `train_before`, the shares of the entries at the end that are for
+        validation and for the test.
 
     >>> ratings = ObservedMatrix.from_entries(
     ...     [1, 1, 2, 2], [1, 2, 1, 2], [5, 3, 4, 2], times=["2024-01-05", "2024-03-01", "2024-02-01", "2024-04-01"]
@@ -359,7 +413,9 @@ def split_time(
         ends = np.sort(times)[np.minimum(places, times.size - 1)]
     else:
         start = parse_time(train_before)
-        ends = np.array([start, start if validation_before is None else parse_time(validation_before)])
+        ends = np.array(
+            [start, start if validation_before is None else parse_time(validation_before)]
+        )
         if ends[1] < ends[0]:
             raise BadSplit(
                 f"validation_before={validation_before!r} lies before train_before={train_before!r}; give a later time"
@@ -373,17 +429,20 @@ def split_time(
 
 
 def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Split:
-    """Split off the last entries of each row, by time or by their order; every part keeps all rows and columns.
+    """Split off the last entries of each row, by time or by their order; every part keeps all rows
+    and columns.
 
-    This tests what a row does next. Later entries of other rows stay in training, so that a model knows more of the
-    future than it would in use; `split_time` avoids that. A row keeps at least one entry for training. An entry without
-    a date counts as earlier than all others; entries with the same date keep the order they were given in.
+    This tests what a row does next. Later entries of other rows stay in training, so that a model
+    knows more of the future than it would in use; `split_time` avoids that. A row keeps at least
+    one entry for training. An entry without a date counts as earlier than all others; entries with
+    the same date keep the order they were given in.
 
     Parameters
     ----------
     matrix : the entries to split, with times or in order (`ObservedMatrix.from_sequences`).
     n : the number of test entries of each row.
-    validation : the number of validation entries of each row, which come right before its test entries.
+    validation : the number of validation entries of each row, which come right before its test
+        entries.
 
     >>> ratings = ObservedMatrix.from_entries([1, 1, 2], [1, 2, 1], [5, 3, 4], times=["2024-02-01", "2024-01-01", None])
     >>> split_last(ratings, n=1, validation=0).test.entries().columns.tolist()
@@ -409,15 +468,23 @@ def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Sp
 def _check_times(matrix: ObservedMatrix) -> TimeArray:
     """Return the times of a matrix; refuse entries without dates, or with a single one."""
     if matrix.times is None:
-        raise BadSplit("the entries have no dates", hint=Hint("time= names their column", "--time names their column"))
+        raise BadSplit(
+            "the entries have no dates",
+            hint=Hint("time= names their column", "--time names their column"),
+        )
     dated = matrix.times[matrix.times != NO_TIME]
     if dated.min() == dated.max():
-        raise BadSplit(f"all entries have the same date, {format_time(dated[0])}, which says nothing about their order")
+        raise BadSplit(
+            f"all entries have the same date, {format_time(dated[0])}, which says nothing about their order"
+        )
     return matrix.times
 
 
-def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: Any, test_mask: Any) -> Split:
-    """Split by published masks: sparse matrices or arrays of the matrix's shape, true at the entries of the part.
+def split_from_masks(
+    matrix: ObservedMatrix, train_mask: Any, validation_mask: Any, test_mask: Any
+) -> Split:
+    """Split by published masks: sparse matrices or arrays of the matrix's shape, true at the
+    entries of the part.
 
     The masks must not overlap and must cover exactly the observed entries.
     """
@@ -426,10 +493,14 @@ def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: A
     for code, (name, mask) in enumerate(masks.items(), start=1):
         positions = _find_mask_entries(matrix, mask, name)
         if np.any(owner[positions]):
-            raise BadSplit(f"the {name} mask overlaps another in {np.count_nonzero(owner[positions])} entries")
+            raise BadSplit(
+                f"the {name} mask overlaps another in {np.count_nonzero(owner[positions])} entries"
+            )
         owner[positions] = code
     if not np.all(owner):
-        raise BadSplit(f"{np.count_nonzero(owner == 0)} of {matrix.n_entries} entries are in none of the masks")
+        raise BadSplit(
+            f"{np.count_nonzero(owner == 0)} of {matrix.n_entries} entries are in none of the masks"
+        )
     return _take_parts(matrix, owner - 1)
 
 
@@ -439,7 +510,8 @@ def _take_parts(matrix: ObservedMatrix, part_of: Array) -> Split:
 
 
 def _share_scale(parts: Iterable[ObservedMatrix]) -> Iterator[ObservedMatrix]:
-    """Yield the parts of a matrix with the scale that is inferred from the first, unless it was given or has levels."""
+    """Yield the parts of a matrix with the scale that is inferred from the first, unless it was
+    given or has levels."""
     scale = None
     for part in parts:
         scale = scale or part.scale.infer_again(part.values)
@@ -472,7 +544,9 @@ def _count_new(size: float, available: int, name: str, axis: str) -> int:
     elif _is_share(size):
         count = round(size * available)
     else:
-        raise BadSplit(f"{name} must be a share between 0 and 1 or a whole number of {axis}; got {size!r}")
+        raise BadSplit(
+            f"{name} must be a share between 0 and 1 or a whole number of {axis}; got {size!r}"
+        )
     if not 0 <= count < available:
         raise BadSplit(
             f"{name}={size!r} asks for {count} new {axis}; the matrix has {available} and one must stay known"
@@ -508,7 +582,8 @@ def _find_ends(count: int, shares: tuple[float, ...]) -> npt.NDArray[np.intp]:
 
 
 def deal(count: int, shares: tuple[float, ...], stream: np.random.PCG64) -> npt.NDArray[np.uint8]:
-    """Return the part of each entry when a random order is cut by `shares`, (count,), in a byte per entry.
+    """Return the part of each entry when a random order is cut by `shares`, (count,), in a byte per
+    entry.
 
     A part ends at the draw of a certain rank, so that the order itself is never made.
     """

@@ -1,7 +1,8 @@
 """Generated matrices with a known truth: ratings, real values, a checkerboard.
 
-Everything here is invented; no person, film or rating is real. The same settings and seed give the same entries on
-every platform: every block of rows has random numbers of its own, which depend on the seed and the block alone."""
+Everything here is invented; no person, film or rating is real. The same settings and seed give the
+same entries on every platform: every block of rows has random numbers of its own, which depend on
+the seed and the block alone."""
 
 from __future__ import annotations
 
@@ -33,16 +34,19 @@ _BLOCK_ENTRIES = 1 << 16
 # Cells of whole rows in memory at a time where every cell gets an arrival time.
 _KEYED_CELLS = 1 << 18
 
-# Rows that need more than one column in this many get arrival times; draws would mostly repeat their columns.
+# Rows that need more than one column in this many get arrival times; draws would mostly repeat
+# their columns.
 _CROWDED = 6
 
-# Draws per entry that a row needs (selection rejects half of them), and rounds of drawing for rows that fall short.
+# Draws per entry that a row needs (selection rejects half of them), and rounds of drawing for rows
+# that fall short.
 _OVERDRAW, _ROUNDS = 1.15, 10
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated matrix, its truth, and its features where `generate` was asked for them (`explained`).
+    """A generated matrix, its truth, and its features where `generate` was asked for them
+    (`explained`).
 
     >>> ratings = generate(50, 40, n_entries=1000, seed=0)
     >>> ratings.matrix
@@ -86,7 +90,8 @@ def generate(
     noise, row_effect, column_effect : standard deviations.
     popularity : exponent of the power law of popular columns and active rows; 0 makes all alike.
     selection : how strongly people rate films that they like; 0 makes entries missing at random.
-    explained : share of the variance of factors and effects that the generated features explain; 0 gives no features.
+    explained : share of the variance of factors and effects that the generated features explain; 0
+        gives no features.
     named : whether rows and columns have invented names; otherwise they are numbered from 0.
 
     Examples
@@ -97,7 +102,10 @@ def generate(
     >>> ratings.row_labels[:2].tolist(), ratings.column_labels[:2].tolist()
     (['Ada Abara', 'Imani Romero'], ['The Amber Afternoon', 'The Forgotten Season'])
     """
-    rows, columns = _name_axis(n_rows, "row", named=named), _name_axis(n_columns, "column", named=named)
+    rows, columns = (
+        _name_axis(n_rows, "row", named=named),
+        _name_axis(n_columns, "column", named=named),
+    )
     if n_entries is None:
         n_entries = _count_entries("density", density, rows, columns)
     truth, features = draw_truth(
@@ -111,14 +119,20 @@ def generate(
         explained=explained,
         seed=seed,
     )
-    entries = _draw_entries(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed)
+    entries = _draw_entries(
+        truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed
+    )
     return _build(truth, entries, *features)
 
 
-def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generated:
-    """Generate a matrix that is 5 where row + column is even and 1 elsewhere, and observe a share of its cells.
+def checkerboard(
+    n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5, seed: int = 0
+) -> Generated:
+    """Generate a matrix that is 5 where row + column is even and 1 elsewhere, and observe a share
+    of its cells.
 
-    Every row and column has an entry of both values if `observed` allows it. Memory grows with the cells.
+    Every row and column has an entry of both values if `observed` allows it. Memory grows with the
+    cells.
 
     >>> board = checkerboard(4, 4, observed=1.0)
     >>> board.matrix.to_array()
@@ -127,7 +141,10 @@ def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5
            [5., 1., 5., 1.],
            [1., 5., 1., 5.]])
     """
-    rows, columns = _name_axis(n_rows, "row", named=False), _name_axis(n_columns, "column", named=False)
+    rows, columns = (
+        _name_axis(n_rows, "row", named=False),
+        _name_axis(n_columns, "column", named=False),
+    )
     n_entries = _count_entries("observed", observed, rows, columns)
     cells = np.sort(_order_cells(rows.array, columns.array, RandomStream(seed))[:n_entries])
     truth = Truth(
@@ -162,19 +179,25 @@ def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> in
     return n_entries
 
 
-def _draw_entries(truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int) -> Entries:
+def _draw_entries(
+    truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int
+) -> Entries:
     """Check the settings, decide how many entries each row gets, and draw them."""
     n_rows, n_columns = len(truth.rows), len(truth.columns)
     check_count("n_entries", n_entries)
     if n_entries > n_rows * n_columns:
-        raise BadSetting(f"n_entries must be at most the {n_rows * n_columns} cells; got {n_entries!r}")
+        raise BadSetting(
+            f"n_entries must be at most the {n_rows * n_columns} cells; got {n_entries!r}"
+        )
     popularity = check_number("popularity", popularity, low=0, high=2)
     selection = check_number("selection", selection, low=0, high=10)
     dice = RandomStream(seed, 2)
     activity = PowerLaw(n_rows, popularity).weights()[dice.order(n_rows)]
     sampler = Sampler(
         truth=truth,
-        row_counts=spread_entries(activity / activity.mean(), n_columns=n_columns, n_entries=n_entries),
+        row_counts=spread_entries(
+            activity / activity.mean(), n_columns=n_columns, n_entries=n_entries
+        ),
         popularity=PowerLaw(n_columns, popularity),
         by_popularity=dice.order(n_columns),
         selection=selection,
@@ -189,7 +212,8 @@ def _draw_entries(truth: Truth, *, n_entries: int, popularity: float, selection:
 
 
 def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> IndexArray:
-    """Return all cells in random order, after a few that give each row and column a cell of both parities."""
+    """Return all cells in random order, after a few that give each row and column a cell of both
+    parities."""
     covers = []
     for some_rows, some_columns in ((rows[i::2], columns[j::2]) for i in (0, 1) for j in (0, 1)):
         if some_rows.size and some_columns.size:
@@ -208,7 +232,9 @@ def _build(truth: Truth, entries: Entries, *features: Features) -> Generated:
         around = Scale(low=np.floor(values.min()), high=np.floor(values.max()) + 1.0, bounded=False)
         scale = around.infer_again(values)
     rows, columns = Labelled(truth.rows, entries.rows), Labelled(truth.columns, entries.columns)
-    return Generated(ObservedMatrix.from_positions(rows, columns, values, scale=scale), truth, *features)
+    return Generated(
+        ObservedMatrix.from_positions(rows, columns, values, scale=scale), truth, *features
+    )
 
 
 @dataclass(frozen=True)
@@ -236,10 +262,11 @@ class PowerLaw:
 
 
 def spread_entries(activity: FloatArray, *, n_columns: int, n_entries: int) -> IndexArray:
-    """Return the number of entries of each row, (rows,): at most `n_columns`, together exactly `n_entries`.
+    """Return the number of entries of each row, (rows,): at most `n_columns`, together exactly
+    `n_entries`.
 
-    A row's share of the columns is 1 - exp(-time * activity), where the time is such that all shares add up to
-    `n_entries`. Small shares are proportional to the activity.
+    A row's share of the columns is 1 - exp(-time * activity), where the time is such that all
+    shares add up to `n_entries`. Small shares are proportional to the activity.
 
     >>> spread_entries(np.array([4.0, 1.0, 1.0]), n_columns=10, n_entries=9)
     array([5, 2, 2])
@@ -263,8 +290,8 @@ def spread_entries(activity: FloatArray, *, n_columns: int, n_entries: int) -> I
 class Sampler:
     """Draws the columns of each row one after the other, without replacement (successive sampling).
 
-    The next column is drawn in proportion to popularity x 1 / (1 + exp(-selection x liking)), where the liking is the
-    signal without the row's effect.
+    The next column is drawn in proportion to popularity x 1 / (1 + exp(-selection x liking)), where
+    the liking is the signal without the row's effect.
 
     >>> fair = Sampler(checkerboard(2, 9).truth, np.array([3, 1]), PowerLaw(9, 0.0), np.arange(9), selection=0.0)
     >>> fair.draw(np.array([0, 1]), RandomStream(0))[0]
@@ -278,7 +305,8 @@ class Sampler:
     selection: float
 
     def cut_blocks(self) -> Iterator[IndexArray]:
-        """Yield the rows with entries in blocks of about equally many entries; a row is never cut."""
+        """Yield the rows with entries in blocks of about equally many entries; a row is never
+        cut."""
         rows = np.flatnonzero(self.row_counts)
         block_of = (np.cumsum(self.row_counts[rows]) - 1) // _BLOCK_ENTRIES
         yield from np.split(rows, np.flatnonzero(np.diff(block_of)) + 1)
@@ -286,8 +314,9 @@ class Sampler:
     def draw(self, rows: IndexArray, dice: RandomStream) -> tuple[IndexArray, IndexArray]:
         """Draw the cells of some rows; return their rows and columns, in row order.
 
-        Rows draw columns until they have enough. Crowded rows, and rows that a few rounds leave short, take the
-        columns with the earliest arrival times. Both have the same distribution, because draws have no memory.
+        Rows draw columns until they have enough. Crowded rows, and rows that a few rounds leave
+        short, take the columns with the earliest arrival times. Both have the same distribution,
+        because draws have no memory.
         """
         wanted = self.row_counts[rows]
         crowded = np.where(wanted * _CROWDED > self._n_columns, wanted, 0)
@@ -298,7 +327,9 @@ class Sampler:
                 fresh = self._choose_by_draws(rows, missing, cells, dice)
                 cells = np.append(cells, fresh)
                 missing -= np.bincount(fresh // self._n_columns, minlength=rows.size)
-        cells = np.concatenate([cells, *self._choose_by_arrival(rows, missing + crowded, cells, dice)])
+        cells = np.concatenate(
+            [cells, *self._choose_by_arrival(rows, missing + crowded, cells, dice)]
+        )
         position, column = np.divmod(np.sort(cells), self._n_columns)
         return rows[position], column
 
@@ -310,7 +341,10 @@ class Sampler:
         position = np.repeat(np.arange(rows.size), n_draws)
         column = self.by_popularity[self.popularity.draw(dice.uniforms(position.size))]
         if self.selection:
-            liked = dice.uniforms(position.size) * self._compute_reluctance(rows[position], column) < 1.0
+            liked = (
+                dice.uniforms(position.size) * self._compute_reluctance(rows[position], column)
+                < 1.0
+            )
             position, column = position[liked], column[liked]
         known = cells[missing[cells // self._n_columns] > 0]
         return _keep_first_new(position, position * self._n_columns + column, known, missing)
@@ -318,24 +352,33 @@ class Sampler:
     def _choose_by_arrival(
         self, rows: IndexArray, missing: IndexArray, cells: IndexArray, dice: RandomStream
     ) -> Iterator[IndexArray]:
-        """Yield the cells with the earliest of exponential arrival times, whose rates are the weights."""
+        """Yield the cells with the earliest of exponential arrival times, whose rates are the
+        weights."""
         position, column = np.divmod(cells, self._n_columns)
         short = np.flatnonzero(missing)
         step = max(1, _KEYED_CELLS // self._n_columns)
         for piece in (short[start : start + step] for start in range(0, short.size, step)):
-            times = -np.log(dice.uniforms(piece.size * self._n_columns)).reshape(piece.size, -1) / self._weights
+            times = (
+                -np.log(dice.uniforms(piece.size * self._n_columns)).reshape(piece.size, -1)
+                / self._weights
+            )
             if self.selection:
                 times *= self._compute_reluctance(rows[piece, None], np.arange(self._n_columns))
             place = np.minimum(np.searchsorted(piece, position), piece.size - 1)
             held = piece[place] == position
             times[place[held], column[held]] = np.inf
             earliest = np.arange(self._n_columns) < missing[piece, None]
-            yield np.repeat(piece, missing[piece]) * self._n_columns + np.argsort(times, axis=1)[earliest]
+            yield (
+                np.repeat(piece, missing[piece]) * self._n_columns
+                + np.argsort(times, axis=1)[earliest]
+            )
 
     def _compute_reluctance(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return one over the probability that a drawn cell is accepted, for positions that broadcast."""
+        """Return one over the probability that a drawn cell is accepted, for positions that
+        broadcast."""
         liking = self.truth.signal_at(rows, columns) - self.truth.row_effects[rows]
-        return 1.0 + np.exp(np.minimum(-self.selection * liking, 500.0))  # beyond, exp would overflow
+        # beyond, exp would overflow
+        return 1.0 + np.exp(np.minimum(-self.selection * liking, 500.0))
 
     @property
     def _n_columns(self) -> int:
@@ -348,7 +391,9 @@ class Sampler:
         return weights
 
 
-def _keep_first_new(position: IndexArray, drawn: IndexArray, known: IndexArray, missing: IndexArray) -> IndexArray:
+def _keep_first_new(
+    position: IndexArray, drawn: IndexArray, known: IndexArray, missing: IndexArray
+) -> IndexArray:
     """Return of each row's drawn cells the first `missing` distinct ones that are not yet known."""
     first = np.unique(np.append(known, drawn), return_index=True)[1] - known.size
     is_new = np.zeros(drawn.size, dtype=bool)
@@ -360,7 +405,8 @@ def _keep_first_new(position: IndexArray, drawn: IndexArray, known: IndexArray, 
 
 
 def invent_names(axis: str, count: int) -> list[str]:
-    """Return different invented people (rows) or film titles (columns); a numeral follows where they run out.
+    """Return different invented people (rows) or film titles (columns); a numeral follows where
+    they run out.
 
     >>> invent_names("row", 3)
     ['Ada Abara', 'Imani Romero', 'Samir Mensah']
@@ -368,7 +414,9 @@ def invent_names(axis: str, count: int) -> list[str]:
     ['The Amber Afternoon', 'The Forgotten Season']
     """
     words = read_toml(Path(__file__).with_name("names.toml"))
-    article, first, second = ("", "first_names", "last_names") if axis == "row" else ("The ", "adjectives", "nouns")
+    article, first, second = (
+        ("", "first_names", "last_names") if axis == "row" else ("The ", "adjectives", "nouns")
+    )
     firsts, seconds = words[first].split(), words[second].split()
     n_pairs = len(firsts) * len(seconds)
     step = round(0.42 * n_pairs)  # far enough that neighbours share no word

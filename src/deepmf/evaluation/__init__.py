@@ -1,4 +1,5 @@
-"""Evaluation of models: errors by area, ranking metrics, calibration, and comparisons of several models."""
+"""Evaluation of models: errors by area, ranking metrics, calibration, and comparisons of several
+models."""
 
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
         SplitErrors as SplitErrors,
         compare as compare,
     )
-    from deepmf.evaluation.list_change import ListChange as ListChange, compare_lists as compare_lists
+    from deepmf.evaluation.list_change import (
+        ListChange as ListChange,
+        compare_lists as compare_lists,
+    )
     from deepmf.evaluation.ranking import (
         AreaRanking as AreaRanking,
         RankingEvaluation as RankingEvaluation,

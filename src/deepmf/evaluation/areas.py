@@ -31,7 +31,8 @@ UNKNOWN_HINT = Hint(
 # The area name of pairs whose row or column the model does not know.
 UNKNOWN = "unknown"
 
-# The smallest number of known entries in each group of `evaluate_cold_start`; the last group has no end.
+# The smallest number of known entries in each group of `evaluate_cold_start`; the last group has no
+# end.
 STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # Entries predicted at a time: their positions and scores take about 50 MB.
@@ -52,8 +53,8 @@ class AreaErrors:
     n_entries : number of test entries.
     rmse, mae : errors of `predict`.
     level_rmse, level_mae : errors of `predict_levels`; None on a scale without levels.
-    median_rmse, median_mae : errors of the median levels, which minimise the absolute error; None without a
-        distribution over levels.
+    median_rmse, median_mae : errors of the median levels, which minimise the absolute error; None
+        without a distribution over levels.
     """
 
     area: str
@@ -74,16 +75,20 @@ class AreaErrors:
 class Evaluation(list[AreaErrors]):
     """The errors of a model: a list with one `AreaErrors` for each area, and one for all.
 
-    residuals: prediction minus value of each test entry, (entries,); NaN where nothing was predicted.
-    clipped: the share of the test entries whose propensity was raised to the least one; None without propensities.
+    residuals: prediction minus value of each test entry, (entries,); NaN where nothing was
+    predicted. clipped: the share of the test entries whose propensity was raised to the least one;
+    None without propensities.
     """
 
     residuals: FloatArray
     clipped: float | None = None
 
     def to_frame(self) -> Any:
-        """Return a polars frame with a line for each area; errors that the model does not have are left out."""
-        frame = import_polars().DataFrame([asdict(errors) for errors in self], infer_schema_length=None)
+        """Return a polars frame with a line for each area; errors that the model does not have are
+        left out."""
+        frame = import_polars().DataFrame(
+            [asdict(errors) for errors in self], infer_schema_length=None
+        )
         return frame[[series.name for series in frame if series.null_count() < len(self)]]
 
 
@@ -95,7 +100,8 @@ def evaluate(
     propensities: Propensities = None,
     batch_size: int = BATCH_SIZE,
 ) -> Evaluation:
-    """Measure a model on test entries: one `AreaErrors` for each area that has entries, and one for all.
+    """Measure a model on test entries: one `AreaErrors` for each area that has entries, and one for
+    all.
 
     `to_frame` of the result returns a polars frame.
 
@@ -103,12 +109,14 @@ def evaluate(
     ----------
     model : a fitted model.
     test : the entries to predict; a model with drift predicts them for their own times.
-    unknown : how to treat entries whose row or column the model does not know: raise `UnknownLabel` ("error"), leave
-        them out ("nan"), or predict them by means ("fallback"), which adds an `AreaErrors` named "unknown".
-    propensities : how likely each test entry was to be chosen, so that errors stand for all cells and not for popular
-        ones: an array (entries,), or "popularity", the share of the rows that have an entry in its column. Errors are
-        then weighted by 1 / propensity and divided by the sum of weights (self-normalised). Propensities below a
-        twentieth of their mean are raised to it; `clipped` of the result is the share of such entries.
+    unknown : how to treat entries whose row or column the model does not know: raise `UnknownLabel`
+        ("error"), leave them out ("nan"), or predict them by means ("fallback"), which adds an
+        `AreaErrors` named "unknown".
+    propensities : how likely each test entry was to be chosen, so that errors stand for all cells
+        and not for popular ones: an array (entries,), or "popularity", the share of the rows that
+        have an entry in its column. Errors are then weighted by 1 / propensity and divided by the
+        sum of weights (self-normalised). Propensities below a twentieth of their mean are raised to
+        it; `clipped` of the result is the share of such entries.
     batch_size : number of entries that are predicted at a time.
 
     >>> from deepmf import Means
@@ -122,13 +130,19 @@ def evaluate(
         raise BadEntries("the test matrix has no entries to evaluate")
     check_unknown(unknown)
     entries = test.entries()
-    if model.scale_.levels is not None:  # an interval is inferred from training, so values may exceed it
+    # an interval is inferred from training, so values may exceed it
+    if model.scale_.levels is not None:
         check_on_scale(
-            Labelled(test.rows, test.entry_rows), Labelled(test.columns, test.by_row.columns), test.values, model.scale_
+            Labelled(test.rows, test.entry_rows),
+            Labelled(test.columns, test.by_row.columns),
+            test.values,
+            model.scale_,
         )
     if unknown == "error":
         check_test_known(model, test)
-    predictions = _predict_entries(model, entries, unknown, test.times if model.has_drift else None, batch_size)
+    predictions = _predict_entries(
+        model, entries, unknown, test.times if model.has_drift else None, batch_size
+    )
     found = weigh_by_propensity(model, test, propensities)
     weights = None if found is None else found.weights
     errors = []
@@ -137,27 +151,38 @@ def evaluate(
         if np.any(inside):
             errors.append(_measure(area, predictions, entries.values, inside, weights))
     if not errors:
-        raise BadEntries("no test entry has a row and a column that the model knows, so there is nothing to evaluate")
+        raise BadEntries(
+            "no test entry has a row and a column that the model knows, so there is nothing to evaluate"
+        )
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
     result = Evaluation([*errors, _measure("all", predictions, entries.values, included, weights)])
-    result.residuals, result.clipped = predictions.values - entries.values, None if found is None else found.clipped
+    result.residuals, result.clipped = (
+        predictions.values - entries.values,
+        None if found is None else found.clipped,
+    )
     return result
 
 
 class InverseWeights(NamedTuple):
-    """The weights of test entries, 1 on average, and the share of entries whose propensity was raised."""
+    """The weights of test entries, 1 on average, and the share of entries whose propensity was
+    raised."""
 
     weights: FloatArray
     clipped: float
 
 
-def weigh_by_propensity(model: Model, test: ObservedMatrix, propensities: Propensities) -> InverseWeights | None:
-    """Return the inverse propensities of test entries, clipped as `evaluate` states; None without propensities."""
+def weigh_by_propensity(
+    model: Model, test: ObservedMatrix, propensities: Propensities
+) -> InverseWeights | None:
+    """Return the inverse propensities of test entries, clipped as `evaluate` states; None without
+    propensities."""
     if propensities is None:
         return None
     if isinstance(propensities, str):
         if propensities != "popularity":
-            raise BadSetting(f"propensities must be 'popularity' or an array (entries,); got {propensities!r}")
+            raise BadSetting(
+                f"propensities must be 'popularity' or an array (entries,); got {propensities!r}"
+            )
         seen = model.entries_
         at = seen.columns.find(test.column_labels)[test.by_row.columns]
         chances = (np.append(seen.column_counts, 0)[at] + 0.5) / (len(seen.rows) + 1.0)
@@ -194,7 +219,8 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
 
 
 def ignore_empty_lines() -> AbstractContextManager[None]:
-    """Silence the warning about rows and columns without entries, which random splits nearly always have."""
+    """Silence the warning about rows and columns without entries, which random splits nearly always
+    have."""
     return warnings.catch_warnings(action="ignore", category=NothingObserved)
 
 
@@ -228,11 +254,21 @@ def _predict_entries(
 
 
 def _measure(
-    area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_], weights: FloatArray | None
+    area: str,
+    predictions: _Predictions,
+    values: FloatArray,
+    inside: npt.NDArray[np.bool_],
+    weights: FloatArray | None,
 ) -> AreaErrors:
     own = None if weights is None else weights[inside]
-    kinds = {"": predictions.values, "level_": predictions.levels.get("rmse"), "median_": predictions.levels.get("mae")}
-    errors: dict[str, Any] = dict.fromkeys(f"{kind}{metric}" for kind in kinds for metric in ("rmse", "mae"))
+    kinds = {
+        "": predictions.values,
+        "level_": predictions.levels.get("rmse"),
+        "median_": predictions.levels.get("mae"),
+    }
+    errors: dict[str, Any] = dict.fromkeys(
+        f"{kind}{metric}" for kind in kinds for metric in ("rmse", "mae")
+    )
     for kind, predicted in kinds.items():
         if predicted is not None:
             gaps = (predicted - values)[inside]
@@ -275,14 +311,17 @@ def evaluate_columns(model: Model, test: ObservedMatrix) -> ColumnErrors:
     (['Alien'], [1.0])
     """
     rows, columns, values = test.entries()
-    squares = np.square(model.predict(rows, columns, at=test.times if model.has_drift else None) - values)
+    squares = np.square(
+        model.predict(rows, columns, at=test.times if model.has_drift else None) - values
+    )
     present, which, counts = np.unique(test.by_row.columns, return_inverse=True, return_counts=True)
     means = np.bincount(which, weights=squares) / counts
     # Deviations from the mean: rounding could make a difference of squares negative.
     spread = np.bincount(which, weights=np.square(squares - means[which]))
     rmse = np.sqrt(means)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # By the delta method the standard error of sqrt(m) is that of m over 2 sqrt(m); for an error of 0 it is 0.
+        # By the delta method the standard error of sqrt(m) is that of m over 2 sqrt(m); for an
+        # error of 0 it is 0.
         of_mean = np.sqrt(spread / (counts - 1) / counts)
         uncertainty = np.where((means == 0) & (counts > 1), 0.0, of_mean / (2 * rmse))
     return ColumnErrors(test.column_labels[present], counts, rmse, uncertainty)
@@ -290,7 +329,8 @@ def evaluate_columns(model: Model, test: ObservedMatrix) -> ColumnErrors:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """The error on test entries of rows with `first` to `last` known entries; `last` is None without an upper limit."""
+    """The error on test entries of rows with `first` to `last` known entries; `last` is None
+    without an upper limit."""
 
     first: int
     last: int | None
@@ -326,14 +366,16 @@ def evaluate_cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
 
 
 def limit_row_entries(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMatrix:
-    """Keep at most n random entries of each row; with the same seed, a larger n keeps the same entries and more.
+    """Keep at most n random entries of each row; with the same seed, a larger n keeps the same
+    entries and more.
 
     >>> matrix = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> limit_row_entries(matrix, 1, seed=0).row_counts.tolist()
     [1, 1]
     """
     draws = np.random.default_rng(seed).random(matrix.n_entries)
-    order = np.lexsort([draws, matrix.entry_rows])  # rows stay together, each in an order of its own
+    # rows stay together, each in an order of its own
+    order = np.lexsort([draws, matrix.entry_rows])
     place_in_row = np.arange(matrix.n_entries) - matrix.by_row.starts[matrix.entry_rows[order]]
     return matrix.take_entries(np.sort(order[place_in_row < n_entries]))
 
@@ -353,6 +395,9 @@ def confusion_matrix(model: Model, test: ObservedMatrix) -> npt.NDArray[np.int64
     if scale.levels is None:
         raise BadSetting(f"a confusion matrix needs a scale with levels; the scale is {scale}")
     rows, columns, values = test.entries()
-    true, predicted = scale.level_positions(values), scale.level_positions(model.predict_levels(rows, columns))
+    true, predicted = (
+        scale.level_positions(values),
+        scale.level_positions(model.predict_levels(rows, columns)),
+    )
     size = scale.levels.size
     return np.bincount(true * size + predicted, minlength=size * size).reshape(size, size)

@@ -1,4 +1,5 @@
-"""Calibration of predicted distributions and intervals: reliability, calibration error, coverage."""
+"""Calibration of predicted distributions and intervals: reliability, calibration error,
+coverage."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class ReliabilityBin:
 
 @dataclass(frozen=True)
 class IntervalCoverage:
-    """The share of test values inside intervals of nominal coverage `wanted`, and the mean width of the intervals."""
+    """The share of test values inside intervals of nominal coverage `wanted`, and the mean width of
+    the intervals."""
 
     n_entries: int
     wanted: float
@@ -53,7 +55,8 @@ class IntervalCoverage:
 
 
 def share_margin(share: float, n: int) -> float:
-    """Return the standard error of a share of n, with one success and one failure added so that it is never 0.
+    """Return the standard error of a share of n, with one success and one failure added so that it
+    is never 0.
 
     >>> round(share_margin(0.5, 100), 3), round(share_margin(1.0, 4), 3)
     (0.05, 0.186)
@@ -71,8 +74,8 @@ class Calibration:
     n_entries : number of test entries; each gives one forecast for every level.
     bins : reliability bins from low to high probabilities, without empty bins.
     error : expected calibration error over the bins, as in `metrics.calibration_error`.
-    wanted_coverage, coverage, width : nominal coverage of the intervals, the share of values inside them, and their
-        mean width.
+    wanted_coverage, coverage, width : nominal coverage of the intervals, the share of values inside
+        them, and their mean width.
     """
 
     n_entries: int
@@ -84,9 +87,15 @@ class Calibration:
 
 
 def evaluate_calibration(
-    model: Any, test: ObservedMatrix, *, coverage: float = 0.9, bins: int = 15, batch_size: int = BATCH_SIZE
+    model: Any,
+    test: ObservedMatrix,
+    *,
+    coverage: float = 0.9,
+    bins: int = 15,
+    batch_size: int = BATCH_SIZE,
 ) -> Calibration:
-    """Measure the calibration of the distributions that a model predicts for test entries, in bins of equal width.
+    """Measure the calibration of the distributions that a model predicts for test entries, in bins
+    of equal width.
 
     batch_size: the number of probabilities that are handled at a time.
     """
@@ -107,7 +116,9 @@ def evaluate_calibration(
         n_entries=values.size,
         bins=tuple(
             ReliabilityBin(int(count), forecast / count, outcome / count)
-            for count, forecast, outcome in zip(counts.tolist(), forecasts.tolist(), outcomes.tolist(), strict=True)
+            for count, forecast, outcome in zip(
+                counts.tolist(), forecasts.tolist(), outcomes.tolist(), strict=True
+            )
             if count
         ),
         error=float(np.sum(np.abs(forecasts - outcomes)) / np.sum(counts)),
@@ -120,7 +131,8 @@ def evaluate_calibration(
 def evaluate_intervals(
     model: Any, test: ObservedMatrix, *, wanted: Iterable[float] = COVERAGES
 ) -> list[IntervalCoverage]:
-    """Measure the coverage and width of the predicted intervals on test entries, for each nominal coverage."""
+    """Measure the coverage and width of the predicted intervals on test entries, for each nominal
+    coverage."""
     if test.n_entries == 0:
         raise BadEntries("the test matrix has no entries to measure calibration on")
     rows, columns, values = test.entries()
@@ -132,5 +144,7 @@ def evaluate_intervals(
             lower, upper = model.predict_interval(rows[some], columns[some], coverage=share)
             n_inside += interval_coverage_score(lower, upper, values[some]) * lower.size
             width += float(np.sum(upper - lower))
-        coverages.append(IntervalCoverage(values.size, share, n_inside / values.size, width / values.size))
+        coverages.append(
+            IntervalCoverage(values.size, share, n_inside / values.size, width / values.size)
+        )
     return coverages

@@ -1,4 +1,5 @@
-"""Compare several models: fit each on the same splits of a matrix and measure its errors on the test entries."""
+"""Compare several models: fit each on the same splits of a matrix and measure its errors on the
+test entries."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 import numpy as np
 
 from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas, split_last, split_time
-from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, suggest_name
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    BadSplit,
+    DeepMFWarning,
+    Hint,
+    UserError,
+    suggest_name,
+)
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
 from deepmf.evaluation.ranking import ROW_METRICS, TITLES, AreaRanking, evaluate_ranking, fix_order
 from deepmf.files import Progress, import_polars
@@ -57,30 +66,37 @@ def compare(
     progress: Progress | Literal[False] | None = None,
     **order: Unpack[OrderOptions],
 ) -> Comparison:
-    """Fit several models on the same splits of a matrix and compare their errors on the test entries.
+    """Fit several models on the same splits of a matrix and compare their errors on the test
+    entries.
 
     A model that cannot be fitted does not stop the comparison: its `failure` says why.
 
-    With a ranking metric, such as "ndcg", the models and popularity also rank the columns of each row. To compare
-    rankings for rows held out whole (strong generalisation), set `areas=True` and `new_columns=0`, and read area II.
+    With a ranking metric, such as "ndcg", the models and popularity also rank the columns of each
+    row. To compare rankings for rows held out whole (strong generalisation), set `areas=True` and
+    `new_columns=0`, and read area II.
 
     Parameters
     ----------
-    models : names ("als"), classes or unfitted models with their settings; a mapping gives each a label of your own.
+    models : names ("als"), classes or unfitted models with their settings; a mapping gives each a
+        label of your own.
     matrix : the entries to split.
-    row_features, column_features : side information for the models that use it (`Model.takes_features`).
-    by : "entries" splits at random, "time" holds out the latest 20 % of the entries, and "last" the latest entry of
-        each row. By time there is a single split, and `folds` is not used.
-    folds : number of folds, each of which is the test set once; with `areas`, the number of random splits.
-    areas : whether some rows and columns are new in each split, so that errors are measured in areas I to IV.
+    row_features, column_features : side information for the models that use it
+        (`Model.takes_features`).
+    by : "entries" splits at random, "time" holds out the latest 20 % of the entries, and "last" the
+        latest entry of each row. By time there is a single split, and `folds` is not used.
+    folds : number of folds, each of which is the test set once; with `areas`, the number of random
+        splits.
+    areas : whether some rows and columns are new in each split, so that errors are measured in
+        areas I to IV.
     new_rows, new_columns : shares of rows and columns that are new in a split by areas.
     validation : share of all entries held out for early stopping, taken from the training entries.
-    metric : metric that orders the models: "rmse" or "mae", or "ndcg", "recall", "precision", "mrr", "map" or
-        "hit_rate".
-    n, order : for a ranking metric: the length of the lists, and the order of the columns (`relevant`, `rank_by`), as
-        in `evaluate_ranking`.
+    metric : metric that orders the models: "rmse" or "mae", or "ndcg", "recall", "precision",
+        "mrr", "map" or "hit_rate".
+    n, order : for a ranking metric: the length of the lists, and the order of the columns
+        (`relevant`, `rank_by`), as in `evaluate_ranking`.
     seed : seed of the splits, and of the models given by name or class.
-    progress : called after each fit with the number of fits done and their total; False or None: no progress.
+    progress : called after each fit with the number of fits done and their total; False or None: no
+        progress.
 
     >>> from deepmf.datasets import generate
     >>> ratings = generate(60, 40, density=0.3, seed=0).matrix
@@ -96,7 +112,9 @@ def compare(
             hint=Hint("metric='ndcg'", "--metric ndcg"),
         )
     if metric not in (known := [*ERROR_METRICS, *ROW_METRICS]):
-        raise BadSetting(f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}")
+        raise BadSetting(
+            f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}"
+        )
     ranking = None if metric in ERROR_METRICS else Request(n=n, **fix_order(matrix, order).given)
     if by not in get_args(SplitBy):
         raise BadSetting(f"by must be 'entries', 'time' or 'last'; got {by!r}")
@@ -115,7 +133,8 @@ def compare(
     splits: dict[str, list[SplitErrors]] = {label: [] for label in unfitted}
     failures: dict[str, str] = {}
     n_done = 0
-    for problem in plan.split(matrix):  # all models on a split before the next: the time of one tells that of all
+    # all models on a split before the next: the time of one tells that of all
+    for problem in plan.split(matrix):
         for label, model in unfitted.items():
             if label not in failures:
                 try:
@@ -126,24 +145,38 @@ def compare(
             if progress:
                 progress(n_done, folds * len(unfitted))
     compared = [
-        ComparedModel(label, type(model).__name__, model.own_settings, tuple(splits[label]), failures.get(label))
+        ComparedModel(
+            label,
+            type(model).__name__,
+            model.own_settings,
+            tuple(splits[label]),
+            failures.get(label),
+        )
         for label, model in unfitted.items()
     ]
     return Comparison(tuple(compared), plan, matrix.describe())
 
 
-def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, seed: int) -> dict[str, Model]:
+def _build_candidates(
+    models: Iterable[Candidate] | Mapping[str, Candidate], *, seed: int
+) -> dict[str, Model]:
     """Return an unfitted model for each label."""
     if isinstance(models, str | Model | type):
-        raise BadSetting(f"compare takes a list of models, such as ['means', 'als']; got {models!r}")
+        raise BadSetting(
+            f"compare takes a list of models, such as ['means', 'als']; got {models!r}"
+        )
     named = models.items() if isinstance(models, Mapping) else ((None, model) for model in models)
     candidates: dict[str, Model] = {}
     for name, choice in named:
         if isinstance(choice, str):
             choice = model_class(choice)
-        model = choice(seed=seed) if isinstance(choice, type) and issubclass(choice, Model) else choice
+        model = (
+            choice(seed=seed) if isinstance(choice, type) and issubclass(choice, Model) else choice
+        )
         if not isinstance(model, Model):
-            raise BadSetting(f"a model to compare must be a name, a class or an unfitted model; got {choice!r}")
+            raise BadSetting(
+                f"a model to compare must be a name, a class or an unfitted model; got {choice!r}"
+            )
         label = name or find_name(type(model))
         if label in candidates:
             raise BadSetting(
@@ -158,7 +191,8 @@ def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, 
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """The splits that every model of a comparison is measured on, and the metric that orders them, as in `compare`."""
+    """The splits that every model of a comparison is measured on, and the metric that orders them,
+    as in `compare`."""
 
     folds: int = 5
     areas: bool = False
@@ -171,7 +205,8 @@ class SplitPlan:
     by: SplitBy = "entries"
 
     def title_of(self, metric: str | None = None) -> str:
-        """Return a metric (default: that of the order of models) as tables write it, with the length of the lists."""
+        """Return a metric (default: that of the order of models) as tables write it, with the
+        length of the lists."""
         metric = metric or self.metric
         if metric in ERROR_METRICS:
             return metric.upper()
@@ -180,7 +215,9 @@ class SplitPlan:
     def split(self, matrix: ObservedMatrix) -> Iterator[Problem]:
         """Yield the problem of each split; the same matrix always gives the same splits."""
         if self.by == "time":
-            yield Problem.from_split(split_time(matrix, validation=self.validation, test=TEST_SHARE))
+            yield Problem.from_split(
+                split_time(matrix, validation=self.validation, test=TEST_SHARE)
+            )
             return
         if self.by == "last":
             yield Problem.from_split(split_last(matrix, n=1, validation=int(self.validation > 0)))
@@ -219,12 +256,15 @@ class SplitPlan:
             return f"{self.folds} folds, each the test set once; seed {self.seed}"
         new = f"{self.new_rows:g} of the rows and {self.new_columns:g} of the columns new"
         how_many = f"{self.folds} random split{'s' * (self.folds > 1)}"
-        return f"{how_many} with {new}, {TEST_SHARE:.0%} of each area the test; seeds from {self.seed}"
+        return (
+            f"{how_many} with {new}, {TEST_SHARE:.0%} of each area the test; seeds from {self.seed}"
+        )
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One split of a matrix: the entries a model is given, and the entries it has to predict in each area.
+    """One split of a matrix: the entries a model is given, and the entries it has to predict in
+    each area.
 
     Attributes
     ----------
@@ -259,9 +299,11 @@ def measure(
     *,
     ranking: Request | None = None,
 ) -> SplitErrors:
-    """Fit a new model with the same settings, and measure its errors on the test entries of each area.
+    """Fit a new model with the same settings, and measure its errors on the test entries of each
+    area.
 
-    Features are passed on only to a model that uses them. Rankings are evaluated if there is a plan for them.
+    Features are passed on only to a model that uses them. Rankings are evaluated if there is a plan
+    for them.
     """
     fresh = type(model)(**model.own_settings)
     start = time.perf_counter()
@@ -297,7 +339,10 @@ def _add_errors(found: SplitErrors, model: Model, test: ObservedMatrix) -> None:
     found.areas.update({each.area: each for each in errors})
     counts = np.bincount(test.entry_rows)
     rows = counts > 0
-    for metric, losses in (("rmse", np.square(errors.residuals)), ("mae", np.abs(errors.residuals))):
+    for metric, losses in (
+        ("rmse", np.square(errors.residuals)),
+        ("mae", np.abs(errors.residuals)),
+    ):
         sums: FloatArray = np.bincount(test.entry_rows, losses).astype(np.float64)
         found.by_row[metric] = RowLosses(sums[rows], counts[rows].astype(np.float64))
 
@@ -316,7 +361,11 @@ def _add_rankings(found: SplitErrors, model: Model, test: ObservedMatrix, rankin
 def _join_losses(parts: Sequence[RowLosses | None]) -> RowLosses | None:
     """Return the losses of several splits; None if one has none."""
     known = [part for part in parts if part is not None]
-    return RowLosses(*map(np.concatenate, zip(*known, strict=True))) if known and len(known) == len(parts) else None
+    return (
+        RowLosses(*map(np.concatenate, zip(*known, strict=True)))
+        if known and len(known) == len(parts)
+        else None
+    )
 
 
 def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
@@ -327,24 +376,33 @@ def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
     rows, columns, values = (np.concatenate([np.asarray(part) for part in each]) for each in parts)
     extras = Extras.join([(test.n_entries, test.extras) for test in tests])
     times, weights, _ = extras
-    return ObservedMatrix.from_entries(rows, columns, values, tests[0].scale, times=times, weights=weights)
+    return ObservedMatrix.from_entries(
+        rows, columns, values, tests[0].scale, times=times, weights=weights
+    )
 
 
 def extend_model(model: Model, problem: Problem) -> Model:
-    """Return the model extended by the new rows and columns of a problem, as far as it can predict them."""
+    """Return the model extended by the new rows and columns of a problem, as far as it can predict
+    them."""
     extension, train = problem.extension, problem.train
     if extension is None or model.predicts == ("I",):
         return model
     rows, columns = (
-        np.arange(len(new)) if area in model.predicts else np.flatnonzero(known.find(new.array) >= 0)
-        for area, new, known in (("II", extension.rows, train.rows), ("III", extension.columns, train.columns))
+        np.arange(len(new))
+        if area in model.predicts
+        else np.flatnonzero(known.find(new.array) >= 0)
+        for area, new, known in (
+            ("II", extension.rows, train.rows),
+            ("III", extension.columns, train.columns),
+        )
     )
     with ignore_empty_lines():
         return model.extend(extension.take(rows, columns))
 
 
 class RowLosses(NamedTuple):
-    """The sums of a loss, or a ranking metric, in each row of a test, and the numbers of entries or lists they have."""
+    """The sums of a loss, or a ranking metric, in each row of a test, and the numbers of entries or
+    lists they have."""
 
     sums: FloatArray
     counts: FloatArray
@@ -356,7 +414,8 @@ class RowLosses(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How much worse a model is than the best, with a 95 % interval by a paired bootstrap over rows."""
+    """How much worse a model is than the best, with a 95 % interval by a paired bootstrap over
+    rows."""
 
     label: str
     difference: float
@@ -368,20 +427,24 @@ class Difference(NamedTuple):
 class SplitErrors:
     """The errors of a model on one split, and the seconds its fit took.
 
-    `areas` maps each area the model predicts to its errors; the last key, "all", holds the errors on all test entries
-    and is missing where the model cannot predict every area. `rankings` maps areas to ranking metrics in the same way,
-    if these were asked for.
+    `areas` maps each area the model predicts to its errors; the last key, "all", holds the errors
+    on all test entries and is missing where the model cannot predict every area. `rankings` maps
+    areas to ranking metrics in the same way, if these were asked for.
     """
 
     areas: dict[str, AreaErrors]
     seconds: float
     rankings: dict[str, AreaRanking] = field(default_factory=dict)
-    by_row: dict[str, RowLosses] = field(default_factory=dict, repr=False, compare=False)  # by metric, on all entries
+    # by metric, on all entries
+    by_row: dict[str, RowLosses] = field(default_factory=dict, repr=False, compare=False)
 
     def value(self, metric: str, area: str, *, of: str = "model") -> float | None:
-        """Return an error or a ranking metric in an area, of the model or of popularity; None if there is none."""
+        """Return an error or a ranking metric in an area, of the model or of popularity; None if
+        there is none."""
         if metric in TITLES or metric == "n_distinct":
-            return getattr(getattr(self.rankings[area], of), metric) if area in self.rankings else None
+            return (
+                getattr(getattr(self.rankings[area], of), metric) if area in self.rankings else None
+            )
         return getattr(self.areas[area], metric) if area in self.areas and of == "model" else None
 
 
@@ -399,7 +462,8 @@ class ComparedModel:
     failure: str | None = None
 
     def errors(self, metric: str = "rmse", area: str = ALL, *, of: str = "model") -> FloatArray:
-        """Return the error, or ranking metric, on each split, (splits,); empty if the model cannot predict the area."""
+        """Return the error, or ranking metric, on each split, (splits,); empty if the model cannot
+        predict the area."""
         values = [split.value(metric, area, of=of) for split in self.splits]
         return np.array([error for error in values if error is not None], dtype=np.float64)
 
@@ -430,12 +494,18 @@ class Comparison:
     @property
     def areas(self) -> list[str]:
         """The areas that some model predicts; "all" comes last where there are several."""
-        found = {area for model in self.models for split in model.splits for area in split.areas | split.rankings}
+        found = {
+            area
+            for model in self.models
+            for split in model.splits
+            for area in split.areas | split.rankings
+        }
         inside = [area for area in AREAS if area in found]
         return [*inside, ALL] if len(inside) > 1 and ALL in found else inside
 
     def rank(self, area: str = ALL) -> list[ComparedModel]:
-        """Return the models that predict an area, the best first by the metric of the comparison (default: RMSE)."""
+        """Return the models that predict an area, the best first by the metric of the comparison
+        (default: RMSE)."""
         metric = self.plan.metric
         means = {model.label: model.mean(metric, area) for model in self.models}
         able = [model for model in self.models if means[model.label] is not None]
@@ -443,15 +513,18 @@ class Comparison:
         return sorted(able, key=lambda model: sign * (means[model.label] or 0.0))
 
     def popularity(self, metric: str = "ndcg", area: str = ALL) -> FloatArray:
-        """Return a ranking metric of popularity on each split, (splits,); empty unless the metric is one of ranking."""
+        """Return a ranking metric of popularity on each split, (splits,); empty unless the metric
+        is one of ranking."""
         fitted = (model for model in self.models if any(split.rankings for split in model.splits))
         return next((model.errors(metric, area, of="popularity") for model in fitted), np.empty(0))
 
     def differences(self) -> list[Difference]:
-        """Return the difference of each other model to the best on all test entries, the nearest first.
+        """Return the difference of each other model to the best on all test entries, the nearest
+        first.
 
-        Positive is worse. Rows are drawn with replacement, the same for both models, so that what makes a row easy or
-        hard cancels out; an interval without 0 is a difference that more test entries of this kind would confirm.
+        Positive is worse. Rows are drawn with replacement, the same for both models, so that what
+        makes a row easy or hard cancels out; an interval without 0 is a difference that more test
+        entries of this kind would confirm.
         """
         metric, ranked = self.plan.metric, self.rank()
         known = [[split.by_row.get(metric) for split in model.splits] for model in ranked]
@@ -474,21 +547,29 @@ class Comparison:
 
     @property
     def best(self) -> str | None:
-        """The best model on all test entries by the metric; None if no model predicts all of them."""
+        """The best model on all test entries by the metric; None if no model predicts all of
+        them."""
         ranked = self.rank()
         return ranked[0].label if ranked else None
 
     @property
     def best_by_area(self) -> dict[str, str]:
         """The best model by the metric in each area that some model predicts."""
-        return {area: ranked[0].label for area in self.areas if area != ALL and (ranked := self.rank(area))}
+        return {
+            area: ranked[0].label
+            for area in self.areas
+            if area != ALL and (ranked := self.rank(area))
+        }
 
     @property
     def verdict(self) -> str:
-        """A sentence that names the best model and the number of splits on which it beats the next."""
+        """A sentence that names the best model and the number of splits on which it beats the
+        next."""
         ranked = self.rank()
         if not ranked:
-            by_area = ", ".join(f"{label} in area {area}" for area, label in self.best_by_area.items())
+            by_area = ", ".join(
+                f"{label} in area {area}" for area, label in self.best_by_area.items()
+            )
             return f"no model predicts all test entries{by_area and f'; best: {by_area}'}"
         best, metric = ranked[0], self.plan.metric
         sentence = f"best: {best.label}, {self.plan.title_of()} {best.mean(metric):.4f}"
@@ -498,7 +579,9 @@ class Comparison:
             return sentence
         following = ranked[1]
         ours, theirs = best.errors(metric), following.errors(metric)
-        n_better = int(np.count_nonzero(ours < theirs if metric in ERROR_METRICS else ours > theirs))
+        n_better = int(
+            np.count_nonzero(ours < theirs if metric in ERROR_METRICS else ours > theirs)
+        )
         sentence += (
             f"; the next is {following.label}, {following.mean(metric):.4f}: "
             f"{best.label} is better on {n_better} of {ours.size} {self.plan.part}{'s' * (ours.size > 1)}"
@@ -506,39 +589,62 @@ class Comparison:
         gap = next((each for each in self.differences() if each.label == following.label), None)
         if gap is None:
             return sentence
-        return f"{sentence}, by {gap.difference:.4f} (95 % interval: {gap.low:.4f} to {gap.high:.4f})"
+        return (
+            f"{sentence}, by {gap.difference:.4f} (95 % interval: {gap.low:.4f} to {gap.high:.4f})"
+        )
 
     @property
     def worse_than_means(self) -> list[str]:
-        """The models with a larger error than the means (`Means`), if these are compared and the metric is an error."""
+        """The models with a larger error than the means (`Means`), if these are compared and the
+        metric is an error."""
         metric = self.plan.metric
         ranked = [] if metric not in ERROR_METRICS else self.rank()
         means = next((model.mean(metric) for model in ranked if model.model == "Means"), None)
-        return [] if means is None else [model.label for model in ranked if (model.mean(metric) or 0.0) > means]
+        return (
+            []
+            if means is None
+            else [model.label for model in ranked if (model.mean(metric) or 0.0) > means]
+        )
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a polars frame with a line per model and area: mean errors, their spreads, and seconds."""
+        """Return a polars frame with a line per model and area: mean errors, their spreads, and
+        seconds."""
         lines: list[dict[str, Any]] = []
         for model, area in itertools.product(self.models, self.areas):
             lines.append({"model": model.label, "area": area})
             for metric in ("rmse", "mae", "level_rmse", "level_mae", *self._ranking_metrics):
-                lines[-1] |= {metric: model.mean(metric, area), f"{metric}_spread": model.spread(metric, area)}
+                lines[-1] |= {
+                    metric: model.mean(metric, area),
+                    f"{metric}_spread": model.spread(metric, area),
+                }
             lines[-1]["seconds"] = model.seconds
         frame: pl.DataFrame = import_polars().DataFrame(lines, infer_schema_length=None)
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON: every error of every model on every split, and their means."""
-        metrics, plan = (*ERROR_METRICS, *self._ranking_metrics), asdict(replace(self.plan, ranking=None))
+        """Return plain values, ready for JSON: every error of every model on every split, and their
+        means."""
+        metrics, plan = (
+            (*ERROR_METRICS, *self._ranking_metrics),
+            asdict(replace(self.plan, ranking=None)),
+        )
 
         def average(model: ComparedModel) -> dict[str, Any]:
             spreads = {
-                f"{each}_spread": {area: model.spread(each, area) for area in self.areas} for each in ERROR_METRICS
+                f"{each}_spread": {area: model.spread(each, area) for area in self.areas}
+                for each in ERROR_METRICS
             }
-            return {each: {area: model.mean(each, area) for area in self.areas} for each in metrics} | spreads
+            return {
+                each: {area: model.mean(each, area) for area in self.areas} for each in metrics
+            } | spreads
 
         models = [
-            {"label": model.label, "model": model.model, "settings": model.settings, **average(model)}
+            {
+                "label": model.label,
+                "model": model.model,
+                "settings": model.settings,
+                **average(model),
+            }
             | {"seconds": model.seconds, "failure": model.failure}
             | {"splits": [asdict(replace(split, by_row={})) for split in model.splits]}
             for model in self.models
@@ -550,7 +656,9 @@ class Comparison:
             plan["ranking"] = {"n": self.plan.ranking.n, **self.plan.ranking.given}
             best["popularity"] = {
                 metric: {
-                    area: float(found.mean()) for area in self.areas if (found := self.popularity(metric, area)).size
+                    area: float(found.mean())
+                    for area in self.areas
+                    if (found := self.popularity(metric, area)).size
                 }
                 for metric in self._ranking_metrics
             }
@@ -587,8 +695,13 @@ class Comparison:
     def __str__(self) -> str:
         names, lines = self.cells()
         width, *widths = (max(map(len, column)) for column in zip(names, *lines, strict=True))
-        shown = ["  ".join([first.ljust(width), *map(str.rjust, others, widths)]) for first, *others in [names, *lines]]
-        failed = [f"{model.label} failed: {model.failure}" for model in self.models if model.failure]
+        shown = [
+            "  ".join([first.ljust(width), *map(str.rjust, others, widths)])
+            for first, *others in [names, *lines]
+        ]
+        failed = [
+            f"{model.label} failed: {model.failure}" for model in self.models if model.failure
+        ]
         return "\n".join([*shown, *failed, self.verdict])
 
 

@@ -17,7 +17,8 @@ class ListChange:
     """What would change in the list of one row.
 
     before, after: the rankings of the row by both models.
-    kept, gone, new: columns in both lists, in the first alone, and in the second alone, in the order of their lists.
+    kept, gone, new: columns in both lists, in the first alone, and in the second alone, in the
+    order of their lists.
     """
 
     row: Any
@@ -28,20 +29,29 @@ class ListChange:
     new: list[Any]
 
     def to_frame(self) -> Any:
-        """Return a polars frame with a line for each column: its places and predictions in both lists."""
+        """Return a polars frame with a line for each column: its places and predictions in both
+        lists."""
         before, after = (
             dict(zip(each.labels.tolist(), enumerate(each.values.tolist(), start=1), strict=True))
             for each in (self.before, self.after)
         )
         absent = (None, None)
-        lines = [(label, *before.get(label, absent), *after.get(label, absent)) for label in (*before, *self.new)]
+        lines = [
+            (label, *before.get(label, absent), *after.get(label, absent))
+            for label in (*before, *self.new)
+        ]
         names = ["column", "place_before", "value_before", "place_after", "value_after"]
         return import_polars().DataFrame(lines, names, orient="row", infer_schema_length=None)
 
     def list_cells(self) -> list[list[str]]:
-        """Return a line for each place: the columns of both lists, each with what would happen to it."""
+        """Return a line for each place: the columns of both lists, each with what would happen to
+        it."""
         before, after = self.before.labels.tolist(), self.after.labels.tolist()
-        moved = {label: f" ({rise:+d})" for label in self.kept if (rise := before.index(label) - after.index(label))}
+        moved = {
+            label: f" ({rise:+d})"
+            for label in self.kept
+            if (rise := before.index(label) - after.index(label))
+        }
         told = dict.fromkeys(self.gone, " (gone)"), dict.fromkeys(self.new, " (new)") | moved
         shown = []
         for ranking, words in zip((self.before, self.after), told, strict=True):
@@ -57,8 +67,11 @@ class ListChange:
         return f"with {after} instead of {before}, {kept} of {n} columns would stay"
 
 
-def compare_lists(before: Model, after: Model, row: Any, n: int = 10, **options: Unpack[RequestOptions]) -> ListChange:
-    """Return what would change for one row if another model made its list; options are those of `recommend`.
+def compare_lists(
+    before: Model, after: Model, row: Any, n: int = 10, **options: Unpack[RequestOptions]
+) -> ListChange:
+    """Return what would change for one row if another model made its list; options are those of
+    `recommend`.
 
     >>> from deepmf import ALS, Means
     >>> from deepmf.datasets import generate
@@ -69,5 +82,10 @@ def compare_lists(before: Model, after: Model, row: Any, n: int = 10, **options:
     """
     own, other = (model.recommend(row, n, **options) for model in (before, after))
     first, second = own.labels.tolist(), other.labels.tolist()
-    kept, gone = [label for label in first if label in second], [label for label in first if label not in second]
-    return ListChange(row, own, other, kept, gone, [label for label in second if label not in first])
+    kept, gone = (
+        [label for label in first if label in second],
+        [label for label in first if label not in second],
+    )
+    return ListChange(
+        row, own, other, kept, gone, [label for label in second if label not in first]
+    )

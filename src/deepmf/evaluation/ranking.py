@@ -1,7 +1,8 @@
-"""Ranking metrics: how relevant the first n columns of each row are, compared with a ranking by popularity.
+"""Ranking metrics: how relevant the first n columns of each row are, compared with a ranking by
+popularity.
 
-There are two protocols: held-out entries of rows that the model knows, and whole rows that it has never seen, of which
-some entries are given (strong generalisation, Liang et al. 2018).
+There are two protocols: held-out entries of rows that the model knows, and whole rows that it has
+never seen, of which some entries are given (strong generalisation, Liang et al. 2018).
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ from deepmf.recommend.column_choice import ColumnChoice, choose_marked
 from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.ranking import batches, find_best
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
-from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence, read_categories
+from deepmf.recommend.reranking import (
+    find_liked_shares,
+    find_shares,
+    measure_divergence,
+    read_categories,
+)
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_unknown
 from deepmf.scoring.predictor import Positions, Predictor
@@ -76,15 +82,15 @@ class RankingScores:
     name : the class of the model, or "popularity".
     ndcg, recall, precision, mrr, map, hit_rate : means over rows (see `deepmf.metrics`).
     margins : the standard errors of these means; None for a single row.
-    n_distinct, coverage : the number of distinct columns in the lists of all rows, and their share of the columns that
-        can be ranked; like what follows None if all lists are empty.
+    n_distinct, coverage : the number of distinct columns in the lists of all rows, and their share
+        of the columns that can be ranked; like what follows None if all lists are empty.
     novelty : mean self-information of the columns in the lists, in bits.
-    gini, tail_share, mean_popularity : of the places in the lists: how unequally the columns share them (0: all alike,
-        1: one has all), the share of the tail (the least popular columns, with a fifth of the entries), and the mean
-        share of the rows that have an entry in the column.
+    gini, tail_share, mean_popularity : of the places in the lists: how unequally the columns share
+        them (0: all alike, 1: one has all), the share of the tail (the least popular columns, with
+        a fifth of the entries), and the mean share of the rows that have an entry in the column.
     list_similarity : mean cosine of two columns of a list, by latents; None if the model has none.
-    miscalibration : mean divergence of the shares of a feature in the lists from those in the liked entries (Steck
-        2018); None unless a `feature` is asked for.
+    miscalibration : mean divergence of the shares of a feature in the lists from those in the liked
+        entries (Steck 2018); None unless a `feature` is asked for.
     """
 
     name: str
@@ -131,8 +137,10 @@ class RankingEvaluation:
     model, popularity : the scores of both rankings, over all columns.
     min_entries : columns with fewer entries were not ranked.
     rank_by : the order of the model's columns: "relevance" or "value".
-    n_given : number of given entries of rows that the model has never seen; None if the model knows the rows.
-    areas : the scores by area: among trained columns in areas I and II, among new columns in areas III and IV.
+    n_given : number of given entries of rows that the model has never seen; None if the model knows
+        the rows.
+    areas : the scores by area: among trained columns in areas I and II, among new columns in areas
+        III and IV.
     groups : the scores of each group of rows, if they are asked for.
     clipped : share of relevant test entries whose propensity was raised; None without propensities.
     by_row : the scores of the model in each row evaluated, in the order of rows.
@@ -164,7 +172,8 @@ class RankingEvaluation:
         return asdict(replace(self, by_row=None))
 
     def to_frame(self) -> Any:
-        """Return a polars frame with a line for each area, and for the model and popularity in it."""
+        """Return a polars frame with a line for each area, and for the model and popularity in
+        it."""
         lines = [
             {"area": found.area, "n_rows": found.n_rows, "ranked_by": scores.name}
             | {metric: getattr(scores, metric) for metric in TITLES}
@@ -192,30 +201,34 @@ def evaluate_ranking(
     """Measure how relevant the n columns are that a model ranks first for each row of a test.
 
     The columns are ranked in which the model knows no entry of the row. Ties go to the column that
-    came first, as in `recommend`. A model that ranks by what comes next by default ranks by relevance if most test
-    entries are earlier than the last entry of their row, as in a random split. Rows without a relevant test entry are
-    left out, and so are test entries that the model has seen. Popularity ranks columns by their number of entries. A
-    model that has learned from times ranks the columns of a row at the time of its first test entry.
+    came first, as in `recommend`. A model that ranks by what comes next by default ranks by
+    relevance if most test entries are earlier than the last entry of their row, as in a random
+    split. Rows without a relevant test entry are left out, and so are test entries that the model
+    has seen. Popularity ranks columns by their number of entries. A model that has learned from
+    times ranks the columns of a row at the time of its first test entry.
 
     Parameters
     ----------
     model : a fitted model.
     test : the test entries.
-    given : entries of rows that the model has never seen, as from `split_rows`. The model is extended by them, without
-        training, and ranks the other columns of these rows (strong generalisation). None: the model knows the rows of
-        the test.
+    given : entries of rows that the model has never seen, as from `split_rows`. The model is
+        extended by them, without training, and ranks the other columns of these rows (strong
+        generalisation). None: the model knows the rows of the test.
     n : length of the ranked lists.
-    min_entries : columns with fewer entries are not ranked; their relevant test entries count as missed.
-    unknown : entries whose row or column the model does not know raise `UnknownLabel` ("error") or are left out.
+    min_entries : columns with fewer entries are not ranked; their relevant test entries count as
+        missed.
+    unknown : entries whose row or column the model does not know raise `UnknownLabel` ("error") or
+        are left out.
     most_rows : evaluate at most this many rows, drawn at random.
-    feature : also measure how far the shares of this feature of columns in the lists are from those in liked entries.
+    feature : also measure how far the shares of this feature of columns in the lists are from those
+        in liked entries.
     by : also measure groups of rows by this feature of rows, such as "sex".
-    propensities : as in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity, relative to all of
-        the row.
+    propensities : as in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity,
+        relative to all of the row.
     seed : seed of the rows that are drawn.
-    order : the order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`. `relevant` is also
-        the smallest value of relevant test entries; default: the lowest level above the mean of the training entries.
-        Interactions without values are all relevant.
+    order : the order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`.
+        `relevant` is also the smallest value of relevant test entries; default: the lowest level
+        above the mean of the training entries. Interactions without values are all relevant.
 
     >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
@@ -237,13 +250,18 @@ def evaluate_ranking(
     inverse = weigh_by_propensity(model, test, propensities)
     if inverse is not None and known.n_entries < test.n_entries:
         raise BadSetting("propensities need a test of known rows and columns")
-    pairs = _find_pairs(seen, known, request.relevant, None if inverse is None else inverse.weights, ranker)
+    pairs = _find_pairs(
+        seen, known, request.relevant, None if inverse is None else inverse.weights, ranker
+    )
     drawn = pairs.draw(most_rows, seed=seed)
     popularity = model.entries_.column_counts
     of_model = _make_rankers(ranked, ranker, test, request)
     of_popularity = _Popularity(ranked.predictor_, counts=popularity)
     evaluator = _Evaluator(
-        makers={"model": (type(model).__name__, of_model), "popularity": ("popularity", lambda rows: of_popularity)},
+        makers={
+            "model": (type(model).__name__, of_model),
+            "popularity": ("popularity", lambda rows: of_popularity),
+        },
         seen=seen,
         popularity=popularity,
         n_rows=len(model.entries_.rows),
@@ -283,8 +301,11 @@ def _lie_between(model: Model, test: ObservedMatrix) -> bool:
     return bool(np.any(dated) and np.mean(test.times[dated] < latest[rows[dated]]) > 0.5)
 
 
-def _make_rankers(model: Model, ranker: Ranker, test: ObservedMatrix, request: Request) -> MakeRanker:
-    """Return what makes the ranker of a block of rows: where test entries have dates, at the time of the first one."""
+def _make_rankers(
+    model: Model, ranker: Ranker, test: ObservedMatrix, request: Request
+) -> MakeRanker:
+    """Return what makes the ranker of a block of rows: where test entries have dates, at the time
+    of the first one."""
     rankers, latest = model.rankers_, model.entries_.train.times
     if test.times is None or latest is None or not (model.has_drift or rankers.recency is not None):
         return lambda rows: ranker
@@ -323,7 +344,8 @@ def choose_relevant(scale: Scale, mean: float) -> float:
 
 
 def fix_order(train: ObservedMatrix, options: OrderOptions) -> Order:
-    """Return an order with the smallest relevant value, the given one or the default for the entries.
+    """Return an order with the smallest relevant value, the given one or the default for the
+    entries.
 
     Interactions have no values, and are all relevant (None).
     """
@@ -331,7 +353,11 @@ def fix_order(train: ObservedMatrix, options: OrderOptions) -> Order:
     order.check_scale(train.scale)
     if not train.has_values:
         return order
-    relevant = choose_relevant(train.scale, train.mean) if order.relevant is None else float(order.relevant)
+    relevant = (
+        choose_relevant(train.scale, train.mean)
+        if order.relevant is None
+        else float(order.relevant)
+    )
     return replace(order, relevant=relevant)
 
 
@@ -356,7 +382,8 @@ def _extend_by_given(model: Model, given: ObservedMatrix, unknown: Unknown) -> M
 class _Pairs:
     """Relevant pairs in increasing order of rows, then columns: (pairs,) positions.
 
-    keys: row * n_columns + column. n_without: the number of test rows without a relevant pair. weights: of the gains.
+    keys: row * n_columns + column. n_without: the number of test rows without a relevant pair.
+    weights: of the gains.
     """
 
     keys: IndexArray
@@ -385,7 +412,11 @@ class _Pairs:
         rows = self.rows
         if most_rows is None or rows.size <= most_rows:
             return self
-        return self.take(np.isin(self.row_of, np.random.default_rng(seed).choice(rows, size=most_rows, replace=False)))
+        return self.take(
+            np.isin(
+                self.row_of, np.random.default_rng(seed).choice(rows, size=most_rows, replace=False)
+            )
+        )
 
     def score(self, columns: IndexArray, n: int) -> ListScores:
         """Return the scores of lists of columns (rows, n), -1 where there is none.
@@ -401,21 +432,35 @@ class _Pairs:
         gains = np.where(hits, self.weights[at].reshape(columns.shape), 0.0)
         order = np.lexsort((-self.weights, line))
         rank = number_within(line)
-        ideal = np.bincount(line, np.where(rank < n, self.weights[order] / np.log2(rank + 2.0), 0.0))
+        ideal = np.bincount(
+            line, np.where(rank < n, self.weights[order] / np.log2(rank + 2.0), 0.0)
+        )
         own = gains @ (1.0 / np.log2(np.arange(2, columns.shape[1] + 2)))
-        return scores._replace(ndcg=own / ideal, recall=gains.sum(axis=1) / np.bincount(line, self.weights))
+        return scores._replace(
+            ndcg=own / ideal, recall=gains.sum(axis=1) / np.bincount(line, self.weights)
+        )
 
 
 def _find_pairs(
-    seen: EntryStore, test: ObservedMatrix, level: float | None, weights: FloatArray | None, ranker: Ranker
+    seen: EntryStore,
+    test: ObservedMatrix,
+    level: float | None,
+    weights: FloatArray | None,
+    ranker: Ranker,
 ) -> _Pairs:
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
     is_relevant = np.ones(row_of.size, dtype=bool) if level is None else test.values >= level
     is_good = (np.isnan(seen.values_at(row_of, column_of)) | ranker.allows_repeats) & is_relevant
     if not np.any(is_good):
-        why = "the model has seen all test entries" if np.any(is_relevant) else "no test entry has a value"
-        raise BadEntries(f"no row can be ranked: {why}{'' if level is None else f' of at least {level:g}'}")
+        why = (
+            "the model has seen all test entries"
+            if np.any(is_relevant)
+            else "no test entry has a value"
+        )
+        raise BadEntries(
+            f"no row can be ranked: {why}{'' if level is None else f' of at least {level:g}'}"
+        )
     keys = row_of * len(seen.columns) + column_of
     order = np.argsort(keys[is_good], kind="stable")
     n_without = np.unique(row_of).size - np.unique(row_of[is_good]).size
@@ -423,7 +468,9 @@ def _find_pairs(
     return _Pairs(keys[is_good][order], len(seen.columns), int(n_without), own)
 
 
-def _score_areas(evaluator: _Evaluator, pairs: _Pairs, overall: dict[str, RankingScores]) -> dict[str, AreaRanking]:
+def _score_areas(
+    evaluator: _Evaluator, pairs: _Pairs, overall: dict[str, RankingScores]
+) -> dict[str, AreaRanking]:
     n_rows, n_trained = evaluator.seen.train.shape
     codes = compute_area_codes(pairs.row_of >= n_rows, pairs.column_of >= n_trained)
     areas = {}
@@ -447,20 +494,27 @@ def _score_groups(
     counts, groups = np.bincount(np.searchsorted(pairs.rows, pairs.row_of)), {}
     for group in np.unique(group_of).tolist():
         inside, name = group_of == group, f"{by} {names[group]}"
-        scores = evaluator.summarise({each: found.take(inside) for each, found in lists.items()}, choice)
+        scores = evaluator.summarise(
+            {each: found.take(inside) for each, found in lists.items()}, choice
+        )
         groups[name] = AreaRanking(name, int(inside.sum()), int(counts[inside].sum()), **scores)
     return groups
 
 
 class _Lists(NamedTuple):
-    """The first n columns of some rows (rows, n), -1 where a row has fewer, and their scores by row."""
+    """The first n columns of some rows (rows, n), -1 where a row has fewer, and their scores by
+    row."""
 
     rows: IndexArray
     columns: IndexArray
     by_row: ListScores
 
     def take(self, which: npt.NDArray[np.bool_]) -> _Lists:
-        return _Lists(self.rows[which], self.columns[which], ListScores(*(each[which] for each in self.by_row)))
+        return _Lists(
+            self.rows[which],
+            self.columns[which],
+            ListScores(*(each[which] for each in self.by_row)),
+        )
 
 
 @dataclass(frozen=True)
@@ -485,7 +539,8 @@ class _Evaluator:
         return choose_marked(is_allowed, include_observed=bool(self.request.include_observed))
 
     def rank(self, pairs: _Pairs, choice: ColumnChoice) -> dict[str, _Lists]:
-        """Return the lists of each ranking for the rows of some relevant pairs, in batches of bounded memory."""
+        """Return the lists of each ranking for the rows of some relevant pairs, in batches of
+        bounded memory."""
         n, found = int(self.request.n), {}
         for name, (_, make) in self.makers.items():
             parts = [np.full((0, max(min(n, choice.size), 1)), -1)]
@@ -499,17 +554,22 @@ class _Evaluator:
         return found
 
     def summarise(self, lists: dict[str, _Lists], choice: ColumnChoice) -> dict[str, RankingScores]:
-        """Return the scores of the lists of each ranking: means over rows, and metrics of all lists together."""
+        """Return the scores of the lists of each ranking: means over rows, and metrics of all lists
+        together."""
         found = {}
         for name, own in lists.items():
             by_row = own.by_row._asdict()
-            means: dict[str, Any] = {metric: float(values.mean()) for metric, values in by_row.items()}
+            means: dict[str, Any] = {
+                metric: float(values.mean()) for metric, values in by_row.items()
+            }
             n_rows = own.rows.size
             margins = {
                 metric: float(np.std(values, ddof=1) / math.sqrt(n_rows)) if n_rows > 1 else None
                 for metric, values in by_row.items()
             }
-            found[name] = RankingScores(self.makers[name][0], **means, margins=margins, **self._measure(own, choice))
+            found[name] = RankingScores(
+                self.makers[name][0], **means, margins=margins, **self._measure(own, choice)
+            )
         return found
 
     def _measure(self, lists: _Lists, choice: ColumnChoice) -> dict[str, Any]:
@@ -535,28 +595,42 @@ class _Evaluator:
         if self.predictor.columns.base.shape[1] <= self.predictor.n_beside:
             return None
         distinct, which = np.unique(columns, return_inverse=True)
-        directions = self.predictor.directions(Latents(self.predictor.columns.take(np.maximum(distinct, 0))))
+        directions = self.predictor.directions(
+            Latents(self.predictor.columns.take(np.maximum(distinct, 0)))
+        )
         directions[distinct < 0] = 0.0
         which, filled = which.reshape(columns.shape), (columns >= 0).sum(axis=1)
         sums = sum(directions[which[:, at]].astype(np.float64) for at in range(columns.shape[1]))
         own, several = np.square(directions).sum(axis=1)[which].sum(axis=1), filled > 1
         pairs = filled[several] * (filled[several] - 1)
-        return float(np.mean((np.square(sums).sum(axis=1) - own)[several] / pairs)) if several.any() else None
+        return (
+            float(np.mean((np.square(sums).sum(axis=1) - own)[several] / pairs))
+            if several.any()
+            else None
+        )
 
     def _compare_shares(self, lists: _Lists) -> float | None:
-        """Return how far the shares of the feature in the lists are from those in the liked entries of the rows."""
+        """Return how far the shares of the feature in the lists are from those in the liked entries
+        of the rows."""
         if self.feature is None:
             return None
         distinct, which = np.unique(np.maximum(lists.columns, 0), return_inverse=True)
         shares = find_shares(self.seen, distinct, self.feature)[which.reshape(lists.columns.shape)]
         listed = (shares * (lists.columns >= 0)[..., None]).sum(axis=1)
-        liked = find_liked_shares(self.seen, self.seen.seen_columns(lists.rows), self.feature, self.request.relevant)
+        liked = find_liked_shares(
+            self.seen, self.seen.seen_columns(lists.rows), self.feature, self.request.relevant
+        )
         counted = liked.any(axis=1)
-        return float(measure_divergence(liked[counted], listed[counted]).mean()) if counted.any() else None
+        return (
+            float(measure_divergence(liked[counted], listed[counted]).mean())
+            if counted.any()
+            else None
+        )
 
 
 def find_tail(popularity: IndexArray) -> npt.NDArray[np.bool_]:
-    """Return which columns are in the tail: the least popular ones, which have a fifth of the entries together.
+    """Return which columns are in the tail: the least popular ones, which have a fifth of the
+    entries together.
 
     >>> find_tail(np.array([8, 1, 1])).tolist()
     [False, True, True]

@@ -47,7 +47,11 @@ def draw(table: str, records: Sequence[Record], folder: Path) -> list[Path]:
 def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot the error of each method by area, next to the published error."""
     metric = read_layout(table).metrics[0]
-    found = [cell for cell in compute_cells(table, records) if cell.metric == metric and cell.mean is not None]
+    found = [
+        cell
+        for cell in compute_cells(table, records)
+        if cell.metric == metric and cell.mean is not None
+    ]
     first_share = next((cell.new_share for cell in found if cell.new_share is not None), None)
     shown = [cell for cell in found if cell.new_share in (None, first_share)]
     if not shown:
@@ -62,12 +66,19 @@ def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
         own = {cell.recipe.title: cell for cell in shown if cell.area == area}
         series = {ours: {title: cell.mean for title, cell in own.items() if cell.mean is not None}}
         if any(cell.published is not None for cell in shown):
-            series["published"] = {title: cell.published for title, cell in own.items() if cell.published is not None}
-        spreads = {ours: {title: cell.spread for title, cell in own.items() if cell.spread is not None}}
+            series["published"] = {
+                title: cell.published for title, cell in own.items() if cell.published is not None
+            }
+        spreads = {
+            ours: {title: cell.spread for title, cell in own.items() if cell.spread is not None}
+        }
         plot_comparison(titles, series, ax, spreads=spreads, x_label=NAMES[metric])
         add_title(ax, f"area {area}")
     add_legend(axes[0])
-    return axes[0], f"{NAMES[metric]} of {len(titles)} methods in area {', '.join(names)}: {read_layout(table).title}"
+    return (
+        axes[0],
+        f"{NAMES[metric]} of {len(titles)} methods in area {', '.join(names)}: {read_layout(table).title}",
+    )
 
 
 def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
@@ -81,8 +92,13 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
         ax.set_visible(False)
     descriptions = []
     for ax, (recipe, (record, *_)) in zip(axes, learned, strict=False):
-        levels, counts = np.array(record["levels"]), np.array(record["scores"]["counts"], dtype=float)
-        plot_boundaries(levels, ((levels[:-1] + levels[1:]) / 2).tolist(), record["boundaries"], counts, ax)
+        levels, counts = (
+            np.array(record["levels"]),
+            np.array(record["scores"]["counts"], dtype=float),
+        )
+        plot_boundaries(
+            levels, ((levels[:-1] + levels[1:]) / 2).tolist(), record["boundaries"], counts, ax
+        )
         add_title(ax, recipe.title)
         boundaries = ", ".join(f"{boundary:.2f}" for boundary in record["boundaries"])
         descriptions.append(f"Boundaries that {recipe.title} learned: {boundaries}")
@@ -91,12 +107,15 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
 
 
 def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Plot the error by the number of observed entries of the row, over all splits; of new rows if there are any."""
+    """Plot the error by the number of observed entries of the row, over all splits; of new rows if
+    there are any."""
     area = "II" if any(record["area"] == "II" for record in records) else "I"
     measured = [record for record in records if record["area"] == area and record.get("cold_start")]
     curves, margins = {}, {}
     for recipe, own in _group_by_recipe(table, measured):
-        middles, errors, spreads = _pool([group for record in own for group in record["cold_start"]])
+        middles, errors, spreads = _pool(
+            [group for record in own for group in record["cold_start"]]
+        )
         if middles:
             curves[recipe.title], margins[recipe.title] = (middles, errors), spreads
     if not curves:
@@ -110,7 +129,10 @@ def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
         log_x=True,
     )
     add_legend(ax, note="bars: standard error by the number of test entries")
-    return ax, f"Error by the number of observed entries of a row, {len(curves)} methods: {read_layout(table).title}"
+    return (
+        ax,
+        f"Error by the number of observed entries of a row, {len(curves)} methods: {read_layout(table).title}",
+    )
 
 
 PICTURES: dict[str, Callable[[str, Sequence[Record]], Drawn | None]] = {
@@ -121,12 +143,17 @@ PICTURES: dict[str, Callable[[str, Sequence[Record]], Drawn | None]] = {
 
 
 def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], list[float]]:
-    """Return the middle, the error and the margin of each group of rows with enough test entries, over all splits."""
+    """Return the middle, the error and the margin of each group of rows with enough test entries,
+    over all splits."""
     middles, errors, margins = [], [], []
-    for first, last in sorted({(group[0], group[1]) for group in groups}, key=lambda ends: int(ends[0])):
+    for first, last in sorted(
+        {(group[0], group[1]) for group in groups}, key=lambda ends: int(ends[0])
+    ):
         counts, each = np.array([group[2:] for group in groups if group[0] == first], dtype=float).T
         if first > 0 and counts.sum() >= _LEAST:
-            pooled = ColdStart(first, last, int(counts.sum()), float(np.sqrt(np.average(each**2, weights=counts))))
+            pooled = ColdStart(
+                first, last, int(counts.sum()), float(np.sqrt(np.average(each**2, weights=counts)))
+            )
             middles.append(first if last is None else (first + last) / 2)
             errors.append(pooled.rmse)
             margins.append(pooled.margin)
@@ -134,7 +161,8 @@ def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], li
 
 
 def _group_by_recipe(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[Record]]]:
-    """Return the records of each recipe at its first share, in the table's order, the first split first."""
+    """Return the records of each recipe at its first share, in the table's order, the first split
+    first."""
     found = []
     for recipe in read_table(table):
         own = [record for record in records if record["recipe"] == recipe.name]

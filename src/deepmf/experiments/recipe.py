@@ -1,4 +1,5 @@
-"""Recipes: one published result each, read from a TOML file with its data, splits, settings and figures."""
+"""Recipes: one published result each, read from a TOML file with its data, splits, settings and
+figures."""
 
 from __future__ import annotations
 
@@ -52,12 +53,15 @@ class Recipe:
     name : the table and the file, such as "table1/dmf".
     title, model, data : title of the row, name of the model, and name of the data set.
     protocol : how the data are split (`PROTOCOLS`).
-    new_shares : shares of new rows and columns that protocols with areas run; 0 where nothing is new.
+    new_shares : shares of new rows and columns that protocols with areas run; 0 where nothing is
+        new.
     seeds : seeds of the splits, and of the models fitted on them.
     settings, quick : settings of the model, and the settings that replace them in a quick run.
-    search : for each searched setting, the candidates from which validation entries chose the value in `settings`.
+    search : for each searched setting, the candidates from which validation entries chose the value
+        in `settings`.
     joined : whether validation entries join the inputs at test time, as in the authors' code.
-    refit : whether the method is fitted again on training and validation entries for the best number of epochs.
+    refit : whether the method is fitted again on training and validation entries for the best
+        number of epochs.
     published, source : published figures by area and metric, and where they were published.
     assumptions : assumptions where the source leaves something open.
     """
@@ -95,9 +99,16 @@ class Recipe:
 
 
 def make_quick(recipe: Recipe) -> Recipe:
-    """Return a recipe that takes seconds: generated data, two splits and the quick settings. Never a result."""
+    """Return a recipe that takes seconds: generated data, two splits and the quick settings. Never
+    a result."""
     settings = dict(recipe.settings) | dict(recipe.quick)
-    return replace(recipe, data=GENERATED, settings=settings, seeds=recipe.seeds[:2], new_shares=recipe.new_shares[:1])
+    return replace(
+        recipe,
+        data=GENERATED,
+        settings=settings,
+        seeds=recipe.seeds[:2],
+        new_shares=recipe.new_shares[:1],
+    )
 
 
 def set_device(recipe: Recipe, device: str) -> Recipe:
@@ -121,7 +132,8 @@ def list_tables() -> list[str]:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The layout of a table: its title, its metrics, the tables whose rows come first, and the remarks below.
+    """The layout of a table: its title, its metrics, the tables whose rows come first, and the
+    remarks below.
 
     others: published figures by metric of methods that are not run.
     """
@@ -141,8 +153,11 @@ def read_layout(table: str) -> TableLayout:
 
 
 def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
-    """Return the recipes of a table: those of included tables, then its own in file order; or only the named rows."""
-    recipes = [recipe for included in read_layout(table).includes for recipe in read_table(included)]
+    """Return the recipes of a table: those of included tables, then its own in file order; or only
+    the named rows."""
+    recipes = [
+        recipe for included in read_layout(table).includes for recipe in read_table(included)
+    ]
     recipes += [read_recipe(path) for path in sorted((FOLDER / table).glob("[0-9]*.toml"))]
     rows = {recipe.row: recipe for recipe in recipes}
     for row in only:
@@ -153,17 +168,21 @@ def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
 
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe from a TOML file."""
-    name = f"{path.parent.name}/{path.stem.lstrip('0123456789').lstrip('-')}"  # the number gives the order
+    # the number gives the order
+    name = f"{path.parent.name}/{path.stem.lstrip('0123456789').lstrip('-')}"
     return Recipe(name=name, **_freeze(read_toml(path)))
 
 
 def split_by_areas(data: str, *, seed: int, new_share: float, **shares: float) -> Problem:
-    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20, or by `shares`.
+    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 /
+    20, or by `shares`.
 
     With a share of 0 there is only area I, and the split is that of `split_known`.
     """
     matrix = _load_matrix(data)
-    return Problem.from_areas(split_areas(matrix, new_rows=new_share, new_columns=new_share, seed=seed, **shares))
+    return Problem.from_areas(
+        split_areas(matrix, new_rows=new_share, new_columns=new_share, seed=seed, **shares)
+    )
 
 
 def split_known(data: str, *, seed: int, new_share: float, **shares: float) -> Problem:
@@ -172,7 +191,8 @@ def split_known(data: str, *, seed: int, new_share: float, **shares: float) -> P
 
 
 def load_published(data: str, *, seed: int, new_share: float) -> Problem:
-    """Load the split published with the data set; the seed draws validation entries if it has none."""
+    """Load the split published with the data set; the seed draws validation entries if it has
+    none."""
     if data == GENERATED:
         return split_known(data, seed=seed, new_share=new_share)
     split = load_split(data)
@@ -183,7 +203,8 @@ def load_published(data: str, *, seed: int, new_share: float) -> Problem:
 
 
 def load_interactions(data: str, *, seed: int, new_share: float) -> Problem:
-    """Load the split published with a data set without values; models hold out training entries themselves."""
+    """Load the split published with a data set without values; models hold out training entries
+    themselves."""
     if data != GENERATED:
         return Problem.from_split(load_split(data))
     rows, columns, _ = _load_matrix(data).entries()
@@ -192,7 +213,8 @@ def load_interactions(data: str, *, seed: int, new_share: float) -> Problem:
 
 
 def split_sequences(data: str, *, seed: int, new_share: float) -> Problem:
-    """Keep the last entry of each row for the test and the one before for validation: leave-one-out, all columns."""
+    """Keep the last entry of each row for the test and the one before for validation:
+    leave-one-out, all columns."""
     if data == GENERATED:
         rows, columns, _ = _load_matrix(data).entries()
         places = np.random.default_rng(0).permutation(rows.size).astype(np.int32)

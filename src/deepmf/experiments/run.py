@@ -53,7 +53,9 @@ class Trial:
     @property
     def design(self) -> dict[str, Any]:
         """The parts of the recipe beside its settings that results depend on."""
-        return {name: getattr(self.recipe, name) for name in ("data", "protocol", "joined", "refit")}
+        return {
+            name: getattr(self.recipe, name) for name in ("data", "protocol", "joined", "refit")
+        }
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -62,7 +64,8 @@ class Trial:
 
 
 def list_trials(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
-    """Return the trials of a recipe: each share of new rows and columns on its first splits, or on all."""
+    """Return the trials of a recipe: each share of new rows and columns on its first splits, or on
+    all."""
     if n_splits is not None and n_splits < 1:
         raise BadSetting(f"splits must be at least 1; got {n_splits}")
     shares = recipe.new_shares if recipe.has_areas else recipe.new_shares[:1]
@@ -71,7 +74,8 @@ def list_trials(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
 
 def run_trial(trial: Trial) -> list[Record]:
     """Fit once, and return one record for each area of the test entries."""
-    recipe, source = trial.recipe, describe_source()  # before the fit, since files may be edited while it runs
+    # before the fit, since files may be edited while it runs
+    recipe, source = trial.recipe, describe_source()
     problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
     chosen = model_class(recipe.model)(**trial.settings)
     start = time.perf_counter()
@@ -83,10 +87,13 @@ def run_trial(trial: Trial) -> list[Record]:
         extended = extended.extend(problem.validation)
     common = trial.key | source | _describe_run(trial, chosen, seconds)
     tests = {area: test for area, test in problem.test.items() if area in model.predicts}
-    records = [common | {"area": area} | _measure_errors(extended, test) for area, test in tests.items()]
+    records = [
+        common | {"area": area} | _measure_errors(extended, test) for area, test in tests.items()
+    ]
     epochs = (each for each in chosen.history_.records if each.validation_error is not None)
     curve = [[each.epoch, each.loss, each.validation_error] for each in epochs]
-    records[0] |= {"curve": curve} | _describe_quantizer(extended, problem.test["I"])  # once for each trial
+    # once for each trial
+    records[0] |= {"curve": curve} | _describe_quantizer(extended, problem.test["I"])
     return records
 
 
@@ -113,7 +120,9 @@ def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
         metrics = NEXT_METRICS if is_next else RANKING_METRICS
         return {metric: getattr(ranked, metric.removeprefix("next_")) for metric in metrics}
     overall = asdict(evaluate(model, test)[-1])
-    errors: Record = {name: value for name, value in overall.items() if name != "area" and value is not None}
+    errors: Record = {
+        name: value for name, value in overall.items() if name != "area" and value is not None
+    }
     errors["cold_start"] = [list(astuple(group)) for group in evaluate_cold_start(model, test)]
     if model.scale_.levels is not None:
         errors["confusion"] = confusion_matrix(model, test).tolist()
@@ -124,7 +133,8 @@ def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
 
 
 def _describe_quantizer(model: Model, test: ObservedMatrix) -> Record:
-    """Return the learned boundaries between levels and a histogram of the scores; empty without boundaries."""
+    """Return the learned boundaries between levels and a histogram of the scores; empty without
+    boundaries."""
     boundaries = getattr(model, "boundaries_", None)
     if boundaries is None or model.scale_.levels is None:
         return {}
@@ -152,13 +162,15 @@ def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
 
 
 def peak_memory_mb() -> int:
-    """Return the peak memory of this process so far in MiB, Python and all libraries included; 0 on Windows."""
+    """Return the peak memory of this process so far in MiB, Python and all libraries included; 0 on
+    Windows."""
     if sys.platform == "win32":
         return 0
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))  # bytes on macOS, KiB elsewhere
+    # bytes on macOS, KiB elsewhere
+    return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))
 
 
 _NEEDED = {"recipe", "seed", "new_share", "area", "commit", "data", "settings"}
@@ -167,7 +179,8 @@ START_OVER = "delete the folder to start from scratch, or give another with --ou
 
 
 class Results:
-    """The finished trials of all tables under one folder, a file for each, from which a killed run continues."""
+    """The finished trials of all tables under one folder, a file for each, from which a killed run
+    continues."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -176,11 +189,18 @@ class Results:
         """Return the records of some recipes, which may be rows of several tables."""
         names = {recipe.name for recipe in recipes}
         tables = sorted({name.partition("/")[0] for name in names})
-        return [record for table in tables for record in self._read(table) if record["recipe"] in names]
+        return [
+            record for table in tables for record in self._read(table) if record["recipe"] in names
+        ]
 
     def find_missing(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Return the trials still to run; raise `BadSetting` if results have another source or other settings."""
-        now, wanted, done = describe_source(), {_key(trial.key): trial for trial in trials}, set[Any]()
+        """Return the trials still to run; raise `BadSetting` if results have another source or
+        other settings."""
+        now, wanted, done = (
+            describe_source(),
+            {_key(trial.key): trial for trial in trials},
+            set[Any](),
+        )
         for table in {trial.recipe.table for trial in trials}:
             for record in self._read(table):
                 _check_alike(record, wanted.get(_key(record)), now, self.folder / table)
@@ -206,7 +226,8 @@ class Results:
         if not path.exists():
             return []
         try:
-            *lines, _ = path.read_text(encoding="utf-8").split("\n")  # without a line that was not finished
+            # without a line that was not finished
+            *lines, _ = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise UnreadableFile(f"{path} cannot be read ({error})") from error
         records: list[Record] = []
@@ -243,7 +264,9 @@ def _check_alike(record: Record, trial: Trial | None, now: Mapping[str, str], fo
                 f"{START_OVER}"
             )
     if trial is not None and (differing := _name_differences(record, trial)):
-        raise BadSetting(f"{folder} holds {record['recipe']} with other settings ({differing}): {START_OVER}")
+        raise BadSetting(
+            f"{folder} holds {record['recipe']} with other settings ({differing}): {START_OVER}"
+        )
 
 
 def _key(holder: dict[str, Any]) -> tuple[str, int, float | None]:
@@ -251,7 +274,8 @@ def _key(holder: dict[str, Any]) -> tuple[str, int, float | None]:
 
 
 def _name_differences(record: Record, trial: Trial) -> str:
-    """Name the settings in which a record and a trial differ, except settings that the fit chose."""
+    """Name the settings in which a record and a trial differ, except settings that the fit
+    chose."""
     model = model_class(trial.recipe.model)(**trial.settings)
     settings = model.own_settings
     own = json.loads(json.dumps(settings | trial.design))
@@ -265,7 +289,8 @@ Work = Callable[[Trial], list[Record]]
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run: the records of the last trial, the trials done and in all, and the seconds left."""
+    """Progress of a run: the records of the last trial, the trials done and in all, and the seconds
+    left."""
 
     records: list[Record]
     n_done: int
@@ -273,7 +298,9 @@ class Progress:
     seconds_left: float
 
 
-def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1) -> Iterator[Progress]:
+def run(
+    work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1
+) -> Iterator[Progress]:
     """Run the trials that are not in the results yet, keep each as it ends, and yield the progress.
 
     A trial that fails does not stop the others; the first failure is raised at the end.
@@ -283,7 +310,9 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
     results.check_writable(missing)
     start = time.perf_counter()
     failed: list[tuple[str, UserError]] = []
-    for number, outcome in enumerate(_run_each(partial(_try, work), missing, min(jobs, len(missing))), start=1):
+    for number, outcome in enumerate(
+        _run_each(partial(_try, work), missing, min(jobs, len(missing))), start=1
+    ):
         if isinstance(outcome, tuple):
             failed.append(outcome)
             continue
@@ -295,7 +324,8 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
         raise type(error)(f"{len(failed)} of {len(missing)} fits failed, first {first}: {error}")
 
 
-Outcome = list[Record] | tuple[str, UserError]  # the records of a trial, or its name and why it failed
+# the records of a trial, or its name and why it failed
+Outcome = list[Record] | tuple[str, UserError]
 
 
 def _try(work: Work, trial: Trial) -> Outcome:
@@ -305,20 +335,30 @@ def _try(work: Work, trial: Trial) -> Outcome:
         return f"{trial.recipe.name}, split {trial.seed}", error
 
 
-def _run_each(work: Callable[[Trial], Outcome], trials: Sequence[Trial], jobs: int) -> Iterator[Outcome]:
+def _run_each(
+    work: Callable[[Trial], Outcome], trials: Sequence[Trial], jobs: int
+) -> Iterator[Outcome]:
     if jobs <= 1:
         yield from map(work, trials)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     # A fresh process for each trial: its peak memory is its own, and a GPU's memory is given back.
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (threads,), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(
+        jobs, spawn, torch.set_num_threads, (threads,), max_tasks_per_child=1
+    ) as pool:
         try:
-            yield from (done.result() for done in as_completed([pool.submit(work, trial) for trial in trials]))
+            yield from (
+                done.result()
+                for done in as_completed([pool.submit(work, trial) for trial in trials])
+            )
         except BrokenProcessPool as error:
-            raise BadSetting(f"a fit was killed, perhaps out of memory; fewer --jobs than {jobs} need less") from error
+            raise BadSetting(
+                f"a fit was killed, perhaps out of memory; fewer --jobs than {jobs} need less"
+            ) from error
         except KeyboardInterrupt:
-            for child in multiprocessing.active_children():  # Ctrl-C reaches them too, but other signals do not
+            # Ctrl-C reaches them too, but other signals do not
+            for child in multiprocessing.active_children():
                 child.terminate()
             raise
         finally:

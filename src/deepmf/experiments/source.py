@@ -30,7 +30,9 @@ def find_commit() -> str:
 def digest(folder: Path = PACKAGE) -> str:
     """Return the SHA-256 of the paths and contents of a package's Python files and recipes."""
     files = {
-        path.relative_to(folder).as_posix(): path for ending in ("py", "toml") for path in folder.rglob(f"*.{ending}")
+        path.relative_to(folder).as_posix(): path
+        for ending in ("py", "toml")
+        for path in folder.rglob(f"*.{ending}")
     }
     whole = hashlib.sha256()
     for name in sorted(files):
@@ -41,5 +43,7 @@ def digest(folder: Path = PACKAGE) -> str:
 
 def run_git(*words: str, folder: Path = PACKAGE) -> str:
     """Return what a command of git prints in a folder; nothing where it fails."""
-    shown = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+    )
     return shown.stdout.strip()

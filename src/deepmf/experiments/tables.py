@@ -16,7 +16,8 @@ COLUMN_OF = {"median_rmse": "level_rmse", "median_mae": "level_mae"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure: its mean and standard deviation over splits (None without results), and the published figure."""
+    """One figure: its mean and standard deviation over splits (None without results), and the
+    published figure."""
 
     recipe: Recipe
     new_share: float | None
@@ -33,16 +34,20 @@ class Cell:
         return None if self.mean is None or self.published is None else self.mean - self.published
 
     def __str__(self) -> str:
-        """`0.8613 ± 0.0024 (0.850, +0.011)`: ours, its spread, the published figure, the difference; `-` where none."""
+        """`0.8613 ± 0.0024 (0.850, +0.011)`: ours, its spread, the published figure, the
+        difference; `-` where none."""
         if self.mean is None:
             return "-" if self.published is None else f"({self.published:.3f})"
         spread = "" if self.spread is None else f" ± {self.spread:.4f}"
-        beside = "" if self.published is None else f" ({self.published:.3f}, {self.difference:+z.3f})"
+        beside = (
+            "" if self.published is None else f" ({self.published:.3f}, {self.difference:+z.3f})"
+        )
         return f"{self.mean:.4f}{spread}{beside}"
 
 
 def compute_cells(table: str, records: Sequence[Record]) -> list[Cell]:
-    """Return every figure of a table that has results, ordered by recipe, share, area and metric."""
+    """Return every figure of a table that has results, ordered by recipe, share, area and
+    metric."""
     shown = read_layout(table).metrics
     metrics = [*shown, *(median for median, column in COLUMN_OF.items() if column in shown)]
     run = {(record["recipe"], record["new_share"]) for record in records}
@@ -57,15 +62,21 @@ def compute_cells(table: str, records: Sequence[Record]) -> list[Cell]:
 
 
 def list_lines(table: str, records: Sequence[Record]) -> list[list[str]]:
-    """Return the header and the lines of a table: one for each recipe and share, and one for its median levels."""
+    """Return the header and the lines of a table: one for each recipe and share, and one for its
+    median levels."""
     metrics = read_layout(table).metrics
     found = compute_cells(table, records)
-    areas = [area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)]
+    areas = [
+        area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)
+    ]
     shares = any(cell.new_share for cell in found)  # otherwise nothing is new
     uses = list_validation_uses(table, records)
     differ = len(set(uses.values())) > 1  # otherwise a note says it of all rows
     names = ["method", *["new"] * shares, *["validation entries"] * differ]
-    header = [*names, *(_format_heading(area, metric, areas, metrics) for area in areas for metric in metrics)]
+    header = [
+        *names,
+        *(_format_heading(area, metric, areas, metrics) for area in areas for metric in metrics),
+    ]
     rows = []
     for run in _group_rows(found):
         first = run[0]
@@ -75,13 +86,16 @@ def list_lines(table: str, records: Sequence[Record]) -> list[list[str]]:
         figures = [shown.get((area, metric), "-") for area in areas for metric in metrics]
         rows.append([title, *[share] * shares, *[uses[first.recipe.name]] * differ, *figures])
     for title, published in read_layout(table).others.items():
-        figures = [f"({published[metric]:.4f})" if metric in published else "-" for metric in metrics]
+        figures = [
+            f"({published[metric]:.4f})" if metric in published else "-" for metric in metrics
+        ]
         rows.append([f"{title}, published", *["-"] * (shares + differ), *figures * len(areas)])
     return [header, *rows]
 
 
 def format_markdown(table: str, records: Sequence[Record]) -> str:
-    """Return a table as Markdown, with the published figure and the difference from it in brackets."""
+    """Return a table as Markdown, with the published figure and the difference from it in
+    brackets."""
     return _to_markdown(list_lines(table, records))
 
 
@@ -91,7 +105,10 @@ def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str
     for recipe in read_table(table):
         found = set[str]()
         for record in (record for record in records if record["recipe"] == recipe.name):
-            then = {"inputs": record.get("joined", recipe.joined), "training": record.get("refit", recipe.refit)}
+            then = {
+                "inputs": record.get("joined", recipe.joined),
+                "training": record.get("refit", recipe.refit),
+            }
             found.add(", then ".join(["choose", *(use for use, is_so in then.items() if is_so)]))
         if found:
             uses[recipe.name] = " / ".join(sorted(found))
@@ -99,11 +116,16 @@ def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str
 
 
 def format_costs(records: Sequence[Record]) -> str:
-    """Return the mean seconds of a fit, peak memory of the process and hardware of each recipe, as Markdown."""
+    """Return the mean seconds of a fit, peak memory of the process and hardware of each recipe, as
+    Markdown."""
     rows = [["row", "protocol", "fits", "seconds each", "peak main memory, MB", "on"]]
     for recipe in dict.fromkeys(record["recipe"] for record in records):
-        own = [record for record in records if record["recipe"] == recipe and "curve" in record]  # once for each trial
-        seconds, memory = (statistics.mean(record[name] for record in own) for name in ("seconds", "peak_memory_mb"))
+        # once for each trial
+        own = [record for record in records if record["recipe"] == recipe and "curve" in record]
+        seconds, memory = (
+            statistics.mean(record[name] for record in own)
+            for name in ("seconds", "peak_memory_mb")
+        )
         costs = [str(len(own)), f"{seconds:.1f}", f"{memory:.0f}"]
         rows.append([recipe.partition("/")[2], own[0]["protocol"], *costs, own[0]["hardware"]])
     return _to_markdown(rows)
@@ -111,20 +133,28 @@ def format_costs(records: Sequence[Record]) -> str:
 
 def _to_markdown(lines: Sequence[Sequence[str]]) -> str:
     header, *rows = lines
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows]) + "\n"
+    return (
+        "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows]) + "\n"
+    )
 
 
 def _group_rows(found: Iterable[Cell]) -> list[list[Cell]]:
     """Return the cells of each row: a recipe and share, then its median levels if it has any."""
     rows: dict[tuple[str, float | None, bool], list[Cell]] = {}
     for cell in found:
-        rows.setdefault((cell.recipe.name, cell.new_share, cell.metric in COLUMN_OF), []).append(cell)
+        rows.setdefault((cell.recipe.name, cell.new_share, cell.metric in COLUMN_OF), []).append(
+            cell
+        )
     return [
-        row for (_, _, of_medians), row in rows.items() if not of_medians or any(cell.mean is not None for cell in row)
+        row
+        for (_, _, of_medians), row in rows.items()
+        if not of_medians or any(cell.mean is not None for cell in row)
     ]
 
 
-def _compute_cell(recipe: Recipe, share: float | None, area: str, metric: str, records: Iterable[Record]) -> Cell:
+def _compute_cell(
+    recipe: Recipe, share: float | None, area: str, metric: str, records: Iterable[Record]
+) -> Cell:
     values = [
         record[metric]
         for record in records
@@ -139,7 +169,9 @@ def _compute_cell(recipe: Recipe, share: float | None, area: str, metric: str, r
 
 
 def _format_heading(area: str, metric: str, areas: Sequence[str], metrics: Sequence[str]) -> str:
-    parts = ([f"area {area}"] if len(areas) > 1 else []) + ([NAMES[metric]] if len(metrics) > 1 else [])
+    parts = ([f"area {area}"] if len(areas) > 1 else []) + (
+        [NAMES[metric]] if len(metrics) > 1 else []
+    )
     return " ".join(parts) or NAMES[metric]
 
 
@@ -164,7 +196,8 @@ MEDIANS = (
 
 
 def list_remarks(table: str, records: Sequence[Record]) -> list[str]:
-    """Return the lines below a table: remarks, notes, sources of the published figures, and assumptions."""
+    """Return the lines below a table: remarks, notes, sources of the published figures, and
+    assumptions."""
     run = {record["recipe"] for record in records}
     recipes = [recipe for recipe in read_table(table) if recipe.name in run]
     sources = dict.fromkeys(f"Published in {recipe.source}." for recipe in recipes if recipe.source)
@@ -172,17 +205,22 @@ def list_remarks(table: str, records: Sequence[Record]) -> list[str]:
     for recipe in recipes:
         for assumption in recipe.assumptions:
             assumed.setdefault(assumption, []).append(recipe.title)
-    assumptions = [f"Assumed for {', '.join(titles)}: {assumption}." for assumption, titles in assumed.items()]
+    assumptions = [
+        f"Assumed for {', '.join(titles)}: {assumption}." for assumption, titles in assumed.items()
+    ]
     return [*read_layout(table).remarks, *list_notes(table, records), *sources, *assumptions]
 
 
 def list_notes(table: str, records: Sequence[Record]) -> list[str]:
-    """Return the notes that every table needs: its use of validation entries, kind of levels, and source."""
+    """Return the notes that every table needs: its use of validation entries, kind of levels, and
+    source."""
     if read_layout(table).metrics == RANKING_METRICS:  # no errors, and no epochs
         return _describe_sources(table, records)
     uses = set(list_validation_uses(table, records).values())
     notes = [ALIKE.get(use, USES) for use in uses] if len(uses) < 2 else [USES]
-    if any(cell.mean is not None for cell in compute_cells(table, records) if cell.metric in COLUMN_OF):
+    if any(
+        cell.mean is not None for cell in compute_cells(table, records) if cell.metric in COLUMN_OF
+    ):
         notes.append(MEDIANS)
     return notes + _describe_sources(table, records)
 
@@ -193,7 +231,11 @@ def _describe_sources(table: str, records: Sequence[Record]) -> list[str]:
     states: dict[str, dict[str, None]] = {}
     for record in records:
         digest, commit = record.get("digest"), record.get("commit", "unknown")
-        state = f"commit {commit}, digest {digest[:12]}" if digest else f"commit {commit}, no digest kept"
+        state = (
+            f"commit {commit}, digest {digest[:12]}"
+            if digest
+            else f"commit {commit}, no digest kept"
+        )
         states.setdefault(state, {})[titles[record["recipe"]]] = None
     if len(states) < 2:
         return [f"Measured with {state}." for state in states]

@@ -41,8 +41,9 @@ from deepmf.scoring.latents import Latents
 class ExportModules(NamedTuple):
     """The row branch and the head of a model.
 
-    rows: maps values (rows, trained columns), NaN where nothing is observed, to latents (rows, latent).
-    head: maps row latents and column latents to a tuple with a tensor (rows, columns, ...) for each of `outputs`.
+    rows: maps values (rows, trained columns), NaN where nothing is observed, to latents (rows,
+    latent). head: maps row latents and column latents to a tuple with a tensor (rows, columns, ...)
+    for each of `outputs`.
     """
 
     rows: nn.Module
@@ -51,7 +52,8 @@ class ExportModules(NamedTuple):
 
 
 def make_modules(model: Model) -> ExportModules:
-    """Return the modules of a fitted model; raise `BadSetting` for a model that cannot be exported."""
+    """Return the modules of a fitted model; raise `BadSetting` for a model that cannot be
+    exported."""
     make = _MAKERS.get(type(model))
     if make is None:
         names = {each.class_name: name for name, each in MODELS.items()}
@@ -75,7 +77,8 @@ def make_modules(model: Model) -> ExportModules:
 
 
 class ExportBranch(nn.Module):
-    """A branch that maps values in the units of the scale, NaN where missing, to latents of length 1."""
+    """A branch that maps values in the units of the scale, NaN where missing, to latents of length
+    1."""
 
     def __init__(self, branch: Branch, *, inputs: str, scale: Scale) -> None:
         super().__init__()
@@ -90,7 +93,8 @@ class ExportBranch(nn.Module):
 
 @torch.library.custom_op("deepmf::solve", mutates_args=())
 def solve(matrices: Tensor, right: Tensor) -> Tensor:
-    """Return the solutions (n, unknowns, 1) of positive definite systems, as one operator of an exported graph."""
+    """Return the solutions (n, unknowns, 1) of positive definite systems, as one operator of an
+    exported graph."""
     return solve_cholesky(matrices, right).contiguous()
 
 
@@ -100,9 +104,11 @@ def _(matrices: Tensor, right: Tensor) -> Tensor:
 
 
 class RefinedBranch(nn.Module):
-    """A side of OrdinalDMF that reads values as they are: its views, refined as `Refinement` does it.
+    """A side of OrdinalDMF that reads values as they are: its views, refined as `Refinement` does
+    it.
 
-    ONNX has no operator that solves a system of equations: `onnx_solver` puts conjugate gradients in its place.
+    ONNX has no operator that solves a system of equations: `onnx_solver` puts conjugate gradients
+    in its place.
     """
 
     def __init__(self, network: nn.Module, refinement: Refinement, *, scale: Scale) -> None:
@@ -125,11 +131,17 @@ class RefinedBranch(nn.Module):
 
 
 class LinearBranch(nn.Module):
-    """The refined rows of OrdinalDMF with their linear part, which lies in some fields of the latents."""
+    """The refined rows of OrdinalDMF with their linear part, which lies in some fields of the
+    latents."""
 
     def __init__(self, refined: RefinedBranch, part: LinearPart, fields: slice) -> None:
         super().__init__()
-        self.refined, self.solution, self.blend, self.fields = refined, SampledSolution(part), part.blend, fields
+        self.refined, self.solution, self.blend, self.fields = (
+            refined,
+            SampledSolution(part),
+            part.blend,
+            fields,
+        )
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values (rows, inputs) to latents (rows, latent)."""
@@ -139,16 +151,21 @@ class LinearBranch(nn.Module):
         # Neither a mean nor deviations, which draws alone use.
         linear = torch.cat([factors, effects, ones, nothing, nothing, nothing], dim=1)
         linear = linear * (self.blend.weight * (-latents[:, -1:]).exp())
-        return torch.cat([latents[:, : self.fields.start], linear, latents[:, self.fields.stop :]], dim=1)
+        return torch.cat(
+            [latents[:, : self.fields.start], linear, latents[:, self.fields.stop :]], dim=1
+        )
 
 
 class SampledSolution(nn.Module):
-    """Samples of the posterior: the conditional means of rows (`gibbs/`) in each sample, given its draws of columns.
+    """Samples of the posterior: the conditional means of rows (`gibbs/`) in each sample, given its
+    draws of columns.
 
-    projection: (samples x latent, projected) of the factors of all samples; None: they stay as they are.
+    projection: (samples x latent, projected) of the factors of all samples; None: they stay as they
+    are.
     """
 
-    lines: Tensor  # (samples, inputs, latent + 1) the last for the effect; times the root of the reliability
+    # (samples, inputs, latent + 1) the last for the effect; times the root of the reliability
+    lines: Tensor
     roots: Tensor  # (samples, 1, inputs) these roots
     effects: Tensor  # (samples, 1, inputs)
     weights: Tensor  # (samples, inputs, latent + 1)
@@ -165,9 +182,13 @@ class SampledSolution(nn.Module):
         model, samples = part.model, part.model.samples
         own, others = samples.rows, samples.columns
         self._units = model.units
-        self._factor = self._units.deviation / samples.n_samples  # the product of both sides is an average over samples
+        # the product of both sides is an average over samples
+        self._factor = self._units.deviation / samples.n_samples
         projection = None if model.projection is None else model.projection[0]
-        self.register_buffer("projection", None if projection is None else torch.from_numpy(self._factor * projection))
+        self.register_buffer(
+            "projection",
+            None if projection is None else torch.from_numpy(self._factor * projection),
+        )
         draws = torch.from_numpy(others.draws.astype(np.float32))
         roots = torch.from_numpy(others.reliabilities.astype(np.float32)).sqrt()
         tensors = {
@@ -188,7 +209,9 @@ class SampledSolution(nn.Module):
         """Return factors (vectors, samples x latent or projected) and effects (vectors, 1)."""
         real = ~torch.isnan(values)
         scores = self._score(values)
-        left = torch.where(real, (scores - self._units.mean) / self._units.deviation - self.effects, 0.0)
+        left = torch.where(
+            real, (scores - self._units.mean) / self._units.deviation - self.effects, 0.0
+        )
         seen = real.float()
         counts = seen.sum(1, keepdim=True)
         shares = counts / (counts + AVERAGE_COUNT)
@@ -205,11 +228,16 @@ class SampledSolution(nn.Module):
                 self.alphas, self.lines, self.roots, self.precisions, left, priors, strict=True
             )
         ]
-        matrices, right = (torch.stack(each, dim=1).flatten(0, 1) for each in zip(*systems, strict=True))
+        matrices, right = (
+            torch.stack(each, dim=1).flatten(0, 1) for each in zip(*systems, strict=True)
+        )
         found = solve(matrices, right[..., None]).reshape(values.shape[0], len(self.alphas), -1)
         effects = self._units.deviation * found[..., -1].mean(1, keepdim=True)
         factors = found[..., :-1].flatten(1)
-        return self._factor * factors if self.projection is None else factors @ self.projection, effects
+        return (
+            self._factor * factors if self.projection is None else factors @ self.projection,
+            effects,
+        )
 
     def _score(self, values: Tensor) -> Tensor:
         """Return the scores of values, as `Units.score` does."""
@@ -255,25 +283,35 @@ class DistributionHead(nn.Module):
     """The head of OrdinalDMF: the expected value, and the probability of each value.
 
     linear: the linear part, where there is one.
-    coverages: the stated coverages of `PredictiveDistribution.measure_coverages`; None: without calibration.
+    coverages: the stated coverages of `PredictiveDistribution.measure_coverages`; None: without
+    calibration.
     """
 
     linear_cutpoints: Tensor
     coverages: Tensor | None
 
-    def __init__(self, head: OrdinalHead, linear: LinearPart | None, coverages: FloatArray | None) -> None:
+    def __init__(
+        self, head: OrdinalHead, linear: LinearPart | None, coverages: FloatArray | None
+    ) -> None:
         super().__init__()
         self.head, self._linear_share = head, 0.0 if linear is None else linear.blend.share
-        self.register_buffer("linear_cutpoints", None if linear is None else torch.from_numpy(linear.cutpoints))
-        self.register_buffer("coverages", None if coverages is None else torch.from_numpy(coverages).float())
+        self.register_buffer(
+            "linear_cutpoints", None if linear is None else torch.from_numpy(linear.cutpoints)
+        )
+        self.register_buffer(
+            "coverages", None if coverages is None else torch.from_numpy(coverages).float()
+        )
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:
-        """Return the prediction (rows, columns) and the probabilities (rows, columns, values) of every pair."""
+        """Return the prediction (rows, columns) and the probabilities (rows, columns, values) of
+        every pair."""
         response, share = row_latents[:, None, -self.head.n_response :], self._linear_share
         logits = (1.0 - share) * self.head.logits(row_latents @ column_latents.T, response)
         if share:
             logits = logits - share * self.linear_cutpoints
-        exceeded = functional.pad(functional.pad(self._calibrate(logits.sigmoid()), (1, 0), value=1.0), (0, 1))
+        exceeded = functional.pad(
+            functional.pad(self._calibrate(logits.sigmoid()), (1, 0), value=1.0), (0, 1)
+        )
         return self.head.expectation(logits), exceeded[..., :-1] - exceeded[..., 1:]
 
     def _calibrate(self, exceedance: Tensor) -> Tensor:
@@ -281,7 +319,9 @@ class DistributionHead(nn.Module):
             return exceedance
         from_median, held = 2.0 * exceedance - 1.0, torch.zeros_like(exceedance)
         for below, above in itertools.pairwise(self.coverages):
-            held = held + ((from_median.abs() - below) / (above - below)).clamp(0.0, 1.0) / (len(self.coverages) - 1)
+            held = held + ((from_median.abs() - below) / (above - below)).clamp(0.0, 1.0) / (
+                len(self.coverages) - 1
+            )
         return (1.0 + from_median.sign() * held) / 2.0
 
 
@@ -289,22 +329,29 @@ def _make_dmf(model: DMF | DMFD) -> ExportModules:
     scale, network = model.scale_, model.network_
     rows = ExportBranch(network.rows, inputs=model.settings.inputs, scale=scale)
     if isinstance(model, DMFD):
-        return ExportModules(rows, QuantizingHead(scale, network.quantizer), ("predictions", "scores"))
+        return ExportModules(
+            rows, QuantizingHead(scale, network.quantizer), ("predictions", "scores")
+        )
     return ExportModules(rows, CosineHead(scale), ("predictions",))
 
 
 def _make_ordinal(model: OrdinalDMF) -> ExportModules:
     encoder, scale = copy.deepcopy(model.predictor_.encoder), model.scale_  # on the CPU
     assert isinstance(encoder, OrdinalEncoder)
-    refined, linear = RefinedBranch(encoder.network, encoder.row_refinement(), scale=scale), encoder.linear
+    refined, linear = (
+        RefinedBranch(encoder.network, encoder.row_refinement(), scale=scale),
+        encoder.linear,
+    )
     rows = refined if linear is None else LinearBranch(refined, linear, encoder.layout.linear)
-    coverages = encoder.coverages if scale.levels is None else None  # levels keep their probabilities
+    # levels keep their probabilities
+    coverages = encoder.coverages if scale.levels is None else None
     head = DistributionHead(encoder.network.head, linear, coverages)
     return ExportModules(rows, head, ("predictions", "probabilities"))
 
 
 def read_latents(model: Model, table: Latents) -> LatentArray:
-    """Return the latents of all rows, or columns, as branches make them: without deviations, which draws alone use."""
+    """Return the latents of all rows, or columns, as branches make them: without deviations, which
+    draws alone use."""
     encoder, latents = model.predictor_.encoder, table.whole()
     if isinstance(encoder, OrdinalEncoder) and encoder.linear is not None:
         end = encoder.layout.linear.stop
@@ -313,7 +360,11 @@ def read_latents(model: Model, table: Latents) -> LatentArray:
     return latents
 
 
-_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {DMF: _make_dmf, DMFD: _make_dmf, OrdinalDMF: _make_ordinal}
+_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {
+    DMF: _make_dmf,
+    DMFD: _make_dmf,
+    OrdinalDMF: _make_ordinal,
+}
 
 
 FORMAT = 1
@@ -327,16 +378,21 @@ _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 
 def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     """Write a fitted model to a folder of ONNX files, and return the files.
 
-    An earlier export is replaced only when the new one is complete; a folder with other files is refused.
+    An earlier export is replaced only when the new one is complete; a folder with other files is
+    refused.
 
-    ======================================  ==========================================================================
-    rows.onnx                               row_values (rows, trained columns), NaN where missing -> row_latents
-    head.onnx                               row_latents, column_latents -> predictions (rows, columns); DMFD adds
-                                            scores (rows, columns), OrdinalDMF probabilities (rows, columns, values)
+    ======================================
+    ========================================================================== rows.onnx
+    row_values (rows, trained columns), NaN where missing -> row_latents head.onnx
+    row_latents, column_latents -> predictions (rows, columns); DMFD adds
+                                            scores (rows, columns), OrdinalDMF probabilities (rows,
+                                            columns, values)
     row_latents.npy, column_latents.npy     latents of all rows and columns, in single precision
-    model.json                              their labels in the same order, the scale, the support of distributions,
+    model.json                              their labels in the same order, the scale, the support
+    of distributions,
                                             and the number of trained rows and columns
-    ======================================  ==========================================================================
+    ======================================
+    ==========================================================================
     """
     parts, place = make_modules(model), Path(folder)
     n_bytes = sum(parameter.nbytes for parameter in parts.rows.parameters())
@@ -350,7 +406,10 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         warn("rows.onnx reads entries alone: what features say is in the latents of known rows")
     latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
     row_values = torch.zeros(2, model.entries_.train.shape[1])
-    some = [torch.zeros(size, table.base.shape[1]) for size, table in zip((2, 3), latents.values(), strict=True)]
+    some = [
+        torch.zeros(size, table.base.shape[1])
+        for size, table in zip((2, 3), latents.values(), strict=True)
+    ]
     contents = {
         "rows.onnx": _export(parts.rows, {"row_values": row_values}, ["row_latents"]),
         "head.onnx": _export(parts.head, dict(zip(latents, some, strict=True)), parts.outputs),
@@ -415,12 +474,17 @@ def _encode_labels(labels: Labels) -> list[Any]:
     """Return labels for JSON: numbers and strings as they are, dates, UUIDs and bytes as text."""
     kind = find_stored_kind(labels)
     items: list[Any] = labels.array.tolist()
-    return [AS_TEXT[kind].write(item) for item in items] if kind in AS_TEXT and kind != "bool" else items
+    return (
+        [AS_TEXT[kind].write(item) for item in items]
+        if kind in AS_TEXT and kind != "bool"
+        else items
+    )
 
 
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
-    """Silence warnings of torch's exporter about torch itself and about packages that are not needed."""
+    """Silence warnings of torch's exporter about torch itself and about packages that are not
+    needed."""
     import_optional("onnxscript", what="export needs onnx and onnxscript", install="'deepmf[onnx]'")
     log = logging.getLogger("torch.onnx")
     level = log.level

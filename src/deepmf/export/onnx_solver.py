@@ -9,9 +9,11 @@ from onnxscript import FLOAT, opset18 as op
 
 @onnxscript.script(default_opset=op)
 def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
-    """Solve positive definite systems (n, unknowns, unknowns), scaled by the roots of their diagonals.
+    """Solve positive definite systems (n, unknowns, unknowns), scaled by the roots of their
+    diagonals.
 
-    The worst systems of a refinement, of condition number 5000, are solved to rounding after about 90 steps.
+    The worst systems of a refinement, of condition number 5000, are solved to rounding after about
+    90 steps.
     """
     unknowns = op.Shape(right, start=1, end=2)
     one = op.EyeLike(op.ConstantOfShape(op.Concat(unknowns, unknowns, axis=0)), dtype=1)
@@ -19,8 +21,8 @@ def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
     roots = op.Reciprocal(op.Sqrt(diagonal))
     scaled = op.Mul(op.Mul(matrices, roots), op.Transpose(roots, perm=[0, 2, 1]))
     residual = op.Mul(right, roots)
-    # One tensor is carried from step to step: of several, onnxscript may confuse which is which, as it keeps their
-    # names in sets.
+    # One tensor is carried from step to step: of several, onnxscript may confuse which is which, as
+    # it keeps their names in sets.
     state = op.Concat(op.Sub(residual, residual), residual, residual, scaled, axis=2)
     for _ in range(128):
         axis = op.Constant(value_ints=[1])

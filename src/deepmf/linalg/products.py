@@ -13,29 +13,41 @@ from torch.nn import functional
 
 from deepmf.matrix.arrays import Array, IndexArray
 
-# Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches hold.
+# Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches
+# hold.
 _GATHERED_AT_A_TIME = 1 << 18
 
 Take = Callable[[Array], Array]  # from positions (pairs,) to latents (pairs, latent)
 Product = Callable[[Tensor], Tensor]
 
 
-def entry_products(row_latents: Array, column_latents: Array, rows: IndexArray, columns: IndexArray) -> Array:
-    """Return the inner product of the latents of each entry, from plain tables; entries are in the order of rows."""
-    return multiply_pairs(row_latents.__getitem__, column_latents.__getitem__, rows, columns, like=row_latents)
+def entry_products(
+    row_latents: Array, column_latents: Array, rows: IndexArray, columns: IndexArray
+) -> Array:
+    """Return the inner product of the latents of each entry, from plain tables; entries are in the
+    order of rows."""
+    return multiply_pairs(
+        row_latents.__getitem__, column_latents.__getitem__, rows, columns, like=row_latents
+    )
 
 
-def multiply_pairs(take_rows: Take, take_columns: Take, rows: IndexArray, columns: IndexArray, *, like: Array) -> Array:
-    """Return the inner product of the latents of each pair, which have the width and the type of a table's.
+def multiply_pairs(
+    take_rows: Take, take_columns: Take, rows: IndexArray, columns: IndexArray, *, like: Array
+) -> Array:
+    """Return the inner product of the latents of each pair, which have the width and the type of a
+    table's.
 
-    Batches of pairs are computed by as many threads as torch uses; numpy releases the interpreter lock.
+    Batches of pairs are computed by as many threads as torch uses; numpy releases the interpreter
+    lock.
     """
     products = np.empty(rows.size, dtype=like.dtype)
     pairs_at_a_time = max(1, _GATHERED_AT_A_TIME // max(1, like.shape[1]))
 
     def multiply(start: int) -> None:
         some = slice(start, start + pairs_at_a_time)
-        np.einsum("pd,pd->p", take_rows(rows[some]), take_columns(columns[some]), out=products[some])
+        np.einsum(
+            "pd,pd->p", take_rows(rows[some]), take_columns(columns[some]), out=products[some]
+        )
 
     starts = range(0, rows.size, pairs_at_a_time)
     n_threads = min(torch.get_num_threads(), len(starts))
@@ -47,9 +59,15 @@ def multiply_pairs(take_rows: Take, take_columns: Take, rows: IndexArray, column
     return products
 
 
-def make_product(starts: Array, indices: Array, weights: Array | None, n_inputs: int, device: torch.device) -> Product:
-    """Return the product of a sparse matrix in CSR format with dense ones; its entries are 1 without weights."""
-    starts, indices = np.ascontiguousarray(starts, dtype=np.int64), np.ascontiguousarray(indices, dtype=np.int64)
+def make_product(
+    starts: Array, indices: Array, weights: Array | None, n_inputs: int, device: torch.device
+) -> Product:
+    """Return the product of a sparse matrix in CSR format with dense ones; its entries are 1
+    without weights."""
+    starts, indices = (
+        np.ascontiguousarray(starts, dtype=np.int64),
+        np.ascontiguousarray(indices, dtype=np.int64),
+    )
     if device.type == "cuda":
         values = np.ones(indices.size) if weights is None else weights
         with warnings.catch_warnings():

@@ -1,9 +1,10 @@
-"""Ridge regressions of the rows of a matrix given its columns: one engine for ALS, the sampler and presence models.
+"""Ridge regressions of the rows of a matrix given its columns: one engine for ALS, the sampler and
+presence models.
 
-Rows with about as many entries are padded to one length (`lay_out`). The lines of their columns are gathered, and give
-Gram matrices (`compute_grams`) that Cholesky factors solve (`solve_bordered`), or directions of conjugate gradients
-(`descend`). Batches run in threads on a CPU, or on a GPU. Everything is described for rows, and used for columns too.
-Arrays are in single precision.
+Rows with about as many entries are padded to one length (`lay_out`). The lines of their columns are
+gathered, and give Gram matrices (`compute_grams`) that Cholesky factors solve (`solve_bordered`),
+or directions of conjugate gradients (`descend`). Batches run in threads on a CPU, or on a GPU.
+Everything is described for rows, and used for columns too. Arrays are in single precision.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ CPU = torch.device("cpu")
 class Limits(NamedTuple):
     """How many rows and entries are computed together.
 
-    entries_at_a_time: padded entries to gather; with 42 factors, 1 << 14 take 2.6 MB, which the caches of a CPU hold.
-    least_width: minimum padded length; bounds the Gram matrices of a group to a few MB.
-    least_filled: a group ends where rows have less than this share of the entries of its first row.
-    rows_at_a_time: rows that end a batch; 1 for one group in each.
-    piece: entries of a row that are multiplied at a time, default all. numpy's BLAS would cut larger products for
+    entries_at_a_time: padded entries to gather; with 42 factors, 1 << 14 take 2.6 MB, which the
+    caches of a CPU hold. least_width: minimum padded length; bounds the Gram matrices of a group to
+    a few MB. least_filled: a group ends where rows have less than this share of the entries of its
+    first row. rows_at_a_time: rows that end a batch; 1 for one group in each. piece: entries of a
+    row that are multiplied at a time, default all. numpy's BLAS would cut larger products for
         threads of its own, which wait for the threads that solve groups.
     """
 
@@ -50,20 +51,24 @@ class Limits(NamedTuple):
 
 ON_CPU, ON_GPU = Limits(), Limits(entries_at_a_time=1 << 20, least_width=64, rows_at_a_time=1 << 15)
 
-# On a GPU, up to this many entries are solved for by a CUDA graph: their kernels take less time than launching them.
+# On a GPU, up to this many entries are solved for by a CUDA graph: their kernels take less time
+# than launching them.
 _MOST_RECORDED = 1 << 22
 
-# Steps of conjugate gradients by which new entries move a trained row: its trained entries make them precise.
+# Steps of conjugate gradients by which new entries move a trained row: its trained entries make
+# them precise.
 _MOVE_STEPS = 4
 
 
 class Group(NamedTuple):
-    """Rows with about as many entries each, solved for together; padded to the longest row, in pieces of one length."""
+    """Rows with about as many entries each, solved for together; padded to the longest row, in
+    pieces of one length."""
 
     positions: Tensor  # (rows,)
     others: Tensor  # (rows, entries) columns; one past the last column where padded
     values: Tensor  # (rows, entries); 0 where padded
-    roots: Tensor | None = None  # (rows, entries) square roots of weights, 0 where padded; None where all weights are 1
+    # (rows, entries) square roots of weights, 0 where padded; None where all weights are 1
+    roots: Tensor | None = None
     n_pieces: int = 1
 
     def cut(self, numbers: Tensor) -> Array:
@@ -72,14 +77,16 @@ class Group(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Groups whose rows are solved for at once: one on a CPU, whose caches hold it, many on a GPU."""
+    """Groups whose rows are solved for at once: one on a CPU, whose caches hold it, many on a
+    GPU."""
 
     positions: Tensor  # (rows,)
     groups: list[Group]
 
 
 class RowFit(NamedTuple):
-    """How well draws fit the entries of each row, which count by the reliability of their columns."""
+    """How well draws fit the entries of each row, which count by the reliability of their
+    columns."""
 
     squared_errors: Tensor  # (rows,) the weighted sum of squared errors
     totals: Tensor  # (rows,) the sum of the weights
@@ -90,17 +97,20 @@ class AxisPosterior(NamedTuple):
 
     means: Tensor  # (rows, D)
     draws: Tensor  # (rows, D)
-    variances: Tensor  # (rows,) of products with columns, averaged over these; empty unless asked for
+    # (rows,) of products with columns, averaged over these; empty unless asked for
+    variances: Tensor
     fit: RowFit
 
 
 class AxisSolver:
-    """The conditional posteriors of rows given the columns, laid out once; described for rows, used for columns too.
+    """The conditional posteriors of rows given the columns, laid out once; described for rows, used
+    for columns too.
 
-    With the table G of (v_j, 1) of a row's entries, and t their values less the effects c_j, the posterior of p_i is
-    normal with precision A = alpha G'G + precision and mean A^-1 (alpha G't + precision prior_i). An entry of weight w
-    counts as w entries, times the reliability of its column: its line of G and of t is multiplied by the root of both.
-    Ranks that are given divide the rows.
+    With the table G of (v_j, 1) of a row's entries, and t their values less the effects c_j, the
+    posterior of p_i is normal with precision A = alpha G'G + precision and mean A^-1 (alpha G't +
+    precision prior_i). An entry of weight w counts as w entries, times the reliability of its
+    column: its line of G and of t is multiplied by the root of both. Ranks that are given divide
+    the rows.
     """
 
     def __init__(
@@ -114,8 +124,15 @@ class AxisSolver:
     ) -> None:
         self.device, self.n_vectors, self._ranks = device, entries.starts.size - 1, ranks
         self._batches = lay_out(entries, values, n_others=n_others, device=device, ranks=ranks)
-        without = np.flatnonzero(np.diff(entries.starts) == 0) if ranks is None or ranks.index == 0 else NOTHING
-        self._own = [torch.from_numpy(without).to(device), *(batch.positions for batch in self._batches)]
+        without = (
+            np.flatnonzero(np.diff(entries.starts) == 0)
+            if ranks is None or ranks.index == 0
+            else NOTHING
+        )
+        self._own = [
+            torch.from_numpy(without).to(device),
+            *(batch.positions for batch in self._batches),
+        ]
         is_recorded = device.type == "cuda" and entries.others.size <= _MOST_RECORDED
         self._recorded = GraphFunction(partial(_draw_all, self._batches)) if is_recorded else None
 
@@ -137,10 +154,12 @@ class AxisSolver:
         ----------
         others : factors (columns, D).
         prior_means : (rows, D); rows without entries have their prior.
-        other_reliabilities, reliabilities : those of the columns, and of the rows, whose alpha is multiplied by them;
-            default: 1.
-        noise : standard normal numbers (rows, D) that make the draws; default: the draws are the means.
-        moment : mean (D, D) of (v_j, 1)(v_j, 1)' over columns. With it, variances are computed: tr(A^-1 moment).
+        other_reliabilities, reliabilities : those of the columns, and of the rows, whose alpha is
+            multiplied by them; default: 1.
+        noise : standard normal numbers (rows, D) that make the draws; default: the draws are the
+            means.
+        moment : mean (D, D) of (v_j, 1)(v_j, 1)' over columns. With it, variances are computed:
+            tr(A^-1 moment).
         """
         prior_draws = prior_means if noise is None else prior_means + noise @ invert_root(precision)
         ones = others.new_ones(max(len(others), len(prior_means)))
@@ -179,26 +198,37 @@ def _draw_all(
 ) -> tuple[Tensor, ...]:
     """Return means, draws, variances, squared errors and totals, as `AxisSolver.draw` does.
 
-    roots: of the reliabilities of columns, (columns,). strengths: the alpha of each row times its reliability, (rows,).
+    roots: of the reliabilities of columns, (columns,). strengths: the alpha of each row times its
+    reliability, (rows,).
     """
     table, padded_roots = make_table(others, roots), torch.cat([roots, roots.new_zeros(1)])
     means, draws = prior_means.clone(), prior_draws.clone()
     root = None
-    if moment is not None:  # of rounded numbers, it has a Cholesky factor with a little more on its diagonal
+    # of rounded numbers, it has a Cholesky factor with a little more on its diagonal
+    if moment is not None:
         jitter = 1e-6 * moment.diagonal().mean() + 1e-12
-        root = torch.linalg.cholesky(moment + jitter * torch.eye(len(moment), dtype=moment.dtype, device=moment.device))
-    variances = means.new_empty(0) if root is None else _compute_traces(precision[None], root).repeat(len(means))
+        root = torch.linalg.cholesky(
+            moment + jitter * torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
+        )
+    variances = (
+        means.new_empty(0)
+        if root is None
+        else _compute_traces(precision[None], root).repeat(len(means))
+    )
     errors, totals = torch.zeros_like(strengths), torch.zeros_like(strengths)
     buffer = Buffer(table)
 
     def solve(batch: Batch) -> None:
         grams, at = compute_grams(batch, table, buffer, padded_roots), batch.positions
         own = strengths[at, None, None]
-        found = _solve_posterior(grams, prior_means[at], precision, own, None if noise is None else noise[at])
+        found = _solve_posterior(
+            grams, prior_means[at], precision, own, None if noise is None else noise[at]
+        )
         means[at], draws[at] = found.solutions, found.draws
         if root is not None:
             variances[at] = _compute_traces(own * grams[:, :-1, :-1] + precision, root)
-        sides = torch.cat([-found.draws, torch.ones_like(found.draws[:, :1])], dim=1)  # (t - Gp)'(t - Gp)
+        # (t - Gp)'(t - Gp)
+        sides = torch.cat([-found.draws, torch.ones_like(found.draws[:, :1])], dim=1)
         errors[at] = ((grams @ sides[..., None])[..., 0] * sides).sum(1).clamp_min(0.0)
         totals[at] = grams[:, -2, -2]
 
@@ -207,10 +237,11 @@ def _draw_all(
 
 
 class Held(NamedTuple):
-    """What holds rows where training left them: n M + lambda P for a row of n entries, diagonal in other coordinates.
+    """What holds rows where training left them: n M + lambda P for a row of n entries, diagonal in
+    other coordinates.
 
-    M is the mean of (v_j, 1)(v_j, 1)' over trained entries, and stands for those of the row; P is the precision of the
-    prior. T'MT = diag(values) and T'PT = 1.
+    M is the mean of (v_j, 1)(v_j, 1)' over trained entries, and stands for those of the row; P is
+    the precision of the prior. T'MT = diag(values) and T'PT = 1.
     """
 
     values: Array  # (D,)
@@ -218,26 +249,38 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, lines: Array, counts: Array, precision: Array) -> Held:
-        """Return it for the lines (columns, D) of the trained columns, by the numbers of their entries."""
+        """Return it for the lines (columns, D) of the trained columns, by the numbers of their
+        entries."""
         moment = lines.T @ (counts[:, None] / max(counts.sum(), 1) * lines.astype(np.float64))
         values, turn = scipy.linalg.eigh(moment, precision.astype(np.float64))
         return cls(np.maximum(values, 0.0).astype(np.float32), turn.astype(np.float32))
 
-    def move_rows(self, batches: Sequence[Batch], lines: Array, totals: Array, penalties: Any) -> Array:
+    def move_rows(
+        self, batches: Sequence[Batch], lines: Array, totals: Array, penalties: Any
+    ) -> Array:
         """Return how far rows (rows, D) move by new entries, whose residuals `batches` hold.
 
         lines: of the columns, (columns, D). totals, penalties: n and lambda of each row, (rows, 1).
         """
         ridges = (totals * self.values + penalties).astype(np.float32)
-        return solve_residuals(batches, lines @ self.turn, ridges, n_steps=_MOVE_STEPS) @ self.turn.T
+        return (
+            solve_residuals(batches, lines @ self.turn, ridges, n_steps=_MOVE_STEPS) @ self.turn.T
+        )
 
 
-def solve_residuals(batches: Sequence[Batch], lines: Array, ridges: Array, *, n_steps: int) -> Array:
-    """Return the ridge regressions (rows, D) of residuals, which `batches` hold, by as many steps for every row."""
+def solve_residuals(
+    batches: Sequence[Batch], lines: Array, ridges: Array, *, n_steps: int
+) -> Array:
+    """Return the ridge regressions (rows, D) of residuals, which `batches` hold, by as many steps
+    for every row."""
     table, found = np.pad(lines, ((0, 1), (0, 0))), np.zeros_like(ridges)
 
     def solve(group: Group) -> None:
-        at, inputs, residuals = group.positions.numpy(), table[group.cut(group.others)], group.cut(group.values)
+        at, inputs, residuals = (
+            group.positions.numpy(),
+            table[group.cut(group.others)],
+            group.cut(group.values),
+        )
         if group.roots is not None:
             roots = group.cut(group.roots)
             inputs, residuals = inputs * roots[..., None], residuals * roots
@@ -256,7 +299,8 @@ def solve_residuals(batches: Sequence[Batch], lines: Array, ridges: Array, *, n_
 
 
 def invert_root(precision: Tensor) -> Tensor:
-    """Return L^-1, by which standard normal numbers get a precision LL': `noise @ L^-1`; NaN where there is no L.
+    """Return L^-1, by which standard normal numbers get a precision LL': `noise @ L^-1`; NaN where
+    there is no L.
 
     Nothing waits for a GPU.
     """
@@ -289,14 +333,23 @@ def lay_out(
 
 
 def _group_rows(
-    entries: AxisEntries, values: FloatArray, n_others: int, device: torch.device, ranks: Ranks | None, limits: Limits
+    entries: AxisEntries,
+    values: FloatArray,
+    n_others: int,
+    device: torch.device,
+    ranks: Ranks | None,
+    limits: Limits,
 ) -> Iterator[Group]:
     """Yield groups of rows with a bounded number of padded entries."""
     counts, weights = np.diff(entries.starts), entries.extras.weights
     starts = torch.from_numpy(entries.starts.astype(np.int64)).to(device)
     others = torch.from_numpy(entries.others.astype(np.int32)).to(device)
     own = torch.from_numpy(values.astype(np.float32)).to(device)
-    roots = None if weights is None else torch.from_numpy(np.sqrt(weights).astype(np.float32)).to(device)
+    roots = (
+        None
+        if weights is None
+        else torch.from_numpy(np.sqrt(weights).astype(np.float32)).to(device)
+    )
     remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if ranks is not None:
         remaining = remaining[ranks.index :: ranks.size]
@@ -307,7 +360,10 @@ def _group_rows(
         n_pieces = 1 if limits.piece is None else -(-longest // limits.piece)
         width = n_pieces * -(-longest // n_pieces)
         stop = first + max(1, limits.entries_at_a_time // max(width, limits.least_width))
-        stop = min(stop, int(np.searchsorted(falling, -math.floor(limits.least_filled * width), side="right")))
+        stop = min(
+            stop,
+            int(np.searchsorted(falling, -math.floor(limits.least_filled * width), side="right")),
+        )
         positions = torch.from_numpy(remaining[first : max(stop, first + 1)]).to(device)
         first += positions.numel()
         places, observed = pad_entries(starts, positions, width)
@@ -321,27 +377,34 @@ def _group_rows(
 
 
 def pad_entries(starts: Tensor, positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Return the places (rows, width) of the entries of rows, and which are observed; the others have the place 0."""
+    """Return the places (rows, width) of the entries of rows, and which are observed; the others
+    have the place 0."""
     places = starts[positions, None] + torch.arange(width, device=starts.device)
     observed = places < starts[positions + 1, None]
     return torch.where(observed, places, 0), observed
 
 
-def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.device = CPU) -> list[Any]:
-    """Solve batches, on a CPU in as many threads as torch uses; return the results in their order."""
+def run_batches(
+    solve: Callable[[T], Any], batches: Sequence[T], device: torch.device = CPU
+) -> list[Any]:
+    """Solve batches, on a CPU in as many threads as torch uses; return the results in their
+    order."""
     n_threads = min(torch.get_num_threads(), len(batches))
     if n_threads <= 1 or device.type == "cuda":
         return [solve(batch) for batch in batches]
     before = torch.get_num_threads()
     try:
-        with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as threads:
+        with ThreadPoolExecutor(
+            n_threads, initializer=torch.set_num_threads, initargs=(1,)
+        ) as threads:
             return list(threads.map(solve, batches))
     finally:
         torch.set_num_threads(before)
 
 
 def make_table(factors: Tensor, roots: Tensor | None = None) -> Tensor:
-    """Return (v_j, 1, -c_j) times a root for each column, and zeros for padding: (columns + 1, D + 1)."""
+    """Return (v_j, 1, -c_j) times a root for each column, and zeros for padding: (columns + 1, D +
+    1)."""
     table = factors.new_zeros(factors.shape[0] + 1, factors.shape[1] + 1)
     table[:-1, :-2], table[:-1, -2], table[:-1, -1] = factors[:, :-1], 1.0, -factors[:, -1]
     if roots is not None:
@@ -350,7 +413,8 @@ def make_table(factors: Tensor, roots: Tensor | None = None) -> Tensor:
 
 
 class Buffer(threading.local):
-    """Memory of each thread for the lines that it gathers: filling fresh memory can take four times as long."""
+    """Memory of each thread for the lines that it gathers: filling fresh memory can take four times
+    as long."""
 
     def __init__(self, table: Tensor, limits: Limits = ON_CPU) -> None:
         n_lines = 0 if table.is_cuda else limits.entries_at_a_time
@@ -361,11 +425,15 @@ class Buffer(threading.local):
         if others.size > len(self.lines):
             return table.take(others, axis=0)
         lines = self.lines[: others.size].reshape(*others.shape, -1)
-        return table.take(others, axis=0, out=lines, mode="clip")  # "raise" would write to a copy first
+        # "raise" would write to a copy first
+        return table.take(others, axis=0, out=lines, mode="clip")
 
 
-def compute_grams(batch: Batch, table: Tensor, buffer: Buffer, roots: Tensor | None = None) -> Tensor:
-    """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's entries.
+def compute_grams(
+    batch: Batch, table: Tensor, buffer: Buffer, roots: Tensor | None = None
+) -> Tensor:
+    """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's
+    entries.
 
     roots: (columns + 1,) those that the lines of `table` are multiplied by; default: 1.
     """
@@ -388,8 +456,11 @@ def compute_grams(batch: Batch, table: Tensor, buffer: Buffer, roots: Tensor | N
     return grams
 
 
-def _multiply_pieces(group: Group, values: Tensor, table: Array, grams: Array, buffer: Buffer) -> None:
-    """Write the Gram matrices of a group; numpy's products of a matrix with its own transpose take half the time."""
+def _multiply_pieces(
+    group: Group, values: Tensor, table: Array, grams: Array, buffer: Buffer
+) -> None:
+    """Write the Gram matrices of a group; numpy's products of a matrix with its own transpose take
+    half the time."""
     others, targets = group.cut(group.others), group.cut(values)
     roots = None if group.roots is None else group.cut(group.roots)
     at_a_time = max(1, len(buffer.lines) // others[:, 0].size)
@@ -406,7 +477,8 @@ def _multiply_pieces(group: Group, values: Tensor, table: Array, grams: Array, b
 
 
 class Bordered(NamedTuple):
-    """Solutions A^-1 r (rows, D), and L^-1 r, whose squares are r'A^-1 r; draws have the noise L'^-1 e beside."""
+    """Solutions A^-1 r (rows, D), and L^-1 r, whose squares are r'A^-1 r; draws have the noise
+    L'^-1 e beside."""
 
     solutions: Tensor
     draws: Tensor
@@ -414,10 +486,11 @@ class Bordered(NamedTuple):
 
 
 def solve_bordered(matrices: Tensor, noise: Tensor | None = None) -> Bordered:
-    """Solve with the blocks A = LL' and r of matrices (rows, D + 1, D + 1); without noise, draws are solutions.
+    """Solve with the blocks A = LL' and r of matrices (rows, D + 1, D + 1); without noise, draws
+    are solutions.
 
-    The last line of the Cholesky factor of a whole matrix is L^-1 r. The corner, at least about r'A^-1 r, is
-    overwritten by a number that rounding cannot bring below that.
+    The last line of the Cholesky factor of a whole matrix is L^-1 r. The corner, at least about
+    r'A^-1 r, is overwritten by a number that rounding cannot bring below that.
     """
     matrices[:, -1, -1] = 2.0 * matrices[:, -1, -1] + 1.0
     lower = torch.linalg.cholesky_ex(matrices).L
@@ -436,7 +509,8 @@ def _solve_posterior(
     pulled = prior_means @ precision
     whole[:, -1, :-1] += pulled
     whole[:, :-1, -1] += pulled
-    # The minimum of alpha |t - Gp|^2 + (p - prior)'precision(p - prior) is this less r'A^-1 r, and is at least 0.
+    # The minimum of alpha |t - Gp|^2 + (p - prior)'precision(p - prior) is this less r'A^-1 r, and
+    # is at least 0.
     whole[:, -1, -1] += (pulled * prior_means).sum(1)
     return solve_bordered(whole, noise)
 
@@ -460,14 +534,16 @@ def take_steps(
     tolerance: float = 0.0,
     has_ended: Callable[[Numbers, Numbers, Numbers], bool] = lambda product, length, fall: False,
 ) -> Numbers:
-    """Return better solutions of systems Ax = b by preconditioned conjugate gradients, all systems at once.
+    """Return better solutions of systems Ax = b by preconditioned conjugate gradients, all systems
+    at once.
 
     gradient: b - Ax of the solution to begin with.
     multiply: from directions d to a product with them, and d'Ad.
     apply: from that product, and the directions, to Ad; called only if another step follows.
     dot: inner products of each system, in a shape that multiplies solutions.
-    tolerance: steps end where preconditioned gradients have fallen to this share, looked at before every other step.
-    has_ended: called after each step, with the product, the lengths of steps, and the dots of gradients and directions.
+    tolerance: steps end where preconditioned gradients have fallen to this share, looked at before
+    every other step. has_ended: called after each step, with the product, the lengths of steps, and
+    the dots of gradients and directions.
     """
     direction = precondition(gradient)
     fall = dot(gradient, direction)
@@ -503,11 +579,20 @@ class Descent(NamedTuple):
 
 
 def descend(
-    inputs: Array, residuals: Array, *, ridges: Array, sizes: Array, start: Array, most_steps: int, least_gain: float
+    inputs: Array,
+    residuals: Array,
+    *,
+    ridges: Array,
+    sizes: Array,
+    start: Array,
+    most_steps: int,
+    least_gain: float,
 ) -> Descent:
-    """Lower |targets - inputs x|^2 + x' diag(ridges) x of each row by a few steps of conjugate gradients.
+    """Lower |targets - inputs x|^2 + x' diag(ridges) x of each row by a few steps of conjugate
+    gradients.
 
-    A step costs two products with the inputs; forming the normal equations costs as many as there are unknowns.
+    A step costs two products with the inputs; forming the normal equations costs as many as there
+    are unknowns.
 
     inputs: (rows, pieces, entries, unknowns), zeros where a row has fewer entries.
     residuals: targets less inputs times start, (rows, pieces, entries).
@@ -517,7 +602,9 @@ def descend(
 
     def multiply(direction: Array) -> tuple[Array, Array]:
         along = multiply_inputs(inputs, direction)
-        return along, np.einsum("rpe,rpe->r", along, along)[:, None] + dot(ridges * direction, direction)
+        return along, np.einsum("rpe,rpe->r", along, along)[:, None] + dot(
+            ridges * direction, direction
+        )
 
     def sum_weighted(weights: Array) -> Array:
         sums: Array = np.matmul(weights[:, :, None], inputs)[:, :, 0].sum(axis=1)

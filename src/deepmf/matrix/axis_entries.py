@@ -55,14 +55,22 @@ class AxisEntries(NamedTuple):
         """Return the entries of some groups."""
         if groups.size == self.starts.size - 1 and np.array_equal(groups, np.arange(groups.size)):
             return self
-        taken = group(groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras))
-        return taken if self.features is None else taken._replace(features=self.features.take(groups))
+        taken = group(
+            groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras)
+        )
+        return (
+            taken if self.features is None else taken._replace(features=self.features.take(groups))
+        )
 
     def move_first(self, some: BoolArray) -> AxisEntries:
         """Return the entries, some of which are counted once less and come before all others."""
-        times, places = (None if each is None else np.where(some, each.min(), each) for each in self.extras[::2])
+        times, places = (
+            None if each is None else np.where(some, each.min(), each) for each in self.extras[::2]
+        )
         places = None if places is None else places - some
-        return self._replace(values=self.values - some, extras=self.extras._replace(times=times, places=places))
+        return self._replace(
+            values=self.values - some, extras=self.extras._replace(times=times, places=places)
+        )
 
     def below(self, position: int) -> AxisEntries:
         """Return the entries whose position on the other axis is below a limit."""
@@ -73,10 +81,13 @@ class AxisEntries(NamedTuple):
         if kept.all():
             return self
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
-        return AxisEntries(starts, self.others[kept], self.values[kept], self.features, self.extras.take(kept))
+        return AxisEntries(
+            starts, self.others[kept], self.values[kept], self.features, self.extras.take(kept)
+        )
 
     def renumber_others(self) -> tuple[IndexArray, AxisEntries]:
-        """Return the positions on the other axis that occur, increasing, and the entries by places among these."""
+        """Return the positions on the other axis that occur, increasing, and the entries by places
+        among these."""
         used, places = np.unique(self.others, return_inverse=True)
         return used, self._replace(others=places)
 
@@ -85,8 +96,14 @@ class AxisEntries(NamedTuple):
         kept = np.arange(self.values.size)[None] != left_out[:, None]
         starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
         places = np.nonzero(kept)[1]
-        features = None if self.features is None else self.features.take(np.zeros(left_out.size, dtype=np.int64))
-        return AxisEntries(starts, self.others[places], self.values[places], features, self.extras.take(places))
+        features = (
+            None
+            if self.features is None
+            else self.features.take(np.zeros(left_out.size, dtype=np.int64))
+        )
+        return AxisEntries(
+            starts, self.others[places], self.values[places], features, self.extras.take(places)
+        )
 
 
 class PlacedEntries(NamedTuple):
@@ -100,24 +117,35 @@ class PlacedEntries(NamedTuple):
     @classmethod
     def join(cls, *parts: PlacedEntries) -> PlacedEntries:
         """Return the entries of several parts, one after another."""
-        rows, columns, values = (np.concatenate(each) for each in zip(*(part[:3] for part in parts), strict=True))
-        return cls(rows, columns, values, Extras.join([(part.rows.size, part.extras) for part in parts]))
+        rows, columns, values = (
+            np.concatenate(each) for each in zip(*(part[:3] for part in parts), strict=True)
+        )
+        return cls(
+            rows, columns, values, Extras.join([(part.rows.size, part.extras) for part in parts])
+        )
 
     def take(self, which: Any) -> PlacedEntries:
         """Return some of the entries, by places or a mask."""
-        return PlacedEntries(self.rows[which], self.columns[which], self.values[which], self.extras.take(which))
+        return PlacedEntries(
+            self.rows[which], self.columns[which], self.values[which], self.extras.take(which)
+        )
 
     def insert(self, others: PlacedEntries) -> PlacedEntries:
         """Return these entries, which are in row order, and others, which alone are sorted."""
         later = others.take(np.lexsort((others.columns, others.rows)))
         width = 1 + max(int(part.columns.max(initial=0)) for part in (self, later))
         at = np.searchsorted(self.rows * width + self.columns, later.rows * width + later.columns)
-        order = np.insert(np.arange(self.rows.size), at, self.rows.size + np.arange(later.rows.size))
+        order = np.insert(
+            np.arange(self.rows.size), at, self.rows.size + np.arange(later.rows.size)
+        )
         return PlacedEntries.join(self, later).take(order)
 
     def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some rows as `gather` does, optionally only those with a column below a limit."""
-        first, last = (np.searchsorted(self.rows, positions, side=side) for side in ("left", "right"))
+        """Return the entries of some rows as `gather` does, optionally only those with a column
+        below a limit."""
+        first, last = (
+            np.searchsorted(self.rows, positions, side=side) for side in ("left", "right")
+        )
         places, which = _list_spans(first, last - first)
         if below is not None:
             kept = self.columns[places] < below
@@ -125,7 +153,8 @@ class PlacedEntries(NamedTuple):
         return self.take(places)._replace(rows=which)
 
     def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some columns, by the other axis, optionally only those with a row below a limit."""
+        """Return the entries of some columns, by the other axis, optionally only those with a row
+        below a limit."""
         some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
         some = some[np.argsort(self.columns[some], kind="stable")]
         turned = PlacedEntries(self.columns, self.rows, self.values, self.extras)
@@ -136,7 +165,8 @@ NO_ENTRIES = PlacedEntries(NOTHING, NOTHING, np.empty(0))
 
 
 def find_spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return the places of all entries of some rows (or columns), and the index into `positions` of each."""
+    """Return the places of all entries of some rows (or columns), and the index into `positions` of
+    each."""
     first = starts[positions].astype(np.int64)
     return _list_spans(first, starts[positions + 1] - first)
 
@@ -173,7 +203,8 @@ def gather(
 ) -> PlacedEntries:
     """Collect the entries of some rows (or columns) as (index into `positions`, other axis, value).
 
-    order: place of each entry in `values` and `extras`, if they are in another order. dropped: increasing places to
+    order: place of each entry in `values` and `extras`, if they are in another order. dropped:
+    increasing places to
         leave out.
     """
     inside = np.flatnonzero(positions < starts.size - 1)
@@ -183,7 +214,9 @@ def gather(
     if dropped.size:
         kept = ~are_among(entries, dropped)
         places, which, entries = places[kept], which[kept], entries[kept]
-    return PlacedEntries(which, others[places], values[entries].astype(np.float64), extras.take(entries))
+    return PlacedEntries(
+        which, others[places], values[entries].astype(np.float64), extras.take(entries)
+    )
 
 
 def group(count: int, *parts: PlacedEntries) -> AxisEntries:

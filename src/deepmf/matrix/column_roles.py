@@ -1,4 +1,5 @@
-"""Which column of a table holds rows, columns, values, counts, times or weights: as asked, by name or by content."""
+"""Which column of a table holds rows, columns, values, counts, times or weights: as asked, by name
+or by content."""
 
 from __future__ import annotations
 
@@ -27,17 +28,20 @@ USUAL_NAMES = {
 # Usual names of the labels of features, beside those of rows and of columns.
 _USUAL_LABELS = ("id", "label", "key")
 
-Asked = Mapping[str, str | int | None]  # names or positions of columns by role; None: it is recognised
+# names or positions of columns by role; None: it is recognised
+Asked = Mapping[str, str | int | None]
 
 _COUNTS = {2: "two", 3: "three"}
 
 # Names of columns that hold neither values nor, if there are others, the ids of rows and columns.
 _TIMES = "time timestamp ts date datetime day month year hour unixtime epoch when created updated".split()
-_LINE_NUMBERS = ("", "index", "unnamed:0", "indexlevel0", "level0")  # as pandas and R write an index without a name
+# as pandas and R write an index without a name
+_LINE_NUMBERS = ("", "index", "unnamed:0", "indexlevel0", "level0")
 _TIME_ENDING = re.compile(r"(timestamp|datetime|(?<=[_ .-])(date|at|ts))$", re.I)
 _ID_NAME = re.compile(r"((^|[_ .-])(id|ids|uuid|guid|key)|[a-z0-9](Id|ID))$|^(ID|index)$")
 MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
-_WHOLE_TIMES = ((3e8, 4.2e9), (3e11, 4.2e12))  # unix times from 1979 to 2103, in seconds and in milliseconds
+# unix times from 1979 to 2103, in seconds and in milliseconds
+_WHOLE_TIMES = ((3e8, 4.2e9), (3e11, 4.2e12))
 
 VALUE_HINT = Hint(
     "value= names the column of values, count= a column that counts interactions, value=None reads interactions alone",
@@ -48,10 +52,10 @@ VALUE_HINT = Hint(
 class Content(NamedTuple):
     """What the first lines of a table show about its columns.
 
-    has_names: whether the table names its columns; otherwise the first are rows, columns and values.
-    times: names of columns that hold unix times or dates.
-    texts: names of columns that hold other text.
-    unread: a date of each column of `times` whose dates cannot be read, such as 31/12/2024.
+    has_names: whether the table names its columns; otherwise the first are rows, columns and
+    values. times: names of columns that hold unix times or dates. texts: names of columns that hold
+    other text. unread: a date of each column of `times` whose dates cannot be read, such as
+    31/12/2024.
     """
 
     has_names: bool = True
@@ -66,25 +70,36 @@ UNSEEN = Content()  # of columns of which only the names are known
 def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) -> dict[str, str]:
     """Choose a column for each role: as asked for, by a usual name, or the first columns left.
 
-    With more columns than roles, a column with the usual name of a role that is not needed is not used for another one.
-    Times and ids are never values, and several columns that could hold the values are refused.
+    With more columns than roles, a column with the usual name of a role that is not needed is not
+    used for another one. Times and ids are never values, and several columns that could hold the
+    values are refused.
     """
     roles = list(asked)
     if len(names) < len(roles):
         shown = ", ".join(map(str, names))
         needed = "is needed" if len(roles) == 1 else f"need at least {_COUNTS[len(roles)]} columns"
         raise BadEntries(f"{join_roles(roles)} {needed}; got {len(names)}: {shown}")
-    chosen = {role: find_column(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
+    chosen = {
+        role: find_column(names, wanted, role)
+        for role, wanted in asked.items()
+        if wanted is not None
+    }
     plain = {_normalise(name): name for name in reversed(names)}
     for role in USUAL_NAMES if len(names) > len(roles) else roles:
-        matches = [plain[word] for word in USUAL_NAMES[role] if word in plain and plain[word] not in chosen.values()]
+        matches = [
+            plain[word]
+            for word in USUAL_NAMES[role]
+            if word in plain and plain[word] not in chosen.values()
+        ]
         if role not in chosen and matches:
             chosen[role] = matches[0]
     open_roles = [role for role in roles if role not in chosen]
     for at, role in enumerate(open_roles):
         left = [name for name in names if name not in chosen.values()]
         n_needed = len(open_roles) - at - ("value" in open_roles and _lack_values(left, content))
-        chosen[role] = _choose_value(left, content) if role == "value" else _choose_id(left, content, n_needed)
+        chosen[role] = (
+            _choose_value(left, content) if role == "value" else _choose_id(left, content, n_needed)
+        )
     chosen = {role: chosen[role] for role in roles}
     if len(set(chosen.values())) < len(roles):
         listed = join_roles(roles, article="")
@@ -95,7 +110,11 @@ def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) 
 
 def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
     """Choose the first column; times and line numbers are left out if enough others remain."""
-    others = [name for name in left if not (content.has_names and (_is_time_name(name) or _is_line_number(name)))]
+    others = [
+        name
+        for name in left
+        if not (content.has_names and (_is_time_name(name) or _is_line_number(name)))
+    ]
     return (others if len(others) >= n_needed else left)[0]
 
 
@@ -113,7 +132,10 @@ def _choose_value(left: Sequence[str], content: Content) -> str:
         shown = ", ".join(f"{name!r} {reasons[name]}" for name in left) or "no column is left"
         raise BadEntries(f"there is no column of values: {shown}", hint=VALUE_HINT)
     if content.has_names and len(numbers) > 1:
-        raise BadEntries(f"several columns could hold the values: {', '.join(map(repr, numbers))}", hint=VALUE_HINT)
+        raise BadEntries(
+            f"several columns could hold the values: {', '.join(map(repr, numbers))}",
+            hint=VALUE_HINT,
+        )
     return numbers[0]
 
 
@@ -143,10 +165,14 @@ def are_times(numbers: Array) -> bool:
     return inside and bool(np.all(numbers % 1 == 0))
 
 
-def find_roles(names: Sequence[str], asked: Asked, *, value: ValueColumn) -> dict[str, str | int | None]:
-    """Return the roles of a long table with the columns asked for: interactions have a count or nothing but ids.
+def find_roles(
+    names: Sequence[str], asked: Asked, *, value: ValueColumn
+) -> dict[str, str | int | None]:
+    """Return the roles of a long table with the columns asked for: interactions have a count or
+    nothing but ids.
 
-    A table of two columns holds interactions, and so does one with a column called "interactions" and no values.
+    A table of two columns holds interactions, and so does one with a column called "interactions"
+    and no values.
     """
     count, ids = asked.get("count"), {role: asked.get(role) for role in ("row", "column")}
     check_roles(value, count)
@@ -162,7 +188,9 @@ def find_roles(names: Sequence[str], asked: Asked, *, value: ValueColumn) -> dic
 def check_roles(value: ValueColumn, count: str | int | None) -> None:
     """Refuse a column of values together with a column of counts."""
     if count is not None and value is not None and value is not DETECT:
-        raise BadSetting(f"entries have values or are counted interactions; got value={value!r} and count={count!r}")
+        raise BadSetting(
+            f"entries have values or are counted interactions; got value={value!r} and count={count!r}"
+        )
 
 
 def describe_roles(chosen: Mapping[str, str]) -> str:
@@ -174,12 +202,18 @@ def describe_roles(chosen: Mapping[str, str]) -> str:
     "'who' is taken as the row and 'what' as the column"
     """
     verbs = ("is taken as", *["as"] * len(chosen))
-    *before, last = (f"{name} {verb} the {role}" for verb, (role, name) in zip(verbs, chosen.items(), strict=False))
+    *before, last = (
+        f"{name} {verb} the {role}"
+        for verb, (role, name) in zip(verbs, chosen.items(), strict=False)
+    )
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequence[str] = ()) -> str:
-    """Choose the column of labels: as given, by a name known elsewhere, by a usual name, or the first.
+def choose_label(
+    names: Sequence[str], label: str | int | None, known_as: Sequence[str] = ()
+) -> str:
+    """Choose the column of labels: as given, by a name known elsewhere, by a usual name, or the
+    first.
 
     >>> choose_label(["year", "item_id", "title"], None), choose_label(["title", "year"], None)
     ('item_id', 'title')
@@ -188,7 +222,9 @@ def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequen
         return find_column(names, label, "labels")
     plain = {_normalise(name): name for name in reversed(names)}
     usual = (*USUAL_NAMES["row"], *USUAL_NAMES["column"], *_USUAL_LABELS)
-    found = [name for name in known_as if name in names] or [plain[word] for word in usual if word in plain]
+    found = [name for name in known_as if name in names] or [
+        plain[word] for word in usual if word in plain
+    ]
     return [*found, *names][0]
 
 
@@ -231,21 +267,36 @@ def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
 
 def looks_like_ids(name: object) -> bool:
     """Whether a column is named like the ids of rows."""
-    return _normalise(name) in (*USUAL_NAMES["row"], *_USUAL_LABELS, "unnamed:0") or bool(_ID_NAME.search(str(name)))
+    return _normalise(name) in (*USUAL_NAMES["row"], *_USUAL_LABELS, "unnamed:0") or bool(
+        _ID_NAME.search(str(name))
+    )
 
 
-def find_extra_columns(names: Sequence[str], *, time: ValueColumn, weight: str | int | None) -> dict[str, str]:
+def find_extra_columns(
+    names: Sequence[str], *, time: ValueColumn, weight: str | int | None
+) -> dict[str, str]:
     """Return the columns of times and of weights that were asked for, by role."""
     asked = {"time": None if time is DETECT else time, "weight": weight}
-    found = {role: find_column(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
+    found = {
+        role: find_column(names, wanted, role)
+        for role, wanted in asked.items()
+        if wanted is not None
+    }
     if len(set(found.values())) < len(found):
-        raise BadEntries(f"the time and the weight must be two columns; got {found['time']!r} for both")
+        raise BadEntries(
+            f"the time and the weight must be two columns; got {found['time']!r} for both"
+        )
     return found
 
 
 def detect_time(names: Sequence[str], taken: Collection[str], content: Content) -> dict[str, str]:
-    """Return the only column left whose name and content are times, by role; nothing where there is none."""
-    found = [name for name in names if name in content.times and _is_time_name(name) and name not in taken]
+    """Return the only column left whose name and content are times, by role; nothing where there is
+    none."""
+    found = [
+        name
+        for name in names
+        if name in content.times and _is_time_name(name) and name not in taken
+    ]
     if not content.has_names or len(found) != 1:
         return {}
     if found[0] in content.unread:
@@ -265,10 +316,14 @@ def pin_column(names: Sequence[str], wanted: Any) -> Any:
 def find_column(names: Sequence[str], wanted: str | int, role: str) -> str:
     if isinstance(wanted, int):
         if not 0 <= wanted < len(names):
-            raise BadEntries(f"{role} column {wanted} does not exist; there are columns 0 to {len(names) - 1}")
+            raise BadEntries(
+                f"{role} column {wanted} does not exist; there are columns 0 to {len(names) - 1}"
+            )
         return names[wanted]
     if wanted not in names:
-        raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}")
+        raise BadEntries(
+            f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}"
+        )
     return wanted
 
 

@@ -1,4 +1,5 @@
-"""A summary of a matrix: counts, density, quantiles of entries per row and column, and a histogram."""
+"""A summary of a matrix: counts, density, quantiles of entries per row and column, and a
+histogram."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def scale_to_json(scale: Scale) -> dict[str, Any]:
 class Description:
     """Counts, density, quantiles of entries per row and column, and the histogram of the values.
 
-    `histogram` maps each level to its number of entries; for an interval, the middle of each of ten bins.
+    `histogram` maps each level to its number of entries; for an interval, the middle of each of ten
+    bins.
     """
 
     n_rows: int
@@ -71,7 +73,10 @@ def describe(matrix: Any) -> Description:
     mean = deviation = float("nan")
     if values.size:
         with np.errstate(over="ignore"):  # the deviation of huge values is infinite
-            mean, deviation = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+            mean, deviation = (
+                float(values.mean(dtype=np.float64)),
+                float(values.std(dtype=np.float64)),
+            )
     return Description(
         n_rows=n_rows,
         n_columns=n_columns,
@@ -99,8 +104,12 @@ def _compute_histogram(scale: Scale, values: ValueArray) -> dict[float, int]:
         for piece in iterate_pieces(values):
             counts += np.bincount(scale.level_positions(piece), minlength=counts.size)
         return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
-    low, high = (scale.low, scale.high) if not scale.is_interactions else (0.5, 10.5)  # counts 1 to 10, and more
-    counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(low, high))
+    # counts 1 to 10, and more
+    low, high = (scale.low, scale.high) if not scale.is_interactions else (0.5, 10.5)
+    counts, edges = (
+        np.zeros(10, dtype=np.int64),
+        np.histogram_bin_edges([], bins=10, range=(low, high)),
+    )
     for piece in iterate_pieces(values):
         inside = np.clip(piece, low, high)  # outliers count in the first and last bins
         counts += np.histogram(inside, bins=10, range=(low, high))[0]

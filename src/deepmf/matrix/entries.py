@@ -1,4 +1,5 @@
-"""The entries that a model knows: those of training, entries added since, and entries dropped since."""
+"""The entries that a model knows: those of training, entries added since, and entries dropped
+since."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, DuplicateEntries, Hint, OffScale
+from deepmf.errors import (
+    BadEntries,
+    BadFeatures,
+    BadModelFile,
+    BadSetting,
+    DuplicateEntries,
+    Hint,
+    OffScale,
+)
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, IndexPair
 from deepmf.matrix.axis_entries import (
     NO_ENTRIES,
@@ -48,19 +57,21 @@ def take_entries_within(matrix: ObservedMatrix, axis: Axis, others: slice) -> Ax
 
 @dataclass(frozen=True)
 class EntryStore:
-    """The entries that a model knows: the training matrix without dropped entries, and entries added since.
+    """The entries that a model knows: the training matrix without dropped entries, and entries
+    added since.
 
-    Trained rows and columns come first on both axes. A row is encoded from its entries in trained columns and a column
-    from its entries in trained rows; some models read all entries then. A store is immutable; the cost of an addition
-    grows with the added entries, not with the training matrix.
+    Trained rows and columns come first on both axes. A row is encoded from its entries in trained
+    columns and a column from its entries in trained rows; some models read all entries then. A
+    store is immutable; the cost of an addition grows with the added entries, not with the training
+    matrix.
 
     Parameters
     ----------
     train : the training matrix.
     rows, columns : labels of all rows and columns.
     added : entries added since training, in row order.
-    dropped : increasing places in row order of training entries that were replaced or forgotten. A replaced entry is
-        dropped, and added with its new value.
+    dropped : increasing places in row order of training entries that were replaced or forgotten. A
+        replaced entry is dropped, and added with its new value.
     row_features, column_features : features of both axes.
     row_names, column_names : names that are shown beside labels.
     """
@@ -83,7 +94,13 @@ class EntryStore:
         column_features: AxisFeatures | None = None,
     ) -> EntryStore:
         """Return the store of a model right after training."""
-        return cls(train, train.rows, train.columns, row_features=row_features, column_features=column_features)
+        return cls(
+            train,
+            train.rows,
+            train.columns,
+            row_features=row_features,
+            column_features=column_features,
+        )
 
     @classmethod
     def from_parts(
@@ -94,16 +111,24 @@ class EntryStore:
         *,
         are_trusted: bool = False,
     ) -> EntryStore:
-        """Return the store of a loaded model; inconsistent parts raise `BadModelFile`, unless they are trusted."""
+        """Return the store of a loaded model; inconsistent parts raise `BadModelFile`, unless they
+        are trusted."""
         if train.n_entries == 0:
             raise BadModelFile("the stored training matrix has no entries")
-        if dropped.size and not (dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(np.diff(dropped) > 0)):
-            raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
+        if dropped.size and not (
+            dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(np.diff(dropped) > 0)
+        ):
+            raise BadModelFile(
+                "the stored places of dropped entries are not rising places of training entries"
+            )
         if extension is None:
             return cls(train, train.rows, train.columns, dropped=dropped)
         if not are_trusted:
             _check_extension(train, extension, dropped)
-        rows, columns = train.rows.extend_to(extension.rows), train.columns.extend_to(extension.columns)
+        rows, columns = (
+            train.rows.extend_to(extension.rows),
+            train.columns.extend_to(extension.columns),
+        )
         positions = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
         added = PlacedEntries(*positions, extension.values.astype(np.float64), extension.extras)
         return cls(train, rows, columns, added, dropped)
@@ -125,7 +150,9 @@ class EntryStore:
         if not added.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
             return None
         rows, columns = Labelled(self.rows, added.rows), Labelled(self.columns, added.columns)
-        return ObservedMatrix.from_positions(rows, columns, added.values, scale=self.scale, extras=added.extras)
+        return ObservedMatrix.from_positions(
+            rows, columns, added.values, scale=self.scale, extras=added.extras
+        )
 
     def extend(
         self,
@@ -135,13 +162,18 @@ class EntryStore:
         row_features: Features | None = None,
         column_features: Features | None = None,
     ) -> ChangedStore:
-        """Return a store with new entries and features, and the rows and columns that must be encoded again.
+        """Return a store with new entries and features, and the rows and columns that must be
+        encoded again.
 
-        With `conflicts="replace"`, new values replace known ones; otherwise a different value of a known entry is an
-        error, and counts of interactions add up. New features always replace known ones. Rows and columns may have
-        features only.
+        With `conflicts="replace"`, new values replace known ones; otherwise a different value of a
+        known entry is an error, and counts of interactions add up. New features always replace
+        known ones. Rows and columns may have features only.
         """
-        rows = self.rows if row_features is None else self.rows.join(Labels(row_features.labels, axis="row"))
+        rows = (
+            self.rows
+            if row_features is None
+            else self.rows.join(Labels(row_features.labels, axis="row"))
+        )
         columns = self.columns
         if column_features is not None:
             columns = columns.join(Labels(column_features.labels, axis="column"))
@@ -164,13 +196,27 @@ class EntryStore:
         )
 
     def _with_entries(
-        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: Conflicts, *, has_features: bool
+        self,
+        new: ObservedMatrix,
+        rows: Labels,
+        columns: Labels,
+        conflicts: Conflicts,
+        *,
+        has_features: bool,
     ) -> ChangedStore:
-        if self.scale.is_interactions != new.scale.is_interactions or not np.all(self.scale.holds(new.values)):
-            raise OffScale(f"the new entries have the scale {new.scale}; the scale of the model is {self.scale}")
+        if self.scale.is_interactions != new.scale.is_interactions or not np.all(
+            self.scale.holds(new.values)
+        ):
+            raise OffScale(
+                f"the new entries have the scale {new.scale}; the scale of the model is {self.scale}"
+            )
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
-        known, values, extras = self.values_at(row_of, column_of), new.values.astype(np.float64), new.extras
+        known, values, extras = (
+            self.values_at(row_of, column_of),
+            new.values.astype(np.float64),
+            new.extras,
+        )
         held = None if self._are_plain(new.extras) else self.extras_at(row_of, column_of)
         if self.scale.is_interactions and conflicts == "error":
             extras = extras if held is None else _add_counts(held, known, new)
@@ -183,9 +229,13 @@ class EntryStore:
         if held is not None:
             fresh |= _are_changed(held, extras)
         if not has_features and rows is self.rows and columns is self.columns and not np.any(fresh):
-            raise BadEntries("there is nothing to add: all rows, columns and entries are known already")
+            raise BadEntries(
+                "there is nothing to add: all rows, columns and entries are known already"
+            )
         row_of, column_of = row_of[fresh], column_of[fresh]
-        store = self._put(rows, columns, PlacedEntries(row_of, column_of, values[fresh], extras.take(fresh)))
+        store = self._put(
+            rows, columns, PlacedEntries(row_of, column_of, values[fresh], extras.take(fresh))
+        )
         n_rows, n_columns = self.train.shape
         return ChangedStore(
             store,
@@ -213,17 +263,23 @@ class EntryStore:
             mine, theirs = self.train.extras.take(places[trained]), new.extras.take(trained)
             as_trained[trained] &= ~(_are_changed(mine, theirs) | _are_changed(theirs, mine))
         dropped = np.union1d(self.dropped, places[trained]) if trained.any() else self.dropped
-        dropped = np.setdiff1d(dropped, places[as_trained], assume_unique=True) if as_trained.any() else dropped
+        dropped = (
+            np.setdiff1d(dropped, places[as_trained], assume_unique=True)
+            if as_trained.any()
+            else dropped
+        )
         known, put = (part.rows * len(columns) + part.columns for part in (self.added, new))
         added = self.added.take(~np.isin(known, put)).insert(new.take(~as_trained))
         return replace(self, rows=rows, columns=columns, added=added, dropped=dropped)
 
     def _place_last(self, extras: Extras, new: Extras, n_entries: int) -> Extras:
-        """Return the extras of new entries with places after those of all known entries, if any have places."""
+        """Return the extras of new entries with places after those of all known entries, if any
+        have places."""
         later = NOTHING if self.added.extras.places is None else self.added.extras.places
         if new.places is None and self.train.extras.places is None and not later.size:
             return extras
-        first = max(self.train.shape[1], int(later.max(initial=-1)) + 1)  # places in training are below this number
+        # places in training are below this number
+        first = max(self.train.shape[1], int(later.max(initial=-1)) + 1)
         own = np.zeros(1, np.int32) if new.places is None else new.places
         return extras._replace(places=np.broadcast_to(own + np.int32(first), n_entries).copy())
 
@@ -237,7 +293,8 @@ class EntryStore:
         return self._look_up(row_of, column_of, missing, self.train.values, self.added.values)
 
     def extras_at(self, row_of: IndexArray, column_of: IndexArray) -> Extras:
-        """Return the time and weight of each pair of positions, `NO_TIME` and 1 if it is not observed."""
+        """Return the time and weight of each pair of positions, `NO_TIME` and 1 if it is not
+        observed."""
         later = self.added.extras
         times, weights = np.full(row_of.size, NO_TIME), np.ones(row_of.size)
         return Extras(
@@ -246,25 +303,35 @@ class EntryStore:
         )
 
     def _look_up(
-        self, row_of: IndexArray, column_of: IndexArray, found: Array, of_training: Array | None, of_added: Array | None
+        self,
+        row_of: IndexArray,
+        column_of: IndexArray,
+        found: Array,
+        of_training: Array | None,
+        of_added: Array | None,
     ) -> Array:
-        """Fill in a field of the entries at some pairs of positions; pairs that are not observed stay as they are."""
+        """Fill in a field of the entries at some pairs of positions; pairs that are not observed
+        stay as they are."""
         if of_training is not None:
             places = self.train_places(row_of, column_of)
             held = (places >= 0) & ~are_among(places, self.dropped)
             found[held] = of_training[places[held]]
         if of_added is not None:
-            keys = self.added.rows * len(self.columns) + self.added.columns  # increasing: they are in row order
+            # increasing: they are in row order
+            keys = self.added.rows * len(self.columns) + self.added.columns
             at, inside = locate(keys, row_of * len(self.columns) + column_of)
             inside &= column_of < len(self.columns)
             found[inside] = of_added[at[inside]]
         return found
 
     def train_places(self, row_of: IndexArray, column_of: IndexArray) -> IndexArray:
-        """Return the place of each pair of positions among all training entries, -1 if it is not one of them."""
+        """Return the place of each pair of positions among all training entries, -1 if it is not
+        one of them."""
         places = np.full(row_of.size, -1, dtype=np.int64)
         n_rows, n_columns = self.train.shape
-        possible = np.flatnonzero((row_of < n_rows) & (column_of < n_columns) & (row_of >= 0) & (column_of >= 0))
+        possible = np.flatnonzero(
+            (row_of < n_rows) & (column_of < n_columns) & (row_of >= 0) & (column_of >= 0)
+        )
         touched = np.unique(row_of[possible])
         starts, columns = self.train.by_row
         entry, which = find_spans(touched, starts)
@@ -274,17 +341,30 @@ class EntryStore:
         return places
 
     def are_as_trained(self, axis: Axis, positions: IndexArray) -> BoolArray:
-        """Return whether rows (or columns) have the entries in trained columns (or rows), and features, of training."""
+        """Return whether rows (or columns) have the entries in trained columns (or rows), and
+        features, of training."""
         n_rows, n_columns = self.train.shape
         if axis == "row":
-            n_trained, features, dropped = n_rows, self.row_features, self.train.find_rows(self.dropped)
+            n_trained, features, dropped = (
+                n_rows,
+                self.row_features,
+                self.train.find_rows(self.dropped),
+            )
             added = self.added.of_rows(positions, below=n_columns)
         else:
-            n_trained, features, dropped = n_columns, self.column_features, self.train.by_row.columns[self.dropped]
+            n_trained, features, dropped = (
+                n_columns,
+                self.column_features,
+                self.train.by_row.columns[self.dropped],
+            )
             added = self.added.of_columns(positions, below=n_rows)
         changed = np.isin(positions, dropped)
         changed[added.rows] = True
-        return (positions < n_trained) & ~changed & (features is None or features.are_as_trained(positions))
+        return (
+            (positions < n_trained)
+            & ~changed
+            & (features is None or features.are_as_trained(positions))
+        )
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
@@ -308,17 +388,35 @@ class EntryStore:
 
     def all_entries(self, axis: Axis, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows (or columns), and their features."""
-        return self._gather(axis, positions, self.row_features if axis == "row" else self.column_features)
+        return self._gather(
+            axis, positions, self.row_features if axis == "row" else self.column_features
+        )
 
     def _gather(
-        self, axis: Axis, positions: IndexArray, features: AxisFeatures | None = None, *, below: int | None = None
+        self,
+        axis: Axis,
+        positions: IndexArray,
+        features: AxisFeatures | None = None,
+        *,
+        below: int | None = None,
     ) -> AxisEntries:
-        """Return the entries of some rows (or columns); added ones only `below` a position of the other axis."""
+        """Return the entries of some rows (or columns); added ones only `below` a position of the
+        other axis."""
         train, added = self.train, self.added
         starts, others, order = (*train.by_row, None) if axis == "row" else train.by_column
-        held = gather(positions, starts, others, train.values, order=order, dropped=self.dropped, extras=train.extras)
+        held = gather(
+            positions,
+            starts,
+            others,
+            train.values,
+            order=order,
+            dropped=self.dropped,
+            extras=train.extras,
+        )
         of = added.of_rows if axis == "row" else added.of_columns
-        found = group(positions.size, held, *([of(positions, below=below)] if added.rows.size else []))
+        found = group(
+            positions.size, held, *([of(positions, below=below)] if added.rows.size else [])
+        )
         return found if features is None else found._replace(features=features.take(positions))
 
     @cached_property
@@ -346,7 +444,9 @@ class EntryStore:
             self.train.extras.take(kept).fill_weights(kept.size),
             minlength=len(self.columns),
         )
-        return known + np.bincount(added.columns, added.extras.fill_weights(added.rows.size), minlength=known.size)
+        return known + np.bincount(
+            added.columns, added.extras.fill_weights(added.rows.size), minlength=known.size
+        )
 
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
@@ -355,10 +455,12 @@ class EntryStore:
 
 
 class ChangedStore(NamedTuple):
-    """A store after an extension or after forgetting, and the rows and columns whose encoding changes.
+    """A store after an extension or after forgetting, and the rows and columns whose encoding
+    changes.
 
-    crossed: the rows with changed entries in new columns, and the columns with changed entries in new rows.
-    gone_rows, gone_columns: positions in the old store of rows and columns that are removed.
+    crossed: the rows with changed entries in new columns, and the columns with changed entries in
+    new rows. gone_rows, gone_columns: positions in the old store of rows and columns that are
+    removed.
     """
 
     entries: EntryStore
@@ -372,9 +474,13 @@ class ChangedStore(NamedTuple):
 def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: Array) -> None:
     for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
         if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
-            raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
+            raise BadModelFile(
+                f"the {known.axis}s of the stored extension do not begin with the trained ones"
+            )
     if extension.scale != train.scale:
-        raise BadModelFile(f"the stored extension has the scale {extension.scale}; that of training is {train.scale}")
+        raise BadModelFile(
+            f"the stored extension has the scale {extension.scale}; that of training is {train.scale}"
+        )
     trained, later = (
         matrix.entry_rows.astype(np.int64) * len(extension.columns) + matrix.by_row.columns
         for matrix in (train, extension)
@@ -392,7 +498,9 @@ def _set_features(
     if known is None:
         raise BadFeatures(
             f"the model was fitted without {labels.axis} features",
-            hint=Hint(f"fit it with {labels.axis}_features", f"fit it with --{labels.axis}-features"),
+            hint=Hint(
+                f"fit it with {labels.axis}_features", f"fit it with --{labels.axis}-features"
+            ),
         )
     positions = labels.positions(new.labels).astype(np.int64)
     return known.replace(positions, new.encode(known.encoding)), np.sort(positions)
@@ -414,7 +522,9 @@ def _add_counts(held: Extras, known: FloatArray, new: ObservedMatrix) -> Extras:
     assert held.times is not None and held.weights is not None
     before, after = np.nan_to_num(known), new.values.astype(np.float64)
     times = held.times if new.times is None else np.maximum(held.times, new.times)
-    weights = (before * held.weights + after * (1.0 if new.weights is None else new.weights)) / (before + after)
+    weights = (before * held.weights + after * (1.0 if new.weights is None else new.weights)) / (
+        before + after
+    )
     return Extras(times, weights).simplify()
 
 
@@ -430,7 +540,8 @@ Pairs = ObservedMatrix | tuple[Iterable[Any], Iterable[Any]]  # entries, by thei
 
 
 class ForgetPlan(NamedTuple):
-    """Distinct positions to forget: rows, columns, pairs, and rows and columns that only lose their features."""
+    """Distinct positions to forget: rows, columns, pairs, and rows and columns that only lose their
+    features."""
 
     rows: IndexArray
     columns: IndexArray
@@ -448,11 +559,14 @@ def plan_forget(
     *,
     missing: str,
 ) -> ForgetPlan:
-    """Find the positions to forget; `missing` is "error" or "ignore" and says how to treat unknown ones."""
+    """Find the positions to forget; `missing` is "error" or "ignore" and says how to treat unknown
+    ones."""
     if missing not in ("error", "ignore"):
         raise BadSetting(f"missing must be 'error' or 'ignore'; got {missing!r}")
     if all(each is None for each in (rows, columns, entries, row_features, column_features)):
-        raise BadEntries("there is nothing to forget: give rows, columns, entries, row_features or column_features")
+        raise BadEntries(
+            "there is nothing to forget: give rows, columns, entries, row_features or column_features"
+        )
     return ForgetPlan(
         _find_labels(store, "row", rows, missing),
         _find_labels(store, "column", columns, missing),
@@ -465,15 +579,27 @@ def plan_forget(
 
 
 def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
-    """Return a store without some rows, columns and entries; trained rows and columns stay, without entries."""
+    """Return a store without some rows, columns and entries; trained rows and columns stay, without
+    entries."""
     n_rows, n_columns = store.train.shape
     places = _train_places(store, plan)
     added, width = store.added, len(store.columns)
     leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
     leaving |= np.isin(added.rows * width + added.columns, plan.pairs[0] * width + plan.pairs[1])
-    rows = [store.train.find_rows(places), added.rows[leaving & (added.columns < n_columns)], plan.rows]
-    columns = [store.train.by_row.columns[places], added.columns[leaving & (added.rows < n_rows)], plan.columns]
-    gone_rows, gone_columns = plan.rows[plan.rows >= n_rows], plan.columns[plan.columns >= n_columns]
+    rows = [
+        store.train.find_rows(places),
+        added.rows[leaving & (added.columns < n_columns)],
+        plan.rows,
+    ]
+    columns = [
+        store.train.by_row.columns[places],
+        added.columns[leaving & (added.rows < n_rows)],
+        plan.columns,
+    ]
+    gone_rows, gone_columns = (
+        plan.rows[plan.rows >= n_rows],
+        plan.columns[plan.columns >= n_columns],
+    )
     crossed = (
         _find_left(added.rows[leaving & (added.columns >= n_columns)], gone_rows),
         _find_left(added.columns[leaving & (added.rows >= n_rows)], gone_columns),
@@ -484,7 +610,9 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
         store,
         rows=_drop_labels(store.rows, store.train.rows, gone_rows),
         columns=_drop_labels(store.columns, store.train.columns, gone_columns),
-        added=left._replace(rows=_move_up(left.rows, gone_rows), columns=_move_up(left.columns, gone_columns)),
+        added=left._replace(
+            rows=_move_up(left.rows, gone_rows), columns=_move_up(left.columns, gone_columns)
+        ),
         dropped=np.union1d(store.dropped, places) if places.size else store.dropped,
         row_features=_drop_features(store.row_features, of_rows, plan.rows),
         column_features=_drop_features(store.column_features, of_columns, plan.columns),
@@ -507,12 +635,15 @@ def _find_left(positions: IndexArray, gone: IndexArray) -> IndexArray:
 
 
 def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:
-    """Return the places of the training entries to forget, without those that are dropped already."""
+    """Return the places of the training entries to forget, without those that are dropped
+    already."""
     n_rows, n_columns = store.train.shape
     of_rows, _ = find_spans(plan.rows[plan.rows < n_rows], store.train.by_row.starts)
     of_columns, _ = find_spans(plan.columns[plan.columns < n_columns], store.train.by_column.starts)
     of_pairs = store.train_places(*plan.pairs)
-    places = np.concatenate([of_rows, store.train.by_column.entries[of_columns], of_pairs[of_pairs >= 0]])
+    places = np.concatenate(
+        [of_rows, store.train.by_column.entries[of_columns], of_pairs[of_pairs >= 0]]
+    )
     return np.setdiff1d(places.astype(np.int64), store.dropped)
 
 
@@ -524,13 +655,21 @@ def _find_given(labels: Labels, given: Iterable[Any] | None, missing: str) -> In
     return positions[positions >= 0].astype(np.int64)
 
 
-def _find_labels(store: EntryStore, axis: Axis, given: Iterable[Any] | None, missing: str) -> IndexArray:
-    labels, n_trained = (store.rows, store.train.shape[0]) if axis == "row" else (store.columns, store.train.shape[1])
+def _find_labels(
+    store: EntryStore, axis: Axis, given: Iterable[Any] | None, missing: str
+) -> IndexArray:
+    labels, n_trained = (
+        (store.rows, store.train.shape[0])
+        if axis == "row"
+        else (store.columns, store.train.shape[1])
+    )
     positions = _find_given(labels, given, missing)
     trained = positions[positions < n_trained]
     empty = trained[store.all_entries(axis, trained).are_empty]
     if empty.size and missing == "error":
-        raise BadEntries(f"{labels.axis} {labels[empty[:1]].tolist()[0]!r} has no entries to forget")
+        raise BadEntries(
+            f"{labels.axis} {labels[empty[:1]].tolist()[0]!r} has no entries to forget"
+        )
     return positions
 
 
@@ -538,13 +677,21 @@ def _find_described(
     labels: Labels, given: Iterable[Any] | None, features: AxisFeatures | None, missing: str
 ) -> IndexArray:
     positions = _find_given(labels, given, missing)
-    known = np.zeros(positions.size, dtype=bool) if features is None else features.take(positions).are_known
+    known = (
+        np.zeros(positions.size, dtype=bool)
+        if features is None
+        else features.take(positions).are_known
+    )
     if missing == "error" and not known.all():
-        raise BadFeatures(f"{labels.axis} {labels[positions[~known][:1]].tolist()[0]!r} has no features to forget")
+        raise BadFeatures(
+            f"{labels.axis} {labels[positions[~known][:1]].tolist()[0]!r} has no features to forget"
+        )
     return positions[known]
 
 
-def _drop_features(features: AxisFeatures | None, cleared: IndexArray, gone: IndexArray) -> AxisFeatures | None:
+def _drop_features(
+    features: AxisFeatures | None, cleared: IndexArray, gone: IndexArray
+) -> AxisFeatures | None:
     return None if features is None else features.clear(cleared).without(gone)
 
 
@@ -565,13 +712,18 @@ def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> Index
         for labels, items in zip((store.rows, store.columns), given, strict=True)
     )
     if row_of.size != column_of.size:
-        raise BadEntries(f"rows and columns must have the same length; got {row_of.size} and {column_of.size}")
+        raise BadEntries(
+            f"rows and columns must have the same length; got {row_of.size} and {column_of.size}"
+        )
     known = (row_of >= 0) & (column_of >= 0)
     row_of, column_of = row_of[known].astype(np.int64), column_of[known].astype(np.int64)
     there = ~np.isnan(store.values_at(row_of, column_of))
     if missing == "error" and not there.all():
         at = int(np.flatnonzero(~there)[0])
-        row, column = store.rows[row_of[[at]]].tolist()[0], store.columns[column_of[[at]]].tolist()[0]
+        row, column = (
+            store.rows[row_of[[at]]].tolist()[0],
+            store.columns[column_of[[at]]].tolist()[0],
+        )
         raise BadEntries(f"row {row!r} has no entry in column {column!r} to forget")
     return row_of[there], column_of[there]
 

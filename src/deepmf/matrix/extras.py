@@ -34,7 +34,8 @@ class Extras(NamedTuple):
 
     times: Unix seconds, `NO_TIME` for an entry without a date; None where no entry has a date.
     weights: numbers from `SMALLEST_WEIGHT` to `LARGEST_WEIGHT`; None where all weights are 1.
-    places: the order of the entries of a row that have the same time, or no time; None where times alone order them.
+    places: the order of the entries of a row that have the same time, or no time; None where times
+    alone order them.
     """
 
     times: TimeArray | None = None
@@ -53,7 +54,9 @@ class Extras(NamedTuple):
 
     def sort_within(self, groups: IndexArray) -> IndexArray:
         """Return the permutation that sorts entries by their group, then by time and place."""
-        return np.lexsort((*(keys for keys in (self.places, self.times) if keys is not None), groups))
+        return np.lexsort(
+            (*(keys for keys in (self.places, self.times) if keys is not None), groups)
+        )
 
     def take(self, which: Any) -> Extras:
         """Return the times and weights of some entries, by places, a slice or a mask."""
@@ -68,7 +71,11 @@ class Extras(NamedTuple):
             times = None
         if weights is not None and not np.any(weights != 1):
             weights = None
-        return self if times is self.times and weights is self.weights else Extras(times, weights, places)
+        return (
+            self
+            if times is self.times and weights is self.weights
+            else Extras(times, weights, places)
+        )
 
     def equals(self, other: Extras) -> bool:
         """Whether all times and weights are equal; where there are no times, also all places."""
@@ -78,11 +85,14 @@ class Extras(NamedTuple):
 
     @classmethod
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:
-        """Join the times and weights of several groups of entries, given the number of entries of each group."""
+        """Join the times and weights of several groups of entries, given the number of entries of
+        each group."""
         joined: list[Array | None] = [None, None, None]
         for at, empty in enumerate((np.int64(NO_TIME), np.float64(1.0), np.int32(0))):
             if any(part[at] is not None for _, part in parts):
-                joined[at] = np.concatenate([np.full(n, empty) if part[at] is None else part[at] for n, part in parts])
+                joined[at] = np.concatenate(
+                    [np.full(n, empty) if part[at] is None else part[at] for n, part in parts]
+                )
         return cls(*joined)
 
     def fill_weights(self, n_entries: int) -> ValueArray:
@@ -90,17 +100,24 @@ class Extras(NamedTuple):
         return np.ones(n_entries) if self.weights is None else self.weights
 
     def merge(
-        self, values: FloatArray, firsts: IndexArray, picks: IndexArray | None, *, counts: bool = False
+        self,
+        values: FloatArray,
+        firsts: IndexArray,
+        picks: IndexArray | None,
+        *,
+        counts: bool = False,
     ) -> Extras:
         """Return the time and weight of each run of repeated entries.
 
-        `firsts` is the first place of each run, and `picks` the place of the entry that is kept. If there is none, a
-        run has its latest time and its mean weight; a sum of counts has the mean weight of its interactions.
+        `firsts` is the first place of each run, and `picks` the place of the entry that is kept. If
+        there is none, a run has its latest time and its mean weight; a sum of counts has the mean
+        weight of its interactions.
         """
         if self.are_absent or picks is not None:
             return self.take(picks)
         times, places = (
-            None if each is None else np.maximum.reduceat(each, firsts) for each in (self.times, self.places)
+            None if each is None else np.maximum.reduceat(each, firsts)
+            for each in (self.times, self.places)
         )
         if self.weights is None:
             return Extras(times, places=places)
@@ -109,12 +126,16 @@ class Extras(NamedTuple):
         return Extras(times, means, places)
 
     def decay(self, half_life: float) -> Extras:
-        """Return weights that halve with every half-life (seconds) before the latest time, to `SMALLEST_WEIGHT`.
+        """Return weights that halve with every half-life (seconds) before the latest time, to
+        `SMALLEST_WEIGHT`.
 
         An entry without a date is as old as the earliest one.
         """
         assert self.times is not None
-        weights, dated = self.fill_weights(self.times.size).astype(np.float64), self.times[self.times != NO_TIME]
+        weights, dated = (
+            self.fill_weights(self.times.size).astype(np.float64),
+            self.times[self.times != NO_TIME],
+        )
         if dated.size:
             filled = np.where(self.times == NO_TIME, dated.min(), self.times)
             ages = dated.max() - filled
@@ -129,12 +150,15 @@ PLAIN_EXTRAS = Extras()  # of entries without dates and weights
 
 
 def check_weights(weights: Any, n_entries: int, *, of: str = "entry") -> FloatArray:
-    """Return weights as floats; each must be 0, or lie between `SMALLEST_WEIGHT` and `LARGEST_WEIGHT`."""
+    """Return weights as floats; each must be 0, or lie between `SMALLEST_WEIGHT` and
+    `LARGEST_WEIGHT`."""
     array = np.asarray(weights if isinstance(weights, np.ndarray | list | tuple) else list(weights))
     if array.dtype.kind not in "fiub":
         raise BadEntries(f"weights must be numbers; got {array.ravel()[:1].tolist()}")
     if array.shape != (n_entries,):
-        raise BadEntries(f"there must be one weight per {of}; got the shape {array.shape} for {n_entries}")
+        raise BadEntries(
+            f"there must be one weight per {of}; got the shape {array.shape} for {n_entries}"
+        )
     floats: FloatArray = array.astype(np.float64)
     bad = np.flatnonzero((floats != 0) & ~are_weights(floats))
     if bad.size:
@@ -147,7 +171,8 @@ def check_weights(weights: Any, n_entries: int, *, of: str = "entry") -> FloatAr
 
 
 def are_weights(numbers: ValueArray) -> BoolArray:
-    """Return whether each number is a legal weight, up to the rounding of means and of single precision."""
+    """Return whether each number is a legal weight, up to the rounding of means and of single
+    precision."""
     return (numbers >= SMALLEST_WEIGHT * (1 - 1e-6)) & (numbers <= LARGEST_WEIGHT * (1 + 1e-6))
 
 
@@ -162,17 +187,26 @@ class ParsedTimes(NamedTuple):
 
 
 def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
-    """Return times as Unix seconds: from numbers, `datetime64`, dates, datetimes and ISO texts; None is no date."""
+    """Return times as Unix seconds: from numbers, `datetime64`, dates, datetimes and ISO texts;
+    None is no date."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise BadEntries(f"times must be a list of dates; got {values!r}")
     items = values if isinstance(values, np.ndarray) else list(values)
-    array = items if isinstance(items, np.ndarray) else np.fromiter(items, dtype=object, count=len(items))
+    array = (
+        items
+        if isinstance(items, np.ndarray)
+        else np.fromiter(items, dtype=object, count=len(items))
+    )
     if array.ndim != 1 or n_entries not in (None, array.size):
-        raise BadEntries(f"there must be one time per entry; got shape {array.shape} for {n_entries} entries")
+        raise BadEntries(
+            f"there must be one time per entry; got shape {array.shape} for {n_entries} entries"
+        )
     if array.dtype.kind == "M":
         seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
         _check_range(seconds, lambda at: str(array[at]))
-        return ParsedTimes(seconds, "date" if np.datetime_data(array.dtype)[0] == "D" else "datetime")
+        return ParsedTimes(
+            seconds, "date" if np.datetime_data(array.dtype)[0] == "D" else "datetime"
+        )
     if array.dtype.kind in "iuf":
         return _parse_numbers(array)
     return _parse_objects(array.tolist())
@@ -185,7 +219,9 @@ def parse_time(value: Any) -> int:
     (86400, 86400)
     """
     if value is None:
-        raise BadSetting("a time is needed: Unix seconds, a date, a datetime or an ISO text; got None")
+        raise BadSetting(
+            "a time is needed: Unix seconds, a date, a datetime or an ISO text; got None"
+        )
     try:
         return int(parse_times([value]).seconds[0])
     except BadEntries as error:
@@ -203,7 +239,8 @@ def format_time(seconds: int) -> str:
 
 
 def _parse_numbers(array: Array) -> ParsedTimes:
-    """Return Unix seconds from seconds or milliseconds; the median tells which, since both may lie in one column."""
+    """Return Unix seconds from seconds or milliseconds; the median tells which, since both may lie
+    in one column."""
     is_gap = np.isnan(array) | (array == NO_TIME)
     known = array[~is_gap].astype(np.float64)
     are_milliseconds = known.size > 0 and float(np.median(np.abs(known))) > LAST_TIME
@@ -215,13 +252,19 @@ def _parse_numbers(array: Array) -> ParsedTimes:
 
 
 def _parse_objects(values: list[Any]) -> ParsedTimes:
-    """Return Unix seconds from texts, dates, datetimes and numbers; each distinct one is parsed once."""
+    """Return Unix seconds from texts, dates, datetimes and numbers; each distinct one is parsed
+    once."""
     try:
         distinct = dict.fromkeys(values)
     except TypeError as error:
         raise BadEntries("times must be Unix times, dates, datetimes or ISO texts") from error
-    if all(is_missing(value) or type(value) in (int, float) or isinstance(value, np.number) for value in distinct):
-        return _parse_numbers(np.array([np.nan if is_missing(value) else value for value in values], dtype=np.float64))
+    if all(
+        is_missing(value) or type(value) in (int, float) or isinstance(value, np.number)
+        for value in distinct
+    ):
+        return _parse_numbers(
+            np.array([np.nan if is_missing(value) else value for value in values], dtype=np.float64)
+        )
     parsed: dict[Any, tuple[int, str | None]] = {}
     for value in distinct:
         try:
@@ -234,10 +277,14 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
     kinds = {kind for _, kind in parsed.values()} - {None}
     if "datetime_utc" in kinds and len(kinds) > 1:
         bare = next(value for value in values if parsed[value][1] in ("date", "datetime"))
-        raise BadEntries(f"some times have a time zone, and {bare!r} has none", position=values.index(bare))
+        raise BadEntries(
+            f"some times have a time zone, and {bare!r} has none", position=values.index(bare)
+        )
     seconds = np.fromiter((parsed[value][0] for value in values), dtype=np.int64, count=len(values))
     _check_range(seconds, lambda at: repr(values[at]))
-    kind = "datetime_utc" if "datetime_utc" in kinds else "datetime" if "datetime" in kinds else "date"
+    kind = (
+        "datetime_utc" if "datetime_utc" in kinds else "datetime" if "datetime" in kinds else "date"
+    )
     return ParsedTimes(seconds, kind)
 
 
@@ -249,7 +296,11 @@ def _parse_object(value: Any) -> tuple[int, str | None]:
         text = value.strip()
         if len(text) < len("2024-01-01"):  # 2024 and 202405 are numbers, not dates
             raise ValueError(text)
-        value = datetime.fromisoformat(text) if len(text) > len("2024-01-01") else date.fromisoformat(text)
+        value = (
+            datetime.fromisoformat(text)
+            if len(text) > len("2024-01-01")
+            else date.fromisoformat(text)
+        )
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return _count_seconds(value.replace(tzinfo=UTC)), "datetime"

@@ -1,4 +1,5 @@
-"""Encoding of features as inputs of a model: standardised numbers and dates, indicators of categories, and vectors."""
+"""Encoding of features as inputs of a model: standardised numbers and dates, indicators of
+categories, and vectors."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,7 +18,14 @@ import scipy.sparse
 
 from deepmf.errors import BadFeatures, BadSetting, suggest_name
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, SingleArray
-from deepmf.matrix.feature_values import LISTS, NUMBERS, are_missing, convert_each, convert_values, to_text
+from deepmf.matrix.feature_values import (
+    LISTS,
+    NUMBERS,
+    are_missing,
+    convert_each,
+    convert_values,
+    to_text,
+)
 
 Part = tuple[IndexArray, IndexArray, Array]  # vector, input and weight of each non-zero
 
@@ -26,7 +34,8 @@ Part = tuple[IndexArray, IndexArray, Array]  # vector, input and weight of each 
 class FeatureVectors:
     """Sparse feature vectors, padded to the same number of slots.
 
-    inputs, weights: (vectors, slots); a weight of 0 is padding. n_inputs: number of inputs of a dense vector.
+    inputs, weights: (vectors, slots); a weight of 0 is padding. n_inputs: number of inputs of a
+    dense vector.
     """
 
     inputs: npt.NDArray[np.int32]
@@ -37,7 +46,9 @@ class FeatureVectors:
     def of_parts(cls, count: int, n_inputs: int, parts: Sequence[Part]) -> FeatureVectors:
         """Build vectors from parts."""
         nothing = np.empty(0, dtype=np.int64)
-        which, inputs, weights = map(np.concatenate, zip((nothing, nothing, nothing), *parts, strict=True))
+        which, inputs, weights = map(
+            np.concatenate, zip((nothing, nothing, nothing), *parts, strict=True)
+        )
         kept = np.flatnonzero(weights)
         kept = kept[np.argsort(which[kept], kind="stable")]
         which, counts = which[kept], np.bincount(which[kept], minlength=count)
@@ -56,11 +67,14 @@ class FeatureVectors:
         return int(self.inputs.shape[0])
 
     def take(self, positions: Array) -> FeatureVectors:
-        """Return the vectors at some positions; positions past the end are vectors without features."""
+        """Return the vectors at some positions; positions past the end are vectors without
+        features."""
         inside = positions < len(self)
         if inside.all():
             return FeatureVectors(self.inputs[positions], self.weights[positions], self.n_inputs)
-        return self.join(FeatureVectors.empty(1, self.n_inputs)).take(np.minimum(positions, len(self)))
+        return self.join(FeatureVectors.empty(1, self.n_inputs)).take(
+            np.minimum(positions, len(self))
+        )
 
     def pad(self, n_slots: int) -> FeatureVectors:
         """Return the same vectors with at least this many slots."""
@@ -72,14 +86,19 @@ class FeatureVectors:
     def join(self, others: FeatureVectors) -> FeatureVectors:
         """Return these vectors followed by others."""
         parts = self.pad(others.inputs.shape[1]), others.pad(self.inputs.shape[1])
-        inputs, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "weights"))
+        inputs, weights = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("inputs", "weights")
+        )
         return FeatureVectors(inputs, weights, self.n_inputs)
 
     def without_inputs(self, groups: Sequence[Sequence[int]]) -> FeatureVectors:
         """Return a single vector once for each group of inputs, without the inputs of the group."""
         dropped = np.stack([np.isin(self.inputs[0], list(group)) for group in groups])
         inputs = np.repeat(self.inputs, len(groups), axis=0)
-        return FeatureVectors(inputs, np.where(dropped, np.float32(0.0), self.weights), self.n_inputs)
+        return FeatureVectors(
+            inputs, np.where(dropped, np.float32(0.0), self.weights), self.n_inputs
+        )
 
     def product(self, table: Array) -> Array:
         """Return the products (vectors, width) with a table (inputs, width)."""
@@ -93,15 +112,22 @@ class FeatureVectors:
         found[self._by_input.indices[own]] = self._by_input.data[own]
         return found
 
+    def read_column_input(self, first: int, at: int) -> SingleArray:
+        """Return the weight of each vector at one input of the feature that starts at `first`."""
+        return self.read_input(first + at)
+
     @cached_property
     def _by_input(self) -> scipy.sparse.csc_array:
         """The vectors by input, so that a condition reads only the vectors that have its inputs."""
         which, slots = np.nonzero(self.weights)
         at = self.inputs[which, slots]
-        return scipy.sparse.csc_array((self.weights[which, slots], (which, at)), shape=(len(self), self.n_inputs))
+        return scipy.sparse.csc_array(
+            (self.weights[which, slots], (which, at)), shape=(len(self), self.n_inputs)
+        )
 
     def to_sparse(self) -> scipy.sparse.csr_array:
-        """Return the vectors as a sparse matrix (vectors, inputs); sums over it do not depend on padding."""
+        """Return the vectors as a sparse matrix (vectors, inputs); sums over it do not depend on
+        padding."""
         starts = np.arange(len(self) + 1) * self.inputs.shape[1]
         cells = self.weights.ravel(), self.inputs.ravel(), starts
         return scipy.sparse.csr_array(cells, shape=(len(self), self.n_inputs))
@@ -116,7 +142,8 @@ class FeatureVectors:
 # A feature has at most this many categories of its own; the others share one input.
 MOST_CATEGORIES = 1000
 
-# A category needs at least 2 vectors, and an eighth of the square root of all vectors: rarer ones would be memorised.
+# A category needs at least 2 vectors, and an eighth of the square root of all vectors: rarer ones
+# would be memorised.
 _ROOT_SHARE, _FEWEST = 1 / 8, 2
 
 # Standardised numbers are clipped to this, so that outliers do not dominate.
@@ -173,7 +200,8 @@ WeightsOf = Callable[[int], SingleArray]
 
 @dataclass(frozen=True)
 class NumberEncoding(ColumnEncoding):
-    """A standardised number, an indicator for a missing value, and an interpolation between quantiles."""
+    """A standardised number, an indicator for a missing value, and an interpolation between
+    quantiles."""
 
     kind: ClassVar[str] = "number"
     mean: float
@@ -186,7 +214,10 @@ class NumberEncoding(ColumnEncoding):
         known = values[~np.isnan(values)]
         if not known.size:
             return cls(name, 0.0, 1.0, ())
-        knots, spread = np.unique(np.quantile(known, np.linspace(0, 1, _N_KNOTS))), float(known.std())
+        knots, spread = (
+            np.unique(np.quantile(known, np.linspace(0, 1, _N_KNOTS))),
+            float(known.std()),
+        )
         if knots.size == 1 or spread <= _LEAST_SPREAD * np.abs(known).max():
             return cls(name, float(known.mean()), 1.0, ())
         return cls(name, float(known.mean()), spread, tuple(knots.tolist()))
@@ -207,7 +238,10 @@ class NumberEncoding(ColumnEncoding):
             knots = np.array(self.knots)
             places = np.interp(known, knots, np.arange(knots.size))
             below = np.minimum(places.astype(np.int64), knots.size - 2)
-            parts += [(which, 2 + below, 1.0 - (places - below)), (which, 3 + below, places - below)]
+            parts += [
+                (which, 2 + below, 1.0 - (places - below)),
+                (which, 3 + below, places - below),
+            ]
         return parts
 
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
@@ -224,10 +258,13 @@ class NumberEncoding(ColumnEncoding):
         for limit in limits.values():
             if not isinstance(limit, NUMBERS) or isinstance(limit, bool) or limit != limit:
                 raise BadSetting(f"the limits of {self.name} must be numbers; got {limit!r}")
-        return self.match_limits(float(limits.get("min", -np.inf)), float(limits.get("max", np.inf)), weights)
+        return self.match_limits(
+            float(limits.get("min", -np.inf)), float(limits.get("max", np.inf)), weights
+        )
 
     def match_limits(self, low: float, high: float, weights: WeightsOf) -> BoolArray:
-        """Return which numbers lie between two limits; weights are rounded to 32 bits, so the limits have a margin."""
+        """Return which numbers lie between two limits; weights are rounded to 32 bits, so the
+        limits have a margin."""
         standard, margin = weights(0), 1e-5
         is_inside = standard >= (low - self.mean) / self.spread - margin
         is_inside &= standard <= (high - self.mean) / self.spread + margin
@@ -237,7 +274,8 @@ class NumberEncoding(ColumnEncoding):
 
 @dataclass(frozen=True)
 class CategoryEncoding(ColumnEncoding):
-    """Indicators: one for rare categories, one for a missing value, and one for each frequent category."""
+    """Indicators: one for rare categories, one for a missing value, and one for each frequent
+    category."""
 
     kind: ClassVar[str] = "category"
     categories: tuple[str, ...]
@@ -267,11 +305,17 @@ class CategoryEncoding(ColumnEncoding):
         return {None: 1} | {category: 2 + at for at, category in enumerate(self.categories)}
 
     def parts(self, values: Array) -> list[Part]:
-        inputs = np.fromiter(map(self._places.get, values.tolist(), repeat(0)), dtype=np.int64, count=values.size)
+        inputs = np.fromiter(
+            map(self._places.get, values.tolist(), repeat(0)), dtype=np.int64, count=values.size
+        )
         return [(np.arange(values.size), inputs, np.ones(values.size))]
 
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
-        return [FeatureItem(self.name, self.categories[at - 2], (at,)) for at in sorted(found) if at >= 2]
+        return [
+            FeatureItem(self.name, self.categories[at - 2], (at,))
+            for at in sorted(found)
+            if at >= 2
+        ]
 
     def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         if not isinstance(condition, Mapping):
@@ -283,7 +327,9 @@ class CategoryEncoding(ColumnEncoding):
             if not items:
                 raise BadSetting(f"the condition {word!r} of {self.name} has no categories")
             has = [weights(self._find_place(item)) != 0 for item in items]
-            found &= np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
+            found &= (
+                np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
+            )
         return found
 
     def _find_place(self, item: Any) -> int:
@@ -349,19 +395,24 @@ class DateEncoding(NumberEncoding):
         except (ValueError, OverflowError):
             date = np.array(["NaT"], dtype="datetime64[D]")
         if np.isnat(date[0]):
-            raise BadSetting(f"{limit!r} is no limit of the date {self.name}; give a year or a date")
+            raise BadSetting(
+                f"{limit!r} is no limit of the date {self.name}; give a year or a date"
+            )
         return float(_compute_years(date)[0])
 
 
 def _compute_years(dates: Array) -> FloatArray:
     years = dates.astype("datetime64[Y]")
-    passed = (dates.astype("datetime64[D]") - years.astype("datetime64[D]")).astype(np.float64) / 366
+    passed = (dates.astype("datetime64[D]") - years.astype("datetime64[D]")).astype(
+        np.float64
+    ) / 366
     return np.where(np.isnat(dates), np.nan, years.astype(np.float64) + 1970.0 + passed)
 
 
 @dataclass(frozen=True)
 class VectorEncoding(ColumnEncoding):
-    """An embedding that the user brings: centred, of length 1 on average, and an indicator for a missing one."""
+    """An embedding that the user brings: centred, of length 1 on average, and an indicator for a
+    missing one."""
 
     kind: ClassVar[str] = "vector"
     means: tuple[float, ...]
@@ -374,7 +425,11 @@ class VectorEncoding(ColumnEncoding):
         table = _stack_vectors(name, known, len(known[0]))
         means = table.mean(axis=0)
         spread = float(np.sqrt(np.square(table - means).sum(axis=1).mean()))
-        return cls(name, tuple(means.tolist()), spread if spread > _LEAST_SPREAD * np.abs(table).max() else 1.0)
+        return cls(
+            name,
+            tuple(means.tolist()),
+            spread if spread > _LEAST_SPREAD * np.abs(table).max() else 1.0,
+        )
 
     @property
     def n_inputs(self) -> int:
@@ -383,7 +438,9 @@ class VectorEncoding(ColumnEncoding):
     def parts(self, values: Array) -> list[Part]:
         missing, size = are_missing(self.kind, values), len(self.means)
         which, gaps = np.flatnonzero(~missing), np.flatnonzero(missing)
-        table = (_stack_vectors(self.name, values[which].tolist(), size) - np.array(self.means)) / self.spread
+        table = (
+            _stack_vectors(self.name, values[which].tolist(), size) - np.array(self.means)
+        ) / self.spread
         weights = np.clip(table, -LARGEST_WEIGHT, LARGEST_WEIGHT).ravel()
         return [
             (np.repeat(which, size), np.tile(np.arange(size), which.size), weights),
@@ -392,13 +449,20 @@ class VectorEncoding(ColumnEncoding):
 
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
         size = len(self.means)
-        return [] if size in found or not found else [FeatureItem(self.name, f"{size} numbers", tuple(range(size + 1)))]
+        return (
+            []
+            if size in found or not found
+            else [FeatureItem(self.name, f"{size} numbers", tuple(range(size + 1)))]
+        )
 
     def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
-        raise BadSetting(f"{self.name} is a {self.kind}, and {self.kind}s have no conditions; use another feature")
+        raise BadSetting(
+            f"{self.name} is a {self.kind}, and {self.kind}s have no conditions; use another feature"
+        )
 
 
-# The fewest texts in which a word that counts occurs, the largest number of words, and of directions.
+# The fewest texts in which a word that counts occurs, the largest number of words, and of
+# directions.
 _FEWEST_TEXTS, _MOST_WORDS, _MOST_DIRECTIONS = 2, 2_000, 32
 
 
@@ -406,8 +470,8 @@ _FEWEST_TEXTS, _MOST_WORDS, _MOST_DIRECTIONS = 2, 2_000, 32
 class TextEncoding(VectorEncoding):
     """A text: the leading directions of its words by their importance (tf-idf), as a vector.
 
-    importance: the inverse document frequency of each word. directions: (words * numbers,), by word, the leading right
-    singular vectors of the texts.
+    importance: the inverse document frequency of each word. directions: (words * numbers,), by
+    word, the leading right singular vectors of the texts.
     """
 
     kind: ClassVar[str] = "text"
@@ -425,11 +489,16 @@ class TextEncoding(VectorEncoding):
         if not common:
             raise BadFeatures(f"no word occurs in two texts of the feature {name!r}; leave it out")
         words = tuple(sorted(sorted(common, key=lambda word: -counts[word])[:_MOST_WORDS]))
-        n_texts, documents = int((~are_missing(cls.kind, values)).sum()), np.array([counts[word] for word in words])
+        n_texts, documents = (
+            int((~are_missing(cls.kind, values)).sum()),
+            np.array([counts[word] for word in words]),
+        )
         importance = (1.0 + np.log((1 + n_texts) / (1 + documents))).astype(np.float32)
         weights = _weigh_words(values, words, importance)
         kept = [max(0, len(words) - _MOST_DIRECTIONS), len(words) - 1]
-        table = eigh((weights.T @ weights).toarray(), subset_by_index=kept)[1][:, ::-1].astype(np.float32)
+        table = eigh((weights.T @ weights).toarray(), subset_by_index=kept)[1][:, ::-1].astype(
+            np.float32
+        )
         vector = VectorEncoding.learn(name, _embed_words(weights, table))
         lists = (tuple(each.ravel().tolist()) for each in (importance, table))
         return cls(name, vector.means, vector.spread, words, *lists)
@@ -448,10 +517,16 @@ class TextEncoding(VectorEncoding):
 
 
 def _weigh_words(texts: Array, words: tuple[str, ...], importance: Array) -> scipy.sparse.csr_array:
-    """Return the weights (texts, words): logarithms of counts times importance, of length 1 for each text."""
+    """Return the weights (texts, words): logarithms of counts times importance, of length 1 for
+    each text."""
     places = {word: at for at, word in enumerate(words)}
-    found = [Counter(places[word] for word in _split_words(text) if word in places) for text in texts.tolist()]
-    which = np.repeat(np.arange(len(found)), np.fromiter(map(len, found), dtype=np.int64, count=len(found)))
+    found = [
+        Counter(places[word] for word in _split_words(text) if word in places)
+        for text in texts.tolist()
+    ]
+    which = np.repeat(
+        np.arange(len(found)), np.fromiter(map(len, found), dtype=np.int64, count=len(found))
+    )
     at = np.fromiter(chain.from_iterable(found), dtype=np.int64)
     counts = np.fromiter(chain.from_iterable(each.values() for each in found), dtype=np.float64)
     weights = (1.0 + np.log(counts)) * importance[at]
@@ -460,7 +535,8 @@ def _weigh_words(texts: Array, words: tuple[str, ...], importance: Array) -> sci
 
 
 def _embed_words(weights: scipy.sparse.csr_array, directions: Array) -> Array:
-    """Return a tuple of numbers for each text; None for a missing one, or one without any known word."""
+    """Return a tuple of numbers for each text; None for a missing one, or one without any known
+    word."""
     vectors = map(tuple, (weights @ directions.astype(np.float64)).tolist())
     are_known = np.diff(weights.indptr) > 0
     found = (each if known else None for each, known in zip(vectors, are_known, strict=True))
@@ -475,13 +551,17 @@ def _split_words(text: str | None) -> list[str]:
 def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> FloatArray:
     wrong = next((each for each in vectors if len(each) != size), None)
     if wrong is not None:
-        raise BadFeatures(f"a vector of the feature {name!r} has {len(wrong)} numbers; the others have {size}")
+        raise BadFeatures(
+            f"a vector of the feature {name!r} has {len(wrong)} numbers; the others have {size}"
+        )
     return np.array(vectors, dtype=np.float64).reshape(len(vectors), size)
 
 
 def _read_limits(name: str, condition: Any) -> dict[str, Any]:
     """Return the limits of a condition: those given, or twice the one that is given."""
-    limits = dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
+    limits = (
+        dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
+    )
     _check_words(name, limits, ("min", "max"))
     return limits
 
@@ -495,13 +575,21 @@ def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {
     encoding.kind: encoding
-    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding, TextEncoding)
+    for encoding in (
+        NumberEncoding,
+        CategoryEncoding,
+        ListEncoding,
+        DateEncoding,
+        VectorEncoding,
+        TextEncoding,
+    )
 }
 
 
 @dataclass(frozen=True)
 class FeatureEncoding:
-    """The encodings of all features of an axis; input 0 marks a row (or column) that has features."""
+    """The encodings of all features of an axis; input 0 marks a row (or column) that has
+    features."""
 
     columns: tuple[ColumnEncoding, ...]
 
@@ -521,12 +609,19 @@ class FeatureEncoding:
         return 1 + sum(column.n_inputs for column in self.columns)
 
     def encode(self, count: int, values: Mapping[str, Array]) -> FeatureVectors:
-        """Encode `count` vectors from values by name; a feature that is not given is missing in all of them."""
+        """Encode `count` vectors from values by name; a feature that is not given is missing in all
+        of them."""
         parts: list[Part] = [(np.arange(count), np.zeros(count, dtype=np.int64), np.ones(count))]
         for first, column in self.locate_columns():
             name = column.name
-            own = values[name] if name in values else convert_values(column.kind, [None] * count, name)
-            parts += [(which, inputs + first, weights) for which, inputs, weights in column.parts(own)]
+            own = (
+                values[name]
+                if name in values
+                else convert_values(column.kind, [None] * count, name)
+            )
+            parts += [
+                (which, inputs + first, weights) for which, inputs, weights in column.parts(own)
+            ]
         return FeatureVectors.of_parts(count, self.n_inputs, parts)
 
     def items(self, vectors: FeatureVectors) -> list[FeatureItem]:
@@ -540,29 +635,37 @@ class FeatureEncoding:
                 for at, weight in zip(inputs, weights, strict=True)
                 if 0 <= at - first < column.n_inputs
             }
-            items += [item._replace(inputs=tuple(first + at for at in item.inputs)) for item in column.items(found)]
+            items += [
+                item._replace(inputs=tuple(first + at for at in item.inputs))
+                for item in column.items(found)
+            ]
         return items
 
     def decode(self, vectors: FeatureVectors) -> dict[str, float | str | list[str]]:
-        """Return the known features of a single vector by name: numbers, categories, years, and lists of categories."""
+        """Return the known features of a single vector by name: numbers, categories, years, and
+        lists of categories."""
         found: dict[str, Any] = {}
         for item in self.items(vectors):
             if self.kinds[item.name] == "list":
                 found.setdefault(item.name, []).append(item.text)
             else:
-                found[item.name] = float(item.text) if self.kinds[item.name] == "number" else item.text
+                found[item.name] = (
+                    float(item.text) if self.kinds[item.name] == "number" else item.text
+                )
         return found
 
     def match(self, where: Mapping[str, Any], vectors: FeatureVectors) -> BoolArray:
         """Return which vectors meet all conditions.
 
-        A number has {"min": ..., "max": ...}, or a value that it must equal; a date the same with years or dates; a
-        category or a list {"any": [...]}, {"all": [...]} or {"none": [...]}, or the categories of which it has any.
+        A number has {"min": ..., "max": ...}, or a value that it must equal; a date the same with
+        years or dates; a category or a list {"any": [...]}, {"all": [...]} or {"none": [...]}, or
+        the categories of which it has any.
         """
         found: BoolArray = vectors.read_input(0) != 0
         for first, column in self.locate_columns():
             if column.name in where:
-                found &= column.match(where[column.name], lambda at, first=first: vectors.read_input(first + at))  # type: ignore[misc]
+                read = partial(vectors.read_column_input, first)
+                found &= column.match(where[column.name], read)
         return found
 
     def locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:

@@ -19,7 +19,8 @@ SEPARATOR = "|"
 # Texts are read word by word if they have more words than this, on average, and most differ.
 _TEXT_WORDS = 4
 
-# Integers are categories if they have at most 32 distinct values, and at most one distinct value for ten values.
+# Integers are categories if they have at most 32 distinct values, and at most one distinct value
+# for ten values.
 _MOST_CODES, _ONE_IN = 32, 10
 
 # Squares and sums of larger numbers could overflow.
@@ -48,10 +49,13 @@ KINDS = tuple(_KIND_NAMES)
 
 
 def read_values(values: Iterable[Any]) -> Array:
-    """Return values as an array of numbers, dates or objects; missing values are NaN, NaT or None."""
+    """Return values as an array of numbers, dates or objects; missing values are NaN, NaT or
+    None."""
     if isinstance(values, np.ndarray):
         if values.ndim == 2 and values.dtype.kind == "f":  # a vector for each label
-            return _to_objects([None if np.isnan(line).any() else tuple(line) for line in values.tolist()])
+            return _to_objects(
+                [None if np.isnan(line).any() else tuple(line) for line in values.tolist()]
+            )
         if values.ndim != 1:
             raise ValueError(f"it has the shape {values.shape}; give one value for each label")
         if values.dtype.kind in "iufbM":
@@ -72,9 +76,9 @@ def read_values(values: Iterable[Any]) -> Array:
 def infer_kind(values: Array) -> str:
     """Infer the kind of values.
 
-    Integers are categories if they have at most 32 distinct values, at most a tenth of all values. Texts are lists if
-    some contain "|", dates if all look like 2001-12-31, and texts of words if they have more than four words on
-    average, and most occur once.
+    Integers are categories if they have at most 32 distinct values, at most a tenth of all values.
+    Texts are lists if some contain "|", dates if all look like 2001-12-31, and texts of words if
+    they have more than four words on average, and most occur once.
     """
     if values.dtype.kind == "M":
         return "date"
@@ -84,12 +88,19 @@ def infer_kind(values: Array) -> str:
         known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
         whole = known.size and np.all(known == np.round(known)) and np.all(np.isfinite(known))
         n_distinct = np.unique(known).size
-        return "category" if whole and n_distinct <= min(_MOST_CODES, known.size / _ONE_IN) else "number"
+        return (
+            "category"
+            if whole and n_distinct <= min(_MOST_CODES, known.size / _ONE_IN)
+            else "number"
+        )
     items = values.tolist()
     types = _find_types(items)
     if any(issubclass(kind, LISTS) for kind in types):
         lists = [item for item in items if item is not None]
-        are_vectors = all(len(item) and all(isinstance(each, float | np.floating) for each in item) for item in lists)
+        are_vectors = all(
+            len(item) and all(isinstance(each, float | np.floating) for each in item)
+            for item in lists
+        )
         return "vector" if are_vectors else "list"
     if types and all(issubclass(kind, _DATES) for kind in types):
         return "date"
@@ -101,11 +112,14 @@ def infer_kind(values: Array) -> str:
     if any(SEPARATOR in text for text in texts):
         return "list"
     n_words = sum(text.count(" ") + 1 for text in texts)
-    return "text" if 2 * len(texts) > len(items) and n_words > _TEXT_WORDS * len(texts) else "category"
+    return (
+        "text" if 2 * len(texts) > len(items) and n_words > _TEXT_WORDS * len(texts) else "category"
+    )
 
 
 def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
-    """Convert values to a kind: float64, strings or None, tuples of strings or None, or datetime64 days."""
+    """Convert values to a kind: float64, strings or None, tuples of strings or None, or datetime64
+    days."""
     try:
         array = read_values(values)
         if kind == "number":
@@ -119,7 +133,9 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, BadFeatures):
             raise
-        raise BadFeatures(f"the feature {name!r} cannot be read as {_KIND_NAMES[kind]}: {error}") from error
+        raise BadFeatures(
+            f"the feature {name!r} cannot be read as {_KIND_NAMES[kind]}: {error}"
+        ) from error
 
 
 def are_missing(kind: str, values: Array) -> BoolArray:
@@ -131,7 +147,8 @@ def are_missing(kind: str, values: Array) -> BoolArray:
 
 
 def convert_each(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Convert items; equal items of one type are converted once (True and 1 are equal, but not alike)."""
+    """Convert items; equal items of one type are converted once (True and 1 are equal, but not
+    alike)."""
     if len(_find_types(items)) > 1:
         return list(map(convert, items))
     try:
@@ -155,13 +172,17 @@ def _to_numbers(array: Array, name: str) -> FloatArray:
     if array.dtype.kind == "M":
         raise ValueError("they are dates")
     if array.dtype == object:
-        array = np.array(convert_each(array.tolist(), lambda item: np.nan if item is None else float(item)))
+        array = np.array(
+            convert_each(array.tolist(), lambda item: np.nan if item is None else float(item))
+        )
     numbers = array.astype(np.float64)
     if np.isinf(numbers).any():
         raise BadFeatures(f"the feature {name!r} has infinite numbers; leave unknown numbers empty")
     largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
     if largest > _LARGEST_NUMBER:
-        raise BadFeatures(f"the feature {name!r} has numbers up to {largest:g}; the limit is {_LARGEST_NUMBER:g}")
+        raise BadFeatures(
+            f"the feature {name!r} has numbers up to {largest:g}; the limit is {_LARGEST_NUMBER:g}"
+        )
     return numbers
 
 
@@ -192,9 +213,17 @@ def _to_date(item: Any) -> Any:
 def _to_categories(item: Any) -> tuple[str, ...] | None:
     if is_missing(item):
         return None
-    parts = item.split(SEPARATOR) if isinstance(item, str) else item if isinstance(item, LISTS) else [item]
+    parts = (
+        item.split(SEPARATOR)
+        if isinstance(item, str)
+        else item
+        if isinstance(item, LISTS)
+        else [item]
+    )
     known = [part for part in parts if not is_missing(part)]
-    if isinstance(item, LISTS) and any(isinstance(part, float | np.floating) and part % 1 for part in known):
+    if isinstance(item, LISTS) and any(
+        isinstance(part, float | np.floating) and part % 1 for part in known
+    ):
         raise TypeError(f"{known[0]!r} is not a category; give each number a column of its own")
     texts = map(to_text, known)
     return tuple(dict.fromkeys(sorted(texts) if isinstance(item, set | frozenset) else texts))
@@ -203,7 +232,9 @@ def _to_categories(item: Any) -> tuple[str, ...] | None:
 def _to_vector(item: Any) -> tuple[float, ...] | None:
     if is_missing(item):
         return None
-    parts = item.replace(SEPARATOR, " ").replace(",", " ").split() if isinstance(item, str) else item
+    parts = (
+        item.replace(SEPARATOR, " ").replace(",", " ").split() if isinstance(item, str) else item
+    )
     vector = tuple(map(float, parts))
     if not vector or not all(abs(number) < _LARGEST_NUMBER for number in vector):
         raise ValueError(f"{item!r} is no vector of finite numbers")
@@ -230,4 +261,5 @@ def is_missing(item: Any) -> bool:
         return True
     if isinstance(item, float | np.floating | np.datetime64 | Decimal):
         return bool(item != item)
-    return type(item).__name__ in ("NAType", "NaTType")  # types of pandas, which need not be installed
+    # types of pandas, which need not be installed
+    return type(item).__name__ in ("NAType", "NaTType")

@@ -1,4 +1,5 @@
-"""Features (side information) of rows and columns: as the user gives them, and encoded for a model."""
+"""Features (side information) of rows and columns: as the user gives them, and encoded for a
+model."""
 
 from __future__ import annotations
 
@@ -26,14 +27,16 @@ from deepmf.matrix.labels import Labels
 
 
 class Features:
-    """Numbers, categories, lists of categories, dates, vectors and texts of rows or columns; values may be missing.
+    """Numbers, categories, lists of categories, dates, vectors and texts of rows or columns; values
+    may be missing.
 
     Parameters
     ----------
     labels : distinct row or column labels.
     columns : values of each feature by name, one for each label; None, NaN and "" are missing.
-    kinds : "number", "category", "list", "date", "vector" (an embedding, of one length for all labels) or "text" (a
-        title, a plot: read word by word) by name (default: inferred from the values).
+    kinds : "number", "category", "list", "date", "vector" (an embedding, of one length for all
+        labels) or "text" (a title, a plot: read word by word) by name (default: inferred from the
+        values).
 
     >>> films = Features.from_columns(["Alien", "Big"], {"year": [1979, 1988], "genres": ["Horror|Sci-Fi", "Comedy"]})
     >>> films
@@ -41,22 +44,34 @@ class Features:
     """
 
     def __init__(
-        self, labels: Iterable[Any], columns: Mapping[str, Iterable[Any]], *, kinds: Mapping[str, str] | None = None
+        self,
+        labels: Iterable[Any],
+        columns: Mapping[str, Iterable[Any]],
+        *,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         try:
             self.labels = Labels(labels, axis="feature").array
         except BadEntries as error:
             raise BadFeatures(f"the labels of the features are wrong: {error}") from error
         if not isinstance(columns, Mapping):
-            raise BadFeatures(f"features must be a dict of lists by name; got {type(columns).__name__}")
+            raise BadFeatures(
+                f"features must be a dict of lists by name; got {type(columns).__name__}"
+            )
         if not columns:
             raise BadFeatures("there are no features; give at least one column beside the labels")
-        self._values = {str(name): _read_column(str(name), values) for name, values in columns.items()}
+        self._values = {
+            str(name): _read_column(str(name), values) for name, values in columns.items()
+        }
         if len(self._values) < len(columns):
-            raise BadFeatures(f"two features have the same name; got {', '.join(map(repr, columns))}")
+            raise BadFeatures(
+                f"two features have the same name; got {', '.join(map(repr, columns))}"
+            )
         for name, values in self._values.items():
             if values.size != self.labels.size:
-                raise BadFeatures(f"the feature {name!r} has {values.size} values for {self.labels.size} labels")
+                raise BadFeatures(
+                    f"the feature {name!r} has {values.size} values for {self.labels.size} labels"
+                )
         self._given = dict(kinds or {})
         self._converted: dict[str, Array] = {}
         for name, kind in self._given.items():
@@ -65,7 +80,9 @@ class Features:
                     f"there is no feature {name!r} for the kind {kind!r}; there are {', '.join(self.names)}"
                 )
             if kind not in KINDS:
-                raise BadFeatures(f"the kind of {name!r} must be one of {', '.join(KINDS)}; got {kind!r}")
+                raise BadFeatures(
+                    f"the kind of {name!r} must be one of {', '.join(KINDS)}; got {kind!r}"
+                )
 
     @classmethod
     def from_columns(
@@ -81,11 +98,17 @@ class Features:
 
     @classmethod
     def from_frame(
-        cls, frame: Any, label: str, *, kinds: Mapping[str, str] | None = None, text: Iterable[str] = ()
+        cls,
+        frame: Any,
+        label: str,
+        *,
+        kinds: Mapping[str, str] | None = None,
+        text: Iterable[str] = (),
     ) -> Features:
         """Build features from the columns of a frame (pandas, polars, arrow, ...).
 
-        `label` names the column of labels, or the index of a pandas frame. `text` names features of kind "text".
+        `label` names the column of labels, or the index of a pandas frame. `text` names features of
+        kind "text".
         """
         from deepmf.matrix.frames import read_feature_columns
 
@@ -99,13 +122,16 @@ class Features:
     @cached_property
     def kinds(self) -> Mapping[str, str]:
         """Kind of each feature, given or inferred."""
-        return {name: self._given.get(name) or infer_kind(values) for name, values in self._values.items()}
+        return {
+            name: self._given.get(name) or infer_kind(values)
+            for name, values in self._values.items()
+        }
 
     def values(self, name: str) -> Array:
         """Return the values of a feature, (labels,).
 
-        Numbers are floats, dates are days, categories are strings and lists are tuples of strings. Missing values are
-        NaN, NaT, None and None.
+        Numbers are floats, dates are days, categories are strings and lists are tuples of strings.
+        Missing values are NaN, NaT, None and None.
         """
         if name not in self._values:
             raise BadFeatures(f"there is no feature {name!r}; there are {', '.join(self.names)}")
@@ -125,21 +151,30 @@ class Features:
 
         Kinds that were not given are inferred from the values at these positions.
         """
-        return (self if positions is None or positions.size == len(self) else self.take(positions))._encoding
+        return (
+            self if positions is None or positions.size == len(self) else self.take(positions)
+        )._encoding
 
     @cached_property
     def _encoding(self) -> FeatureEncoding:
-        return FeatureEncoding(tuple(self._learn_column_encoding(name, kind) for name, kind in self.kinds.items()))
+        return FeatureEncoding(
+            tuple(self._learn_column_encoding(name, kind) for name, kind in self.kinds.items())
+        )
 
     def encode(self, encoding: FeatureEncoding) -> FeatureVectors:
-        """Encode the features; raise an error if the encoding lacks one or has it with another kind."""
+        """Encode the features; raise an error if the encoding lacks one or has it with another
+        kind."""
         check_names(self._values, encoding)
         known = encoding.kinds
         for name, kind in self._given.items():
             if known[name] != kind:
-                raise BadFeatures(f"the model was fitted with the feature {name!r} as a {known[name]}, not as a {kind}")
+                raise BadFeatures(
+                    f"the model was fitted with the feature {name!r} as a {known[name]}, not as a {kind}"
+                )
         values = {
-            name: self.values(name) if self.kinds[name] == known[name] else convert_values(known[name], raw, name)
+            name: self.values(name)
+            if self.kinds[name] == known[name]
+            else convert_values(known[name], raw, name)
             for name, raw in self._values.items()
         }
         return encoding.encode(len(self), values)
@@ -175,7 +210,9 @@ class Features:
     def check_labels(self, labels: Labels) -> None:
         """Raise an error if no label is among the labels of a matrix."""
         if len(self) and not np.any(labels.find(self.labels) >= 0):
-            own, theirs = (reprlib.repr(each[:1].tolist()[0]) for each in (self.labels, labels.array))
+            own, theirs = (
+                reprlib.repr(each[:1].tolist()[0]) for each in (self.labels, labels.array)
+            )
             raise BadFeatures(
                 f"no label of the {labels.axis} features is a {labels.axis} of the matrix: features have labels such "
                 f"as {own} ({type(self.labels[:1].tolist()[0]).__name__}), the matrix has {labels.axis}s such as "
@@ -214,7 +251,8 @@ def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
 
 
 def _find_doubt(encoding: CategoryEncoding, values: Array) -> str | None:
-    """Return a warning if categories are too many or too rare to learn from; None if they are not."""
+    """Return a warning if categories are too many or too rare to learn from; None if they are
+    not."""
     n_distinct, n_apart = len(encoding.count(values)), len(encoding.categories)
     found = f"the feature {encoding.name!r} has {n_distinct:,} categories"
     if not n_apart:
@@ -228,7 +266,8 @@ def _find_doubt(encoding: CategoryEncoding, values: Array) -> str | None:
 class AxisFeatures:
     """Encoded features of all rows (or columns) of a model.
 
-    base: features at training. positions, extra: increasing positions of later features, and these features.
+    base: features at training. positions, extra: increasing positions of later features, and these
+    features.
     """
 
     encoding: FeatureEncoding
@@ -237,11 +276,13 @@ class AxisFeatures:
     extra: FeatureVectors
 
     @classmethod
-    def of(cls, labels: Labels, features: Features, counts: IndexArray | None = None) -> AxisFeatures:
+    def of(
+        cls, labels: Labels, features: Features, counts: IndexArray | None = None
+    ) -> AxisFeatures:
         """Encode features for the labels of a matrix.
 
-        counts: number of training entries of each label. The encoding is learned only from labels with entries, or from
-        all labels of the matrix if there are no counts.
+        counts: number of training entries of each label. The encoding is learned only from labels
+        with entries, or from all labels of the matrix if there are no counts.
         """
         features.check_labels(labels)
         at = labels.find(features.labels)
@@ -274,7 +315,9 @@ class AxisFeatures:
         kept = np.flatnonzero(~np.isin(self.positions, positions))
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together)
-        return replace(self, positions=together[order], extra=self.extra.take(kept).join(vectors).take(order))
+        return replace(
+            self, positions=together[order], extra=self.extra.take(kept).join(vectors).take(order)
+        )
 
     def clear(self, positions: IndexArray) -> AxisFeatures:
         """Return features with nothing at some positions."""
@@ -285,12 +328,16 @@ class AxisFeatures:
         return left.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs))
 
     def without(self, forgotten: IndexArray) -> AxisFeatures:
-        """Return features without some positions; new positions are removed, so later ones move up."""
+        """Return features without some positions; new positions are removed, so later ones move
+        up."""
         cleared, gone = self.clear(forgotten), forgotten[forgotten >= len(self.base)]
-        return replace(cleared, positions=cleared.positions - np.searchsorted(gone, cleared.positions))
+        return replace(
+            cleared, positions=cleared.positions - np.searchsorted(gone, cleared.positions)
+        )
 
     def match(self, where: Mapping[str, Any], count: int) -> BoolArray:
-        """Return which of the first `count` positions meet all conditions, by name (see `FeatureEncoding.match`)."""
+        """Return which of the first `count` positions meet all conditions, by name (see
+        `FeatureEncoding.match`)."""
         self.check_conditions(where)
         found = np.zeros(count, dtype=bool)
         known = self.encoding.match(where, self.base)[:count]
@@ -315,11 +362,14 @@ class AxisFeatures:
         return found.hexdigest()[:16]
 
     def encode_one(self, values: Mapping[str, Any] | None) -> FeatureVectors:
-        """Encode the features of a single row or column from values by name; all of them may be missing."""
+        """Encode the features of a single row or column from values by name; all of them may be
+        missing."""
         given: object = values
         if given is not None and not isinstance(given, Mapping):
             kind = type(given).__name__
-            raise BadFeatures(f"the features of a row or column must be a dict of values by name; got {kind}")
+            raise BadFeatures(
+                f"the features of a row or column must be a dict of values by name; got {kind}"
+            )
         if not values:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)

@@ -1,4 +1,5 @@
-"""Conversion between entries and frames of any library (pandas, polars, arrow, ...), through narwhals."""
+"""Conversion between entries and frames of any library (pandas, polars, arrow, ...), through
+narwhals."""
 
 from __future__ import annotations
 
@@ -29,7 +30,15 @@ from deepmf.matrix.column_roles import (
     looks_like_ids,
     pin_column,
 )
-from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, ParsedTimes, TimeArray, check_weights, parse_times
+from deepmf.matrix.extras import (
+    NO_TIME,
+    PLAIN_EXTRAS,
+    Extras,
+    ParsedTimes,
+    TimeArray,
+    check_weights,
+    parse_times,
+)
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm, ValueColumn
@@ -44,7 +53,8 @@ MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves the
 _N_LOOKED_AT = 200  # lines of a frame
 _TOO_LARGE = 2.0**63  # for an int of 64 bits
 
-# Columns with values alike, at least this many and this share, and the widest range of their levels.
+# Columns with values alike, at least this many and this share, and the widest range of their
+# levels.
 _FEWEST_ALIKE, _SHARE_ALIKE, _WIDEST_LEVELS = 3, 0.6, 20
 _CODE_DISTANCE = 3  # ranges of the other values between them and a code for missing ones
 
@@ -66,7 +76,8 @@ class LongEntries(NamedTuple):
 
 
 class WideTable(NamedTuple):
-    """A wide frame as an array with NaN for missing entries, and its labels; row_labels: None for 0, 1, 2, ..."""
+    """A wide frame as an array with NaN for missing entries, and its labels; row_labels: None for
+    0, 1, 2, ..."""
 
     array: FloatArray
     row_labels: Sequence[Any] | None
@@ -74,8 +85,11 @@ class WideTable(NamedTuple):
     form: TableForm
 
 
-def read_long_frame(frame: Any, asked: Asked, *, value: ValueColumn, time: ValueColumn, missing: str) -> LongEntries:
-    """Read the columns of a long frame that hold rows, columns, and values or counts of interactions.
+def read_long_frame(
+    frame: Any, asked: Asked, *, value: ValueColumn, time: ValueColumn, missing: str
+) -> LongEntries:
+    """Read the columns of a long frame that hold rows, columns, and values or counts of
+    interactions.
 
     asked: names or positions of columns by role: row, column, count and weight.
     """
@@ -85,7 +99,10 @@ def read_long_frame(frame: Any, asked: Asked, *, value: ValueColumn, time: Value
     named = find_extra_columns(table.columns, time=time, weight=asked["weight"])
     left = [name for name in table.columns if name not in named.values()]
     asked = {role: pin_column(table.columns, each) for role, each in asked.items()}
-    wanted, content = find_roles(left, asked, value=pin_column(table.columns, value)), _look_at(table)
+    wanted, content = (
+        find_roles(left, asked, value=pin_column(table.columns, value)),
+        _look_at(table),
+    )
     chosen = assign_roles(left, wanted, content)
     if time is DETECT:
         named |= detect_time(table.columns, [*chosen.values(), *named.values()], content)
@@ -100,7 +117,9 @@ def read_long_frame(frame: Any, asked: Asked, *, value: ValueColumn, time: Value
         kept = np.flatnonzero(extras.weights)
         table, extras = table[kept.tolist()], extras.take(kept)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
-        rows, columns = pool.map(lambda axis: gather_ids(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
+        rows, columns = pool.map(
+            lambda axis: gather_ids(table.get_column(chosen[axis]), axis=axis), ("row", "column")
+        )
     words = {role: repr(name) for role, name in chosen.items()}
     return LongEntries(
         rows,
@@ -114,8 +133,13 @@ def read_long_frame(frame: Any, asked: Asked, *, value: ValueColumn, time: Value
 
 
 def read_extras(times: Any, weights: Any) -> tuple[Extras, str | None]:
-    """Read columns of times and weights, each None where there is none; return the type of the times, too."""
-    numbers = None if weights is None else check_weights(read_numbers(weights, "the weight"), len(weights))
+    """Read columns of times and weights, each None where there is none; return the type of the
+    times, too."""
+    numbers = (
+        None
+        if weights is None
+        else check_weights(read_numbers(weights, "the weight"), len(weights))
+    )
     if times is None:
         return Extras(weights=numbers), None
     seconds, time_type = _read_times(times)
@@ -123,7 +147,8 @@ def read_extras(times: Any, weights: Any) -> tuple[Extras, str | None]:
 
 
 def _read_times(native: Any) -> ParsedTimes:
-    """Return the times of a column of any library as Unix seconds; nulls are entries without a date."""
+    """Return the times of a column of any library as Unix seconds; nulls are entries without a
+    date."""
     import narwhals as nw
 
     series = nw.from_native(native, series_only=True)
@@ -132,8 +157,16 @@ def _read_times(native: Any) -> ParsedTimes:
     zone = getattr(series.dtype, "time_zone", None)
     if zone is not None:
         series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    seconds = parse_times(series.cast(nw.Datetime("us")).to_numpy().astype("datetime64[us]")).seconds
-    kind = "date" if isinstance(series.dtype, nw.Date) else "datetime" if zone is None else "datetime_utc"
+    seconds = parse_times(
+        series.cast(nw.Datetime("us")).to_numpy().astype("datetime64[us]")
+    ).seconds
+    kind = (
+        "date"
+        if isinstance(series.dtype, nw.Date)
+        else "datetime"
+        if zone is None
+        else "datetime_utc"
+    )
     return ParsedTimes(seconds, kind)
 
 
@@ -143,7 +176,9 @@ def read_numbers(native: Any, what: str = "the value") -> Array:
 
     series = nw.from_native(native, series_only=True)
     if not _are_numbers(series):
-        raise BadEntries(f"column {series.name!r} holds {what[4:]}s of type {series.dtype}; numbers are needed")
+        raise BadEntries(
+            f"column {series.name!r} holds {what[4:]}s of type {series.dtype}; numbers are needed"
+        )
     _check_no_null(series, what, MISSING_HINT if what == "the value" else None)
     return _to_numpy(series)
 
@@ -171,7 +206,9 @@ def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
     has_index = _has_row_labels(frame)
     ids, others = ([], names) if has_index else (names[:1], names[1:])
     numbers = [name for name in others if _are_numbers(head.get_column(name))]
-    if len(names) < 3 + len(ids) or any(head.get_column(name).n_unique() < len(head) for name in ids):
+    if len(names) < 3 + len(ids) or any(
+        head.get_column(name).n_unique() < len(head) for name in ids
+    ):
         return
     if len(numbers) >= MANY_COLUMNS or (has_index and len(numbers) == len(others)):
         shown = ", ".join(map(repr, names[:3]))
@@ -182,7 +219,8 @@ def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
 
 
 def refuse_long_frame(names: Sequence[Any]) -> None:
-    """Refuse a frame with a line per entry, or with ids among its values, whose columns would pass for a wide one."""
+    """Refuse a frame with a line per entry, or with ids among its values, whose columns would pass
+    for a wide one."""
     if any(has_usual_names(names, ["column", other]) for other in ("row", "value")):
         shown = ", ".join(map(repr, names[:3]))
         raise BadEntries(
@@ -208,7 +246,8 @@ def _are_numbers(series: nw.Series[Any]) -> bool:
 
 
 def refuse_off_scale_columns(array: FloatArray, labels: Sequence[Any]) -> None:
-    """Refuse columns far beyond the few levels that most columns share, such as ages beside answers from 1 to 6."""
+    """Refuse columns far beyond the few levels that most columns share, such as ages beside answers
+    from 1 to 6."""
     filled = np.flatnonzero(~np.isnan(array).all(axis=0))
     if filled.size <= _FEWEST_ALIKE:
         return
@@ -219,7 +258,11 @@ def refuse_off_scale_columns(array: FloatArray, labels: Sequence[Any]) -> None:
     alike = filled[(lows >= low - reach / 2) & (highs <= high + reach / 2)]
     halves = 2 * array[:_N_LOOKED_AT, alike]
     are_levels = reach <= _WIDEST_LEVELS and bool(np.all((halves % 1 == 0) | np.isnan(halves)))
-    if not off.any() or not are_levels or alike.size < max(_FEWEST_ALIKE, _SHARE_ALIKE * filled.size):
+    if (
+        not off.any()
+        or not are_levels
+        or alike.size < max(_FEWEST_ALIKE, _SHARE_ALIKE * filled.size)
+    ):
         return
     named = [labels[at] for at in filled[off]]
     shown = ", ".join(map(repr, named[:5])) + (", ..." if len(named) > 5 else "")
@@ -237,7 +280,8 @@ def refuse_off_scale_columns(array: FloatArray, labels: Sequence[Any]) -> None:
 def warn_of_codes(array: FloatArray) -> None:
     """Warn of a value that may stand for a missing one, such as 99 beside ratings from -10 to 10.
 
-    It is the lowest or the highest, lies further from the others than three times their range, and is in most columns.
+    It is the lowest or the highest, lies further from the others than three times their range, and
+    is in most columns.
     """
     known = array[np.isfinite(array)]
     for code in (known.min(), known.max()) if known.size else ():
@@ -252,7 +296,8 @@ def warn_of_codes(array: FloatArray) -> None:
 
 
 def is_far(code: float, others: FloatArray) -> bool:
-    """Return whether a value lies so far from others that it may be a code: -99 does from all that are positive."""
+    """Return whether a value lies so far from others that it may be a code: -99 does from all that
+    are positive."""
     low, high = others.min(), others.max()
     if code < -9 and low >= 0 and set(f"{-code:g}") == {"9"}:
         return True
@@ -263,7 +308,9 @@ def check_excluded(names: Sequence[Any], exclude: Collection[Any]) -> None:
     """Refuse to leave out a column that a table does not have."""
     absent = [name for name in exclude if name not in names]
     if absent:
-        raise BadEntries(f"there is no column {absent[0]!r} to leave out; there are {', '.join(map(repr, names))}")
+        raise BadEntries(
+            f"there is no column {absent[0]!r} to leave out; there are {', '.join(map(repr, names))}"
+        )
 
 
 def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = ()) -> WideTable:
@@ -296,7 +343,11 @@ def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict
     """
     try:
         index = getattr(frame, "index", None)
-        if label is not None and getattr(index, "name", None) == label and label not in frame.columns:
+        if (
+            label is not None
+            and getattr(index, "name", None) == label
+            and label not in frame.columns
+        ):
             frame = frame.reset_index()
         table = _collect(frame)
         labels = table.get_column(choose_label(table.columns, label))
@@ -315,9 +366,13 @@ def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict
 
 
 def read_pair_columns(frame: Any, names: tuple[str, str]) -> tuple[list[Any], list[Any]]:
-    """Return the rows and columns of a frame of pairs: in columns with these names, usual names, or the first two."""
+    """Return the rows and columns of a frame of pairs: in columns with these names, usual names, or
+    the first two."""
     table = _collect(frame)
-    asked = {role: name if name in table.columns else None for role, name in zip(("row", "column"), names, strict=True)}
+    asked = {
+        role: name if name in table.columns else None
+        for role, name in zip(("row", "column"), names, strict=True)
+    }
     chosen = assign_roles(table.columns, asked)
     return table.get_column(chosen["row"]).to_list(), table.get_column(chosen["column"]).to_list()
 
@@ -336,20 +391,29 @@ def build_long_frame(matrix: Any) -> pl.DataFrame:
     if not matrix.has_values and form.value == COUNT and np.all(matrix.values == 1):
         del columns[2]
     frame: pl.DataFrame = import_polars().DataFrame(dict(zip(form.names, columns, strict=False)))
-    return frame if matrix.extras.are_absent else frame.with_columns(build_extra_series(matrix.extras, form))
+    return (
+        frame
+        if matrix.extras.are_absent
+        else frame.with_columns(build_extra_series(matrix.extras, form))
+    )
 
 
 def build_extra_series(extras: Extras, form: TableForm) -> list[pl.Series]:
     """Return the times and the weights as polars series, those of them that there are."""
     time, weight = form.name_extras()
-    found = [] if extras.times is None else [build_time_series(extras.times, form.time_type).alias(time)]
+    found = (
+        []
+        if extras.times is None
+        else [build_time_series(extras.times, form.time_type).alias(time)]
+    )
     if extras.weights is not None:
         found.append(import_polars().Series(weight, extras.weights.astype(np.float64)))
     return found
 
 
 def build_time_series(times: TimeArray, kind: str | None) -> pl.Series:
-    """Return Unix seconds as a polars series of one of `TIME_TYPES`, null for an entry without a date."""
+    """Return Unix seconds as a polars series of one of `TIME_TYPES`, null for an entry without a
+    date."""
     polars = import_polars()
     seconds: pl.Series = polars.Series(times).set(polars.Series(times == NO_TIME), None)
     if kind in (None, "seconds"):
@@ -357,7 +421,9 @@ def build_time_series(times: TimeArray, kind: str | None) -> pl.Series:
     milliseconds = seconds * 1000
     if kind == "milliseconds":
         return milliseconds
-    moments: pl.Series = milliseconds.cast(polars.Datetime("ms", "UTC" if kind == "datetime_utc" else None))
+    moments: pl.Series = milliseconds.cast(
+        polars.Datetime("ms", "UTC" if kind == "datetime_utc" else None)
+    )
     return moments.cast(polars.Date) if kind == "date" else moments
 
 
@@ -371,11 +437,14 @@ def build_wide_frame(matrix: Any) -> pl.DataFrame:
 
 
 def name_wide_columns(row: str, columns: Array) -> list[str]:
-    """Return the column names of a wide table: the name of row ids, then all column labels as text."""
+    """Return the column names of a wide table: the name of row ids, then all column labels as
+    text."""
     names = [row, *map(str, columns.tolist())]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadEntries(f"a wide table would have two columns called {twice!r}; write a long table instead")
+        raise BadEntries(
+            f"a wide table would have two columns called {twice!r}; write a long table instead"
+        )
     return names
 
 
@@ -388,11 +457,16 @@ def build_label_series(labels: Array) -> pl.Series:
 
 
 def build_value_series(values: Array, scale: Scale) -> pl.Series:
-    """Return values as a polars series with null for NaN; integers if all levels, or all counts, are integers."""
+    """Return values as a polars series with null for NaN; integers if all levels, or all counts,
+    are integers."""
     polars = import_polars()
     series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
-    is_whole = scale.is_whole or (scale.is_interactions and bool(np.all((values % 1 == 0) | np.isnan(values))))
-    fits = is_whole and (values.size == 0 or float(np.nanmax(np.abs(values), initial=0.0)) < _TOO_LARGE)
+    is_whole = scale.is_whole or (
+        scale.is_interactions and bool(np.all((values % 1 == 0) | np.isnan(values)))
+    )
+    fits = is_whole and (
+        values.size == 0 or float(np.nanmax(np.abs(values), initial=0.0)) < _TOO_LARGE
+    )
     return series.cast(polars.Int64) if fits else series
 
 
@@ -405,7 +479,9 @@ def _collect(frame: Any) -> nw.DataFrame[Any]:
         table = nw.from_native(frame)
         names = table.collect_schema().names()
     except TypeError as error:
-        raise BadEntries(f"a frame (pandas, polars, arrow, ...) is needed; got {type(frame).__name__}") from error
+        raise BadEntries(
+            f"a frame (pandas, polars, arrow, ...) is needed; got {type(frame).__name__}"
+        ) from error
     except nw.exceptions.DuplicateError as error:
         raise BadEntries("the frame has columns of the same name; rename or drop them") from error
     if len(set(names)) < len(names):
@@ -420,12 +496,14 @@ def _check_no_null(series: nw.Series[Any], what: str, hint: Hint | None = None) 
 
 
 def gather_ids(native: Any, *, axis: str) -> Labelled:
-    """Return the distinct ids of a column of any library, sorted, and the position of each id among them."""
+    """Return the distinct ids of a column of any library, sorted, and the position of each id among
+    them."""
     import narwhals as nw
 
     series = nw.from_native(native, series_only=True)
     _check_no_null(series, f"the {axis} id")
-    if series.implementation.is_polars() and str(series.dtype) == "String":  # no Python string for each entry
+    # no Python string for each entry
+    if series.implementation.is_polars() and str(series.dtype) == "String":
         distinct, positions = encode_texts(series.to_native())
         return Labelled(Labels(distinct.to_list(), axis=axis), positions)
     if series.dtype.is_integer() and not _is_beyond_numpy(series):
@@ -445,7 +523,8 @@ def _is_beyond_numpy(series: nw.Series[Any]) -> bool:
 
 
 def encode_texts(texts: pl.Series) -> tuple[pl.Series, IndexArray]:
-    """Return the distinct texts, sorted, and the position of each text among them; there are no nulls."""
+    """Return the distinct texts, sorted, and the position of each text among them; there are no
+    nulls."""
     distinct = texts.unique().sort()
     codes = texts.cast(import_polars().Enum(distinct)).to_physical()
     return distinct, codes.to_numpy().astype(np.int32 if texts.len() < 2**31 else np.int64)

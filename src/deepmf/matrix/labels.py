@@ -1,4 +1,5 @@
-"""Labels of rows and columns: distinct ids of one type, looked up by position and by label; in files as text."""
+"""Labels of rows and columns: distinct ids of one type, looked up by position and by label; in
+files as text."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Labelled(NamedTuple):
 
 
 class Labels(Sequence[Any]):
-    """Distinct labels of one kind (all ints, all strings, all of one other hashable type), in a fixed order.
+    """Distinct labels of one kind (all ints, all strings, all of one other hashable type), in a
+    fixed order.
 
     `array` holds all labels in order, read-only: int64 for ints, otherwise Python objects.
 
@@ -81,7 +83,8 @@ class Labels(Sequence[Any]):
 
     @classmethod
     def from_distinct(cls, array: Array, *, axis: str) -> Labels:
-        """Return labels from distinct ints or objects, without a check; an array of ints is not copied."""
+        """Return labels from distinct ints or objects, without a check; an array of ints is not
+        copied."""
         labels = Labels.__new__(Labels)
         labels._set(array if array.dtype.kind == "i" else array.astype(object, copy=False), axis)
         return labels
@@ -99,7 +102,9 @@ class Labels(Sequence[Any]):
         """Return an error that names the first unknown label and counts the others."""
         n_more = count_distinct(labels) - 1
         more = " and ".join([f"{n_more} more"] * (n_more > 0) + list(others))
-        message = f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
+        message = (
+            f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
+        )
         return UnknownLabel(f"{message}; there are {self._summarise()}")
 
     def check_kind(self, array: Array) -> None:
@@ -120,7 +125,9 @@ class Labels(Sequence[Any]):
         if len(self) == 0 or array.size == 0 or array.dtype != self.array.dtype:
             return np.full(array.size, -1, dtype=np.int64)
         if array.dtype.kind != "i":
-            return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
+            return np.fromiter(
+                map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size
+            )
         near = np.searchsorted(self.array, array, sorter=self._order)
         found = self._order[np.minimum(near, len(self) - 1)]
         return np.where(self.array[found] == array, found, -1)
@@ -171,7 +178,9 @@ class Labels(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
-        return self is other or (self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array))
+        return self is other or (
+            self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -203,7 +212,8 @@ class JoinedLabels(Labels):
         return positions
 
     def _append(self, fresh: Array) -> Labels:
-        # Parts grow geometrically from the last to the first, so there are few parts and copies are rare.
+        # Parts grow geometrically from the last to the first, so there are few parts and copies are
+        # rare.
         first: Labels = self
         while isinstance(first, JoinedLabels) and len(first._rest) < _PART_GROWTH * fresh.size:
             fresh = np.concatenate([first._rest.array, fresh])
@@ -215,12 +225,19 @@ class JoinedLabels(Labels):
 
     def __getitem__(self, position: Any) -> Any:
         n_first = len(self._first)
-        positions = np.arange(*position.indices(len(self))) if isinstance(position, slice) else np.asarray(position)
+        positions = (
+            np.arange(*position.indices(len(self)))
+            if isinstance(position, slice)
+            else np.asarray(position)
+        )
         if positions.dtype == bool or np.any(positions < 0):
             return self.array[position]
         inside = positions < n_first
         taken = np.empty(positions.shape, dtype=self._rest.array.dtype)
-        taken[inside], taken[~inside] = self._first[positions[inside]], self._rest[positions[~inside] - n_first]
+        taken[inside], taken[~inside] = (
+            self._first[positions[inside]],
+            self._rest[positions[~inside] - n_first],
+        )
         return taken[()]
 
 
@@ -228,7 +245,8 @@ class JoinedLabels(Labels):
 
 
 def build_label_array(items: Iterable[Any], *, axis: str) -> Array:
-    """Return labels as an array of int64 or of objects; nulls and labels of several types raise an error."""
+    """Return labels as an array of int64 or of objects; nulls and labels of several types raise an
+    error."""
     if isinstance(items, Labels):
         return items.array
     if isinstance(items, str | bytes):
@@ -250,7 +268,8 @@ def build_label_array(items: Iterable[Any], *, axis: str) -> Array:
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind in "mM":
-        array = array.astype(f"{array.dtype.kind}8[us]")  # the precision of Python's dates and times
+        # the precision of Python's dates and times
+        array = array.astype(f"{array.dtype.kind}8[us]")
     if array.dtype.kind != "O":
         array = array.astype(object)  # str, float, datetime of Python
     return _check_objects(array, axis=axis)
@@ -273,10 +292,14 @@ def _check_objects(array: Array, *, axis: str) -> Array:
         try:
             return array.astype(np.int64)
         except OverflowError as error:
-            raise BadEntries(f"{axis} labels must fit in 64 bits; give larger ids as strings") from error
+            raise BadEntries(
+                f"{axis} labels must fit in 64 bits; give larger ids as strings"
+            ) from error
     for kind in kinds:
         if kind.__hash__ is None:
-            raise BadEntries(f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}")
+            raise BadEntries(
+                f"{axis} labels must be hashable; {kind.__name__} is not, such as {array[0]!r}"
+            )
     return array
 
 
@@ -316,7 +339,8 @@ def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
 
 
 def gather_objects(array: Array) -> tuple[Array, IndexArray]:
-    """Return the distinct objects, sorted if they have an order, and the position of each given object."""
+    """Return the distinct objects, sorted if they have an order, and the position of each given
+    object."""
     items = array.tolist()
     distinct = list(dict.fromkeys(items))
     with suppress(TypeError):  # labels without an order
@@ -340,7 +364,8 @@ class TextKind(NamedTuple):
         """Return the label of a text; a text that `write` would not produce raises `ValueError`."""
         try:
             label = self.read(text)
-        except (ValueError, LookupError, ArithmeticError) as error:  # ArithmeticError: from decimals
+        except (ValueError, LookupError, ArithmeticError) as error:
+            # ArithmeticError: from decimals
             raise ValueError(f"{text!r} is no {self.type.__name__}") from error
         if self.write(label) != text:
             raise ValueError(f"{text!r} is no {self.type.__name__}")
@@ -367,7 +392,9 @@ def find_stored_kind(labels: Labels) -> str:
     if some.dtype.kind == "i":
         return "int"
     found = type(some[0]) if len(labels) else str
-    if found is datetime and any(type(label.tzinfo) not in (type(None), timezone) for label in labels.array):
+    if found is datetime and any(
+        type(label.tzinfo) not in (type(None), timezone) for label in labels.array
+    ):
         raise BadSetting(
             f"{labels.axis} labels with a named time zone cannot be saved, such as {some[0]!r}; "
             "use times in UTC, or strings"
@@ -401,7 +428,13 @@ class TextLabels(Labels):
     """
 
     def __init__(
-        self, text: npt.NDArray[np.uint8], starts: IndexArray, *, kind: str, is_sorted: bool, axis: str
+        self,
+        text: npt.NDArray[np.uint8],
+        starts: IndexArray,
+        *,
+        kind: str,
+        is_sorted: bool,
+        axis: str,
     ) -> None:
         self.text, self.starts, self.kind, self.is_sorted = text, starts, kind, is_sorted
         self.axis = axis
@@ -425,7 +458,13 @@ class TextLabels(Labels):
         starts = np.zeros(len(items) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=starts[1:])
         text = np.frombuffer(b"".join(items), dtype=np.uint8)
-        return cls(text, starts, kind=kind, is_sorted=is_increasing(np.array(labels, dtype=object)), axis=axis)
+        return cls(
+            text,
+            starts,
+            kind=kind,
+            is_sorted=is_increasing(np.array(labels, dtype=object)),
+            axis=axis,
+        )
 
     @cached_property
     def array(self) -> Array:  # type: ignore[override]
@@ -452,7 +491,9 @@ class TextLabels(Labels):
             text = self.text[self.starts[at] : self.starts[at + 1]].tobytes().decode()
             return text if self.kind == "str" else AS_TEXT[self.kind].label(text)
         except ValueError as error:  # only in a damaged file
-            raise UnreadableFile(f"{self.axis} {at} has a label that cannot be read ({error})") from error
+            raise UnreadableFile(
+                f"{self.axis} {at} has a label that cannot be read ({error})"
+            ) from error
 
     def _decode(self, positions: Iterable[int]) -> Array:
         labels = [self._decode_one(at) for at in positions]
@@ -462,8 +503,16 @@ class TextLabels(Labels):
         return int(self.starts.size) - 1
 
     def __getitem__(self, position: Any) -> Any:
-        positions = np.arange(*position.indices(len(self))) if isinstance(position, slice) else np.asarray(position)
-        if "array" in vars(self) or positions.dtype == bool or positions.size > max(1, len(self) // _FEW):
+        positions = (
+            np.arange(*position.indices(len(self)))
+            if isinstance(position, slice)
+            else np.asarray(position)
+        )
+        if (
+            "array" in vars(self)
+            or positions.dtype == bool
+            or positions.size > max(1, len(self) // _FEW)
+        ):
             return self.array[position]
         positions = np.where(positions < 0, positions + len(self), positions)
         return self._decode(positions.ravel().tolist()).reshape(positions.shape)[()]

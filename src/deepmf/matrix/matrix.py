@@ -55,7 +55,8 @@ NAME_COLUMNS = "set row=, column= and value= (or count=) to choose"
 
 
 def compute_area_codes(row_is_new: BoolArray, column_is_new: BoolArray) -> npt.NDArray[np.int8]:
-    """Return the position in `AREAS` of each pair: II for new rows, III for new columns, IV for both."""
+    """Return the position in `AREAS` of each pair: II for new rows, III for new columns, IV for
+    both."""
     return row_is_new.astype(np.int8) + 2 * column_is_new.astype(np.int8)
 
 
@@ -70,10 +71,10 @@ class Entries(NamedTuple):
 class ObservedMatrix:
     """An immutable matrix with missing entries.
 
-    Whether an entry is observed does not depend on its value: a stored zero is an entry. Entries are held by
-    row and by column, in 16 bytes per entry (20 where the values need double precision) and 4 bytes per row and
-    column, beside the labels. Dates of entries take 8 bytes more, and weights 4 or 8. A matrix that was read from a
-    store is memory-mapped.
+    Whether an entry is observed does not depend on its value: a stored zero is an entry. Entries
+    are held by row and by column, in 16 bytes per entry (20 where the values need double precision)
+    and 4 bytes per row and column, beside the labels. Dates of entries take 8 bytes more, and
+    weights 4 or 8. A matrix that was read from a store is memory-mapped.
 
     >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> ratings
@@ -120,19 +121,24 @@ class ObservedMatrix:
         ----------
         rows, columns, values : row label, column label and value of each entry.
         scale : legal levels or interval (default: inferred from the values).
-        duplicates : how to merge entries with the same row and column; a mean is rounded to the nearest level, and
-            "latest" keeps the entry with the latest time.
-        row_labels, column_labels : all labels in the order wanted, also those without an entry (default: the labels of
-            the entries, sorted where their type has an order).
-        times : time of each entry: Unix seconds or milliseconds, dates, datetimes or ISO texts; None for no date.
-        weights : importance of each entry, from 1e-6 to 1e6 (default: 1). An entry of weight 0 is left out.
+        duplicates : how to merge entries with the same row and column; a mean is rounded to the
+            nearest level, and "latest" keeps the entry with the latest time.
+        row_labels, column_labels : all labels in the order wanted, also those without an entry
+            (default: the labels of the entries, sorted where their type has an order).
+        times : time of each entry: Unix seconds or milliseconds, dates, datetimes or ISO texts;
+            None for no date.
+        weights : importance of each entry, from 1e-6 to 1e6 (default: 1). An entry of weight 0 is
+            left out.
 
         >>> dates = ["2024-05-01", "2024-05-02", None]
         >>> ObservedMatrix.from_entries([1, 1, 2], [1, 2, 1], [5, 3, 4], times=dates).times[:2].tolist()
         [1714521600, 1714608000]
         """
         floats = to_numbers(values)
-        axes = [_find_positions(rows, row_labels, axis="row"), _find_positions(columns, column_labels, axis="column")]
+        axes = [
+            _find_positions(rows, row_labels, axis="row"),
+            _find_positions(columns, column_labels, axis="column"),
+        ]
         if not all(axis.positions.size == floats.size for axis in axes):
             raise BadEntries(
                 "rows, columns and values must have the same length; got "
@@ -141,7 +147,8 @@ class ObservedMatrix:
         parsed = None if times is None else parse_times(times, floats.size)
         numbers = None if weights is None else check_weights(weights, floats.size)
         extras = Extras(None if parsed is None else parsed.seconds, numbers)
-        if numbers is not None and not numbers.all():  # an entry of weight 0 is as if it had not been given
+        # an entry of weight 0 is as if it had not been given
+        if numbers is not None and not numbers.all():
             kept = np.flatnonzero(numbers)
             floats, extras = floats[kept], extras.take(kept)
             axes = [
@@ -170,8 +177,8 @@ class ObservedMatrix:
         Parameters
         ----------
         rows, columns : row label and column label of each interaction.
-        counts : how often each happened (default: once). The counts of a repeated pair are added up, and its time is
-            the latest.
+        counts : how often each happened (default: once). The counts of a repeated pair are added
+            up, and its time is the latest.
         row_labels, column_labels, times, weights : as for `from_entries`.
 
         >>> clicks = ObservedMatrix.from_interactions(["ann", "ann", "bob"], ["home", "home", "news"])
@@ -201,34 +208,50 @@ class ObservedMatrix:
         *,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
-        """Build a matrix of interactions from the columns of each row, first to last, without dates.
+        """Build a matrix of interactions from the columns of each row, first to last, without
+        dates.
 
         A column that comes again is counted, and has the last of its places in the order.
 
         Parameters
         ----------
-        sequences : the columns of each row, by the label of the row; or a list of them, whose rows are 0, 1, 2, ...
-        column_labels : all columns in the order wanted, also those without an entry (default: those of the sequences).
+        sequences : the columns of each row, by the label of the row; or a list of them, whose rows
+            are 0, 1, 2, ...
+        column_labels : all columns in the order wanted, also those without an entry (default: those
+            of the sequences).
 
         >>> films = ObservedMatrix.from_sequences({"ann": ["Big", "Alien"], "bob": ["Alien"]})
         >>> films
         ObservedMatrix(2 rows x 2 columns, 3 entries (75 %), interactions, in order)
         """
         if not isinstance(sequences, Iterable) or isinstance(sequences, str):
-            raise BadEntries(f"sequences must map rows to lists of columns; got {reprlib.repr(sequences)}")
+            raise BadEntries(
+                f"sequences must map rows to lists of columns; got {reprlib.repr(sequences)}"
+            )
         named = sequences if isinstance(sequences, Mapping) else dict(enumerate(sequences))
-        wrong = next((each for each in named.values() if isinstance(each, str) or not isinstance(each, Iterable)), None)
+        wrong = next(
+            (
+                each
+                for each in named.values()
+                if isinstance(each, str) or not isinstance(each, Iterable)
+            ),
+            None,
+        )
         if wrong is not None:
             raise BadEntries(f"a sequence must be a list of columns; got {reprlib.repr(wrong)}")
         lists = [list(each) for each in named.values()]
         counts = np.array([len(each) for each in lists], dtype=np.int64)
         row_of = np.repeat(np.arange(counts.size), counts)
-        columns = _find_positions([column for each in lists for column in each], column_labels, axis="column")
+        columns = _find_positions(
+            [column for each in lists for column in each], column_labels, axis="column"
+        )
         extras = Extras(places=number_within(row_of).astype(np.int32))
         rows = Labelled(Labels(named, axis="row"), row_of)
         values, scale = np.ones(row_of.size), Scale.interactions()
         form = PLAIN._replace(value=COUNT)
-        return cls.from_positions(rows, columns, values, scale=scale, duplicates="sum", form=form, extras=extras)
+        return cls.from_positions(
+            rows, columns, values, scale=scale, duplicates="sum", form=form, extras=extras
+        )
 
     @classmethod
     def from_array(
@@ -261,14 +284,19 @@ class ObservedMatrix:
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
-        """Build a matrix from a scipy sparse matrix; every stored element is an entry, also a stored zero.
+        """Build a matrix from a scipy sparse matrix; every stored element is an entry, also a
+        stored zero.
 
         With `Scale.interactions()` as the scale, its numbers are counts of interactions.
         """
         if not scipy.sparse.issparse(matrix):
-            raise BadEntries(f"from_sparse takes a scipy sparse matrix; got {type(matrix).__name__}")
+            raise BadEntries(
+                f"from_sparse takes a scipy sparse matrix; got {type(matrix).__name__}"
+            )
         if matrix.ndim != 2:
-            raise BadEntries(f"a matrix has two dimensions, rows and columns; got shape {matrix.shape}")
+            raise BadEntries(
+                f"a matrix has two dimensions, rows and columns; got shape {matrix.shape}"
+            )
         coordinates = matrix.tocoo()
         return cls.from_positions(
             Labelled(_build_axis(row_labels, matrix.shape[0], axis="row"), coordinates.row),
@@ -298,12 +326,14 @@ class ObservedMatrix:
         Parameters
         ----------
         frame : the frame.
-        row, column, value : names or positions of the columns (default: found by their usual names, such as user, item
-            and rating, otherwise the first three columns, with a warning where the values are guessed). `value=None`
-            reads interactions, which have no values; so does a frame of two columns.
-        count : name or position of a column that counts interactions; the counts of a repeated pair are added up.
-        time : name or position of the column of times (default: a column that has a usual name and holds dates or Unix
-            times; None reads no times). A null is an entry without a date.
+        row, column, value : names or positions of the columns (default: found by their usual names,
+            such as user, item and rating, otherwise the first three columns, with a warning where
+            the values are guessed). `value=None` reads interactions, which have no values; so does
+            a frame of two columns.
+        count : name or position of a column that counts interactions; the counts of a repeated pair
+            are added up.
+        time : name or position of the column of times (default: a column that has a usual name and
+            holds dates or Unix times; None reads no times). A null is an entry without a date.
         weight : name or position of the column of weights (default: all weights are 1).
         scale, duplicates : as for `from_entries`.
         missing : what to do with a line whose value is null or NaN: "error", or "drop" the line.
@@ -328,17 +358,23 @@ class ObservedMatrix:
 
     @classmethod
     def from_table(
-        cls, frame: Any, *, row: str | None = None, exclude: Collection[Any] = (), scale: Scale | None = None
+        cls,
+        frame: Any,
+        *,
+        row: str | None = None,
+        exclude: Collection[Any] = (),
+        scale: Scale | None = None,
     ) -> ObservedMatrix:
         """Build a matrix from a wide frame with one line per row; missing entries are null or NaN.
 
         Parameters
         ----------
         frame : the frame.
-        row : name of the column of row labels (default: the index of a pandas frame, otherwise 0, 1, 2, ...).
+        row : name of the column of row labels (default: the index of a pandas frame, otherwise 0,
+            1, 2, ...).
         exclude : columns to leave out.
-        scale : as for `from_entries`. Without it, a column far beyond the levels that most columns share, such as ages
-            beside answers from 1 to 6, is refused.
+        scale : as for `from_entries`. Without it, a column far beyond the levels that most columns
+            share, such as ages beside answers from 1 to 6, is refused.
         """
         from deepmf.matrix.frames import read_wide_frame, refuse_off_scale_columns, warn_of_codes
 
@@ -346,7 +382,9 @@ class ObservedMatrix:
         if scale is None:
             refuse_off_scale_columns(table.array, table.column_labels)
             warn_of_codes(table.array)
-        matrix = cls.from_array(table.array, scale, row_labels=table.row_labels, column_labels=table.column_labels)
+        matrix = cls.from_array(
+            table.array, scale, row_labels=table.row_labels, column_labels=table.column_labels
+        )
         return matrix.with_form(table.form)
 
     @classmethod
@@ -361,17 +399,22 @@ class ObservedMatrix:
         form: TableForm = PLAIN,
         extras: Extras = PLAIN_EXTRAS,
     ) -> ObservedMatrix:
-        """Build a matrix from the labels of both axes and the positions of each entry among them."""
+        """Build a matrix from the labels of both axes and the positions of each entry among
+        them."""
         check_scale(scale)
         check_duplicates(duplicates, scale)
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
-        entries = sort_entries(rows, columns, values, scale=scale, duplicates=duplicates, extras=extras)
+        entries = sort_entries(
+            rows, columns, values, scale=scale, duplicates=duplicates, extras=extras
+        )
         return cls._from_sorted(rows.labels, columns.labels, entries, form)
 
     @classmethod
-    def _from_sorted(cls, rows: Labels, columns: Labels, entries: SortedEntries, form: TableForm) -> ObservedMatrix:
+    def _from_sorted(
+        cls, rows: Labels, columns: Labels, entries: SortedEntries, form: TableForm
+    ) -> ObservedMatrix:
         index = choose_index(entries.rows.size, len(rows), len(columns))
         starts = np.zeros(len(rows) + 1, dtype=index)
         filled, counts = np.unique(entries.rows, return_counts=True)
@@ -383,11 +426,14 @@ class ObservedMatrix:
         if extras.weights is not None:
             extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
         known = {"rows": rows, "columns": columns, "scale": entries.scale, "form": form}
-        return cls.from_parts(**known, by_row=by_row, by_column=by_column, values=values, extras=extras)
+        return cls.from_parts(
+            **known, by_row=by_row, by_column=by_column, values=values, extras=extras
+        )
 
     @classmethod
     def from_parts(cls, **parts: Any) -> ObservedMatrix:
-        """Build a matrix from all its attributes, which agree, without sorting, checking or copying."""
+        """Build a matrix from all its attributes, which agree, without sorting, checking or
+        copying."""
         matrix = cls.__new__(cls)
         vars(matrix).update(parts)
         for array in matrix._arrays:
@@ -395,7 +441,8 @@ class ObservedMatrix:
         return matrix
 
     def _replace(self, **changed: Any) -> ObservedMatrix:
-        parts = {name: getattr(self, name) for name in ObservedMatrix.__annotations__}  # without what is cached
+        # without what is cached
+        parts = {name: getattr(self, name) for name in ObservedMatrix.__annotations__}
         return ObservedMatrix.from_parts(**parts | changed)
 
     @property
@@ -410,7 +457,8 @@ class ObservedMatrix:
 
     @property
     def has_values(self) -> bool:
-        """Whether entries have values; otherwise they are interactions, and `values` counts them."""
+        """Whether entries have values; otherwise they are interactions, and `values` counts
+        them."""
         return not self.scale.is_interactions
 
     @property
@@ -425,11 +473,14 @@ class ObservedMatrix:
             return float("nan")
         if self.weights is None:
             return float(self.values.mean(dtype=np.float64))
-        return float(np.average(self.values.astype(np.float64), weights=self.weights.astype(np.float64)))
+        return float(
+            np.average(self.values.astype(np.float64), weights=self.weights.astype(np.float64))
+        )
 
     @property
     def times(self) -> TimeArray | None:
-        """Unix seconds of each entry, in row order; `NO_TIME` for an entry without a date, None if none has one."""
+        """Unix seconds of each entry, in row order; `NO_TIME` for an entry without a date, None if
+        none has one."""
         return self.extras.times
 
     @property
@@ -460,7 +511,9 @@ class ObservedMatrix:
     @property
     def entry_rows(self) -> IndexArray:
         """The row position of each entry, in row order."""
-        return np.repeat(np.arange(len(self.rows), dtype=self.by_row.columns.dtype), self.row_counts)
+        return np.repeat(
+            np.arange(len(self.rows), dtype=self.by_row.columns.dtype), self.row_counts
+        )
 
     def find_rows(self, entries: IndexArray) -> IndexArray:
         """Return the row position of the entries at some places in row order."""
@@ -476,7 +529,11 @@ class ObservedMatrix:
 
     def entries(self) -> Entries:
         """Return (rows, columns, values) in row order: arrays of labels and of floats."""
-        return Entries(self.rows[self.entry_rows], self.columns[self.by_row.columns], self.values.astype(np.float64))
+        return Entries(
+            self.rows[self.entry_rows],
+            self.columns[self.by_row.columns],
+            self.values.astype(np.float64),
+        )
 
     def take_entries(self, which: Array) -> ObservedMatrix:
         """Return a matrix with the same rows, columns and scale, and some of the entries.
@@ -485,7 +542,9 @@ class ObservedMatrix:
         """
         kept = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
         rows, columns = self.find_rows(kept), self.by_row.columns[kept]
-        entries = SortedEntries(rows, columns, self.values[kept], self.scale, self.extras.take(kept))
+        entries = SortedEntries(
+            rows, columns, self.values[kept], self.scale, self.extras.take(kept)
+        )
         return ObservedMatrix._from_sorted(self.rows, self.columns, entries, self.form)
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
@@ -505,7 +564,10 @@ class ObservedMatrix:
 
     def take_known(self, rows: Labels, columns: Labels) -> ObservedMatrix:
         """Return a matrix with only the entries whose row and column are among some labels."""
-        known_rows, known_columns = rows.find(self.row_labels) >= 0, columns.find(self.column_labels) >= 0
+        known_rows, known_columns = (
+            rows.find(self.row_labels) >= 0,
+            columns.find(self.column_labels) >= 0,
+        )
         known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
         return self if np.all(known) else self.take_entries(known)
 
@@ -518,11 +580,13 @@ class ObservedMatrix:
         return self._replace(scale=scale)
 
     def with_extras(self, extras: Extras) -> ObservedMatrix:
-        """Return the same entries with other times and weights, which must be positive and in row order."""
+        """Return the same entries with other times and weights, which must be positive and in row
+        order."""
         return self._replace(extras=extras.simplify())
 
     def to_frame(self) -> Any:
-        """Return the entries as a long polars frame in row order, with the column names of their source.
+        """Return the entries as a long polars frame in row order, with the column names of their
+        source.
 
         Times and weights, if there are any, come last; times have the type of their source.
 
@@ -534,7 +598,8 @@ class ObservedMatrix:
         return build_long_frame(self)
 
     def to_table(self) -> Any:
-        """Return the matrix as a wide polars frame with a line per row; missing entries are null and take memory."""
+        """Return the matrix as a wide polars frame with a line per row; missing entries are null
+        and take memory."""
         from deepmf.matrix.frames import build_wide_frame
 
         return build_wide_frame(self)
@@ -548,7 +613,9 @@ class ObservedMatrix:
 
         ending = Path(path).suffix.lower()
         if ending not in ENDINGS:
-            raise BadSetting(f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}")
+            raise BadSetting(
+                f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}"
+            )
         if ending == ".store":
             write_store(self, path)
             return
@@ -563,7 +630,9 @@ class ObservedMatrix:
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, including zeros."""
         starts, columns = self.by_row
-        return scipy.sparse.csr_array((self.values.astype(np.float64), columns, starts), shape=self.shape)
+        return scipy.sparse.csr_array(
+            (self.values.astype(np.float64), columns, starts), shape=self.shape
+        )
 
     def to_array(self) -> FloatArray:
         """Return a dense array (rows, columns) with NaN for missing entries."""
@@ -572,7 +641,8 @@ class ObservedMatrix:
         return array
 
     def describe(self) -> Description:
-        """Return counts, density, quantiles of entries per row and column, and the histogram of levels."""
+        """Return counts, density, quantiles of entries per row and column, and the histogram of
+        levels."""
         from deepmf.matrix.description import describe
 
         return describe(self)
@@ -595,8 +665,12 @@ class ObservedMatrix:
         n_rows, n_columns = self.shape
         density = 100 * self.n_entries / max(n_rows * n_columns, 1)
         kind = f"scale {self.scale}" if self.has_values else str(self.scale)
-        more = " and ".join(name for name in ("times", "weights") if getattr(self.extras, name) is not None)
-        more = (more and f", with {more}") + (", in order" if self.times is None and self.extras.are_ordered else "")
+        more = " and ".join(
+            name for name in ("times", "weights") if getattr(self.extras, name) is not None
+        )
+        more = (more and f", with {more}") + (
+            ", in order" if self.times is None and self.extras.are_ordered else ""
+        )
         return (
             f"ObservedMatrix({n_rows} rows x {n_columns} columns, {self.n_entries} entries ({density:.3g} %), "
             f"{kind}{more})"
@@ -606,19 +680,26 @@ class ObservedMatrix:
 def check_matrix(given: Any, taker: str) -> None:
     """Refuse anything but an `ObservedMatrix`, and name the constructor to call."""
     if not isinstance(given, ObservedMatrix):
-        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_name_constructor(given)})")
+        raise BadEntries(
+            f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_name_constructor(given)})"
+        )
 
 
 def _name_constructor(given: Any) -> str:
     if isinstance(given, str | Path):
         return "read_matrix reads one from a file"
-    kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
+    kinds = {
+        "from_frame, or from_table for a wide one,": "columns",
+        "from_sparse": "tocoo",
+        "from_array": "__array__",
+    }
     makers = [maker for maker, attribute in kinds.items() if hasattr(given, attribute)]
     return f"ObservedMatrix.{makers[0] if makers else 'from_entries'} makes one"
 
 
 def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None:
-    """Return the scale that was asked for, or that of interactions; refuse values with one and not the other."""
+    """Return the scale that was asked for, or that of interactions; refuse values with one and not
+    the other."""
     check_scale(scale)
     if scale is not None and scale.is_interactions != are_interactions:
         found = "interactions, which have no values" if are_interactions else "values"

@@ -29,7 +29,9 @@ class Names(dict[Any, str]):
 
     def __init__(self, by_label: Mapping[Any, Any], *, axis: str) -> None:
         labels = build_label_array(by_label, axis=axis).tolist()
-        texts = ("" if is_missing(name) else " ".join(str(name).split()) for name in by_label.values())
+        texts = (
+            "" if is_missing(name) else " ".join(str(name).split()) for name in by_label.values()
+        )
         super().__init__((label, text) for label, text in zip(labels, texts, strict=True) if text)
         self.axis = axis
 
@@ -58,7 +60,8 @@ def join_names(known: Names | None, given: GivenNames | None, labels: Labels) ->
     Parameters
     ----------
     known : the names so far.
-    given : a dict of names by id, a frame with a column of ids and a column of names, or features with such a column.
+    given : a dict of names by id, a frame with a column of ids and a column of names, or features
+        with such a column.
     labels : the labels of the axis; at least one name must belong to one of them.
     """
     if given is None:
@@ -81,14 +84,19 @@ def read_names(given: GivenNames, axis: str) -> Mapping[Any, Any]:
         return given
     if isinstance(given, Features):
         return given.pair(choose_name_field(given.names))
-    if hasattr(given, "to_dict") and hasattr(given, "index") and not hasattr(given, "columns"):  # a pandas series
+    # a pandas series
+    if hasattr(given, "to_dict") and hasattr(given, "index") and not hasattr(given, "columns"):
         return dict(given.to_dict())
     from deepmf.matrix.frames import read_feature_columns
 
     try:
-        labels, columns = read_feature_columns(given, getattr(getattr(given, "index", None), "name", None))
+        labels, columns = read_feature_columns(
+            given, getattr(getattr(given, "index", None), "name", None)
+        )
     except BadFeatures as error:
-        raise BadSetting(f"{axis} names must be a dict of names by id, a frame or features: {error}") from error
+        raise BadSetting(
+            f"{axis} names must be a dict of names by id, a frame or features: {error}"
+        ) from error
     return dict(zip(labels, columns[choose_name_field(tuple(columns))], strict=True))
 
 
@@ -100,18 +108,24 @@ def choose_name_field(fields: tuple[str, ...], wanted: str | None = None) -> str
     """
     if wanted is not None:
         if wanted not in fields:
-            raise BadSetting(f"there is no field {wanted!r} of names; there are {', '.join(fields)}")
+            raise BadSetting(
+                f"there is no field {wanted!r} of names; there are {', '.join(fields)}"
+            )
         return wanted
     plain = {field.lower(): field for field in reversed(fields)}
     usual = [plain[word] for word in _USUAL_FIELDS if word in plain]
     has_header = not all(field.startswith("field ") for field in fields)
     if not usual and ((len(fields) > 1 and has_header) or not fields):
         listed = ", ".join(fields) or "none"
-        raise BadSetting(f"the field of names is not clear: call it title or name, or give two fields; got {listed}")
+        raise BadSetting(
+            f"the field of names is not clear: call it title or name, or give two fields; got {listed}"
+        )
     return usual[0] if usual else fields[0]
 
 
-def take_names_from(features: Features | None, given: GivenNames | None) -> tuple[Features | None, GivenNames | None]:
+def take_names_from(
+    features: Features | None, given: GivenNames | None
+) -> tuple[Features | None, GivenNames | None]:
     """Return features and names; a feature that is named as the names is taken out of the features.
 
     >>> films = Features.from_columns([7, 9], {"title": ["Alien", "Big"], "year": [1979, 1988]})
@@ -121,7 +135,9 @@ def take_names_from(features: Features | None, given: GivenNames | None) -> tupl
     if not isinstance(given, str):
         return features, given
     if features is None:
-        raise BadSetting(f"{given!r} names no feature, because there are none; give the names as a dict or a frame")
+        raise BadSetting(
+            f"{given!r} names no feature, because there are none; give the names as a dict or a frame"
+        )
     field = choose_name_field(features.names, given)
     return features.drop(field), features.pair(field)
 

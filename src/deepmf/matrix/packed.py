@@ -18,8 +18,23 @@ from deepmf.matrix.labels import AS_TEXT, Labels, TextLabels, find_stored_kind, 
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, compact, turn_to_columns
 from deepmf.matrix.table_form import PLAIN, TableForm
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored, write_file
-from deepmf.storage.parts import Check, Form, Part, ends_of, not_falling, not_negative, one_of, positions_of
+from deepmf.storage.model_file import (
+    Packed,
+    Tensors,
+    has_values_to_check,
+    refuse_stored,
+    write_file,
+)
+from deepmf.storage.parts import (
+    Check,
+    Form,
+    Part,
+    ends_of,
+    not_falling,
+    not_negative,
+    one_of,
+    positions_of,
+)
 
 STORE = "matrix"  # kind of the file, and prefix of its tensors
 
@@ -63,13 +78,17 @@ def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> 
     found = _LABELS[kind].read(content, tensors, prefix=prefix)
     with refuse_stored(f"{axis} labels"):
         if kind not in AS_TEXT:
-            return (Labels if has_values_to_check(tensors) else Labels.from_distinct)(found["labels"], axis=axis)
+            return (Labels if has_values_to_check(tensors) else Labels.from_distinct)(
+                found["labels"], axis=axis
+            )
         labels = TextLabels(**found, axis=axis)
         if not has_values_to_check(tensors):
             return labels
         decoded = Labels(labels.array, axis=axis)
     if is_increasing(labels.array) != labels.is_sorted:
-        raise BadModelFile(f"the stored {axis} labels are{'' if labels.is_sorted else ' not'} said to be sorted")
+        raise BadModelFile(
+            f"the stored {axis} labels are{'' if labels.is_sorted else ' not'} said to be sorted"
+        )
     return decoded
 
 
@@ -100,7 +119,10 @@ _FORM = Form(
 )
 
 _MATRIX = Form(
-    Part("rows", "object"), Part("columns", "object"), Part("scale", "object"), Part("form", _FORM, optional=True)
+    Part("rows", "object"),
+    Part("columns", "object"),
+    Part("scale", "object"),
+    Part("form", _FORM, optional=True),
 )
 
 _INDEX = "int32 int64"
@@ -130,8 +152,15 @@ _BY_COLUMN = Form(
 
 def pack_matrix(matrix: Any, prefix: str) -> Packed:
     """Return a matrix for a file: the start of each row, and the column and value of each entry."""
-    of_rows, of_columns = pack_labels(matrix.rows, f"{prefix}.rows"), pack_labels(matrix.columns, f"{prefix}.columns")
-    content = {"rows": of_rows.content, "columns": of_columns.content, "scale": matrix.scale.to_dict()}
+    of_rows, of_columns = (
+        pack_labels(matrix.rows, f"{prefix}.rows"),
+        pack_labels(matrix.columns, f"{prefix}.columns"),
+    )
+    content = {
+        "rows": of_rows.content,
+        "columns": of_columns.content,
+        "scale": matrix.scale.to_dict(),
+    }
     content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     arrays = matrix.by_row._asdict() | matrix.extras._asdict() | {"values": matrix.values}
     packed = _BY_ROW.pack(arrays, prefix=f"{prefix}.entries")
@@ -140,12 +169,16 @@ def pack_matrix(matrix: Any, prefix: str) -> Packed:
 
 def pack_mapped_matrix(matrix: Any, prefix: str) -> Packed:
     """Return a matrix for a file that is memory-mapped: its entries by row and by column."""
-    packed, by_column = pack_matrix(matrix, prefix), _BY_COLUMN.pack(matrix.by_column, prefix=f"{prefix}.by_column")
+    packed, by_column = (
+        pack_matrix(matrix, prefix),
+        _BY_COLUMN.pack(matrix.by_column, prefix=f"{prefix}.by_column"),
+    )
     return Packed(packed.content, packed.tensors | by_column.tensors)
 
 
 def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> dict[str, Any]:
-    """Return the parts of a matrix that was packed for a file; raise `BadModelFile` for impossible content."""
+    """Return the parts of a matrix that was packed for a file; raise `BadModelFile` for impossible
+    content."""
     described = _MATRIX.read(content, prefix=prefix)
     rows = unpack_labels(f"{prefix}.rows", described["rows"], tensors, axis="row")
     columns = unpack_labels(f"{prefix}.columns", described["columns"], tensors, axis="column")
@@ -155,7 +188,9 @@ def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> dict[str, Any]:
     by_row, values = ByRow(found["starts"], found["columns"]), found["values"]
     scale = unpack_scale(described["scale"])
     if not all(scale.holds(piece).all() for piece in iterate_pieces(values)):
-        raise BadModelFile(f"the stored matrix {prefix!r} has values that are not on its scale, {scale}")
+        raise BadModelFile(
+            f"the stored matrix {prefix!r} has values that are not on its scale, {scale}"
+        )
     if is_mapped := f"{prefix}.by_column.starts" in tensors:
         sizes = {"rows": shape[0], "columns": shape[1], "entries": values.size}
         by_column = ByColumn(**_BY_COLUMN.read({}, tensors, prefix=f"{prefix}.by_column", **sizes))
@@ -169,14 +204,20 @@ def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> dict[str, Any]:
     return parts | {"by_row": by_row, "by_column": by_column, "values": values}
 
 
-def _check_order(prefix: str, by_row: ByRow, by_column: ByColumn | None, shape: tuple[int, int]) -> None:
+def _check_order(
+    prefix: str, by_row: ByRow, by_column: ByColumn | None, shape: tuple[int, int]
+) -> None:
     """Check that the entries are in order, and the same by row and by column."""
     starts, columns = by_row
     is_first = np.zeros(columns.size + 1, dtype=bool)
     is_first[starts] = True
     rises = np.all((np.diff(columns) > 0) | is_first[1 : columns.size])
-    if not rises or not (by_column is None or all(map(np.array_equal, turn_to_columns(by_row, shape), by_column))):
-        raise BadModelFile(f"the stored matrix {prefix!r} is not in order, or not the same by row and by column")
+    if not rises or not (
+        by_column is None or all(map(np.array_equal, turn_to_columns(by_row, shape), by_column))
+    ):
+        raise BadModelFile(
+            f"the stored matrix {prefix!r} is not in order, or not the same by row and by column"
+        )
 
 
 def write_store(matrix: Any, path: str | Path) -> None:

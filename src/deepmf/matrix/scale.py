@@ -1,4 +1,5 @@
-"""The scale of a matrix: its legal levels or interval, the map to [-1, 1], and encodings of values as inputs."""
+"""The scale of a matrix: its legal levels or interval, the map to [-1, 1], and encodings of values
+as inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class UnitMap(NamedTuple):
     def to_unit(self, values: Numbers) -> Numbers:
         """Map values to [-1, 1]; if both ends are equal, to 0.
 
-        This is the footnote to equation 1 of the paper, written so that rounding never leaves the interval.
+        This is the footnote to equation 1 of the paper, written so that rounding never leaves the
+        interval.
         """
         if self.high == self.low:
             return 0.0 * (values - self.low)
@@ -48,8 +50,8 @@ class UnitMap(NamedTuple):
 # Values with more distinct numbers than this are treated as continuous.
 MOST_LEVELS = 64
 
-# The ends of an inferred interval are at most twice as far from the median as the 1st and the 99th percentile. For
-# normal values this is 4.65 standard deviations, exceeded by one value in 300,000.
+# The ends of an inferred interval are at most twice as far from the median as the 1st and the 99th
+# percentile. For normal values this is 4.65 standard deviations, exceeded by one value in 300,000.
 _REACH, _TAIL = 2.0, 0.01
 
 # Percentiles are computed from at most this many values, drawn at random.
@@ -64,9 +66,9 @@ class Scale:
 
     Give either `levels` or both `low` and `high`. A scale is immutable and hashable.
 
-    Values outside a given interval are an error, and predictions are clipped to it. An interval that was inferred from
-    values has `bounded=False`: other values may lie beyond it, predictions are not clipped, and outliers do not
-    stretch it.
+    Values outside a given interval are an error, and predictions are clipped to it. An interval
+    that was inferred from values has `bounded=False`: other values may lie beyond it, predictions
+    are not clipped, and outliers do not stretch it.
 
     Parameters
     ----------
@@ -90,9 +92,11 @@ class Scale:
     """
 
     levels: FloatArray | None  # in increasing order, read-only; None for an interval
-    low: float  # the lowest legal value; of an inferred interval, the lowest value that is no outlier
+    # the lowest legal value; of an inferred interval, the lowest value that is no outlier
+    low: float
     high: float
-    is_bounded: bool  # whether values beyond the ends are illegal; False only for an inferred interval
+    # whether values beyond the ends are illegal; False only for an inferred interval
+    is_bounded: bool
     is_interactions: bool  # whether entries are interactions, which are counted and have no values
 
     def __init__(
@@ -107,15 +111,21 @@ class Scale:
             raise BadSetting(f"bounded must be True or False; got {bounded!r}")
         if levels is not None:
             if low is not None or high is not None:
-                raise BadSetting(f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}")
+                raise BadSetting(
+                    f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}"
+                )
             if not bounded:
-                raise BadSetting("a scale of levels holds no other values; bounded=False is for low and high")
+                raise BadSetting(
+                    "a scale of levels holds no other values; bounded=False is for low and high"
+                )
             levels = _check_levels(levels)
             levels.flags.writeable = False
             ends = float(levels[0]), float(levels[-1])
         else:
             ends = _check_interval(low, high)
-        vars(self).update(levels=levels, low=ends[0], high=ends[1], is_bounded=bounded, is_interactions=False)
+        vars(self).update(
+            levels=levels, low=ends[0], high=ends[1], is_bounded=bounded, is_interactions=False
+        )
 
     @classmethod
     def interactions(cls) -> Scale:
@@ -124,16 +134,20 @@ class Scale:
         >>> Scale.interactions()
         Scale.interactions()
         """
-        scale = cls(low=0, high=1, bounded=False)  # counts have no ends; these keep the map to units defined
+        # counts have no ends; these keep the map to units defined
+        scale = cls(low=0, high=1, bounded=False)
         vars(scale)["is_interactions"] = True
         return scale
 
     @classmethod
     def infer(cls, values: npt.ArrayLike) -> Scale:
-        """Infer a scale: levels if there are at most 64 distinct values, otherwise `infer_interval`."""
+        """Infer a scale: levels if there are at most 64 distinct values, otherwise
+        `infer_interval`."""
         array = np.asarray(values).ravel()
         if array.size == 0:
-            raise BadEntries("there are no entries to infer a scale from; give scale=Scale(levels=[...])")
+            raise BadEntries(
+                "there are no entries to infer a scale from; give scale=Scale(levels=[...])"
+            )
         levels = find_few_levels(array)
         if levels is None:
             return cls.infer_interval(array)
@@ -150,22 +164,25 @@ class Scale:
     def infer_interval(cls, values: Array) -> Scale:
         """Infer an unbounded interval from values (n,), of which at least two differ.
 
-        It reaches from the lowest to the highest value, but on either side at most twice as far from the median as the
-        1st or the 99th percentile.
+        It reaches from the lowest to the highest value, but on either side at most twice as far
+        from the median as the 1st or the 99th percentile.
         """
         low, high, n_values = float(values.min()), float(values.max()), values.size
         if n_values > _SAMPLE:
             values = values[np.sort(np.random.PCG64(0).random_raw(_SAMPLE) % np.uint64(n_values))]
         last, middle = values.size - 1, (values.size - 1) // 2
         ranks = [tail := min(math.ceil(_TAIL * last), middle), middle, last - tail]
-        lower, median, upper = np.partition(np.asarray(values, dtype=np.float64), ranks)[ranks].tolist()
+        lower, median, upper = np.partition(np.asarray(values, dtype=np.float64), ranks)[
+            ranks
+        ].tolist()
         # If a percentile equals the median, its side says nothing about outliers.
         low = max(low, median - _REACH * (median - lower)) if lower < median else low
         high = min(high, median + _REACH * (upper - median)) if upper > median else high
         return cls(low=low, high=high, bounded=False)
 
     def infer_again(self, values: Array) -> Scale:
-        """Infer the interval again from a part of the values; keep levels, given intervals and constant values."""
+        """Infer the interval again from a part of the values; keep levels, given intervals and
+        constant values."""
         if self.is_bounded or self.is_interactions or values.size == 0:
             return self
         array = np.asarray(values)
@@ -177,12 +194,16 @@ class Scale:
             return {"interactions": True}
         if self.levels is not None:
             return {"levels": self.levels.tolist()}
-        return {"low": self.low, "high": self.high} | ({} if self.is_bounded else {"bounded": False})
+        return {"low": self.low, "high": self.high} | (
+            {} if self.is_bounded else {"bounded": False}
+        )
 
     @property
     def is_whole(self) -> bool:
         """Whether there are levels and all of them are integers."""
-        return self.levels is not None and bool(np.all((self.levels % 1 == 0) & (np.abs(self.levels) < 2**53)))
+        return self.levels is not None and bool(
+            np.all((self.levels % 1 == 0) & (np.abs(self.levels) < 2**53))
+        )
 
     @property
     def unit_map(self) -> UnitMap:
@@ -201,13 +222,15 @@ class Scale:
         return self.unit_map.from_unit(np.asarray(values, dtype=np.float64))
 
     def nearest_level(self, values: npt.ArrayLike) -> FloatArray:
-        """Return the nearest level of each value, the higher of two equally near ones; an interval clips values."""
+        """Return the nearest level of each value, the higher of two equally near ones; an interval
+        clips values."""
         if self.levels is None:
             return self.clip(values)
         return self.level_of(values, (self.levels[:-1] + self.levels[1:]) / 2.0)
 
     def level_of(self, values: npt.ArrayLike, boundaries: npt.ArrayLike) -> FloatArray:
-        """Return the level of each value, given increasing boundaries; a value on a boundary gets the higher level."""
+        """Return the level of each value, given increasing boundaries; a value on a boundary gets
+        the higher level."""
         if self.levels is None:
             raise BadSetting(f"{self!r} has no levels")
         array = np.asarray(values, dtype=np.float64)
@@ -225,7 +248,8 @@ class Scale:
         return self.levels
 
     def level_positions(self, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
-        """Return the position of each value among the levels; a value that is no level raises `OffScale`."""
+        """Return the position of each value among the levels; a value that is no level raises
+        `OffScale`."""
         if self.levels is None:
             raise BadSetting(f"{self!r} has no levels")
         array = np.asarray(values, dtype=np.float64)
@@ -281,7 +305,8 @@ class Scale:
 def find_few_levels(values: Array, *, piece: int = 1 << 16) -> FloatArray | None:
     """Return the sorted distinct values, or None if there are more than `MOST_LEVELS`.
 
-    Comparing pieces of the values with the levels found so far is much faster than sorting all values.
+    Comparing pieces of the values with the levels found so far is much faster than sorting all
+    values.
     """
     seen = np.empty(0, dtype=np.float64)
     for some in iterate_pieces(values, piece):
@@ -296,7 +321,8 @@ def find_few_levels(values: Array, *, piece: int = 1 << 16) -> FloatArray | None
 
 
 def _are_among(levels: FloatArray, values: FloatArray) -> BoolArray:
-    """Return whether each value is one of the sorted levels; for few levels, comparisons are faster than a search."""
+    """Return whether each value is one of the sorted levels; for few levels, comparisons are faster
+    than a search."""
     if levels.size > 16:
         return np.equal(levels[np.searchsorted(levels[:-1], values)], values)
     among: BoolArray = values == levels[0]
@@ -314,7 +340,9 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
     if array.ndim != 1 or array.size == 0:
         raise BadSetting(f"a scale needs at least one level; got {shown}")
     if not np.all(np.abs(array) <= LARGEST):
-        raise BadSetting(f"the levels of a scale must be finite, at most {LARGEST:g} in magnitude; got {shown}")
+        raise BadSetting(
+            f"the levels of a scale must be finite, at most {LARGEST:g} in magnitude; got {shown}"
+        )
     if np.any(np.diff(array) <= 0):
         raise BadSetting(f"the levels of a scale must increase; got {shown}")
     return array
@@ -341,8 +369,9 @@ def _check_interval(low: Any, high: Any) -> tuple[float, float]:
 # A rule that turns values into inputs of a branch; missing entries are 0 under every rule.
 Encoding = Callable[[Scale, npt.ArrayLike], FloatArray]
 
-# "scaled" is the paper's footnote 1: a missing entry looks like the middle of the scale, which favours new rows. "raw"
-# is what the authors' code does: the branch can see which entries exist, which favours known rows.
+# "scaled" is the paper's footnote 1: a missing entry looks like the middle of the scale, which
+# favours new rows. "raw" is what the authors' code does: the branch can see which entries exist,
+# which favours known rows.
 ENCODINGS: dict[str, Encoding] = {
     "scaled": Scale.to_unit,
     "raw": lambda _, values: np.asarray(values, dtype=np.float64),

@@ -8,7 +8,15 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale, warn
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    DuplicateEntries,
+    Hint,
+    MeansOffLevels,
+    OffScale,
+    warn,
+)
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, TimeArray
@@ -25,14 +33,16 @@ DUPLICATES_HINT = Hint(
 
 
 class ByRow(NamedTuple):
-    """Entries in row order (CSR): those of row i are `starts[i]:starts[i + 1]`, with increasing columns."""
+    """Entries in row order (CSR): those of row i are `starts[i]:starts[i + 1]`, with increasing
+    columns."""
 
     starts: IndexArray  # (rows + 1,)
     columns: IndexArray  # (entries,)
 
 
 class ByColumn(NamedTuple):
-    """Entries in column order (CSC): those of column j are `starts[j]:starts[j + 1]`, with increasing rows."""
+    """Entries in column order (CSC): those of column j are `starts[j]:starts[j + 1]`, with
+    increasing rows."""
 
     starts: IndexArray  # (columns + 1,)
     rows: IndexArray  # (entries,)
@@ -53,7 +63,8 @@ class SortedEntries(NamedTuple):
 
 
 def to_numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
-    """Return values as a float64 array; raise an error that names the first value that is no number."""
+    """Return values as a float64 array; raise an error that names the first value that is no
+    number."""
     if not isinstance(values, Iterable):
         raise BadEntries(f"values must be a list of numbers; got {values!r}")
     if not isinstance(values, np.ndarray):
@@ -81,17 +92,24 @@ def _parse(values: Array) -> FloatArray:
 
 
 def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
-    """Raise an error unless `duplicates` is a legal value; interactions are counted, and values are not."""
+    """Raise an error unless `duplicates` is a legal value; interactions are counted, and values are
+    not."""
     if scale is not None and scale.is_interactions:
         if duplicates not in ("error", "sum"):
-            raise BadSetting(f"repeated interactions are counted; duplicates={duplicates!r} is for values")
+            raise BadSetting(
+                f"repeated interactions are counted; duplicates={duplicates!r} is for values"
+            )
     elif duplicates not in get_args(Duplicates):
-        raise BadSetting(f"duplicates must be 'error', 'first', 'last', 'latest' or 'mean'; got {duplicates!r}")
+        raise BadSetting(
+            f"duplicates must be 'error', 'first', 'last', 'latest' or 'mean'; got {duplicates!r}"
+        )
 
 
 def check_finite(rows: Labelled, columns: Labelled, values: ValueArray) -> None:
-    """Raise an error if a value is NaN, infinite, or so large that differences of values overflow."""
-    if not values.size or -LARGEST <= float(values.min()) <= float(values.max()) <= LARGEST:  # NaN fails
+    """Raise an error if a value is NaN, infinite, or so large that differences of values
+    overflow."""
+    # NaN fails
+    if not values.size or -LARGEST <= float(values.min()) <= float(values.max()) <= LARGEST:
         return
     bad = int(np.flatnonzero(~(np.abs(values.astype(np.float64)) <= LARGEST))[0])
     rule = (
@@ -99,7 +117,9 @@ def check_finite(rows: Labelled, columns: Labelled, values: ValueArray) -> None:
         if not np.isfinite(values[bad])
         else f"the largest magnitude allowed is {LARGEST:g}"
     )
-    raise BadEntries(f"{name_entry(rows, columns, bad)} has value {values[bad]}; {rule}", position=bad)
+    raise BadEntries(
+        f"{name_entry(rows, columns, bad)} has value {values[bad]}; {rule}", position=bad
+    )
 
 
 def check_on_scale(rows: Labelled, columns: Labelled, values: ValueArray, scale: Scale) -> None:
@@ -130,7 +150,8 @@ def sort_entries(
     duplicates: Merging,
     extras: Extras = PLAIN_EXTRAS,
 ) -> SortedEntries:
-    """Sort entries by row and merge repeated (row, column) pairs; infer the scale unless it is given."""
+    """Sort entries by row and merge repeated (row, column) pairs; infer the scale unless it is
+    given."""
     order, row_of, column_of = sort_by_row(
         rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
     )
@@ -142,7 +163,8 @@ def sort_entries(
             raise _build_duplicate_error(rows, columns, order, again)
         given = scale
         if duplicates == "mean":
-            scale = scale or Scale.infer(ordered)  # before averaging, which creates values that nobody gave
+            # before averaging, which creates values that nobody gave
+            scale = scale or Scale.infer(ordered)
         ordered, extras = merge_repeats(ordered.astype(np.float64), again, duplicates, extras)
         scale = scale.infer_again(ordered) if given is None and scale is not None else scale
         row_of, column_of = row_of[~again], column_of[~again]
@@ -154,10 +176,12 @@ def sort_entries(
 def sort_by_row(
     row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int
 ) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Return the order that sorts entries by row, then by column, then as given; and the sorted rows and columns.
+    """Return the order that sorts entries by row, then by column, then as given; and the sorted
+    rows and columns.
 
-    Where they fit, the row, the column and the place of an entry are packed into one 64-bit integer: sorting integers
-    in place is several times faster than `lexsort` followed by random access to rows and columns.
+    Where they fit, the row, the column and the place of an entry are packed into one 64-bit
+    integer: sorting integers in place is several times faster than `lexsort` followed by random
+    access to rows and columns.
     """
     index = choose_index(row_of.size, n_rows, n_columns)
     if _is_in_row_order(row_of, column_of):
@@ -186,7 +210,8 @@ def choose_index(*counts: int) -> type[np.signedinteger[Any]]:
 
 
 def keep_order(extras: Extras, row_of: IndexArray, given: IndexArray) -> Extras:
-    """Return extras with places where entries of a row have the same time: these keep the order they were given in.
+    """Return extras with places where entries of a row have the same time: these keep the order
+    they were given in.
 
     row_of: the row of each entry, increasing. given: its number among the given ones.
     """
@@ -208,7 +233,9 @@ def number_within(groups: IndexArray) -> IndexArray:
     array([0, 1, 0, 1, 2])
     """
     firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if groups.size else groups
-    numbers: IndexArray = np.arange(groups.size) - np.repeat(firsts, np.diff(firsts, append=groups.size))
+    numbers: IndexArray = np.arange(groups.size) - np.repeat(
+        firsts, np.diff(firsts, append=groups.size)
+    )
     return numbers
 
 
@@ -225,7 +252,8 @@ def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
 def merge_repeats(
     values: FloatArray, again: BoolArray, duplicates: Merging, extras: Extras = PLAIN_EXTRAS
 ) -> tuple[FloatArray, Extras]:
-    """Merge each run of repeats: keep the first, the last or the latest, or take the weighted mean or the sum."""
+    """Merge each run of repeats: keep the first, the last or the latest, or take the weighted mean
+    or the sum."""
     firsts = np.flatnonzero(~again)
     picks = _pick_repeats(firsts, values.size, duplicates, extras.times)
     merged = extras.merge(values, firsts, picks, counts=duplicates == "sum")
@@ -239,8 +267,11 @@ def merge_repeats(
     return np.add.reduceat(values * extras.weights, firsts) / totals, merged
 
 
-def _pick_repeats(firsts: IndexArray, count: int, duplicates: Merging, times: TimeArray | None) -> IndexArray | None:
-    """Return the place of the entry of each run that is kept; None if runs are averaged or summed."""
+def _pick_repeats(
+    firsts: IndexArray, count: int, duplicates: Merging, times: TimeArray | None
+) -> IndexArray | None:
+    """Return the place of the entry of each run that is kept; None if runs are averaged or
+    summed."""
     if duplicates == "first":
         return firsts
     ends: IndexArray = np.append(firsts[1:], count)
@@ -249,7 +280,9 @@ def _pick_repeats(firsts: IndexArray, count: int, duplicates: Merging, times: Ti
     if duplicates != "latest":
         return None
     if times is None:
-        raise BadSetting("duplicates='latest' needs entries with dates; 'last' keeps the last in their order")
+        raise BadSetting(
+            "duplicates='latest' needs entries with dates; 'last' keeps the last in their order"
+        )
     run_of = np.repeat(np.arange(firsts.size), ends - firsts)
     return np.lexsort((times, run_of))[ends - 1]  # stable: the last of equal times is kept
 
@@ -266,7 +299,9 @@ def _round_to_levels(means: FloatArray, scale: Scale) -> FloatArray:
     return levels
 
 
-def _build_duplicate_error(rows: Labelled, columns: Labelled, order: IndexArray, again: BoolArray) -> DuplicateEntries:
+def _build_duplicate_error(
+    rows: Labelled, columns: Labelled, order: IndexArray, again: BoolArray
+) -> DuplicateEntries:
     """Return an error that counts the repeats and names the first of them."""
     position = int(order[again].min())
     return DuplicateEntries(
@@ -283,12 +318,15 @@ def _build_duplicate_error(rows: Labelled, columns: Labelled, order: IndexArray,
 def turn_to_columns(by_row: ByRow, shape: tuple[int, int]) -> ByColumn:
     """Return entries in column order.
 
-    Converting CSR to CSC is a counting sort in compiled code; with places as data, it yields the permutation.
+    Converting CSR to CSC is a counting sort in compiled code; with places as data, it yields the
+    permutation.
     """
     index = by_row.columns.dtype
     places = np.arange(by_row.columns.size, dtype=index)
     turned = scipy.sparse.csr_array((places, by_row.columns, by_row.starts), shape=shape).tocsc()
-    return ByColumn(*(part.astype(index, copy=False) for part in (turned.indptr, turned.indices, turned.data)))
+    return ByColumn(
+        *(part.astype(index, copy=False) for part in (turned.indptr, turned.indices, turned.data))
+    )
 
 
 def compact(values: ValueArray) -> ValueArray:

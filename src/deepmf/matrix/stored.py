@@ -22,8 +22,25 @@ from deepmf.matrix.labels import AS_TEXT, Labels, TextLabels, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
 from deepmf.matrix.packed import STORE, TEXTS, pack_labels, unpack_labels, unpack_parts
-from deepmf.storage.model_file import Packed, StoredFile, Tensors, map_file, refuse_stored, verify_file
-from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, positions_of, positive, rising
+from deepmf.storage.model_file import (
+    Packed,
+    StoredFile,
+    Tensors,
+    map_file,
+    refuse_stored,
+    verify_file,
+)
+from deepmf.storage.parts import (
+    Check,
+    Form,
+    Part,
+    between,
+    distinct,
+    one_of,
+    positions_of,
+    positive,
+    rising,
+)
 
 # Matrices
 
@@ -67,7 +84,9 @@ def pack_names(names: Names, prefix: str) -> Packed:
     Names({7: 'Alien', 9: 'Big'}, axis='column')
     """
     labels = pack_labels(Labels(list(names), axis=names.axis), f"{prefix}.ids")
-    texts = TEXTS.pack(TextLabels.encode(list(names.values()), kind="str", axis=names.axis), prefix=prefix)
+    texts = TEXTS.pack(
+        TextLabels.encode(list(names.values()), kind="str", axis=names.axis), prefix=prefix
+    )
     return Packed(labels.content, labels.tensors | texts.tensors)
 
 
@@ -90,7 +109,13 @@ _NUMBER = Form(
     _NAME,
     Part("mean", "number"),
     Part("spread", "number", (), positive),
-    Part("knots", "number", ("knots",), rising, Check("be none or several", lambda found, _: found.size != 1)),
+    Part(
+        "knots",
+        "number",
+        ("knots",),
+        rising,
+        Check("be none or several", lambda found, _: found.size != 1),
+    ),
 )
 
 _CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
@@ -124,7 +149,8 @@ _VECTORS = Form(
 
 
 def pack_features(features: AxisFeatures, prefix: str) -> Packed:
-    """Return the features of an axis: their encoding, and the vectors of training and of extensions."""
+    """Return the features of an axis: their encoding, and the vectors of training and of
+    extensions."""
     tensors = Form(_POSITIONS).pack(features, prefix=prefix).tensors
     for name, vectors in (("base", features.base), ("extra", features.extra)):
         tensors |= _VECTORS.pack(vectors, prefix=f"{prefix}.{name}").tensors
@@ -139,24 +165,35 @@ def pack_features(features: AxisFeatures, prefix: str) -> Packed:
 def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> EntryStore:
     """Return a store with the packed features; raise `BadModelFile` for impossible content."""
     rows, columns = (
-        _unpack_axis(name, content[name], tensors, n_trained, len(labels)) if name in content else None
+        _unpack_axis(name, content[name], tensors, n_trained, len(labels))
+        if name in content
+        else None
         for name, n_trained, labels in zip(
-            ("row_features", "column_features"), entries.train.shape, (entries.rows, entries.columns), strict=True
+            ("row_features", "column_features"),
+            entries.train.shape,
+            (entries.rows, entries.columns),
+            strict=True,
         )
     )
     return replace(entries, row_features=rows, column_features=columns)
 
 
-def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
+def _unpack_axis(
+    prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int
+) -> AxisFeatures:
     columns = Form(Part("columns", "object", ("columns",))).read(content, prefix=prefix)["columns"]
-    encodings = (_unpack_column(each, tensors, f"{prefix}.{number}") for number, each in enumerate(columns))
+    encodings = (
+        _unpack_column(each, tensors, f"{prefix}.{number}") for number, each in enumerate(columns)
+    )
     encoding = FeatureEncoding(tuple(encodings))
     if len(set(encoding.names)) < len(columns):
         raise BadModelFile("the stored features have a name twice")
     positions = Form(_POSITIONS).read({}, tensors, prefix=prefix, known=count)["positions"]
     base, extra = (
         FeatureVectors(
-            **_VECTORS.read({}, tensors, prefix=f"{prefix}.{name}", vectors=n_vectors, inputs=encoding.n_inputs),
+            **_VECTORS.read(
+                {}, tensors, prefix=f"{prefix}.{name}", vectors=n_vectors, inputs=encoding.n_inputs
+            ),
             n_inputs=encoding.n_inputs,
         )
         for name, n_vectors in (("base", n_trained), ("extra", positions.size))
@@ -168,6 +205,8 @@ def _unpack_column(content: Any, tensors: Tensors, prefix: str) -> ColumnEncodin
     kind = _COLUMN.read(content)["kind"]
     found = _ENCODINGS[kind].read(content, tensors, prefix=prefix)
     fields = {name: tuple(each) if isinstance(each, list) else each for name, each in found.items()}
-    lists = {name: tuple(each.tolist()) for name, each in fields.items() if isinstance(each, np.ndarray)}
+    lists = {
+        name: tuple(each.tolist()) for name, each in fields.items() if isinstance(each, np.ndarray)
+    }
     encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind](**fields | lists)
     return encoding

@@ -45,8 +45,14 @@ class TableForm(NamedTuple):
     @classmethod
     def of_roles(cls, names: Mapping[str, str], time_type: str | None) -> TableForm:
         """Return the form of a long table from the names of its fields by role."""
-        value, time, weight = names.get("value", names.get("count", COUNT)), names.get("time"), names.get("weight")
-        return cls(names["row"], names["column"], value, time=time, time_type=time_type, weight=weight)
+        value, time, weight = (
+            names.get("value", names.get("count", COUNT)),
+            names.get("time"),
+            names.get("weight"),
+        )
+        return cls(
+            names["row"], names["column"], value, time=time, time_type=time_type, weight=weight
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form as JSON content."""
@@ -70,7 +76,11 @@ class TableForm(NamedTuple):
         """Return names of times and weights that are not those of other fields."""
         taken = self.names
         time = self.time if self.time is not None and self.time not in taken else "time"
-        weight = self.weight if self.weight is not None and self.weight not in (*taken, time) else "weight"
+        weight = (
+            self.weight
+            if self.weight is not None and self.weight not in (*taken, time)
+            else "weight"
+        )
         return time, weight
 
     def has_names_of(self, other: TableForm | None) -> bool:
@@ -94,7 +104,11 @@ _ID_ENDING = re.compile(r"([_ .-]+(id|ids|uuid|key)|(?<=[a-z])I[Dd]|(?<=user|ite
 def _make_noun(name: str) -> str | None:
     """Return the noun in the name of a field of ids; None if it has none."""
     words = re.sub(r"[_.-]+", " ", _ID_ENDING.sub("", name.strip())).strip().lower()
-    return words if words.replace(" ", "").isalpha() and words not in ("id", "index", "key", "col") else None
+    return (
+        words
+        if words.replace(" ", "").isalpha() and words not in ("id", "index", "key", "col")
+        else None
+    )
 
 
 PLAIN = TableForm()

@@ -1,4 +1,5 @@
-"""Models: they fit a matrix, predict its missing entries, extend to new rows and columns, and save themselves."""
+"""Models: they fit a matrix, predict its missing entries, extend to new rows and columns, and save
+themselves."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from deepmf.models.simple import SimpleModel as SimpleModel, SimpleSettings as SimpleSettings
     from deepmf.recommend.ranking import Ranking as Ranking
     from deepmf.scoring.distribution import Interval as Interval
-    from deepmf.training.settings import setting as setting, settings_dataclass as settings_dataclass
+    from deepmf.training.settings import (
+        setting as setting,
+        settings_dataclass as settings_dataclass,
+    )
 
 __getattr__, __dir__, __all__ = export_names(__name__, __file__)

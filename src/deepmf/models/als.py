@@ -1,13 +1,15 @@
 """ALS: matrix factorisation with row and column effects by alternating least squares.
 
-With m the mean, b and c the effects, u and v the latents, w the weights of entries (1 unless they are given), and n the
-total weights of rows and columns, which are their entry counts unless weights are given, it minimises
+With m the mean, b and c the effects, u and v the latents, w the weights of entries (1 unless they
+are given), and n the total weights of rows and columns, which are their entry counts unless weights
+are given, it minimises
 
     sum over observed (i, j) of w_ij (x_ij - m - b_i - c_j - u_i'v_j)^2
-    + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power |v_j|^2)
-    + effect_penalty * (|b|^2 + |c|^2)
+    + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power
+    |v_j|^2) + effect_penalty * (|b|^2 + |c|^2)
 
-by improving all rows given the columns, then all columns given the rows. A fold-in is the solution of one row.
+by improving all rows given the columns, then all columns given the rows. A fold-in is the solution
+of one row.
 """
 
 from __future__ import annotations
@@ -43,7 +45,13 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
+from deepmf.models.means import (
+    NO_WEIGHTS,
+    FeatureRidge,
+    FeatureWeights,
+    compute_prior,
+    load_feature_weights,
+)
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.models.traits import Recommends
 from deepmf.scoring.arrivals import TrainedRows
@@ -67,12 +75,14 @@ from deepmf.training.settings import (
 class ALSSettings(LoopSettings, RecommendationSettings):
     """The settings of ALS; the defaults were chosen on validation entries of MovieLens-1M.
 
-    On MovieLens-1M and on generated matrices of many shapes, the best `penalty` times the width of the scale is 1 to 2
-    standard deviations of the noise. On a scale without levels, `fit` chooses the penalty.
+    On MovieLens-1M and on generated matrices of many shapes, the best `penalty` times the width of
+    the scale is 1 to 2 standard deviations of the noise. On a scale without levels, `fit` chooses
+    the penalty.
 
-    A `count_power` of 1 gives the penalty of Zhou et al., "Large-scale parallel collaborative filtering for the Netflix
-    prize", 2008. The validation error mostly rises after a few sweeps. With a `patience` of 6, none of the recipes' 50
-    fits stops before its best sweep; with a patience of 2, 8 of them would.
+    A `count_power` of 1 gives the penalty of Zhou et al., "Large-scale parallel collaborative
+    filtering for the Netflix prize", 2008. The validation error mostly rises after a few sweeps.
+    With a `patience` of 6, none of the recipes' 50 fits stops before its best sweep; with a
+    patience of 2, 8 of them would.
     """
 
     searched: ClassVar[Space] = {
@@ -84,10 +94,15 @@ class ALSSettings(LoopSettings, RecommendationSettings):
 
     chosen_at_fit: ClassVar[Collection[str]] = ("penalty", *RECOMMENDATION)
 
-    epochs: int = setting(15, "Number of sweeps; a sweep solves for all rows, then for all columns.", low=1)
+    epochs: int = setting(
+        15, "Number of sweeps; a sweep solves for all rows, then for all columns.", low=1
+    )
     patience: int | None = 6
     latent_size: int = setting(
-        40, "Latent size without the effect; at most the smaller side of the matrix.", low=1, high=WIDEST
+        40,
+        "Latent size without the effect; at most the smaller side of the matrix.",
+        low=1,
+        high=WIDEST,
     )
     penalty: float = setting(
         0.3,
@@ -100,17 +115,21 @@ class ALSSettings(LoopSettings, RecommendationSettings):
         low=0.0,
         high=1.0,
     )
-    effect_penalty: float = setting(3.0, "Weight of the L2 penalty on row and column effects.", low=0.0)
+    effect_penalty: float = setting(
+        3.0, "Weight of the L2 penalty on row and column effects.", low=0.0
+    )
     feature_penalty: float = setting(
         10.0, "Ridge penalty on the weights of features, as a number of rows or columns.", above=0.0
     )
 
 
-# Conjugate gradient steps of a row in a sweep: with 3 steps, sweeps are as good as with exact solutions (docs/log.md).
+# Conjugate gradient steps of a row in a sweep: with 3 steps, sweeps are as good as with exact
+# solutions (docs/log.md).
 _MOST_STEPS = 3
 
-# A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a tenth of
-# that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
+# A row's steps end when a step lowers the squared errors by less than this share: the next step
+# would gain a tenth of that, and validation errors stay the same to 1e-4 in every sweep
+# (docs/log.md).
 _LEAST_GAIN = 3e-4
 
 LIMITS = Limits(least_filled=0.0, rows_at_a_time=1, piece=192)
@@ -121,30 +140,47 @@ LEAST_RIDGE = 1e-5
 # Steps of the subspace iteration that starts the columns; more steps start lower and end no better.
 _START_STEPS = 4
 
-# `choose_penalty` compares 3 to 12 penalties on one entry in ten, each after 15 sweeps or as soon as a sweep lowers
-# the error by less than this share.
+# `choose_penalty` compares 3 to 12 penalties on one entry in ten, each after 15 sweeps or as soon
+# as a sweep lowers the error by less than this share.
 _ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _FEWEST_TRIALS, _MOST_TRIALS = 10, 15, 1e-3, 3, 12
 
 
 class ALSSolver(Solver):
     """Minimises the objective at the top of this file by sweeps over rows and columns.
 
-    A sweep improves all (u_i, b_i), then all (v_j, c_j), by a few conjugate gradient steps from their last values.
-    With features f_i, the penalty is on the distance of (u_i, b_i) from W f_i, where W is the ridge regression of all
-    (u_i, b_i) of the last sweep on the features; likewise for columns.
+    A sweep improves all (u_i, b_i), then all (v_j, c_j), by a few conjugate gradient steps from
+    their last values. With features f_i, the penalty is on the distance of (u_i, b_i) from W f_i,
+    where W is the ridge regression of all (u_i, b_i) of the last sweep on the features; likewise
+    for columns.
     """
 
     def __init__(
-        self, entries: EntryStore, settings: ALSSettings, *, limits: Limits = LIMITS, least_gain: float = _LEAST_GAIN
+        self,
+        entries: EntryStore,
+        settings: ALSSettings,
+        *,
+        limits: Limits = LIMITS,
+        least_gain: float = _LEAST_GAIN,
     ) -> None:
         train = entries.train
         n_rows, n_columns = train.shape
         (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
-        by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64), extras=train.extras)
-        by_column = AxisEntries(column_starts, rows, by_row.values[order], extras=train.extras.take(order))
+        by_row = AxisEntries(
+            row_starts, columns, train.values.astype(np.float64), extras=train.extras
+        )
+        by_column = AxisEntries(
+            column_starts, rows, by_row.values[order], extras=train.extras.take(order)
+        )
         self.mean = train.mean
         self.rows, self.columns = (
-            LeastSquares(each, n_others=n, train=train, settings=settings, limits=limits, least_gain=least_gain)
+            LeastSquares(
+                each,
+                n_others=n,
+                train=train,
+                settings=settings,
+                limits=limits,
+                least_gain=least_gain,
+            )
             for each, n in ((by_row, n_columns), (by_column, n_rows))
         )
         self.column_factors = start_columns(train, settings)
@@ -155,24 +191,35 @@ class ALSSolver(Solver):
             (entries.column_features, by_column, self.columns.latent_ridges),
         )
         self._regressions = [
-            None if features is None else FeatureRegression(features, own.totals, ridges, settings, width)
+            None
+            if features is None
+            else FeatureRegression(features, own.totals, ridges, settings, width)
             for features, own, ridges in sides
         ]
 
     def sweep(self) -> float:
-        """Regress factors on features, then improve all rows, then all columns; return the objective."""
-        for regression, factors in zip(self._regressions, (self.row_factors, self.column_factors), strict=True):
+        """Regress factors on features, then improve all rows, then all columns; return the
+        objective."""
+        for regression, factors in zip(
+            self._regressions, (self.row_factors, self.column_factors), strict=True
+        ):
             if regression is not None:
                 regression.learn(factors)
         row_prior, column_prior = self._compute_priors()
-        self.row_factors = self.rows.improve(self.column_factors, self.row_factors, row_prior).factors
-        self.column_factors, objective = self.columns.improve(self.row_factors, self.column_factors, column_prior)
+        self.row_factors = self.rows.improve(
+            self.column_factors, self.row_factors, row_prior
+        ).factors
+        self.column_factors, objective = self.columns.improve(
+            self.row_factors, self.column_factors, column_prior
+        )
         return objective + self.rows.compute_penalty(self.row_factors, row_prior)
 
     def finish(self) -> None:
-        """Solve for the side that has features, so that a fold-in of the same entries and features gives its factors.
+        """Solve for the side that has features, so that a fold-in of the same entries and features
+        gives its factors.
 
-        If both sides have features, only the rows are solved for, because each side depends on the other.
+        If both sides have features, only the rows are solved for, because each side depends on the
+        other.
         """
         row_prior, column_prior = self._compute_priors()
         if row_prior is not None:
@@ -185,7 +232,9 @@ class ALSSolver(Solver):
 
     def latents(self) -> tuple[LatentArray, LatentArray]:
         """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
-        return make_row_latents(self.row_factors, self.mean), make_column_latents(self.column_factors)
+        return make_row_latents(self.row_factors, self.mean), make_column_latents(
+            self.column_factors
+        )
 
     def arrays(self) -> Arrays:
         factors = {"row_factors": self.row_factors, "column_factors": self.column_factors}
@@ -200,30 +249,43 @@ class ALSSolver(Solver):
     @property
     def feature_weights(self) -> FeatureWeights:
         """The weights of features."""
-        return FeatureWeights(*(None if each is None else each.weights for each in self._regressions))
+        return FeatureWeights(
+            *(None if each is None else each.weights for each in self._regressions)
+        )
 
 
 def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
-    """Return column factors (columns, latent + 1) to start from: leading singular vectors, and shrunk means.
+    """Return column factors (columns, latent + 1) to start from: leading singular vectors, and
+    shrunk means.
 
-    From latents of 0, the objective falls fastest along the leading singular vectors of the residuals of the effects,
-    with each row and column divided by the root of its share of the penalty: in these units all penalties are equal.
+    From latents of 0, the objective falls fastest along the leading singular vectors of the
+    residuals of the effects, with each row and column divided by the root of its share of the
+    penalty: in these units all penalties are equal.
     """
     size = min(settings.latent_size, *train.shape)
     residuals, effects = subtract_effects(train, settings.effect_penalty)
     power = -settings.count_power / 2
-    row_units, column_units = (np.maximum(totals, 1.0) ** power for totals in count_by_weight(train))
+    row_units, column_units = (
+        np.maximum(totals, 1.0) ** power for totals in count_by_weight(train)
+    )
     residuals = residuals if train.weights is None else residuals * train.weights
-    scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
+    scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(
+        np.float32
+    )
     # Single precision takes half the time and is precise enough for a start.
-    directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
-    leading = compute_truncated_svd(multiply_sparse(make_sparse(train, scaled)), start=directions, steps=_START_STEPS)
+    directions = np.random.default_rng(settings.seed).standard_normal(
+        (train.shape[1], size), dtype=np.float32
+    )
+    leading = compute_truncated_svd(
+        multiply_sparse(make_sparse(train, scaled)), start=directions, steps=_START_STEPS
+    )
     vectors = leading.column_vectors * np.sqrt(leading.values) * column_units[:, None]
     return np.column_stack([vectors, effects]).astype(np.float32)
 
 
 def subtract_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArray, FloatArray]:
-    """Return the values less the mean, the shrunk means of columns and those of rows; and the column effects."""
+    """Return the values less the mean, the shrunk means of columns and those of rows; and the
+    column effects."""
     residuals = train.values.astype(np.float64) - train.mean
     effects: list[FloatArray] = []
     row_totals, column_totals = count_by_weight(train)
@@ -236,7 +298,8 @@ def subtract_effects(train: ObservedMatrix, shrinkage: float) -> tuple[FloatArra
 
 
 def count_by_weight(train: ObservedMatrix) -> tuple[Array, Array]:
-    """Return the total weight of the entries of each row and of each column; their numbers without weights."""
+    """Return the total weight of the entries of each row and of each column; their numbers without
+    weights."""
     if train.weights is None:
         return train.row_counts, train.column_counts
     rows, columns = (
@@ -247,15 +310,21 @@ def count_by_weight(train: ObservedMatrix) -> tuple[Array, Array]:
 
 
 class FeatureRegression:
-    """The ridge regression of one side's factors on its features, learned anew in every sweep; weights start at 0.
+    """The ridge regression of one side's factors on its features, learned anew in every sweep;
+    weights start at 0.
 
-    In the regression of latents, a row (or column) counts by the penalty of its latents, `latent_ridges`. In the
-    regression of effects, every entry counts the same, because a new row or column is evaluated at its entries, and
-    popular ones have more entries and larger effects.
+    In the regression of latents, a row (or column) counts by the penalty of its latents,
+    `latent_ridges`. In the regression of effects, every entry counts the same, because a new row or
+    column is evaluated at its entries, and popular ones have more entries and larger effects.
     """
 
     def __init__(
-        self, features: AxisFeatures, counts: Array, latent_ridges: FloatArray, settings: ALSSettings, width: int
+        self,
+        features: AxisFeatures,
+        counts: Array,
+        latent_ridges: FloatArray,
+        settings: ALSSettings,
+        width: int,
     ) -> None:
         self._features = features.take(np.arange(counts.size))
         self._latents, self._effects = (
@@ -270,7 +339,9 @@ class FeatureRegression:
 
     def learn(self, factors: LatentArray) -> None:
         """Regress factors on the features."""
-        weights = np.column_stack([self._latents.weights(factors[:, :-1]), self._effects.weights(factors[:, -1:])])
+        weights = np.column_stack(
+            [self._latents.weights(factors[:, :-1]), self._effects.weights(factors[:, -1:])]
+        )
         self.weights = weights.astype(np.float32)
 
 
@@ -282,10 +353,12 @@ class Solution(NamedTuple):
 
 
 class LeastSquares:
-    """The ridge regressions of one side, laid out once for all sweeps; described for rows, used for columns too.
+    """The ridge regressions of one side, laid out once for all sweeps; described for rows, used for
+    columns too.
 
-    Factors (rows, latent + 1) are the latents of each row and, last, its effect. A prior has the same shape: the
-    penalty is on the distance from it, rows without entries get it, and None stands for zeros.
+    Factors (rows, latent + 1) are the latents of each row and, last, its effect. A prior has the
+    same shape: the penalty is on the distance from it, rows without entries get it, and None stands
+    for zeros.
     """
 
     def __init__(
@@ -300,7 +373,10 @@ class LeastSquares:
     ) -> None:
         self._limits, self._least_gain = limits, least_gain
         self._counts = entries.totals.astype(np.float32)
-        self.latent_ridges = compute_latent_ridges(self._counts.astype(np.float64), train.scale, settings)  # (rows,)
+        # (rows,)
+        self.latent_ridges = compute_latent_ridges(
+            self._counts.astype(np.float64), train.scale, settings
+        )
         self.effect_ridge = settings.effect_penalty
         values = entries.values - train.mean
         self._batches = lay_out(entries, values, n_others=n_others, limits=limits)
@@ -311,18 +387,23 @@ class LeastSquares:
         shape = self.latent_ridges.size, others.shape[1]
         factors = np.zeros(shape, dtype=np.float32) if prior is None else prior.astype(np.float32)
         buffer, has_prior = Buffer(table, self._limits), prior is not None
-        solve = partial(self._solve_batch, table=table, factors=factors, has_prior=has_prior, buffer=buffer)
+        solve = partial(
+            self._solve_batch, table=table, factors=factors, has_prior=has_prior, buffer=buffer
+        )
         return Solution(factors, sum(run_batches(solve, self._batches)))
 
-    def improve(self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None) -> Solution:
+    def improve(
+        self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None
+    ) -> Solution:
         """Return better factors of every row, at a third of the cost of the exact solution.
 
-        They come from a few conjugate gradient steps. Rows with more entries than are gathered at a time are solved
-        exactly: every step would read their entries from memory again.
+        They come from a few conjugate gradient steps. Rows with more entries than are gathered at a
+        time are solved exactly: every step would read their entries from memory again.
         """
         table = make_table(torch.tensor(others, dtype=torch.float32))
         lines = table.numpy()
-        with np.errstate(over="ignore"):  # next to no penalty, factors may be that large; they move no further
+        # next to no penalty, factors may be that large; they move no further
+        with np.errstate(over="ignore"):
             squares = np.square(lines[:-1, :-1]).mean(axis=0)
         better = np.zeros_like(factors) if prior is None else prior.astype(np.float32)
         buffer = Buffer(table, self._limits)
@@ -330,31 +411,43 @@ class LeastSquares:
         def improve_batch(batch: Batch) -> float:
             (group,), at = batch.groups, batch.positions.numpy()
             if group.values.shape[1] > self._limits.entries_at_a_time:
-                return self._solve_batch(batch, table=table, factors=better, has_prior=prior is not None, buffer=buffer)
+                return self._solve_batch(
+                    batch, table=table, factors=better, has_prior=prior is not None, buffer=buffer
+                )
             ridges, start = self._make_ridges(at, others.shape[1]), factors[at]
-            gathered, values = buffer.gather(lines, group.cut(group.others)), group.cut(group.values)
+            gathered, values = (
+                buffer.gather(lines, group.cut(group.others)),
+                group.cut(group.values),
+            )
             if group.roots is not None:
                 roots = group.cut(group.roots)
                 gathered *= roots[..., None]
                 values = values * roots
             moved = descend(
                 gathered[..., :-1],
-                values + multiply_inputs(gathered, np.column_stack([-start, np.ones_like(start[:, 0])])),
+                values
+                + multiply_inputs(gathered, np.column_stack([-start, np.ones_like(start[:, 0])])),
                 ridges=ridges,
-                sizes=np.maximum(self._counts[at, None] * squares + ridges, np.finfo(np.float32).tiny),
+                sizes=np.maximum(
+                    self._counts[at, None] * squares + ridges, np.finfo(np.float32).tiny
+                ),
                 start=start - better[at],
                 most_steps=_MOST_STEPS,
                 least_gain=self._least_gain,
             )
             better[at] += moved.factors
-            return float(np.vdot(moved.residuals, moved.residuals) + np.vdot(ridges * moved.factors, moved.factors))
+            return float(
+                np.vdot(moved.residuals, moved.residuals)
+                + np.vdot(ridges * moved.factors, moved.factors)
+            )
 
         return Solution(better, sum(run_batches(improve_batch, self._batches)))
 
     def _solve_batch(
         self, batch: Batch, *, table: Tensor, factors: LatentArray, has_prior: bool, buffer: Buffer
     ) -> float:
-        """Write the ridge solutions around `factors` where these are a prior, or around 0; return their objective."""
+        """Write the ridge solutions around `factors` where these are a prior, or around 0; return
+        their objective."""
         at = batch.positions.numpy()
         grams, ridges = compute_grams(batch, table, buffer), self._make_ridges(at, factors.shape[1])
         if has_prior:
@@ -376,7 +469,8 @@ class LeastSquares:
 
 
 def compute_latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
-    """Return the weights of the squared latents of rows from their entry counts, as an array or a tensor."""
+    """Return the weights of the squared latents of rows from their entry counts, as an array or a
+    tensor."""
     width = scale.high - scale.low or 1.0  # a scale of one value has no width
     return settings.penalty * width * counts**settings.count_power
 
@@ -393,7 +487,8 @@ def _subtract_prior(grams: Tensor, prior: LatentArray) -> None:
 def _solve_ridge(grams: Tensor, ridges: LatentArray) -> Solution:
     """Return the x (rows, latent + 1) that minimise |t - Ax|^2 + x'Dx, and the sum of the minima.
 
-    `grams` are the Gram matrices of (A, t). With A'A + D = LL', the minimum is t't less the squares of L^-1 A't.
+    `grams` are the Gram matrices of (A, t). With A'A + D = LL', the minimum is t't less the squares
+    of L^-1 A't.
     """
     diagonals = grams.diagonal(dim1=1, dim2=2)  # a view
     squares = diagonals[:, -1].sum(dtype=torch.float64)
@@ -403,12 +498,14 @@ def _solve_ridge(grams: Tensor, ridges: LatentArray) -> Solution:
 
 
 def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
-    """Return the penalty that predicts held-out entries best; that of the settings, where there are too few.
+    """Return the penalty that predicts held-out entries best; that of the settings, where there are
+    too few.
 
-    Penalties are halved until the error rises. The second one is the penalty that suppresses pure noise: at the
-    optimum, every singular value is lowered by the penalty (in the units of `start_columns`). The largest singular
-    value of noise with standard deviation s is s times the root of the entry count of a row plus that of a column; the
-    units divide it by both counts to the power of `count_power` / 2.
+    Penalties are halved until the error rises. The second one is the penalty that suppresses pure
+    noise: at the optimum, every singular value is lowered by the penalty (in the units of
+    `start_columns`). The largest singular value of noise with standard deviation s is s times the
+    root of the entry count of a row plus that of a column; the units divide it by both counts to
+    the power of `count_power` / 2.
     """
     seen, held_out = HeldOut.split(train, seed=settings.seed, one_in=_ONE_IN)
     noise = float(np.std(subtract_effects(seen, settings.effect_penalty)[0]))
@@ -433,16 +530,23 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
         return error
 
     in_row, in_column = (seen.n_entries / n for n in seen.shape)
-    largest = noise * (math.sqrt(in_row) + math.sqrt(in_column)) / (in_row * in_column) ** (settings.count_power / 2)
+    largest = (
+        noise
+        * (math.sqrt(in_row) + math.sqrt(in_column))
+        / (in_row * in_column) ** (settings.count_power / 2)
+    )
     first = 2.0 * largest / compute_latent_ridges(1.0, seen.scale, replace(settings, penalty=1.0))
     errors: list[float] = []
-    while len(errors) < _FEWEST_TRIALS or (len(errors) < _MOST_TRIALS and errors[-1] == min(errors)):
+    while len(errors) < _FEWEST_TRIALS or (
+        len(errors) < _MOST_TRIALS and errors[-1] == min(errors)
+    ):
         errors.append(find_error(first * 0.5 ** len(errors)))
     return float(f"{first * 0.5 ** find_minimum(errors):.3g}")
 
 
 def find_minimum(errors: list[float]) -> float:
-    """Return the place in the list where the parabola through the smallest number and its neighbours is lowest.
+    """Return the place in the list where the parabola through the smallest number and its
+    neighbours is lowest.
 
     >>> find_minimum([3.0, 1.0, 1.0]), find_minimum([1.0, 2.0])
     (1.5, 0.0)
@@ -455,12 +559,16 @@ def find_minimum(errors: list[float]) -> float:
 
 
 class RidgeEncoder(SolvingEncoder):
-    """The fold-in: a row is the ridge solution of its entries given the columns, and a column given the rows."""
+    """The fold-in: a row is the ridge solution of its entries given the columns, and a column given
+    the rows."""
 
     moves_rows = True
 
     def __init__(
-        self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
+        self,
+        train: ObservedMatrix,
+        settings: ALSSettings,
+        feature_weights: FeatureWeights = NO_WEIGHTS,
     ) -> None:
         self._train, self._settings, self.feature_weights = train, settings, feature_weights
         self._held: Held | None = None
@@ -470,8 +578,12 @@ class RidgeEncoder(SolvingEncoder):
         needed, latents = _select_needed(entries, others)
         if axis == "row":
             factors = np.delete(latents, (-3, -1), axis=1)
-            return make_row_latents(self._solve(needed, factors, self.feature_weights.rows), self._train.mean)
-        return make_column_latents(self._solve(needed, latents[:, :-2], self.feature_weights.columns))
+            return make_row_latents(
+                self._solve(needed, factors, self.feature_weights.rows), self._train.mean
+            )
+        return make_column_latents(
+            self._solve(needed, latents[:, :-2], self.feature_weights.columns)
+        )
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of trained rows with new entries."""
@@ -482,15 +594,23 @@ class RidgeEncoder(SolvingEncoder):
         latents, moved = columns.take(used), trained.latents.copy()
         residuals = new.values - multiply_each(moved, latents, new)
         batches = lay_out(new, residuals, n_others=used.size, limits=LIMITS)
-        penalties = compute_latent_ridges(trained.totals + new.totals, self._train.scale, self._settings)
-        moved[:, :-2] += self._held.move_rows(batches, latents[:, :-2], trained.totals[:, None], penalties[:, None])
+        penalties = compute_latent_ridges(
+            trained.totals + new.totals, self._train.scale, self._settings
+        )
+        moved[:, :-2] += self._held.move_rows(
+            batches, latents[:, :-2], trained.totals[:, None], penalties[:, None]
+        )
         return moved
 
     def pack(self) -> Packed:
         return Packed({}, self.feature_weights.tensors())
 
-    def _solve(self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None) -> LatentArray:
-        equations = LeastSquares(entries, n_others=len(others), train=self._train, settings=self._settings)
+    def _solve(
+        self, entries: AxisEntries, others: LatentArray, feature_weights: LatentArray | None
+    ) -> LatentArray:
+        equations = LeastSquares(
+            entries, n_others=len(others), train=self._train, settings=self._settings
+        )
         return equations.solve(others, compute_prior(entries, feature_weights)).factors
 
 
@@ -507,7 +627,8 @@ def make_column_latents(factors: LatentArray) -> LatentArray:
 
 
 def _select_needed(entries: AxisEntries, others: Latents) -> tuple[AxisEntries, LatentArray]:
-    """Return entries that point into the few latents they need, so that one row does not copy the whole table."""
+    """Return entries that point into the few latents they need, so that one row does not copy the
+    whole table."""
     if entries.others.size >= len(others):
         return entries, others.whole()
     used, entries = entries.renumber_others()
@@ -515,10 +636,12 @@ def _select_needed(entries: AxisEntries, others: Latents) -> tuple[AxisEntries, 
 
 
 class ALS(Recommends, FactorModel):
-    """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four areas.
+    """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four
+    areas.
 
-    A new row is the ridge solution of its entries given the trained columns, a new column given the trained rows. A
-    row or column without any entry has no effect and no latents. Settings are keyword arguments, see `ALSSettings`.
+    A new row is the ridge solution of its entries given the trained columns, a new column given the
+    trained rows. A row or column without any entry has no effect and no latents. Settings are
+    keyword arguments, see `ALSSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix

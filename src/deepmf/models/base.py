@@ -31,10 +31,17 @@ from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History, describe_errors
 from deepmf.training.settings import list_settings
 
-if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained or completed
+# imported by the methods that use them: most models are never explained or completed
+if TYPE_CHECKING:
     from deepmf.matrix.names import GivenNames
     from deepmf.models.explanation import Explanation
-    from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory, ManyFeatures
+    from deepmf.models.fold_in import (
+        FeatureValues,
+        FoldedColumns,
+        FoldedRows,
+        History as RowHistory,
+        ManyFeatures,
+    )
     from deepmf.recommend.ranker import Ranker, Rankers
     from deepmf.recommend.ranking import Ranking
     from deepmf.recommend.request import Request, RequestOptions
@@ -55,8 +62,8 @@ _CONTENT = Form(
 class Model(Estimator):
     """The base class of every model.
 
-    `Estimator` has the settings, `fit` and the methods that a model class defines. Everything here is the same for
-    all models.
+    `Estimator` has the settings, `fit` and the methods that a model class defines. Everything here
+    is the same for all models.
     """
 
     def extend(
@@ -67,22 +74,25 @@ class Model(Estimator):
         column_features: Features | None = None,
         conflicts: Conflicts = "error",
     ) -> Self:
-        """Return a model that also covers new rows, columns, entries and features, without training.
+        """Return a model that also covers new rows, columns, entries and features, without
+        training.
 
-        This model stays as it is. The result is the same in any order of extensions. A new row is described by its
-        entries over the trained columns, a new column by its entries over the trained rows; models that solve for
-        factors also read entries of new rows in new columns (area IV), see the concepts page. A row or column without
-        such entries is predicted from an empty description, and a `NothingObserved` warning names it. A model that
-        cannot predict for new rows or new columns raises `CannotExtend` with the reason.
+        This model stays as it is. The result is the same in any order of extensions. A new row is
+        described by its entries over the trained columns, a new column by its entries over the
+        trained rows; models that solve for factors also read entries of new rows in new columns
+        (area IV), see the concepts page. A row or column without such entries is predicted from an
+        empty description, and a `NothingObserved` warning names it. A model that cannot predict for
+        new rows or new columns raises `CannotExtend` with the reason.
 
         Parameters
         ----------
         new : the new entries; None to add only features.
-        row_features, column_features : features of new and known labels. Rows and columns may have features only.
-            Features of a known row or column replace its old ones.
-        conflicts : what happens to an entry that is known with another value: "error" raises `DuplicateEntries`,
-            "replace" takes the new value. The weights keep what they learned from the old value until the next fit.
-            Counts of interactions add up unless they are replaced.
+        row_features, column_features : features of new and known labels. Rows and columns may have
+            features only. Features of a known row or column replace its old ones.
+        conflicts : what happens to an entry that is known with another value: "error" raises
+            `DuplicateEntries`, "replace" takes the new value. The weights keep what they learned
+            from the old value until the next fit. Counts of interactions add up unless they are
+            replaced.
         """
         fitted = self._require_fitted()
         check_extension(new, row_features, column_features, conflicts)
@@ -90,10 +100,16 @@ class Model(Estimator):
             check_weighted(type(self).__name__, new, able=self.takes_weights)
         self._areas.check_extends()
         extended, rows, columns = fitted.extend(
-            new, self._areas, row_features=row_features, column_features=column_features, conflicts=conflicts
+            new,
+            self._areas,
+            row_features=row_features,
+            column_features=column_features,
+            conflicts=conflicts,
         )
         seen, axes = extended.entries, get_args(Axis)
-        for axis, labels, new_at in zip(axes, (seen.rows, seen.columns), (rows, columns), strict=True):
+        for axis, labels, new_at in zip(
+            axes, (seen.rows, seen.columns), (rows, columns), strict=True
+        ):
             inputs = extended.predictor.select_inputs(axis, seen.all_entries(axis, new_at))
             warn_of_nothing(axis, inputs, labels[new_at])
         return self._with_state(extended)
@@ -110,10 +126,11 @@ class Model(Estimator):
     ) -> Self:
         """Return a model without some rows, columns, entries or features.
 
-        This model stays as it is. Additions by `extend` disappear completely, also from the file that `save` writes; a
-        row or column that `extend` added is no longer known. Trained entries disappear from descriptions, rankings and
-        completions: a trained row or column stays known and is predicted from its remaining entries. The weights keep
-        what they learned, and the training matrix stays in the file, until the next fit without these entries.
+        This model stays as it is. Additions by `extend` disappear completely, also from the file
+        that `save` writes; a row or column that `extend` added is no longer known. Trained entries
+        disappear from descriptions, rankings and completions: a trained row or column stays known
+        and is predicted from its remaining entries. The weights keep what they learned, and the
+        training matrix stays in the file, until the next fit without these entries.
 
         Parameters
         ----------
@@ -123,29 +140,39 @@ class Model(Estimator):
         missing : "error" raises an error for anything that is not known, "ignore" skips it.
         """
         fitted = self._require_fitted()
-        plan = plan_forget(fitted.entries, rows, columns, entries, row_features, column_features, missing=missing)
+        plan = plan_forget(
+            fitted.entries, rows, columns, entries, row_features, column_features, missing=missing
+        )
         found = forget(fitted.entries, plan)
-        predictor = fitted.predictor.without("row", found.gone_rows).without("column", found.gone_columns)
+        predictor = fitted.predictor.without("row", found.gone_rows).without(
+            "column", found.gone_columns
+        )
         asked = None if fitted.asked is None else fitted.asked.forget_rows(plan.rows)
         left = replace(
             fitted,
             predictor=predictor if asked is None else asked.adapt(predictor),
             asked=asked,
-            presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
+            presence=None
+            if fitted.presence is None
+            else fitted.presence.without_columns(found.gone_columns),
         )
-        encoded = left.encode_again(found.entries, found.rows, found.columns, self._areas, found.crossed)
+        encoded = left.encode_again(
+            found.entries, found.rows, found.columns, self._areas, found.crossed
+        )
         return self._with_state(encoded)
 
     def with_names(self, rows: GivenNames | None = None, columns: GivenNames | None = None) -> Self:
-        """Return a model that shows names beside the ids of rows and columns, such as titles; ids stay the keys.
+        """Return a model that shows names beside the ids of rows and columns, such as titles; ids
+        stay the keys.
 
-        This model stays as it is. Names appear in rankings, explanations, reports, plots and the page of the service,
-        and are saved with the model. They replace earlier names of the same ids; some ids may have none.
+        This model stays as it is. Names appear in rankings, explanations, reports, plots and the
+        page of the service, and are saved with the model. They replace earlier names of the same
+        ids; some ids may have none.
 
         Parameters
         ----------
-        rows, columns : a dict of names by id; a frame with a column of ids and a column of names, called title or
-            name if there are more columns; or `Features` with such a column.
+        rows, columns : a dict of names by id; a frame with a column of ids and a column of names,
+            called title or name if there are more columns; or `Features` with such a column.
 
         Examples
         --------
@@ -167,20 +194,27 @@ class Model(Estimator):
         ordered: bool = False,
         features: FeatureValues | None = None,
     ) -> FoldedRows:
-        """Return an unstored row with these entries; it predicts and ranks like a row that `extend` added.
+        """Return an unstored row with these entries; it predicts and ranks like a row that `extend`
+        added.
 
-        Nothing is kept, no label is needed, and the cost is that of one row. `features` maps names to values, for a
-        model that was fitted with row features; a row with features needs no entries. Interactions need no values.
-        `times` are the dates of the entries; entries without a date are new. Columns are ranked by what comes next
-        only for entries with dates, or `ordered` ones, which are given first to last.
+        Nothing is kept, no label is needed, and the cost is that of one row. `features` maps names
+        to values, for a model that was fitted with row features; a row with features needs no
+        entries. Interactions need no values. `times` are the dates of the entries; entries without
+        a date are new. Columns are ranked by what comes next only for entries with dates, or
+        `ordered` ones, which are given first to last.
         """
         given = None if features is None else [features]
         return self._fold_in([(columns, values, times)], given, single=True, ordered=ordered)
 
     def fold_in_many(
-        self, histories: Sequence[RowHistory], *, ordered: bool = False, features: ManyFeatures | None = None
+        self,
+        histories: Sequence[RowHistory],
+        *,
+        ordered: bool = False,
+        features: ManyFeatures | None = None,
     ) -> FoldedRows:
-        """Return one unstored row for each history, columns and values (and times), computed in one pass."""
+        """Return one unstored row for each history, columns and values (and times), computed in one
+        pass."""
         return self._fold_in(histories, features, single=False, ordered=ordered)
 
     def fold_in_column(
@@ -191,28 +225,40 @@ class Model(Estimator):
         times: Iterable[Any] | None = None,
         features: FeatureValues | None = None,
     ) -> FoldedColumns:
-        """Return an unstored column with these entries; it predicts like a column that `extend` added."""
+        """Return an unstored column with these entries; it predicts like a column that `extend`
+        added."""
         from deepmf.models.fold_in import FoldedColumns
 
         fitted, given = self._require_fitted(), None if features is None else [features]
         self._areas.require("column", "predict for new columns")
-        return FoldedColumns.of(fitted.rankers, fitted.predictor, [(rows, values, times)], given, single=True)
+        return FoldedColumns.of(
+            fitted.rankers, fitted.predictor, [(rows, values, times)], given, single=True
+        )
 
     def predict(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        *,
+        at: Any = None,
+        unknown: Unknown = "error",
     ) -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
 
         Parameters
         ----------
         rows, columns : the labels of the pairs, of one length.
-        at : the time to predict for, or one for each pair: dates, datetimes, ISO texts or Unix seconds (default: the
-            time of the latest training entry). Only a model that is fitted with `times="auto"` takes a time.
-        unknown : what happens to a pair whose row or column is unknown, here and in all methods that take pairs.
-            "error" raises `UnknownLabel`, "nan" returns NaN, and "fallback" predicts as `Means` does: the overall mean,
-            plus the effect of the row or the column that is known.
+        at : the time to predict for, or one for each pair: dates, datetimes, ISO texts or Unix
+            seconds (default: the time of the latest training entry). Only a model that is fitted
+            with `times="auto"` takes a time.
+        unknown : what happens to a pair whose row or column is unknown, here and in all methods
+            that take pairs. "error" raises `UnknownLabel`, "nan" returns NaN, and "fallback"
+            predicts as `Means` does: the overall mean, plus the effect of the row or the column
+            that is known.
         """
-        return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict(*pairs))
+        return self._ask(
+            rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict(*pairs)
+        )
 
     def predict_levels(
         self,
@@ -225,30 +271,43 @@ class Model(Estimator):
     ) -> FloatArray:
         """Return a legal level for each pair of a row and a column.
 
-        `metric` is the criterion that the levels optimise: "rmse", "mae" or "accuracy". It matters only to models that
-        predict a distribution. With `unknown="fallback"`, the level is the one nearest to the fallback's mean. `at` is
-        the time to predict for, as in `predict`.
+        `metric` is the criterion that the levels optimise: "rmse", "mae" or "accuracy". It matters
+        only to models that predict a distribution. With `unknown="fallback"`, the level is the one
+        nearest to the fallback's mean. `at` is the time to predict for, as in `predict`.
         """
         check_has_values(self.scale_)
         check_levels(self.scale_, metric)
         return self._ask(
-            rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict_levels(*pairs, metric=metric)
+            rows,
+            columns,
+            at,
+            unknown,
+            lambda predictor, *pairs: predictor.predict_levels(*pairs, metric=metric),
         )
 
     def predict_distribution(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        *,
+        at: Any = None,
+        unknown: Unknown = "error",
     ) -> FloatArray:
-        """Return the probability of each level, (pairs, levels); on a scale without levels, of each bin (`support_`).
+        """Return the probability of each level, (pairs, levels); on a scale without levels, of each
+        bin (`support_`).
 
-        `at` is the time to predict for, as in `predict`: with drift, the mean of a distribution moves as far as the
-        prediction does, up to the last hundredth of the scale.
+        `at` is the time to predict for, as in `predict`: with drift, the mean of a distribution
+        moves as far as the prediction does, up to the last hundredth of the scale.
 
-        With `unknown="fallback"`, the probabilities are the frequencies of the levels among the entries of the known
-        row or column, smoothed by five entries at the frequencies of training; if neither is known, the latter alone.
-        A model that predicts only values raises `BadSetting`. The mean of a distribution of BayesianMF may differ from
-        `predict`, as the class says.
+        With `unknown="fallback"`, the probabilities are the frequencies of the levels among the
+        entries of the known row or column, smoothed by five entries at the frequencies of training;
+        if neither is known, the latter alone. A model that predicts only values raises
+        `BadSetting`. The mean of a distribution of BayesianMF may differ from `predict`, as the
+        class says.
         """
-        return self._read_distributions(rows, columns, unknown, at, lambda found: found.probabilities)
+        return self._read_distributions(
+            rows, columns, unknown, at, lambda found: found.probabilities
+        )
 
     def predict_interval(
         self,
@@ -259,26 +318,40 @@ class Model(Estimator):
         coverage: float = 0.9,
         unknown: Unknown = "error",
     ) -> Interval:
-        """Return intervals that contain the true value with about this probability, at a time as in `predict`.
+        """Return intervals that contain the true value with about this probability, at a time as in
+        `predict`.
 
-        On a scale with levels, the interval grows from the most probable level until its probability is nearest to
-        the coverage. Without levels, it lies between two tails of equal probability. A model that predicts only values
-        raises `BadSetting`.
+        On a scale with levels, the interval grows from the most probable level until its
+        probability is nearest to the coverage. Without levels, it lies between two tails of equal
+        probability. A model that predicts only values raises `BadSetting`.
         """
         from deepmf.scoring.distribution import Interval, check_coverage
 
         check_coverage(coverage)
-        ends = self._read_distributions(rows, columns, unknown, at, lambda found: found.ends(coverage, self.scale_))
+        ends = self._read_distributions(
+            rows, columns, unknown, at, lambda found: found.ends(coverage, self.scale_)
+        )
         return Interval(*ends.T)
 
     def scores(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        *,
+        at: Any = None,
+        unknown: Unknown = "error",
     ) -> FloatArray:
-        """Return the real-valued score of each pair in the scale's units, even if `predict` returns levels."""
-        return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict_units(*pairs))
+        """Return the real-valued score of each pair in the scale's units, even if `predict` returns
+        levels."""
+        return self._ask(
+            rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict_units(*pairs)
+        )
 
-    def areas(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> npt.NDArray[np.str_]:
-        """Return the area of each pair: "I" both trained, "II" new row, "III" new column, "IV" both new.
+    def areas(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error"
+    ) -> npt.NDArray[np.str_]:
+        """Return the area of each pair: "I" both trained, "II" new row, "III" new column, "IV" both
+        new.
 
         If unknown labels are allowed, the area of their pairs is "".
         """
@@ -293,26 +366,28 @@ class Model(Estimator):
     def recommend(self, rows: Any, n: int = 10, **options: Unpack[RequestOptions]) -> Ranking:
         """Return the n best columns of one row, or of each row of a list, best first.
 
-        Columns for which the row has an entry are left out. In a ranking of several rows, a line with fewer than n
-        columns is filled up with NaN. The values are predictions, however the columns are ranked; the attributes
-        `presence` and `liked` of the ranking are the probabilities that an entry exists, and that its value is then at
-        least the relevant one; `distribution` has the probability of each level, if the model predicts distributions;
+        Columns for which the row has an entry are left out. In a ranking of several rows, a line
+        with fewer than n columns is filled up with NaN. The values are predictions, however the
+        columns are ranked; the attributes `presence` and `liked` of the ranking are the
+        probabilities that an entry exists, and that its value is then at least the relevant one;
+        `distribution` has the probability of each level, if the model predicts distributions;
         `names` are the names of the columns (see `with_names`).
 
         Parameters
         ----------
         rows : a row label, or several.
         n : the number of columns.
-        options : the fields of `deepmf.recommend.Request`: the order of the columns (`rank_by`, `relevant`,
-            `at`, `rerank`), those to rank (`among`, `exclude`, `where`, `min_entries`, `include_observed`), and
-            where they are ranked (`device`).
+        options : the fields of `deepmf.recommend.Request`: the order of the columns (`rank_by`,
+            `relevant`, `at`, `rerank`), those to rank (`among`, `exclude`, `where`, `min_entries`,
+            `include_observed`), and where they are ranked (`device`).
         """
         from deepmf.recommend.request import Request
 
         return self.answer(rows, Request(n=n, **options))
 
     def answer(self, rows: Any, request: Request) -> Ranking:
-        """Return the columns that are requested for one row, or for each row of a list, as `recommend` does."""
+        """Return the columns that are requested for one row, or for each row of a list, as
+        `recommend` does."""
         from deepmf.recommend.ranking import Search, is_label, rank_columns
 
         entries = self.entries_
@@ -322,9 +397,11 @@ class Model(Estimator):
         return rank_columns(search, positions, None if single else entries.rows[positions])
 
     def make_ranker(self, request: Request | None = None) -> Ranker:
-        """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns.
+        """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend`
+        ranks columns.
 
-        Where the time of the request is an array, it has a time for each row, and makes a ranker of one block of these.
+        Where the time of the request is an array, it has a time for each row, and makes a ranker of
+        one block of these.
         """
         from deepmf.recommend.request import DEFAULT_REQUEST
 
@@ -335,17 +412,29 @@ class Model(Estimator):
         if fitted.recency is None:
             moment = self._read_times(at, n_times)
         else:
-            moment = None if at is None else parse_time(at) if n_times is None else parse_times(at, n_times).seconds
+            moment = (
+                None
+                if at is None
+                else parse_time(at)
+                if n_times is None
+                else parse_times(at, n_times).seconds
+            )
         return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, request, moment)
 
     def recommend_to(
-        self, path: str | Path, rows: Iterable[Any] | None = None, n: int = 10, **options: Unpack[RequestOptions]
+        self,
+        path: str | Path,
+        rows: Iterable[Any] | None = None,
+        n: int = 10,
+        **options: Unpack[RequestOptions],
     ) -> int:
-        """Write the n best columns of some rows, or of all rows (None), to a file in bounded memory.
+        """Write the n best columns of some rows, or of all rows (None), to a file in bounded
+        memory.
 
-        The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the rank from 1, the column, the prediction
-        and, if the model has them, the probabilities `presence`, `liked` and `distribution` of `recommend`. The last is
-        a list, whose items are joined with bars in delimited text. The keyword arguments are those of `recommend`.
+        The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the rank from 1, the
+        column, the prediction and, if the model has them, the probabilities `presence`, `liked` and
+        `distribution` of `recommend`. The last is a list, whose items are joined with bars in
+        delimited text. The keyword arguments are those of `recommend`.
 
         Returns
         -------
@@ -357,7 +446,9 @@ class Model(Estimator):
         if rows is not None and is_label(rows, self.entries_.rows):
             rows = [rows]
         request = Request(n=n, **options)
-        return Recommendations.of(self.entries_, self.make_ranker(request), rows, request).write(path)
+        return Recommendations.of(self.entries_, self.make_ranker(request), rows, request).write(
+            path
+        )
 
     def similar_rows(self, row: Any, n: int = 10) -> Ranking:
         """Return the n rows most similar to a row, and their similarities.
@@ -366,15 +457,20 @@ class Model(Estimator):
         """
         return self._find_similar("row", row, n, NOTHING)
 
-    def similar_columns(self, column: Any, n: int = 10, *, min_entries: int | None = None) -> Ranking:
-        """Return the n columns most similar to a column, and their similarities, as in `similar_rows`.
+    def similar_columns(
+        self, column: Any, n: int = 10, *, min_entries: int | None = None
+    ) -> Ranking:
+        """Return the n columns most similar to a column, and their similarities, as in
+        `similar_rows`.
 
-        min_entries: leave out columns with fewer entries, whose similarities are chance; by default 5, or
-        half the median over all columns if that is smaller.
+        min_entries: leave out columns with fewer entries, whose similarities are chance; by default
+        5, or half the median over all columns if that is smaller.
         """
         from deepmf.recommend.column_choice import find_rare_columns
 
-        return self._find_similar("column", column, n, find_rare_columns(self.entries_, min_entries))
+        return self._find_similar(
+            "column", column, n, find_rare_columns(self.entries_, min_entries)
+        )
 
     def _find_similar(self, axis: Axis, label: Any, n: int, barred: IndexArray) -> Ranking:
         from deepmf.models.interactions import find_similar
@@ -384,19 +480,28 @@ class Model(Estimator):
         if self.scale_.is_interactions:
             found = find_similar(entries, axis, label, n, barred=barred)
         else:
-            labels, latents = (entries.rows, predictor.rows) if axis == "row" else (entries.columns, predictor.columns)
+            labels, latents = (
+                (entries.rows, predictor.rows)
+                if axis == "row"
+                else (entries.columns, predictor.columns)
+            )
             found = most_similar(predictor.directions(latents), labels, label, n, barred=barred)
         row, column = entries.train.form.name_ids_beside(FRAME_FIELDS)
-        names, ids = (entries.row_names, (column, row)) if axis == "row" else (entries.column_names, (row, column))
+        names, ids = (
+            (entries.row_names, (column, row))
+            if axis == "row"
+            else (entries.column_names, (row, column))
+        )
         return found.describe(names, (*ids, "cosine"))
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
         """Return the n entries of the row that moved its prediction for the column the most.
 
-        The effect of an entry is the prediction with all entries minus the prediction without this entry. Entries over
-        new columns describe nothing and have no effect. In a row of more than 256 entries, only the most prominent
-        ones are tried. For a model that was fitted with features, the features of the row are left out in turn, too.
-        The attribute `presence` has the entries that raise the probability that the row takes the column at all. For
+        The effect of an entry is the prediction with all entries minus the prediction without this
+        entry. Entries over new columns describe nothing and have no effect. In a row of more than
+        256 entries, only the most prominent ones are tried. For a model that was fitted with
+        features, the features of the row are left out in turn, too. The attribute `presence` has
+        the entries that raise the probability that the row takes the column at all. For
         interactions, all effects are those on this probability.
 
         Parameters
@@ -414,13 +519,17 @@ class Model(Estimator):
         row_at, column_at = entries.rows.positions([row]), entries.columns.positions([column])
         own, targets = (row_at, column_at) if is_row else (column_at, row_at)
         read = entries.all_entries(axis, own)
-        return explain_predictions(fitted.rankers, fitted.predictor, axis, read, int(own[0]), targets, n)[0]
+        return explain_predictions(
+            fitted.rankers, fitted.predictor, axis, read, int(own[0]), targets, n
+        )[0]
 
     def describe_choice(self) -> str | None:
-        """Return a sentence if rows choose what they like, so that predictions for other cells are too high; else None.
+        """Return a sentence if rows choose what they like, so that predictions for other cells are
+        too high; else None.
 
-        It compares the values of entries with the probability that they exist, which their rows' other entries give.
-        A model without a presence part, or calibrated on asked cells, has nothing to say.
+        It compares the values of entries with the probability that they exist, which their rows'
+        other entries give. A model without a presence part, or calibrated on asked cells, has
+        nothing to say.
         """
         from deepmf.models.completion import describe_choice
 
@@ -428,7 +537,8 @@ class Model(Estimator):
         return describe_choice(fitted.rankers, fitted.predictor) if fitted.asked is None else None
 
     def complete(self, *, at: Any = None) -> FloatArray:
-        """Return the whole matrix, (rows, columns): observed entries as they are, all others predicted.
+        """Return the whole matrix, (rows, columns): observed entries as they are, all others
+        predicted.
 
         `at` is the time to predict for, as in `predict`.
         """
@@ -437,7 +547,8 @@ class Model(Estimator):
         return complete_array(self.entries_, self.predictor_at(at))
 
     def complete_frame(self, *, at: Any = None) -> Any:
-        """Return every missing entry as a long polars frame with the column names of the training data."""
+        """Return every missing entry as a long polars frame with the column names of the training
+        data."""
         from deepmf.models.completion import complete_frame
 
         return complete_frame(self.entries_, self.predictor_at(at))
@@ -445,21 +556,27 @@ class Model(Estimator):
     def complete_to(self, path: str | Path, *, at: Any = None) -> int:
         """Write every missing entry to a file in bounded memory; return their number.
 
-        The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the column and the value.
+        The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the column and the
+        value.
         """
         from deepmf.models.completion import complete_to
 
         return complete_to(self.entries_, self.predictor_at(at), path)
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, completely or not at all; a model that would not open is refused.
+        """Write the model to one file, completely or not at all; a model that would not open is
+        refused.
 
-        `load` maps the file into memory if its name ends in ".model" or it takes more than 2 GiB. The same entries,
-        settings and seed give the same bytes: the duration of training and the number of threads are not stored.
+        `load` maps the file into memory if its name ends in ".model" or it takes more than 2 GiB.
+        The same entries, settings and seed give the same bytes: the duration of training and the
+        number of threads are not stored.
         """
         entries, packed = self.entries_, self._require_fitted().pack_learned()
         n_bytes = sum(tensor.nbytes for part in packed.values() for tensor in part.tensors.values())
-        parts = pack_entries(entries, is_mapped=is_mapped(path, entries.train.nbytes + n_bytes)) | packed
+        parts = (
+            pack_entries(entries, is_mapped=is_mapped(path, entries.train.nbytes + n_bytes))
+            | packed
+        )
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
@@ -468,14 +585,19 @@ class Model(Estimator):
         } | {name: part.content for name, part in parts.items()}
         tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
         try:
-            self.from_stored(json.loads(encode_json(make_header("model", content)))["content"], tensors)
+            self.from_stored(
+                json.loads(encode_json(make_header("model", content)))["content"], tensors
+            )
         except BadModelFile as error:
-            raise BadModelFile(f"this {type(self).__name__} cannot be saved, as it would not open: {error}") from error
+            raise BadModelFile(
+                f"this {type(self).__name__} cannot be saved, as it would not open: {error}"
+            ) from error
         write_file(path, kind="model", content=content, tensors=tensors)
 
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, Array]) -> Self:
-        """Return the model that `save` wrote; contents that no model could have raise `BadModelFile`."""
+        """Return the model that `save` wrote; contents that no model could have raise
+        `BadModelFile`."""
         from deepmf.models.interactions import InteractionPredictor
         from deepmf.recommend.next_ridge import NextRidge
         from deepmf.recommend.presence import Presence, Recency
@@ -488,23 +610,38 @@ class Model(Estimator):
         known, chosen = model.settings.to_dict(), described["chosen"]
         if not known.keys() >= set(chosen):
             raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(chosen)}")
-        model._chosen, model._given = {name: known[name] for name in chosen}, model._given.difference(chosen)
+        model._chosen, model._given = (
+            {name: known[name] for name in chosen},
+            model._given.difference(chosen),
+        )
         entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(described["history"])
         with refuse_stored(cls.__name__):
             predictor = (
                 InteractionPredictor.of(entries)
                 if entries.scale.is_interactions
-                else unpack_arrived(model._load_predictor(entries, described["learned"], tensors), tensors, entries)
+                else unpack_arrived(
+                    model._load_predictor(entries, described["learned"], tensors), tensors, entries
+                )
             )
-        presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
+        presence = (
+            Presence.unpack(content["presence"], tensors, entries)
+            if "presence" in content
+            else None
+        )
         if "drift" in content:
             predictor = replace(predictor, drift=Drift.unpack(content["drift"], tensors))
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
         shape = entries.train.shape
-        asked = Calibration.unpack(content["asked"], tensors, predictor.readout, shape) if "asked" in content else None
+        asked = (
+            Calibration.unpack(content["asked"], tensors, predictor.readout, shape)
+            if "asked" in content
+            else None
+        )
         predictor = predictor if asked is None else asked.adapt(predictor)
-        following = NextRidge.unpack(content["next"], tensors, shape[1]) if "next" in content else None
+        following = (
+            NextRidge.unpack(content["next"], tensors, shape[1]) if "next" in content else None
+        )
         rank_by = model._choose_rank_by(presence, following)
         model._fitted = Fitted(entries, predictor, presence, rank_by, recency, following, asked)
         return model
@@ -515,9 +652,11 @@ class Model(Estimator):
 
     @property
     def asked_(self) -> dict[str, float] | None:
-        """How asked cells calibrated the model: their number, the line, and errors on them; None without any.
+        """How asked cells calibrated the model: their number, the line, and errors on them; None
+        without any.
 
-        A prediction for any cell is the learned one moved by `level`, with deviations from the mean times `slope`.
+        A prediction for any cell is the learned one moved by `level`, with deviations from the mean
+        times `slope`.
         """
         asked = self._require_fitted().asked
         return None if asked is None else asked.describe()
@@ -554,7 +693,8 @@ class Model(Estimator):
 
     @property
     def row_latents_(self) -> LatentArray:
-        """The latents of all rows, (rows, latent), in the order of `row_labels_`, without effects and means."""
+        """The latents of all rows, (rows, latent), in the order of `row_labels_`, without effects
+        and means."""
         return self.predictor_.proper(self.predictor_.rows)
 
     @property
@@ -569,12 +709,14 @@ class Model(Estimator):
 
     @property
     def support_(self) -> FloatArray:
-        """The values that the columns of a distribution stand for: the levels, or the mean values of the bins."""
+        """The values that the columns of a distribution stand for: the levels, or the mean values
+        of the bins."""
         return self.predictor_.readout.support
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
-        """Quantities beside the best epoch that were chosen on held-out entries, those of the presence part here.
+        """Quantities beside the best epoch that were chosen on held-out entries, those of the
+        presence part here.
 
         `presence_ndcg` and `popularity_ndcg` are the NDCG@10 of both rankings on these entries.
         """
@@ -587,12 +729,20 @@ class Model(Estimator):
         }
 
     def __repr__(self) -> str:
-        """Return the constructor call or, once fitted, what the model knows, its errors, and its settings.
+        """Return the constructor call or, once fitted, what the model knows, its errors, and its
+        settings.
 
         Settings that no fit chooses are shown where they differ from their defaults.
         """
-        name, given = type(self).__name__, self.settings_class.from_names(self.own_settings).to_dict()
-        changed = [each.name for each in list_settings(self.settings_class) if given[each.name] != each.default]
+        name, given = (
+            type(self).__name__,
+            self.settings_class.from_names(self.own_settings).to_dict(),
+        )
+        changed = [
+            each.name
+            for each in list_settings(self.settings_class)
+            if given[each.name] != each.default
+        ]
         changes = ", ".join(f"{each}={given[each]!r}" for each in changed)
         if not self.is_fitted:
             return f"{name}({changes})"
@@ -608,7 +758,11 @@ class Model(Estimator):
         for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
             if features is not None:
                 known = [f"{column.name} ({column.kind})" for column in features.encoding.columns]
-                more = f" and {format_count(len(known) - _MOST_FEATURES)} more" if len(known) > _MOST_FEATURES else ""
+                more = (
+                    f" and {format_count(len(known) - _MOST_FEATURES)} more"
+                    if len(known) > _MOST_FEATURES
+                    else ""
+                )
                 lines.append(f"  {axis} features: {', '.join(known[:_MOST_FEATURES])}{more}")
         return "\n".join(lines)
 
@@ -620,7 +774,12 @@ class Model(Estimator):
         return model
 
     def _fold_in(
-        self, histories: Sequence[RowHistory], features: ManyFeatures | None, *, single: bool, ordered: bool
+        self,
+        histories: Sequence[RowHistory],
+        features: ManyFeatures | None,
+        *,
+        single: bool,
+        ordered: bool,
     ) -> FoldedRows:
         from deepmf.models.fold_in import FoldedRows
 
@@ -628,7 +787,9 @@ class Model(Estimator):
         self._areas.require("row", "predict for new rows")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        return FoldedRows.of(fitted.rankers, fitted.predictor, histories, features, single=single, ordered=ordered)
+        return FoldedRows.of(
+            fitted.rankers, fitted.predictor, histories, features, single=single, ordered=ordered
+        )
 
     def _read_distributions(
         self,
@@ -642,12 +803,24 @@ class Model(Estimator):
         check_has_values(self.scale_)
         if not self.gives_distribution:
             raise BadSetting(f"{type(self).__name__} {NO_DISTRIBUTION}")
-        return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: read(predictor.distribution(*pairs)))
+        return self._ask(
+            rows,
+            columns,
+            at,
+            unknown,
+            lambda predictor, *pairs: read(predictor.distribution(*pairs)),
+        )
 
     def _ask(
-        self, rows: Iterable[Any], columns: Iterable[Any], at: Any, unknown: Unknown, question: Question
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        at: Any,
+        unknown: Unknown,
+        question: Question,
     ) -> FloatArray:
-        """Return the answers (pairs, ...) of the predictor, or for unknown labels of the fallback, at a time."""
+        """Return the answers (pairs, ...) of the predictor, or for unknown labels of the fallback,
+        at a time."""
         check_has_values(self.scale_)
         pairs = find_pairs(self.entries_, rows, columns, unknown)
         times = self._read_times(at, pairs.rows.size)

@@ -1,4 +1,5 @@
-"""BayesianMF: matrix factorisation by Gibbs sampling (`gibbs/`), with priors that know which entries exist."""
+"""BayesianMF: matrix factorisation by Gibbs sampling (`gibbs/`), with priors that know which
+entries exist."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ from deepmf.training.settings import (
 
 @settings_dataclass
 class BayesianMFSettings(LoopSettings, RecommendationSettings):
-    """The settings of BayesianMF; `fit` chooses the size and the length of the chain unless they are given."""
+    """The settings of BayesianMF; `fit` chooses the size and the length of the chain unless they
+    are given."""
 
     searched: ClassVar[Space] = {"latent_size": LogRange(2, 100)}
 
@@ -80,29 +82,44 @@ class BayesianMFSettings(LoopSettings, RecommendationSettings):
     )
 
     effort: str = setting(
-        "normal", "Time to spend on accuracy; it decides the length of the chain and the samples.", choices=EFFORTS
+        "normal",
+        "Time to spend on accuracy; it decides the length of the chain and the samples.",
+        choices=EFFORTS,
     )
     epochs: int = setting(300, "Number of iterations of the sampler.", low=1)
     validate_every: int = 10
-    burn_in: int = setting(100, "Number of iterations before the first sample that predictions use.", low=0)
-    samples: int = setting(16, "Number of samples to keep, evenly spaced after the burn-in.", low=1, high=WIDEST)
+    burn_in: int = setting(
+        100, "Number of iterations before the first sample that predictions use.", low=0
+    )
+    samples: int = setting(
+        16, "Number of samples to keep, evenly spaced after the burn-in.", low=1, high=WIDEST
+    )
     latent_size: int = setting(
-        32, "Latent size without the effect; at most the smaller side of the matrix.", low=1, high=WIDEST
+        32,
+        "Latent size without the effect; at most the smaller side of the matrix.",
+        low=1,
+        high=WIDEST,
     )
     bins: int = setting(
-        32, "Number of bins for values on a scale without levels; most bins have equal frequency.", low=2, high=1 << 16
+        32,
+        "Number of bins for values on a scale without levels; most bins have equal frequency.",
+        low=2,
+        high=1 << 16,
     )
     device: str = setting(
-        "auto", 'Device to sample on; "auto" is a GPU if there is one.', choices=("auto", "cpu", "cuda")
+        "auto",
+        'Device to sample on; "auto" is a GPU if there is one.',
+        choices=("auto", "cpu", "cuda"),
     )
 
 
 class GibbsTask:
-    """The chain as a task of the training loop: an epoch is an iteration, and what is learned are the kept samples.
+    """The chain as a task of the training loop: an epoch is an iteration, and what is learned are
+    the kept samples.
 
-    The samples lie in a ring: at any time it holds the last of them, of which predictions use those after the burn-in's
-    share of the iterations so far. If the fit holds out entries of its own, these check and calibrate the first part of
-    the chain, and then join the others.
+    The samples lie in a ring: at any time it holds the last of them, of which predictions use those
+    after the burn-in's share of the iterations so far. If the fit holds out entries of its own,
+    these check and calibrate the first part of the chain, and then join the others.
     """
 
     def __init__(
@@ -150,7 +167,8 @@ class GibbsTask:
             iteration = self.sampler.iterate(epoch)
         except (torch.OutOfMemoryError, RankLost):
             raise
-        except (np.linalg.LinAlgError, RuntimeError, ValueError):  # no posterior, or none that can be drawn
+        except (np.linalg.LinAlgError, RuntimeError, ValueError):
+            # no posterior, or none that can be drawn
             return Epoch(math.nan)
         predicted = None
         if self._bound is not None and not self._has_joined:
@@ -174,7 +192,12 @@ class GibbsTask:
         return rmse_error(self._seen.scale.clip(predicted), self._validation.values)
 
     def get_learned(self) -> dict[str, Tensor]:
-        return {**self._ring.tensors, "kept_at": self._kept_at, "counts": self._counts, "held_out": self._held_out}
+        return {
+            **self._ring.tensors,
+            "kept_at": self._kept_at,
+            "counts": self._counts,
+            "held_out": self._held_out,
+        }
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         for name, tensor in self.get_learned().items():
@@ -204,7 +227,9 @@ class GibbsTask:
             Prior(*(state[f"{axis}.{name}"].to(device, copy=True) for name in Prior._fields))
             for axis in ("rows", "columns")
         )
-        reliabilities = (state[f"{axis}_reliabilities"].to(device, copy=True) for axis in ("row", "column"))
+        reliabilities = (
+            state[f"{axis}_reliabilities"].to(device, copy=True) for axis in ("row", "column")
+        )
         sampler.parameters = Parameters(rows, columns, float(state["alpha"]), *reliabilities)
         self._predicted.copy_(state["predicted"])
         if self._bound is not None:
@@ -217,7 +242,8 @@ class GibbsTask:
         return self._ring.take(slots[torch.argsort(self._kept_at[slots])])
 
     def find_held_out(self, predictor: SamplePredictor) -> HeldOutPredictions | None:
-        """Return predictions of entries that the chain was not given: of the validation, or by its first part."""
+        """Return predictions of entries that the chain was not given: of the validation, or by its
+        first part."""
         validation = self._validation
         if validation is None:
             return None
@@ -227,7 +253,8 @@ class GibbsTask:
         return predict_held_out(predictor, validation)
 
     def find_means_error(self) -> float | None:
-        """Return the error of the means on entries that the fit itself held out; None without any."""
+        """Return the error of the means on entries that the fit itself held out; None without
+        any."""
         if self._validation is None or self._seen is self._entries:
             return None
         return measure_means(self._seen, self._validation)
@@ -251,7 +278,9 @@ class GibbsTask:
         if first:
             assert self._validation is not None
             samples = self.find_samples().take_last(_CALIBRATION_SAMPLES)
-            predictor = encode_all(self._seen, self.units, samples, self._device, n_bins=self._n_bins)
+            predictor = encode_all(
+                self._seen, self.units, samples, self._device, n_bins=self._n_bins
+            )
             held_out = predict_held_out(predictor, self._validation)
             self._held_out.copy_(torch.from_numpy(np.stack([held_out.means, *held_out.spreads.T])))
             self._counts[0] = 0
@@ -264,23 +293,26 @@ _CALIBRATION_SAMPLES = 4
 
 
 def choose_join(epochs: int, burn_share: float) -> int | None:
-    """Return the iteration in which held-out entries join the others; None where the chain is too short."""
+    """Return the iteration in which held-out entries join the others; None where the chain is too
+    short."""
     join_at = round(min(burn_share, 0.5) * epochs)
     return join_at if join_at >= 2 else None
 
 
 class BayesianMF(Recommends, Model):
-    """Mean + row effect + column effect + u_i'v_j, averaged over samples of the posterior; covers all four areas.
+    """Mean + row effect + column effect + u_i'v_j, averaged over samples of the posterior; covers
+    all four areas.
 
-    Predictions are distributions, which are narrower the more entries the row and the column have. A new row is the
-    posterior mean of its factors given its entries and features, in each kept sample. Settings are keyword arguments,
-    see `BayesianMFSettings`.
+    Predictions are distributions, which are narrower the more entries the row and the column have.
+    A new row is the posterior mean of its factors given its entries and features, in each kept
+    sample. Settings are keyword arguments, see `BayesianMFSettings`.
 
-    `predict` returns the posterior mean, clipped to the scale. `predict_distribution` is calibrated on its own, so that
-    each level is as frequent as among held-out entries, and its mean may differ from `predict`.
+    `predict` returns the posterior mean, clipped to the scale. `predict_distribution` is calibrated
+    on its own, so that each level is as frequent as among held-out entries, and its mean may differ
+    from `predict`.
 
-    Validation entries calibrate the distributions. Without validation entries, `fit` holds out 5 % of the entries for
-    the first part of the chain, and samples given all entries afterwards.
+    Validation entries calibrate the distributions. Without validation entries, `fit` holds out 5 %
+    of the entries for the first part of the chain, and samples given all entries afterwards.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -297,12 +329,18 @@ class BayesianMF(Recommends, Model):
     fits_on_ranks: ClassVar[bool] = True
 
     def draw(
-        self, rows: Iterable[Any], columns: Iterable[Any], n: int = 10, *, seed: int = 0, of: str = "entries"
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        n: int = 10,
+        *,
+        seed: int = 0,
+        of: str = "entries",
     ) -> FloatArray:
         """Draw the values of pairs jointly from the posterior.
 
-        Within a draw, all pairs of a row share one draw of its factors, and so do all pairs of a column. Different
-        draws belong to different kept samples as far as there are enough.
+        Within a draw, all pairs of a row share one draw of its factors, and so do all pairs of a
+        column. Different draws belong to different kept samples as far as there are enough.
 
         Parameters
         ----------
@@ -325,7 +363,9 @@ class BayesianMF(Recommends, Model):
         assert isinstance(encoder, SampleEncoder)
         pairs = find_pairs(entries, rows, columns, "error")
         generator = make_generator(seed, "draws")
-        which = [int(each) for each in torch.randperm(encoder.samples.n_samples, generator=generator)]
+        which = [
+            int(each) for each in torch.randperm(encoder.samples.n_samples, generator=generator)
+        ]
         which = [which[number % len(which)] for number in range(n)]
         row_at, row_of = np.unique(pairs.rows, return_inverse=True)
         column_at, column_of = np.unique(pairs.columns, return_inverse=True)
@@ -340,30 +380,45 @@ class BayesianMF(Recommends, Model):
             own, other = row_draws[number].numpy()[row_of], column_draws[number].numpy()[column_of]
             products = np.einsum("pd,pd->p", own[:, :-1], other[:, :-1]) + own[:, -1] + other[:, -1]
             deviation = float(encoder.samples.alphas[sample]) ** -0.5
-            found[number] = encoder.units.mean + encoder.units.deviation * (products + deviation * noise[number])
+            found[number] = encoder.units.mean + encoder.units.deviation * (
+                products + deviation * noise[number]
+            )
         if of == "means":
             return found
         if self.scale_.levels is None:
             return self.scale_.clip(found)
         return readout.support[np.searchsorted(readout.cutpoints, found)]
 
-    def _draw_columns(self, at: IndexArray, which: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Return columns (draws, columns, D): trained ones as the samples drew them, others from their posterior."""
+    def _draw_columns(
+        self, at: IndexArray, which: Sequence[int], generator: torch.Generator
+    ) -> Tensor:
+        """Return columns (draws, columns, D): trained ones as the samples drew them, others from
+        their posterior."""
         entries, predictor = self.entries_, self.predictor_
         encoder = predictor.encoder
         assert isinstance(encoder, SampleEncoder)
         known = (at < entries.train.shape[1]) & entries.are_as_trained("column", at)
-        drawn = torch.empty(len(which), at.size, encoder.samples.columns.means.shape[1], dtype=torch.float32)
+        drawn = torch.empty(
+            len(which), at.size, encoder.samples.columns.means.shape[1], dtype=torch.float32
+        )
         for number, sample in enumerate(which):
-            drawn[number, known] = torch.from_numpy(encoder.samples.columns.draws[sample][at[known]].astype(np.float32))
+            drawn[number, known] = torch.from_numpy(
+                encoder.samples.columns.draws[sample][at[known]].astype(np.float32)
+            )
         if not known.all():
-            new, others = predictor.read_entries("column", entries, at[~known]), predictor.solve_by("row")
-            drawn[:, torch.from_numpy(~known)] = encoder.draw("column", new, others, which, generator)
+            new, others = (
+                predictor.read_entries("column", entries, at[~known]),
+                predictor.solve_by("row"),
+            )
+            drawn[:, torch.from_numpy(~known)] = encoder.draw(
+                "column", new, others, which, generator
+            )
         return drawn
 
     @property
     def diagnostics_(self) -> dict[str, dict[str, float]]:
-        """Effective sample size and split R-hat of parameters of the chain after the burn-in, by name.
+        """Effective sample size and split R-hat of parameters of the chain after the burn-in, by
+        name.
 
         An R-hat above 1.1 says that the two halves of the chain differ: run more epochs.
         """
@@ -372,7 +427,9 @@ class BayesianMF(Recommends, Model):
         after = [record.notes for record in records[math.floor(share * len(records)) :]]
         if len(after) < 4:
             return {}
-        series = {name: np.array([notes[name] for notes in after], dtype=np.float64) for name in after[0]}
+        series = {
+            name: np.array([notes[name] for notes in after], dtype=np.float64) for name in after[0]
+        }
         return {
             name: {"effective_size": compute_effective_size(each), "r_hat": compute_r_hat(each)}
             for name, each in series.items()
@@ -384,7 +441,9 @@ class BayesianMF(Recommends, Model):
 
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
         train, settings = entries.train, self.settings
-        n_latents = settings.samples * (min(settings.latent_size, *train.shape) + 1) * sum(train.shape)
+        n_latents = (
+            settings.samples * (min(settings.latent_size, *train.shape) + 1) * sum(train.shape)
+        )
         return FitBytes(0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * n_latents, 0)
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> GibbsTask:
@@ -401,12 +460,16 @@ class BayesianMF(Recommends, Model):
         fitting.show_stage("encoding all rows and columns in each sample")
         try:
             device = Runtime(self.settings.device).device
-            predictor = encode_all(entries, task.units, task.find_samples(), device, n_bins=self.settings.bins)
+            predictor = encode_all(
+                entries, task.units, task.find_samples(), device, n_bins=self.settings.bins
+            )
         except RuntimeError as error:
             raise np.linalg.LinAlgError(str(error)) from error
         held_out = task.find_held_out(predictor)
         if held_out is not None:
-            self.history_.best_error = rmse_error(entries.scale.clip(held_out.means), held_out.values)
+            self.history_.best_error = rmse_error(
+                entries.scale.clip(held_out.means), held_out.values
+            )
         if (means_error := task.find_means_error()) is not None:
             self.history_.means_error = means_error
         plain = predictor.readout
@@ -420,16 +483,18 @@ class BayesianMF(Recommends, Model):
         return SamplePredictor(*latents, encoder, load_readout(entries.scale, tensors), N_BESIDE)
 
 
-# The least memory of a fit: positions and values by row and by column; in half precision draws and weights of the ring
-# and of its copy, in single precision the latents.
+# The least memory of a fit: positions and values by row and by column; in half precision draws and
+# weights of the ring and of its copy, in single precision the latents.
 _BYTES_PER_ENTRY = 2 * (4 + 4)
 _BYTES_PER_LATENT = 2 * (2 + 2) + 4
 
 
 class Effort(NamedTuple):
-    """What an effort spends: iterations on a CPU and on a GPU, for the usual number of entries, and samples kept.
+    """What an effort spends: iterations on a CPU and on a GPU, for the usual number of entries, and
+    samples kept.
 
-    Matrices with fewer entries take more iterations, up to `most`; those with many take half, and fewer samples.
+    Matrices with fewer entries take more iterations, up to `most`; those with many take half, and
+    fewer samples.
     """
 
     iterations: tuple[int, int]
@@ -444,8 +509,8 @@ _EFFORTS = {
 }
 _USUAL_ENTRIES, _MANY_ENTRIES, _FEWEST_SAMPLES = 300_000, 3_000_000, 8
 
-# lambda moves slowly from its start. A long chain over many entries comes to better factors from the prior mean of
-# lambda, any other from less.
+# lambda moves slowly from its start. A long chain over many entries comes to better factors from
+# the prior mean of lambda, any other from less.
 _LONG_CHAIN, _LONG_START_LAMBDA = 200, 10.0
 
 _FEWEST_LATENTS, _MOST_LATENTS = 4, (16, 32)
@@ -457,11 +522,14 @@ def choose_start_lambda(train: ObservedMatrix, epochs: int) -> float:
     return _LONG_START_LAMBDA if is_long else START_LAMBDA
 
 
-def choose_settings(train: ObservedMatrix, on_gpu: bool, effort: str, *, epochs: int | None) -> dict[str, Any]:
-    """Return the settings for a matrix on a machine; the others suit the epochs where these are given.
+def choose_settings(
+    train: ObservedMatrix, on_gpu: bool, effort: str, *, epochs: int | None
+) -> dict[str, Any]:
+    """Return the settings for a matrix on a machine; the others suit the epochs where these are
+    given.
 
-    Few entries for each row and column need few latents and, since they start farther from the posterior, more
-    iterations, which cost little there.
+    Few entries for each row and column need few latents and, since they start farther from the
+    posterior, more iterations, which cost little there.
     """
     n_entries, mean_count = train.n_entries, 2 * train.n_entries / sum(train.shape)
     spent, has_many = _EFFORTS[effort], n_entries >= _MANY_ENTRIES

@@ -1,4 +1,5 @@
-"""Complete a matrix: predict every missing entry, as an array, as a frame, or streamed to a file."""
+"""Complete a matrix: predict every missing entry, as an array, as a frame, or streamed to a
+file."""
 
 from __future__ import annotations
 
@@ -39,15 +40,17 @@ class CompletedRows(NamedTuple):
     observed: BoolArray
 
 
-# Rows whose entries tell whether rows choose what they like, and when they do: the correlation of value and presence
-# within rows, and how many standard errors (of columns) it is above 0.
+# Rows whose entries tell whether rows choose what they like, and when they do: the correlation of
+# value and presence within rows, and how many standard errors (of columns) it is above 0.
 _MOST_ROWS, _LEAST_CORRELATION, _LEAST_ERRORS = 500, 0.1, 3.0
 
 
 def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
-    """Return a sentence where rows choose what they like, or dislike, so that completed cells are biased; else None.
+    """Return a sentence where rows choose what they like, or dislike, so that completed cells are
+    biased; else None.
 
-    The probability that a row has an entry is predicted from its other entries, and compared with the value.
+    The probability that a row has an entry is predicted from its other entries, and compared with
+    the value.
     """
     entries = rankers.entries
     if rankers.presence is None or not entries.train.has_values:
@@ -57,14 +60,19 @@ def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
     relevance = rankers.make(predictor, entries.seen_columns, Order(rank_by="relevance")).relevance
     assert relevance is not None
     scores, own = [], entries.seen_columns(rows)
-    for some in np.array_split(np.arange(rows.size), max(1, rows.size * len(entries.columns) // (1 << 22))):
+    for some in np.array_split(
+        np.arange(rows.size), max(1, rows.size * len(entries.columns) // (1 << 22))
+    ):
         block = relevance.score_block(rows[some], slice(0, len(entries.columns)))
         found = own.take(some)
         scores.append(block[found.group_of, found.others])
     counts, line = np.diff(own.starts), own.group_of
 
     def centre(values: FloatArray) -> FloatArray:
-        return values - (np.bincount(line, values, minlength=counts.size) / np.maximum(counts, 1))[line]
+        return (
+            values
+            - (np.bincount(line, values, minlength=counts.size) / np.maximum(counts, 1))[line]
+        )
 
     presence = centre(np.log(np.maximum(np.concatenate(scores).astype(np.float64), 1e-6)))
     values = centre(own.values)
@@ -74,7 +82,9 @@ def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
     slope = products / squares
     left = np.bincount(own.others, presence * (values - slope * presence))
     correlation = products / np.sqrt(squares * float(values @ values))
-    if abs(correlation) < _LEAST_CORRELATION or abs(products) < _LEAST_ERRORS * np.linalg.norm(left):
+    if abs(correlation) < _LEAST_CORRELATION or abs(products) < _LEAST_ERRORS * np.linalg.norm(
+        left
+    ):
         return None
     likes, bias = ("like", "high") if correlation > 0 else ("dislike", "low")
     return (
@@ -102,7 +112,8 @@ def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
 
 
 def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
-    """Write every missing entry to a file in bounded memory, completely or not at all; return their number."""
+    """Write every missing entry to a file in bounded memory, completely or not at all; return their
+    number."""
     return write_frame_file(_iterate_missing(entries, predictor), _build_schema(entries), path)
 
 

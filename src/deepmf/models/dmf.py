@@ -1,6 +1,7 @@
 """DMF: the cosine of two branches, which predicts for new rows and columns without training.
 
-With h_X and h_Y the branches, X_i the entries of row i and Y_j those of column j, it minimises equation 1 of the paper:
+With h_X and h_Y the branches, X_i the entries of row i and Y_j those of column j, it minimises
+equation 1 of the paper:
 
     mean over observed (i, j) of (M_ij - cos(h_X(X_i), h_Y(Y_j)))^2 + gamma (||W_X||^2 + ||W_Y||^2)
 
@@ -67,12 +68,15 @@ class DMFSettings(TwoBranchSettings, StepDecaySettings, RecommendationSettings):
         choices=("root", "mean"),
     )
     inputs: str = setting(
-        "scaled", 'Encoding of values: "scaled" to [-1, 1] or "raw"; missing values are 0.', choices=("scaled", "raw")
+        "scaled",
+        'Encoding of values: "scaled" to [-1, 1] or "raw"; missing values are 0.',
+        choices=("scaled", "raw"),
     )
 
 
 class DMFNetwork(nn.Module):
-    """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch of columns."""
+    """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch
+    of columns."""
 
     def __init__(self, rows: Branch, columns: Branch) -> None:
         super().__init__()
@@ -81,7 +85,9 @@ class DMFNetwork(nn.Module):
 
     def forward(self, rows: Batch, columns: Batch) -> Tensor:
         """Return the cosines (rows, columns), in [-1, 1]."""
-        return compute_inner_products(normalise_latents(self.rows(rows)), normalise_latents(self.columns(columns)))
+        return compute_inner_products(
+            normalise_latents(self.rows(rows)), normalise_latents(self.columns(columns))
+        )
 
     def sum_squared_weights(self) -> Tensor:
         """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
@@ -93,7 +99,8 @@ _VECTORS_AT_A_TIME = 1024
 
 
 class DMFObjective(Objective):
-    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus an L2 penalty."""
+    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus
+    an L2 penalty."""
 
     settings: DMFSettings
 
@@ -121,10 +128,13 @@ class DMFObjective(Objective):
         weight = observed.sum() if weights is None else weights.sum()
         sums = block.sum_over_ranks(torch.stack([squares, weight.to(squares.dtype)]))
         mean = sums[0] / sums[1].clamp(min=1 if weights is None else 1e-12)
-        # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
+        # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or
+        # has no entry.
         return (mean + 1e-12).sqrt() if self.settings.loss == "root" else mean
 
-    def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+    def predictions(
+        self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor
+    ) -> Tensor:
         row_directions = encode_vectors(network.rows, source.rows)
         column_directions = encode_vectors(network.columns, source.columns)
         return self.read(network, (row_directions[rows] * column_directions[columns]).sum(1))
@@ -135,8 +145,11 @@ class DMFObjective(Objective):
 
 
 def encode_vectors(branch: Branch, vectors: Vectors) -> Tensor:
-    """Return the latents (vectors, latent) of all vectors, of length 1, a part of the vectors at a time."""
-    parts = torch.split(torch.arange(len(vectors), device=branch.first.weight.device), _VECTORS_AT_A_TIME)
+    """Return the latents (vectors, latent) of all vectors, of length 1, a part of the vectors at a
+    time."""
+    parts = torch.split(
+        torch.arange(len(vectors), device=branch.first.weight.device), _VECTORS_AT_A_TIME
+    )
     return torch.cat([normalise_latents(branch(vectors.take(ids))) for ids in parts])
 
 
@@ -151,21 +164,23 @@ class CosineReadout(Readout):
         return self.scale.from_unit(scores)
 
 
-# Branches read trained rows and columns alone. Entries in new ones move a latent, which has the length 1, by a ridge
-# regression of their residuals, in units of [-1, 1].
+# Branches read trained rows and columns alone. Entries in new ones move a latent, which has the
+# length 1, by a ridge regression of their residuals, in units of [-1, 1].
 _RIDGE, _RIDGE_STEPS = 5.0, 10
 
 
 class BranchEncoder(NetworkEncoder, SolvingEncoder):
     """The latent of a row, or of a column, is the direction that its branch gives its entries.
 
-    Entries in new columns, which the branch of rows does not know, move it by a ridge regression; without others, from
-    the mean of the trained rows.
+    Entries in new columns, which the branch of rows does not know, move it by a ridge regression;
+    without others, from the mean of the trained rows.
     """
 
     moves_rows = True
 
-    def __init__(self, network: DMFNetwork, scale: Scale, rows: Latents, columns: Latents, *, inputs: str) -> None:
+    def __init__(
+        self, network: DMFNetwork, scale: Scale, rows: Latents, columns: Latents, *, inputs: str
+    ) -> None:
         super().__init__(network)
         self._scale, self._encoding = scale, ENCODINGS[inputs]
         self._mean_row, self._mean_column = (each.base.mean(axis=0) for each in (rows, columns))
@@ -193,7 +208,9 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         return self._move(trained.latents, new, columns, self._mean_column)
 
-    def _move(self, latents: LatentArray, new: AxisEntries, others: Latents, mean_other: LatentArray) -> LatentArray:
+    def _move(
+        self, latents: LatentArray, new: AxisEntries, others: Latents, mean_other: LatentArray
+    ) -> LatentArray:
         if new.values.size == 0:
             return latents
         used, new = new.renumber_others()
@@ -201,7 +218,9 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         lines = np.where(factors[:, -1:] > 0, factors[:, :-1], mean_other)
         residuals = self._scale.to_unit(new.values) - multiply_each(latents, lines, new)
         batches = lay_out(new, residuals, n_others=used.size)
-        moves: LatentArray = solve_residuals(batches, lines, np.full_like(latents, _RIDGE), n_steps=_RIDGE_STEPS)
+        moves: LatentArray = solve_residuals(
+            batches, lines, np.full_like(latents, _RIDGE), n_steps=_RIDGE_STEPS
+        )
         return latents + moves
 
 
@@ -211,10 +230,11 @@ def encode(branch: Branch, vectors: Vectors) -> LatentArray:
 
 
 class DMF(Recommends, NetworkModel):
-    """Deep matrix factorization: the cosine of two latents, which branches compute from the entries of row and column.
+    """Deep matrix factorization: the cosine of two latents, which branches compute from the entries
+    of row and column.
 
-    Settings are keyword arguments, see `DMFSettings`. A row or column without any entry is predicted from
-    its branch's latent of an empty vector.
+    Settings are keyword arguments, see `DMFSettings`. A row or column without any entry is
+    predicted from its branch's latent of an empty vector.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -233,7 +253,9 @@ class DMF(Recommends, NetworkModel):
         super()._check_ranks(train)
         gamma = self.settings.gamma
         if gamma and find_ranks() is not None:
-            raise BadSetting(f"gamma must be 0 where several processes fit a model together; got {gamma!r}")
+            raise BadSetting(
+                f"gamma must be 0 where several processes fit a model together; got {gamma!r}"
+            )
 
     @property
     def _latent_width(self) -> int:
@@ -242,10 +264,15 @@ class DMF(Recommends, NetworkModel):
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train, settings = entries.train, self.settings
         source = MatrixBlocks(
-            train, ENCODINGS[settings.inputs], block_rows=settings.block_rows, block_columns=settings.block_columns
+            train,
+            ENCODINGS[settings.inputs],
+            block_rows=settings.block_rows,
+            block_columns=settings.block_columns,
         )
         objective = self.objective_class(train, settings)
-        return Trainer(self._new_network(entries), objective, source, settings, validation=validation)
+        return Trainer(
+            self._new_network(entries), objective, source, settings, validation=validation
+        )
 
     def _new_network(self, entries: EntryStore) -> DMFNetwork:
         return DMFNetwork(*self._make_branches(entries))
@@ -262,7 +289,10 @@ class DMF(Recommends, NetworkModel):
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
-        rows, columns = Latents(encode(network.rows, source.rows)), Latents(encode(network.columns, source.columns))
+        rows, columns = (
+            Latents(encode(network.rows, source.rows)),
+            Latents(encode(network.columns, source.columns)),
+        )
         network.to("cpu")
         return self._build_predictor(network, entries, rows, columns)
 
@@ -271,7 +301,9 @@ class DMF(Recommends, NetworkModel):
         latents = unpack_latents(tensors, entries, width=self.settings.latent_size)
         return self._build_predictor(network, entries, *latents)
 
-    def _build_predictor(self, network: Any, entries: EntryStore, rows: Latents, columns: Latents) -> Predictor:
+    def _build_predictor(
+        self, network: Any, entries: EntryStore, rows: Latents, columns: Latents
+    ) -> Predictor:
         encoder = BranchEncoder(network, entries.scale, rows, columns, inputs=self.settings.inputs)
         return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 

@@ -33,28 +33,35 @@ class DMFDSettings(DMFSettings):
         "gamma_boundaries": LogRange(1e-2, 1.0),
     }
 
-    sharpness: float = setting(0.1, "Sharpness of the quantizer in the first epoch (lambda in equation 4).", above=0.0)
+    sharpness: float = setting(
+        0.1, "Sharpness of the quantizer in the first epoch (lambda in equation 4).", above=0.0
+    )
     sharpness_growth: float = setting(1.015, "Factor on the sharpness after each epoch.", low=1.0)
     gamma_boundaries: float = setting(
-        0.1, "Weight of the penalty that keeps boundaries near the uniform quantizer (gamma_2 in equation 5).", low=0.0
+        0.1,
+        "Weight of the penalty that keeps boundaries near the uniform quantizer (gamma_2 in equation 5).",
+        low=0.0,
     )
 
 
-# A larger sharpness could overflow float32: Adam squares gradients, and these grow with the sharpness.
+# A larger sharpness could overflow float32: Adam squares gradients, and these grow with the
+# sharpness.
 SHARPEST = 1e18
 
 
 class Quantizer(nn.Module):
-    """Maps scores in the scale's units to its levels: `soft` is the paper's G (equation 4), `hard` its Q (equation 3).
+    """Maps scores in the scale's units to its levels: `soft` is the paper's G (equation 4), `hard`
+    its Q (equation 3).
 
-    Interval v lies between the levels I_v and I_{v+1} and has one learned boundary b_v; with the step
-    Delta_v = I_{v+1} - I_v, which need not be the same in every interval,
+    Interval v lies between the levels I_v and I_{v+1} and has one learned boundary b_v; with the
+    step Delta_v = I_{v+1} - I_v, which need not be the same in every interval,
 
         G(x) = I_v + Delta_v sigmoid(sharpness (x - b_v))    and    Q(x) = I_v + Delta_v [x >= b_v].
 
-    A score beyond an end of the scale belongs to the first or the last interval. The boundaries start midway between
-    levels. They are a plain parameter, so gradients and optimiser steps are those of the paper. Before every use each
-    boundary is clamped to its own open interval, outside the graph, because a clamp inside it would stop gradients.
+    A score beyond an end of the scale belongs to the first or the last interval. The boundaries
+    start midway between levels. They are a plain parameter, so gradients and optimiser steps are
+    those of the paper. Before every use each boundary is clamped to its own open interval, outside
+    the graph, because a clamp inside it would stop gradients.
 
     >>> quantizer = Quantizer([1, 2, 3, 4, 5])
     >>> quantizer.boundaries.tolist()
@@ -87,20 +94,24 @@ class Quantizer(nn.Module):
         if not bool(self.steps.isfinite().all()):
             raise BadSetting(f"the levels of a quantizer must fit {dtype}; got {levels!r}")
         if not bool(((self.least <= uniform) & (uniform <= self.most)).all()):
-            raise BadSetting(f"the levels of a quantizer must leave room for a {dtype} between them; got {levels!r}")
+            raise BadSetting(
+                f"the levels of a quantizer must leave room for a {dtype} between them; got {levels!r}"
+            )
         self.free_boundaries = nn.Parameter(uniform.clone())
 
     @property
     def boundaries(self) -> Tensor:
         """The boundaries, (levels - 1,): increasing, each strictly between its two levels."""
-        # `.data`, because clamping again must not invalidate a graph that waits for its backward pass.
+        # `.data`, because clamping again must not invalidate a graph that waits for its backward
+        # pass.
         self.free_boundaries.data.clamp_(self.least, self.most)
         return self.free_boundaries
 
     def soft(self, scores: Tensor, sharpness: float | Tensor) -> Tensor:
         """Return G of the scores, differentiable in the scores and the boundaries; same shape.
 
-        `sharpness` is lambda in the paper: a number, or a 0-dim tensor that a captured CUDA graph reads.
+        `sharpness` is lambda in the paper: a number, or a 0-dim tensor that a captured CUDA graph
+        reads.
         """
         interval, beyond = self._place(scores)
         return self.levels[interval] + self.steps[interval] * torch.sigmoid(sharpness * beyond)
@@ -116,11 +127,13 @@ class Quantizer(nn.Module):
             return interval + (beyond >= 0)
 
     def penalty(self) -> Tensor:
-        """Return the mean squared distance from the uniform quantizer: the last term of equation 5, unweighted."""
+        """Return the mean squared distance from the uniform quantizer: the last term of equation 5,
+        unweighted."""
         return (self.boundaries - self.uniform).square().mean()
 
     def _place(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the interval of each score, from 0, and the score minus the boundary of that interval."""
+        """Return the interval of each score, from 0, and the score minus the boundary of that
+        interval."""
         scores = scores.to(self.levels.dtype)
         interval = torch.bucketize(scores.detach().contiguous(), self.levels[1:-1], right=True)
         own: Tensor = _Pick.apply(self.boundaries, interval)  # type: ignore[no-untyped-call]
@@ -130,8 +143,8 @@ class Quantizer(nn.Module):
 class _Pick(torch.autograd.Function):
     """values[positions] with a deterministic gradient: one sum for each value.
 
-    The gradient of plain indexing depends on the order of threads on a CPU, and sorts on a GPU (23 ms instead of
-    0.3 ms for a million scores).
+    The gradient of plain indexing depends on the order of threads on a CPU, and sorts on a GPU (23
+    ms instead of 0.3 ms for a million scores).
     """
 
     @staticmethod
@@ -166,7 +179,8 @@ class DMFDNetwork(DMFNetwork):
 
 
 class DMFDObjective(DMFObjective):
-    """Equation 5: the error of softly quantized scores, plus the penalty on boundaries far from uniform."""
+    """Equation 5: the error of softly quantized scores, plus the penalty on boundaries far from
+    uniform."""
 
     settings: DMFDSettings
     sharpness: Tensor  # a buffer, because a captured CUDA graph reads it
@@ -176,7 +190,8 @@ class DMFDObjective(DMFObjective):
         self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
     def error(self, network: DMFDNetwork, cosines: Tensor, block: Block) -> Tensor:  # type: ignore[override]
-        """Return the error in the scale's units: (G(F) - M)^2; the bracket in equation 5 is misplaced."""
+        """Return the error in the scale's units: (G(F) - M)^2; the bracket in equation 5 is
+        misplaced."""
         in_scale = self.scale.unit_map.from_unit
         quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
         error = self.compute_squared_error(quantized, in_scale(block.targets), block)
@@ -213,8 +228,8 @@ class QuantizedReadout(CosineReadout):
 class DMFD(DMF):
     """Discrete DMF: a quantizer from scores to levels is trained together with the branches.
 
-    Predictions are levels; rankings use the scores. The scale needs at least two levels. Settings are keyword
-    arguments, see `DMFDSettings`.
+    Predictions are levels; rankings use the scores. The scale needs at least two levels. Settings
+    are keyword arguments, see `DMFDSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -235,7 +250,8 @@ class DMFD(DMF):
 
     def _new_network(self, entries: EntryStore) -> DMFDNetwork:
         levels = entries.scale.require_levels("DMF-D").tolist()
-        with torch.device("cpu"):  # also for a network on the meta device, because the levels are known
+        # also for a network on the meta device, because the levels are known
+        with torch.device("cpu"):
             quantizer = Quantizer(levels)
         return DMFDNetwork(*self._make_branches(entries), quantizer)
 

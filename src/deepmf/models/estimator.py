@@ -59,8 +59,9 @@ if TYPE_CHECKING:
 class Estimator(ABC):
     """Settings and `fit`.
 
-    The constructor stores settings, `fit` learns, and names that end in `_` are learned. A model class declares the
-    class variables below and defines `_make_task`, `_make_predictor` and `_load_predictor`.
+    The constructor stores settings, `fit` learns, and names that end in `_` are learned. A model
+    class declares the class variables below and defines `_make_task`, `_make_predictor` and
+    `_load_predictor`.
     """
 
     settings_class: ClassVar[type[Settings]]
@@ -68,7 +69,8 @@ class Estimator(ABC):
     cannot: ClassVar[str] = ""  # the reason why it does not predict in the others
     takes_features: ClassVar[bool] = False  # of rows and columns
     takes_weights: ClassVar[bool] = False  # of entries
-    holds_out: ClassVar[bool] = False  # whether `fit` holds out validation entries when none are given
+    # whether `fit` holds out validation entries when none are given
+    holds_out: ClassVar[bool] = False
     fits_on_ranks: ClassVar[bool] = False  # whether several processes can fit it together
     __signature__: ClassVar[inspect.Signature]
 
@@ -81,7 +83,9 @@ class Estimator(ABC):
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
         self._given = frozenset(
-            name for name, value in settings.items() if name not in RECOMMENDATION or value != "auto"
+            name
+            for name, value in settings.items()
+            if name not in RECOMMENDATION or value != "auto"
         )
         self._chosen: dict[str, Any] = {}
         self.history_ = History()
@@ -105,33 +109,39 @@ class Estimator(ABC):
     ) -> Self:
         """Learn from a matrix.
 
-        Models that can choose settings for the matrix and the machine do so for all settings that were not given;
-        `chosen_` lists them. A fit that needs more memory than is free raises `NotEnoughMemory` before it allocates
-        any. Ctrl-C ends training early and keeps the best epoch so far.
+        Models that can choose settings for the matrix and the machine do so for all settings that
+        were not given; `chosen_` lists them. A fit that needs more memory than is free raises
+        `NotEnoughMemory` before it allocates any. Ctrl-C ends training early and keeps the best
+        epoch so far.
 
         Parameters
         ----------
-        train : the entries to learn from: a matrix, or a long frame with usual names (user, item, rating).
-        validation : entries that are used only for early stopping. With them, `history_` also has the validation error
-            of the shrunk means (`Means`), and a model that does not beat it warns (`NotBetterThanMeans`). Entries of
-            rows and columns that `train` lacks, as after `split_time`, are left out with a warning.
-        row_features, column_features : features of rows and of columns; some rows and columns may have none. Labels
-            that have features but no entries become known rows and columns, as after `extend`. Models that cannot use
-            features raise `BadFeatures`.
-        row_names, column_names : names that are shown beside ids, as in `with_names`; or the name of one of the
-            features, which is then not learned from.
-        asked : entries of cells that nobody chose, drawn at random: a survey, a forced rating, an audit. They calibrate
-            the level, slope and noise of predictions, which are then for any cell rather than for cells that a row
-            would choose, and are added as `extend` adds entries, where the model can be extended. Cells that `train`
-            or `validation` has are left out; `asked_` tells what changed. Rankings by relevance, which are about
-            chosen cells, keep their order.
+        train : the entries to learn from: a matrix, or a long frame with usual names (user, item,
+            rating).
+        validation : entries that are used only for early stopping. With them, `history_` also has
+            the validation error of the shrunk means (`Means`), and a model that does not beat it
+            warns (`NotBetterThanMeans`). Entries of rows and columns that `train` lacks, as after
+            `split_time`, are left out with a warning.
+        row_features, column_features : features of rows and of columns; some rows and columns may
+            have none. Labels that have features but no entries become known rows and columns, as
+            after `extend`. Models that cannot use features raise `BadFeatures`.
+        row_names, column_names : names that are shown beside ids, as in `with_names`; or the name
+            of one of the features, which is then not learned from.
+        asked : entries of cells that nobody chose, drawn at random: a survey, a forced rating, an
+            audit. They calibrate the level, slope and noise of predictions, which are then for any
+            cell rather than for cells that a row would choose, and are added as `extend` adds
+            entries, where the model can be extended. Cells that `train` or `validation` has are
+            left out; `asked_` tells what changed. Rankings by relevance, which are about chosen
+            cells, keep their order.
         callbacks : functions that are called after each epoch with its record and the history.
-        checkpoint : a file to which the state of training is saved. A fit that finds a checkpoint of the same training
-            continues it to the same result. The file is removed when training is over; an interrupted fit leaves it.
+        checkpoint : a file to which the state of training is saved. A fit that finds a checkpoint
+            of the same training continues it to the same result. The file is removed when training
+            is over; an interrupted fit leaves it.
         checkpoint_every : the number of epochs between checkpoints.
-        keep_checkpoint : leave the checkpoint at the end, so that the caller can remove it after saving the model.
-        progress : show a plan and one line of progress on standard error: always (True), never (False), or in
-            terminals and notebooks (None).
+        keep_checkpoint : leave the checkpoint at the end, so that the caller can remove it after
+            saving the model.
+        progress : show a plan and one line of progress on standard error: always (True), never
+            (False), or in terminals and notebooks (None).
 
         Returns
         -------
@@ -139,15 +149,19 @@ class Estimator(ABC):
 
         Notes
         -----
-        In a process group of torch.distributed, some models (`fits_on_ranks`), such as OrdinalDMF, are fitted by all
-        processes together: they call `fit` with the same arguments and end with the same model. Only the first shows
-        progress, and the checkpoint is a folder.
+        In a process group of torch.distributed, some models (`fits_on_ranks`), such as OrdinalDMF,
+        are fitted by all processes together: they call `fit` with the same arguments and end with
+        the same model. Only the first shows progress, and the checkpoint is a folder.
         """
         from deepmf.training.progress import show_epochs
 
         features, names = (row_features, column_features), (row_names, column_names)
         prepared = self._prepare(to_matrix(train), validation, features, names)
-        cells = None if asked is None else find_asked(prepared, to_matrix(asked, prepared.entries.scale))
+        cells = (
+            None
+            if asked is None
+            else find_asked(prepared, to_matrix(asked, prepared.entries.scale))
+        )
         entries, held_out = prepared.entries, prepared.held_out
         if not entries.train.has_values:
             return self._fit_interactions(prepared)
@@ -156,14 +170,17 @@ class Estimator(ABC):
         path = None if checkpoint is None else Path(checkpoint)
         with (
             remove_checkpoint_when_over(
-                None if keep_checkpoint else path, is_over=lambda: self.history_.stopped != "interrupted"
+                None if keep_checkpoint else path,
+                is_over=lambda: self.history_.stopped != "interrupted",
             ),
             self._use_settings_of(chosen),
         ):
             epochs = self.settings.epochs if isinstance(self.settings, LoopSettings) else None
             plan = partial(self._plan_epochs, entries.train)
             with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
-                fitted = self._learn(entries, held_out, Fitting([*shown, *callbacks], path, checkpoint_every))
+                fitted = self._learn(
+                    entries, held_out, Fitting([*shown, *callbacks], path, checkpoint_every)
+                )
             if fitted is not None:
                 self._fitted = fitted
                 if held_out is not None and self.history_.best_error is not None:
@@ -174,22 +191,27 @@ class Estimator(ABC):
         return self
 
     def plan(self, train: ObservedMatrix) -> str | None:
-        """Describe what `fit` would do for a matrix; None for a model that is not trained in epochs.
+        """Describe what `fit` would do for a matrix; None for a model that is not trained in
+        epochs.
 
-        OrdinalDMF also tells about how long that takes: a rough figure, which ignores early stopping, and what other
-        programs will do.
+        OrdinalDMF also tells about how long that takes: a rough figure, which ignores early
+        stopping, and what other programs will do.
         """
         return self._with_choice(train)._plan_epochs(train)
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
-        """Return the settings that `fit` uses for a matrix: the given ones, and those chosen for it."""
+        """Return the settings that `fit` uses for a matrix: the given ones, and those chosen for
+        it."""
         return self._with_choice(train).settings
 
     @property
     def own_settings(self) -> dict[str, Any]:
-        """The settings that no fit chooses: a new model of this class with them is this model before `fit`."""
+        """The settings that no fit chooses: a new model of this class with them is this model
+        before `fit`."""
         chosen = set(self.settings.chosen_at_fit) - self._given
-        return {name: value for name, value in self.settings.to_dict().items() if name not in chosen}
+        return {
+            name: value for name, value in self.settings.to_dict().items() if name not in chosen
+        }
 
     @property
     def chosen_(self) -> dict[str, Any]:
@@ -224,7 +246,8 @@ class Estimator(ABC):
 
     @abstractmethod
     def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
-        """Return the predictor of a finished task; `fitting.show_stage` shows stages that follow the epochs."""
+        """Return the predictor of a finished task; `fitting.show_stage` shows stages that follow
+        the epochs."""
 
     @abstractmethod
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
@@ -237,7 +260,8 @@ class Estimator(ABC):
         return {}
 
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes | None:
-        """Return the least memory of a fit; None for a model that needs little beside the matrix."""
+        """Return the least memory of a fit; None for a model that needs little beside the
+        matrix."""
         return None
 
     def _describe_work(self, epochs: int) -> str:
@@ -246,7 +270,8 @@ class Estimator(ABC):
         return f"{epochs} epochs{place}"
 
     def _estimate_seconds(self, train: ObservedMatrix) -> float | None:
-        """Return about how long a fit takes on this machine now; None for a model without an estimate."""
+        """Return about how long a fit takes on this machine now; None for a model without an
+        estimate."""
         return None
 
     def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
@@ -292,10 +317,16 @@ class Estimator(ABC):
     def _check_memory(self, entries: EntryStore) -> None:
         from deepmf.training.memory import check_memory
 
-        needed, train, settings = self._estimate_bytes(entries), entries.train, self.settings.to_dict()
+        needed, train, settings = (
+            self._estimate_bytes(entries),
+            entries.train,
+            self.settings.to_dict(),
+        )
         if needed is None:
             return
-        smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if name in settings]
+        smaller = [
+            name for name in ("hidden_sizes", "hidden_size", "latent_size") if name in settings
+        ]
         by_effort = ', effort="quick"' if "effort" in settings else ""
         instead = f"a smaller {' or '.join(smaller)}{by_effort} or a simpler model, such as Means (means), needs less"
         check_memory(
@@ -330,19 +361,35 @@ class Estimator(ABC):
         else:
             _refuse_for_interactions(row_features=row_features, column_features=column_features)
         held_out = HeldOut.of(train, validation)
-        entries = gather_entries(train, row_features, column_features, method=method, able=self.takes_features)
+        entries = gather_entries(
+            train, row_features, column_features, method=method, able=self.takes_features
+        )
         extras = PLAIN_EXTRAS if validation is None else validation.extras
-        return Prepared(entries.with_names(row_names, column_names), held_out, extras, row_features, column_features)
+        return Prepared(
+            entries.with_names(row_names, column_names),
+            held_out,
+            extras,
+            row_features,
+            column_features,
+        )
 
     def _check_ranks(self, train: ObservedMatrix) -> None:
         check_ranks(type(self).__name__, train, able=self.fits_on_ranks)
 
-    def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted | None:
-        """Run the training loop and set the history; return what was learned, or None if no epoch had a finite loss."""
+    def _learn(
+        self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting
+    ) -> Fitted | None:
+        """Run the training loop and set the history; return what was learned, or None if no epoch
+        had a finite loss."""
         n_entries = entries.train.n_entries
-        with limit_threads(self._device or "cpu", n_entries=n_entries) as threads, keep_numpy_to_one_thread():
+        with (
+            limit_threads(self._device or "cpu", n_entries=n_entries) as threads,
+            keep_numpy_to_one_thread(),
+        ):
             settings = self.settings
-            identify = partial(identify_training, type(self).__name__, settings, entries, validation)
+            identify = partial(
+                identify_training, type(self).__name__, settings, entries, validation
+            )
             with refuse_unsolvable():
                 task: Task = self._make_task(entries, validation)
             self.history_ = replace(fitting, threads=threads).run(task, settings, identify)  # type: ignore[arg-type]
@@ -401,7 +448,9 @@ class Estimator(ABC):
         new_columns = None if columns is None else columns.take_unknown(fitted.entries.columns)
         if new_rows is new_columns is None:
             return fitted
-        return fitted.extend(None, self._areas, row_features=new_rows, column_features=new_columns).fitted
+        return fitted.extend(
+            None, self._areas, row_features=new_rows, column_features=new_columns
+        ).fitted
 
     def _add_asked(self, fitted: Fitted, asked: ObservedMatrix) -> Fitted:
         """Calibrate the model on asked cells, and add their entries where it can be extended."""
@@ -412,7 +461,8 @@ class Estimator(ABC):
         known = asked.take_known(entries.train.rows, entries.train.columns)
         rows, columns, values = known.entries()
         row_at, column_at = entries.rows.positions(rows), entries.columns.positions(columns)
-        order = np.lexsort((column_at, row_at))  # sums come out the same whatever the order of entries
+        # sums come out the same whatever the order of entries
+        order = np.lexsort((column_at, row_at))
         cells = PlacedEntries(row_at[order], column_at[order], values[order])
         fold_of = assign_folds(order.size)
 
@@ -434,13 +484,20 @@ class Estimator(ABC):
         predictor, asked = fitted.predictor, fitted.asked
         calibrate = (lambda means: means) if asked is None else asked.means.apply
         return FallbackPredictor(
-            predictor.readout, self._predict_means, fitted.fallback, calibrate, predictor.drift, predictor.effects
+            predictor.readout,
+            self._predict_means,
+            fitted.fallback,
+            calibrate,
+            predictor.drift,
+            predictor.effects,
         )
 
     def _measure_means(self, validation: HeldOut) -> float:
         from deepmf.metrics import rmse_error
 
-        return rmse_error(self._fallback.predict(validation.rows, validation.columns), validation.values)
+        return rmse_error(
+            self._fallback.predict(validation.rows, validation.columns), validation.values
+        )
 
 
 def _refuse_for_interactions(**given: Any) -> None:
@@ -458,11 +515,14 @@ def _refuse_for_interactions(**given: Any) -> None:
 
 @contextmanager
 def refuse_unsolvable() -> Iterator[None]:
-    """Raise `TrainingDiverged` if linear algebra finds no solution because the values are too large."""
+    """Raise `TrainingDiverged` if linear algebra finds no solution because the values are too
+    large."""
     try:
         yield
     except np.linalg.LinAlgError as error:
-        raise TrainingDiverged(f"the values are too large, or too far apart, for this method ({error})") from error
+        raise TrainingDiverged(
+            f"the values are too large, or too far apart, for this method ({error})"
+        ) from error
 
 
 def check_products(fitted: Fitted) -> Fitted:

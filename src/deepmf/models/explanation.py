@@ -18,10 +18,12 @@ from deepmf.scoring.predictor import Predictor
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256
 
-# Effects on a probability up to this share of it are not worth a reason: popularity makes the column likely.
+# Effects on a probability up to this share of it are not worth a reason: popularity makes the
+# column likely.
 _LEAST_EFFECT = 1e-3
 
-# The entries of all fold-ins of one explanation, unless n asks for more, and those encoded at a time.
+# The entries of all fold-ins of one explanation, unless n asks for more, and those encoded at a
+# time.
 _MOST_ENTRIES = 1 << 18
 _ENTRIES_AT_A_TIME = 1 << 16
 
@@ -35,7 +37,8 @@ class FeatureEffect(NamedTuple):
 
 
 class PresenceEffect(NamedTuple):
-    """An entry of a row, and by how much it raises the probability that the row also has an entry in a column."""
+    """An entry of a row, and by how much it raises the probability that the row also has an entry
+    in a column."""
 
     label: Any
     value: float
@@ -44,19 +47,22 @@ class PresenceEffect(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The entries of a row (or of a column) with the largest effects on a prediction, largest first.
+    """The entries of a row (or of a column) with the largest effects on a prediction, largest
+    first.
 
     labels: the columns (or rows) of the entries.
     values: their values.
-    effects: the prediction with all entries minus the one without this entry; positive if it raised the prediction.
-    prediction: the prediction with all entries; real-valued even if `predict` returns levels.
-    features: the features with the largest effects, if the model was fitted with features.
-    presence: the entries of the row that raise the probability that it takes the column the most, most first, if the
-        model has a presence part; that it takes the column next, if the model ranks by what comes next.
+    effects: the prediction with all entries minus the one without this entry; positive if it raised
+    the prediction. prediction: the prediction with all entries; real-valued even if `predict`
+    returns levels. features: the features with the largest effects, if the model was fitted with
+    features. presence: the entries of the row that raise the probability that it takes the column
+    the most, most first, if the
+        model has a presence part; that it takes the column next, if the model ranks by what comes
+        next.
     names: the names of the labels, None for labels without one; None if the model has no names.
 
-    Interactions have no values to predict: values are counts, the prediction is the probability of an interaction, and
-    effects are those on it.
+    Interactions have no values to predict: values are counts, the prediction is the probability of
+    an interaction, and effects are those on it.
     """
 
     labels: Array
@@ -76,9 +82,16 @@ class Explanation(NamedTuple):
 
 
 def explain_predictions(
-    rankers: Rankers, predictor: Predictor, axis: Axis, entries: AxisEntries, own: int, targets: IndexArray, n: int
+    rankers: Rankers,
+    predictor: Predictor,
+    axis: Axis,
+    entries: AxisEntries,
+    own: int,
+    targets: IndexArray,
+    n: int,
 ) -> list[Explanation]:
-    """Return the effects of the entries of a row (or of a column) on its predictions for some columns (or rows).
+    """Return the effects of the entries of a row (or of a column) on its predictions for some
+    columns (or rows).
 
     own: the position of the row (or column) in the predictor.
     """
@@ -86,7 +99,9 @@ def explain_predictions(
     seen, is_row = rankers.entries, axis == "row"
     entries, known = predictor.select_inputs(axis, entries), entries.below(seen.train.shape[1])
     if seen.scale.is_interactions and not is_row:
-        raise BadSetting("interactions are explained by the entries of the row; leave out axis='column'")
+        raise BadSetting(
+            "interactions are explained by the entries of the row; leave out axis='column'"
+        )
     if seen.scale.is_interactions:
         found = [_explain_interaction(rankers, known, column, n) for column in targets.tolist()]
     else:
@@ -94,19 +109,25 @@ def explain_predictions(
     if not is_row:
         return [each.with_names(seen.row_names) for each in found]
     return [
-        each._replace(presence=_list_presence(rankers, known, column, n)).with_names(seen.column_names)
+        each._replace(presence=_list_presence(rankers, known, column, n)).with_names(
+            seen.column_names
+        )
         for each, column in zip(found, targets.tolist(), strict=True)
     ]
 
 
-def _explain_interaction(rankers: Rankers, entries: AxisEntries, column: int, n: int) -> Explanation:
+def _explain_interaction(
+    rankers: Rankers, entries: AxisEntries, column: int, n: int
+) -> Explanation:
     effects, chance = _find_presence_effects(rankers, entries, column)
     best = np.argsort(-np.abs(effects), kind="stable")[:n]
     labels = rankers.entries.columns[entries.others[best]]
     return Explanation(labels, entries.values[best], effects[best], chance)
 
 
-def _list_presence(rankers: Rankers, entries: AxisEntries, column: int, n: int) -> tuple[PresenceEffect, ...]:
+def _list_presence(
+    rankers: Rankers, entries: AxisEntries, column: int, n: int
+) -> tuple[PresenceEffect, ...]:
     """Return the n entries of a row that raise the probability of an entry in a column the most."""
     if rankers.presence is None or entries.others.size == 0:
         return ()
@@ -118,11 +139,14 @@ def _list_presence(rankers: Rankers, entries: AxisEntries, column: int, n: int) 
     return tuple(PresenceEffect(*each) for each in found)
 
 
-def _find_presence_effects(rankers: Rankers, entries: AxisEntries, column: int) -> tuple[FloatArray, float]:
-    """Return by how much each entry of a row raises the probability of an entry in a column, and this probability.
+def _find_presence_effects(
+    rankers: Rankers, entries: AxisEntries, column: int
+) -> tuple[FloatArray, float]:
+    """Return by how much each entry of a row raises the probability of an entry in a column, and
+    this probability.
 
-    The score of a column is a sum over the entries of the row: the effect of an entry is the probability minus that of
-    the score without its part.
+    The score of a column is a sum over the entries of the row: the effect of an entry is the
+    probability minus that of the score without its part.
     """
     presence = rankers.presence
     assert presence is not None
@@ -138,24 +162,38 @@ def _find_presence_effects(rankers: Rankers, entries: AxisEntries, column: int) 
 
 
 def explain_targets(
-    seen: EntryStore, predictor: Predictor, axis: Axis, entries: AxisEntries, own: int, targets: IndexArray, n: int
+    seen: EntryStore,
+    predictor: Predictor,
+    axis: Axis,
+    entries: AxisEntries,
+    own: int,
+    targets: IndexArray,
+    n: int,
 ) -> list[Explanation]:
-    """Return the effects of the entries of one row (or column) on its prediction for each of some targets.
+    """Return the effects of the entries of one row (or column) on its prediction for each of some
+    targets.
 
-    Each entry is left out in turn, once for all targets. Of more than 256 entries, only the most prominent are: those
-    with the largest distance of the value from the mean, times the similarity of their latents to the target's.
+    Each entry is left out in turn, once for all targets. Of more than 256 entries, only the most
+    prominent are: those with the largest distance of the value from the mean, times the similarity
+    of their latents to the target's.
 
-    entries: those that describe the row (or column). own: the position of the row (or column) in the predictor.
+    entries: those that describe the row (or column). own: the position of the row (or column) in
+    the predictor.
     """
     # Where not all entries are tried, others stand out for each target.
     if targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size:
-        return [explain_targets(seen, predictor, axis, entries, own, each, n)[0] for each in targets[:, None]]
+        return [
+            explain_targets(seen, predictor, axis, entries, own, each, n)[0]
+            for each in targets[:, None]
+        ]
     predictions = _predict(predictor, axis, np.array([own]), targets)[0]
     candidates = _choose_candidates(predictor, axis, entries, targets, n)
     with_all = _predict(predictor.with_only(axis, entries), axis, np.array([0]), targets)
     effects = with_all - _predict_without(predictor, axis, entries, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
-    labels, features = (seen.columns, seen.row_features) if axis == "row" else (seen.rows, seen.column_features)
+    labels, features = (
+        (seen.columns, seen.row_features) if axis == "row" else (seen.rows, seen.column_features)
+    )
     of_features = _find_feature_effects(predictor, axis, entries, features, targets, with_all[0])
     return [
         Explanation(
@@ -178,15 +216,22 @@ def _find_feature_effects(
     with_all: FloatArray,
 ) -> list[list[FeatureEffect]]:
     """Return the effect of each feature on the prediction for each target, largest first."""
-    items = [] if known is None or entries.features is None else known.encoding.items(entries.features)
+    items = (
+        [] if known is None or entries.features is None else known.encoding.items(entries.features)
+    )
     if not items or entries.features is None:
         return [[] for _ in range(targets.size)]
     features = entries.features.without_inputs([item.inputs for item in items])
     without = entries.take(np.zeros(len(items), dtype=np.int64))._replace(features=features)
-    effects = with_all - _predict(predictor.with_only(axis, without), axis, np.arange(len(items)), targets)
+    effects = with_all - _predict(
+        predictor.with_only(axis, without), axis, np.arange(len(items)), targets
+    )
     return [
         sorted(
-            (FeatureEffect(item.name, item.text, float(effect)) for item, effect in zip(items, column, strict=True)),
+            (
+                FeatureEffect(item.name, item.text, float(effect))
+                for item, effect in zip(items, column, strict=True)
+            ),
             key=lambda each: -abs(each.effect),
         )
         for column in effects.T
@@ -215,7 +260,11 @@ def _choose_candidates(
 
 
 def _predict_without(
-    predictor: Predictor, axis: Axis, entries: AxisEntries, left_out: IndexArray, targets: IndexArray
+    predictor: Predictor,
+    axis: Axis,
+    entries: AxisEntries,
+    left_out: IndexArray,
+    targets: IndexArray,
 ) -> FloatArray:
     """Return the predictions without each of some entries, (left out, targets)."""
     step = max(_ENTRIES_AT_A_TIME // max(entries.values.size, 1), 1)
@@ -229,4 +278,6 @@ def _predict_without(
 
 def _predict(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
     at = np.repeat(own, targets.size), np.tile(targets, own.size)
-    return predictor.read_units(*(at if axis == "row" else at[::-1])).reshape(own.size, targets.size)
+    return predictor.read_units(*(at if axis == "row" else at[::-1])).reshape(
+        own.size, targets.size
+    )

@@ -1,4 +1,5 @@
-"""The state of a fitted model: what it knows, how it grows and shrinks, and its parts of a model file."""
+"""The state of a fitted model: what it knows, how it grows and shrinks, and its parts of a model
+file."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The state of a fitted model: the entries it knows, its predictor, its presence part and recency.
+    """The state of a fitted model: the entries it knows, its predictor, its presence part and
+    recency.
 
     rank_by: the order in which it ranks columns by default.
     following: what a row takes next, by the order of its entries.
@@ -64,7 +66,8 @@ class Fitted:
         column_features: Features | None = None,
         conflicts: Conflicts = "error",
     ) -> ExtendedState:
-        """Return the state with more entries and features, and the rows and columns that were encoded for them."""
+        """Return the state with more entries and features, and the rows and columns that were
+        encoded for them."""
         known = self.entries
         more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
         entries, rows, columns, crossed, *_ = known.extend(new, conflicts=conflicts, **more)
@@ -74,12 +77,20 @@ class Fitted:
         return ExtendedState(encoded, rows, columns)
 
     def encode_again(
-        self, entries: EntryStore, rows: IndexArray, columns: IndexArray, areas: PredictedAreas, crossed: IndexPair
+        self,
+        entries: EntryStore,
+        rows: IndexArray,
+        columns: IndexArray,
+        areas: PredictedAreas,
+        crossed: IndexPair,
     ) -> Fitted:
-        """Return the state with other entries, from which some rows and columns are encoded again."""
+        """Return the state with other entries, from which some rows and columns are encoded
+        again."""
         rows = rows if areas.covers_new("row") else rows[:0]
         columns = columns if areas.covers_new("column") else columns[:0]
-        presence = self.presence and self.presence.extend(entries, find_changed(entries, rows, columns, crossed))
+        presence = self.presence and self.presence.extend(
+            entries, find_changed(entries, rows, columns, crossed)
+        )
         predictor = self.predictor.extend(entries, rows, columns, crossed)
         return replace(self, entries=entries, predictor=predictor, presence=presence)
 
@@ -100,7 +111,8 @@ class Fitted:
 
 
 class ExtendedState(NamedTuple):
-    """A state with more entries, and the positions of the rows and columns that were encoded for them."""
+    """A state with more entries, and the positions of the rows and columns that were encoded for
+    them."""
 
     fitted: Fitted
     rows: IndexArray
@@ -116,7 +128,10 @@ def pack_entries(entries: EntryStore, *, is_mapped: bool) -> dict[str, Packed]:
     parts = {"train": pack(entries.train, "train")}
     if entries.extension is not None:
         parts["extension"] = pack(entries.extension, "extension")
-    for name, features in (("row_features", entries.row_features), ("column_features", entries.column_features)):
+    for name, features in (
+        ("row_features", entries.row_features),
+        ("column_features", entries.column_features),
+    ):
         if features is not None:
             parts[name] = pack_features(features, name)
     for name, names in (("row_names", entries.row_names), ("column_names", entries.column_names)):
@@ -133,16 +148,23 @@ _DROPPED = Form(Part("entries", "int64", ("dropped",)), prefix="dropped")
 def unpack_entries(
     content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
 ) -> EntryStore:
-    """Return the stored entries and features; entries that a model cannot have raise `BadModelFile`."""
+    """Return the stored entries and features; entries that a model cannot have raise
+    `BadModelFile`."""
     from deepmf.matrix.stored import unpack_features, unpack_matrix, unpack_names
 
     train = unpack_matrix("train", content.get("train"), tensors)
-    added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
+    added = (
+        unpack_matrix("extension", content["extension"], tensors)
+        if "extension" in content
+        else None
+    )
     dropped = _DROPPED.read({}, tensors)["entries"] if "dropped" in content else NOTHING
     with refuse_stored("extension"):
         if added is not None:
             areas.check_extends()
-        entries = EntryStore.from_parts(train, added, dropped, are_trusted=not has_values_to_check(tensors))
+        entries = EntryStore.from_parts(
+            train, added, dropped, are_trusted=not has_values_to_check(tensors)
+        )
         entries = unpack_features(entries, content, tensors)
         if not takes_features and (entries.row_features or entries.column_features):
             raise BadModelFile(f"the stored model has features, and {areas.method} reads none")

@@ -1,4 +1,5 @@
-"""Parts of every fit: checks of matrices, choice of settings, held-out entries, checkpoints and how it ended."""
+"""Parts of every fit: checks of matrices, choice of settings, held-out entries, checkpoints and how
+it ended."""
 
 from __future__ import annotations
 
@@ -37,7 +38,13 @@ from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import OTHER_AXIS
 from deepmf.training.history import Callback, History
 from deepmf.training.runtime import Threads
-from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
+from deepmf.training.settings import (
+    OF_TIMES,
+    RECOMMENDATION,
+    LoopSettings,
+    Settings,
+    TrainingSettings,
+)
 
 if TYPE_CHECKING:
     from deepmf.nn.parallel import Division
@@ -46,9 +53,11 @@ if TYPE_CHECKING:
 
 
 def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
-    """Return the validation entries whose row and column are in training; warn of the others, refuse if none is left.
+    """Return the validation entries whose row and column are in training; warn of the others,
+    refuse if none is left.
 
-    The rows of a later period are often new, and without training entries every epoch predicts them alike.
+    The rows of a later period are often new, and without training entries every epoch predicts them
+    alike.
     """
     check_matrix(validation, "validation")
     known: ObservedMatrix = validation.take_known(train.rows, train.columns)
@@ -57,20 +66,27 @@ def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
         message = f"{n_unknown:,} of {n_all:,} validation entries are in rows or columns without training entries"
         if n_unknown == n_all:
             row, column, _ = (each[:1].tolist()[0] for each in validation.entries())
-            raise UnknownLabel(f"{message}, such as row {row!r}, column {column!r}; at least one is needed")
+            raise UnknownLabel(
+                f"{message}, such as row {row!r}, column {column!r}; at least one is needed"
+            )
         warn(f"{message}; they are left out")
     return known
 
 
 def find_asked(prepared: Prepared, given: Any) -> ObservedMatrix:
-    """Return the asked cells that are neither training nor validation entries, which people chose."""
+    """Return the asked cells that are neither training nor validation entries, which people
+    chose."""
     check_matrix(given, "asked")
     asked: ObservedMatrix = given
     train = prepared.entries.train
     if not train.has_values or not asked.has_values:
-        raise BadSetting("asked cells calibrate the values of predictions, and interactions have none; leave out asked")
+        raise BadSetting(
+            "asked cells calibrate the values of predictions, and interactions have none; leave out asked"
+        )
     if train.scale.levels is not None and not np.all(train.scale.holds(asked.values)):
-        raise BadEntries(f"the asked cells have the scale {asked.scale}; the training matrix has {train.scale}")
+        raise BadEntries(
+            f"the asked cells have the scale {asked.scale}; the training matrix has {train.scale}"
+        )
     rows = train.rows.find(asked.row_labels)[asked.entry_rows]
     columns = train.columns.find(asked.column_labels)[asked.by_row.columns]
     are_known = (rows >= 0) & (columns >= 0)
@@ -78,7 +94,9 @@ def find_asked(prepared: Prepared, given: Any) -> ObservedMatrix:
     are_free[are_known] = prepared.entries.train_places(rows[are_known], columns[are_known]) < 0
     if (held_out := prepared.held_out) is not None:
         n_columns = train.shape[1]
-        are_held_out = np.isin(rows * n_columns + columns, held_out.rows * n_columns + held_out.columns)
+        are_held_out = np.isin(
+            rows * n_columns + columns, held_out.rows * n_columns + held_out.columns
+        )
         are_free &= ~(are_known & are_held_out)
     if not np.any(are_free & are_known):
         raise BadEntries(
@@ -88,8 +106,11 @@ def find_asked(prepared: Prepared, given: Any) -> ObservedMatrix:
     return asked.take_entries(are_free)
 
 
-def keep_extendable(areas: PredictedAreas, entries: EntryStore, cells: ObservedMatrix) -> ObservedMatrix | None:
-    """Return the cells whose entries a model can be extended by, if any; warn of others in new rows and columns."""
+def keep_extendable(
+    areas: PredictedAreas, entries: EntryStore, cells: ObservedMatrix
+) -> ObservedMatrix | None:
+    """Return the cells whose entries a model can be extended by, if any; warn of others in new rows
+    and columns."""
     rows = entries.rows.join(cells.rows) if areas.covers_new("row") else entries.rows
     columns = entries.columns.join(cells.columns) if areas.covers_new("column") else entries.columns
     kept = cells.take_known(rows, columns)
@@ -105,7 +126,9 @@ def keep_extendable(areas: PredictedAreas, entries: EntryStore, cells: ObservedM
 def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:
     """Refuse weights of entries that a model would ignore."""
     if entries.weights is not None and not able:
-        raise BadSetting(f"{name} does not use weights of entries; leave them out, or choose a model that does")
+        raise BadSetting(
+            f"{name} does not use weights of entries; leave them out, or choose a model that does"
+        )
 
 
 def warn_of_constant_times(train: ObservedMatrix) -> None:
@@ -131,7 +154,11 @@ def to_matrix(given: Any, scale: Scale | None = None) -> Any:
 
     A frame whose columns would have to be guessed is refused.
     """
-    if isinstance(given, ObservedMatrix) or not hasattr(given, "columns") or not hasattr(given, "shape"):
+    if (
+        isinstance(given, ObservedMatrix)
+        or not hasattr(given, "columns")
+        or not hasattr(given, "shape")
+    ):
         return given
     with warnings.catch_warnings():
         warnings.simplefilter("error", GuessedColumns)
@@ -148,20 +175,34 @@ def check_features(**given: Any) -> None:
     for name, features in given.items():
         if not isinstance(features, Features | None):
             kind = type(features).__name__
-            raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
+            raise BadFeatures(
+                f"{name} must be Features (Features.from_frame makes them); got {kind}"
+            )
 
 
 def gather_entries(
-    train: ObservedMatrix, row_features: Features | None, column_features: Features | None, *, method: str, able: bool
+    train: ObservedMatrix,
+    row_features: Features | None,
+    column_features: Features | None,
+    *,
+    method: str,
+    able: bool,
 ) -> EntryStore:
-    """Return the entries of a matrix with the features of its rows and columns; refuse features it cannot use."""
+    """Return the entries of a matrix with the features of its rows and columns; refuse features it
+    cannot use."""
     check_features(row_features=row_features, column_features=column_features)
     if not able and not (row_features is column_features is None):
-        raise BadFeatures(f"{method} reads entries alone, no features; models such as ALS and OrdinalDMF do")
+        raise BadFeatures(
+            f"{method} reads entries alone, no features; models such as ALS and OrdinalDMF do"
+        )
     return EntryStore.of(
         train,
-        None if row_features is None else AxisFeatures.of(train.rows, row_features, train.row_counts),
-        None if column_features is None else AxisFeatures.of(train.columns, column_features, train.column_counts),
+        None
+        if row_features is None
+        else AxisFeatures.of(train.rows, row_features, train.row_counts),
+        None
+        if column_features is None
+        else AxisFeatures.of(train.columns, column_features, train.column_counts),
     )
 
 
@@ -222,12 +263,18 @@ class Fitting:
     checkpoint_every: int = 25
     threads: Threads | None = None
 
-    def run(self, task: Task, settings: LoopSettings, identify: Callable[[], dict[str, Any]]) -> History:
-        """Run the loop on a task, from its checkpoint if there is one with the fingerprint that `identify` returns."""
+    def run(
+        self, task: Task, settings: LoopSettings, identify: Callable[[], dict[str, Any]]
+    ) -> History:
+        """Run the loop on a task, from its checkpoint if there is one with the fingerprint that
+        `identify` returns."""
         from deepmf.nn.ranks import find_ranks
         from deepmf.training.loop import Loop
 
-        loop, ranks = Loop(task, settings, callbacks=self.callbacks, threads=self.threads), find_ranks()
+        loop, ranks = (
+            Loop(task, settings, callbacks=self.callbacks, threads=self.threads),
+            find_ranks(),
+        )
         if self.checkpoint is None and ranks is None:
             return loop.run()
         fingerprint = identify()
@@ -242,7 +289,9 @@ class Fitting:
 
             if isinstance(task, Trainer):  # ranks divide the weights of networks alone
                 divided = task.find_divided()
-        return Checkpoint(self.checkpoint, fingerprint, divided).run(loop, every=self.checkpoint_every)
+        return Checkpoint(self.checkpoint, fingerprint, divided).run(
+            loop, every=self.checkpoint_every
+        )
 
     def show_stage(self, name: str) -> None:
         """Show the name of a stage after the epochs, if progress is shown."""
@@ -254,8 +303,11 @@ class Fitting:
 
 
 @contextmanager
-def remove_checkpoint_when_over(path: Path | None, *, is_over: Callable[[], bool]) -> Iterator[None]:
-    """Remove a checkpoint when training is over or has diverged; otherwise it stays, to continue from."""
+def remove_checkpoint_when_over(
+    path: Path | None, *, is_over: Callable[[], bool]
+) -> Iterator[None]:
+    """Remove a checkpoint when training is over or has diverged; otherwise it stays, to continue
+    from."""
     over = False
     try:
         yield
@@ -283,7 +335,9 @@ def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
             "and BayesianMF are fitted by several"
         )
     if train.weights is not None:
-        raise BadSetting("several processes cannot fit weighted entries together; leave out weights")
+        raise BadSetting(
+            "several processes cannot fit weighted entries together; leave out weights"
+        )
     n_rows, n_columns = train.shape
     if ranks.size > min(train.shape):
         raise BadSetting(
@@ -311,7 +365,12 @@ def check_alike(fingerprint: dict[str, Any]) -> None:
 
 def report_ending(history: History, settings: Settings) -> None:
     """Raise if training diverged; warn if it was interrupted, or if the means predict as well."""
-    epoch, best, error, means_error = len(history), history.best_epoch, history.best_error, history.means_error
+    epoch, best, error, means_error = (
+        len(history),
+        history.best_epoch,
+        history.best_error,
+        history.means_error,
+    )
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
         hint = "; try a smaller learning_rate" if isinstance(settings, TrainingSettings) else ""
@@ -340,7 +399,8 @@ def measure_means(seen: EntryStore, held_out: HeldOut) -> float:
 def identify_training(
     method: str, settings: Settings, entries: EntryStore, validation: HeldOut | None
 ) -> dict[str, Any]:
-    """Return the fingerprint of a training, so that it is continued only from its own checkpoint."""
+    """Return the fingerprint of a training, so that it is continued only from its own
+    checkpoint."""
     found = {
         "model": method,
         **{
@@ -351,7 +411,10 @@ def identify_training(
         "training entries": digest(entries.train),
         "validation entries": None if validation is None else validation.digest(),
     }
-    for name, features in (("row features", entries.row_features), ("column features", entries.column_features)):
+    for name, features in (
+        ("row features", entries.row_features),
+        ("column features", entries.column_features),
+    ):
         if features is not None:
             found[name] = features.digest()
     return found

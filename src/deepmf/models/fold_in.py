@@ -1,4 +1,5 @@
-"""Fold-in: rows and columns that are not stored, but predict and rank by the latents of their entries."""
+"""Fold-in: rows and columns that are not stored, but predict and rank by the latents of their
+entries."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ from deepmf.scoring.pairs import Question, check_has_values
 from deepmf.scoring.predictor import Predictor
 
 # Labels, the values that a row (or column) has there, and optionally their times.
-History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]
+History = (
+    tuple[Iterable[Any], Iterable[float]]
+    | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]
+)
 
 FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
 ManyFeatures = Sequence[FeatureValues | None]  # of several rows; None for one without
@@ -40,8 +44,8 @@ ManyFeatures = Sequence[FeatureValues | None]  # of several rows; None for one w
 class Folded:
     """Rows, or columns, that are not stored: their entries, and a predictor of these alone.
 
-    Methods take labels of the other axis and return arrays (folded, labels, ...), without the first axis if a single
-    row or column was folded in.
+    Methods take labels of the other axis and return arrays (folded, labels, ...), without the first
+    axis if a single row or column was folded in.
     """
 
     entries: EntryStore
@@ -63,34 +67,52 @@ class Folded:
         single: bool,
         ordered: bool = False,
     ) -> Self:
-        """Return the rows (or columns) that have these entries over known columns (or rows), and these features.
+        """Return the rows (or columns) that have these entries over known columns (or rows), and
+        these features.
 
         ordered: whether entries are given first to last.
         """
-        observed = _read_histories(rankers.entries, histories, features, of=cls.axis, ordered=ordered)
-        return cls(rankers.entries, _encode(predictor, cls.axis, observed), observed, single, rankers)
+        observed = _read_histories(
+            rankers.entries, histories, features, of=cls.axis, ordered=ordered
+        )
+        return cls(
+            rankers.entries, _encode(predictor, cls.axis, observed), observed, single, rankers
+        )
 
     @property
     def _others(self) -> Labels:
         return self.entries.columns if self.axis == "row" else self.entries.rows
 
     def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
-        """Return the predictions for some labels of the other axis, at a time as in `Model.predict`."""
+        """Return the predictions for some labels of the other axis, at a time as in
+        `Model.predict`."""
         return self._ask(labels, at, lambda predictor, *pairs: predictor.predict(*pairs))
 
-    def predict_levels(self, labels: Iterable[Any], /, *, at: Any = None, metric: str = "rmse") -> FloatArray:
+    def predict_levels(
+        self, labels: Iterable[Any], /, *, at: Any = None, metric: str = "rmse"
+    ) -> FloatArray:
         """Return the legal levels that are best by a metric."""
-        return self._ask(labels, at, lambda predictor, *pairs: predictor.predict_levels(*pairs, metric=metric))
+        return self._ask(
+            labels, at, lambda predictor, *pairs: predictor.predict_levels(*pairs, metric=metric)
+        )
 
     def predict_distribution(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the probability of each level."""
-        return self._ask(labels, at, lambda predictor, *pairs: predictor.distribution(*pairs).probabilities)
+        return self._ask(
+            labels, at, lambda predictor, *pairs: predictor.distribution(*pairs).probabilities
+        )
 
-    def predict_interval(self, labels: Iterable[Any], /, *, at: Any = None, coverage: float = 0.9) -> Interval:
+    def predict_interval(
+        self, labels: Iterable[Any], /, *, at: Any = None, coverage: float = 0.9
+    ) -> Interval:
         """Return intervals that contain the true value with about this probability."""
         check_coverage(coverage)
         scale = self.entries.scale
-        ends = self._ask(labels, at, lambda predictor, *pairs: predictor.distribution(*pairs).ends(coverage, scale))
+        ends = self._ask(
+            labels,
+            at,
+            lambda predictor, *pairs: predictor.distribution(*pairs).ends(coverage, scale),
+        )
         return Interval(ends[..., 0], ends[..., 1])
 
     def predictor_at(self, at: Any = None) -> Predictor:
@@ -107,15 +129,22 @@ class Folded:
     def _read_time(self, at: Any) -> int | None:
         """Return a time as Unix seconds; refuse a time that the model would ignore."""
         if at is not None and self.predictor.drift is None and self.rankers.recency is None:
-            raise BadSetting(f"the model has learned nothing from times and cannot answer for at={at!r}")
+            raise BadSetting(
+                f"the model has learned nothing from times and cannot answer for at={at!r}"
+            )
         return None if at is None else parse_time(at)
 
     def explain(self, label: Any, /, n: int = 5) -> Explanation:
-        """Return the n entries that moved the prediction for a label the most, as `Model.explain` does."""
+        """Return the n entries that moved the prediction for a label the most, as `Model.explain`
+        does."""
         if not self.single:
-            raise BadSetting(f"explain needs a single {self.axis}; {len(self)} were folded in together")
+            raise BadSetting(
+                f"explain needs a single {self.axis}; {len(self)} were folded in together"
+            )
         targets = self._others.positions([label])
-        return explain_predictions(self.rankers, self.predictor, self.axis, self.observed, 0, targets, n)[0]
+        return explain_predictions(
+            self.rankers, self.predictor, self.axis, self.observed, 0, targets, n
+        )[0]
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
@@ -150,13 +179,18 @@ class FoldedRows(Folded):
 
     def make_ranker(self, request: Request = DEFAULT_REQUEST) -> Ranker:
         """Return the ranker of the rows, as `Model.make_ranker` does."""
-        if not self.observed.extras.are_ordered and (request.rank_by or self.rankers.rank_by) == "next":
+        if (
+            not self.observed.extras.are_ordered
+            and (request.rank_by or self.rankers.rank_by) == "next"
+        ):
             if request.rank_by is not None:
                 raise BadSetting(
                     "the entries of this row have no order, so nothing comes next; give times=, or ordered=True"
                 )
             request = replace(request, rank_by="relevance")
-        return self.rankers.make(self.predictor, self.observed.take, request, self._read_time(request.at))
+        return self.rankers.make(
+            self.predictor, self.observed.take, request, self._read_time(request.at)
+        )
 
 
 class FoldedColumns(Folded):
@@ -166,12 +200,15 @@ class FoldedColumns(Folded):
 
 
 def fold_in_matrix(rankers: Rankers, predictor: Predictor, matrix: ObservedMatrix) -> FoldedRows:
-    """Return the rows of a matrix, whatever their labels, folded in without features; its columns must be known."""
+    """Return the rows of a matrix, whatever their labels, folded in without features; its columns
+    must be known."""
     entries = rankers.entries
     if not np.all(entries.scale.holds(matrix.values)):
         raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
     columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
-    observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64))
+    observed = AxisEntries(
+        matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64)
+    )
     return FoldedRows(entries, _encode(predictor, "row", observed), observed, False, rankers)
 
 
@@ -199,10 +236,19 @@ def _encode_features(
 
 
 def _read_histories(
-    entries: EntryStore, histories: Sequence[History], given: ManyFeatures | None, *, of: Axis, ordered: bool
+    entries: EntryStore,
+    histories: Sequence[History],
+    given: ManyFeatures | None,
+    *,
+    of: Axis,
+    ordered: bool,
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
-    others, known = (entries.columns, entries.row_features) if of == "row" else (entries.rows, entries.column_features)
+    others, known = (
+        (entries.columns, entries.row_features)
+        if of == "row"
+        else (entries.rows, entries.column_features)
+    )
     scale, features = entries.scale, _encode_features(known, given, len(histories), of=of)
     have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     parts = []
@@ -215,33 +261,54 @@ def _read_histories(
         if scale.is_interactions:
             positions, values, extras = _count_interactions(positions, values, extras)
         if positions.size or values.size or not have_features[number]:
-            _check_history(others, scale, positions, values, of=of, or_features=features is not None)
+            _check_history(
+                others, scale, positions, values, of=of, or_features=features is not None
+            )
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
         row_of = np.full(positions.size, number)
-        parts.append(PlacedEntries(row_of, positions[order].astype(np.int64), values[order], extras.take(order)))
+        parts.append(
+            PlacedEntries(
+                row_of, positions[order].astype(np.int64), values[order], extras.take(order)
+            )
+        )
     return group(len(histories), *parts)._replace(features=features)
 
 
 def _count_interactions(
     positions: IndexArray, counts: FloatArray, extras: Extras
 ) -> tuple[IndexArray, FloatArray, Extras]:
-    """Return distinct positions, the sums of their counts (each of which is 1 if none are given), and the latest."""
+    """Return distinct positions, the sums of their counts (each of which is 1 if none are given),
+    and the latest."""
     counts = np.ones(positions.size) if counts.size == 0 else counts
     if counts.size != positions.size or counts.size == 0:
         return positions, counts, extras  # refused below
     order = np.argsort(positions, kind="stable")
     distinct, firsts = np.unique(positions[order], return_index=True)
-    return distinct, np.add.reduceat(counts[order], firsts), extras.take(order).merge(counts[order], firsts, None)
+    return (
+        distinct,
+        np.add.reduceat(counts[order], firsts),
+        extras.take(order).merge(counts[order], firsts, None),
+    )
 
 
 def _check_history(
-    others: Labels, scale: Scale, positions: IndexArray, values: FloatArray, *, of: str, or_features: bool
+    others: Labels,
+    scale: Scale,
+    positions: IndexArray,
+    values: FloatArray,
+    *,
+    of: str,
+    or_features: bool,
 ) -> None:
     axis = others.axis
     if positions.size != values.size:
-        raise BadEntries(f"{axis}s and values must have the same length; got {positions.size} and {values.size}")
+        raise BadEntries(
+            f"{axis}s and values must have the same length; got {positions.size} and {values.size}"
+        )
     if positions.size == 0:
-        raise BadEntries(f"a {of} needs at least one entry{', or features,' if or_features else ''} to be folded in")
+        raise BadEntries(
+            f"a {of} needs at least one entry{', or features,' if or_features else ''} to be folded in"
+        )
     distinct, counts = np.unique(positions, return_counts=True)
     if distinct.size < positions.size:
         twice = others[int(distinct[counts > 1][0])]

@@ -1,7 +1,7 @@
 """Models of interactions: entries without values, which only the presence part of a model can rank.
 
-Such a model has no latents. Its predictor refuses every question about values, and rows or columns are similar if they
-have many entries in common.
+Such a model has no latents. Its predictor refuses every question about values, and rows or columns
+are similar if they have many entries in common.
 """
 
 from __future__ import annotations
@@ -30,12 +30,22 @@ class InteractionPredictor(Predictor):
     @classmethod
     def of(cls, entries: EntryStore) -> Self:
         """Return the predictor of all rows and columns of a store."""
-        rows, columns = (Latents(np.zeros((count, 1), dtype=np.float32)) for count in entries.train.shape)
-        trained = cls(rows, columns, _InteractionEncoder(), _InteractionReadout(entries.scale), n_beside=1)
+        rows, columns = (
+            Latents(np.zeros((count, 1), dtype=np.float32)) for count in entries.train.shape
+        )
+        trained = cls(
+            rows, columns, _InteractionEncoder(), _InteractionReadout(entries.scale), n_beside=1
+        )
         n_rows, n_columns = entries.train.shape
-        return trained.extend(entries, np.arange(n_rows, len(entries.rows)), np.arange(n_columns, len(entries.columns)))
+        return trained.extend(
+            entries,
+            np.arange(n_rows, len(entries.rows)),
+            np.arange(n_columns, len(entries.columns)),
+        )
 
-    def log_exceed(self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float) -> Array:
+    def log_exceed(
+        self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float
+    ) -> Array:
         """Return zeros: every interaction is liked."""
         return np.zeros_like(products)
 
@@ -64,13 +74,22 @@ class _InteractionReadout(Readout):
         raise BadSetting(NO_VALUES)
 
 
-def find_similar(entries: EntryStore, axis: Axis, label: Any, n: int, *, barred: IndexArray = NOTHING) -> Ranking:
-    """Return the n rows (or columns) with the largest cosines: shared entries / sqrt(entries of one * of the other)."""
+def find_similar(
+    entries: EntryStore, axis: Axis, label: Any, n: int, *, barred: IndexArray = NOTHING
+) -> Ranking:
+    """Return the n rows (or columns) with the largest cosines: shared entries / sqrt(entries of one
+    * of the other)."""
     from deepmf.recommend.ranking import rank_cosines
 
     is_row = axis == "row"
-    labels, counts = (entries.rows, entries.row_counts) if is_row else (entries.columns, entries.column_counts)
-    own, across = (entries.seen_columns, entries.seen_rows) if is_row else (entries.seen_rows, entries.seen_columns)
+    labels, counts = (
+        (entries.rows, entries.row_counts) if is_row else (entries.columns, entries.column_counts)
+    )
+    own, across = (
+        (entries.seen_columns, entries.seen_rows)
+        if is_row
+        else (entries.seen_rows, entries.seen_columns)
+    )
     position = labels.positions([label])
     shared = np.bincount(across(own(position).others).others, minlength=len(labels))
     cosines = np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)

@@ -14,9 +14,9 @@ from deepmf.storage.model_file import StoredFile, is_mapped, map_file, read_file
 def load(path: str | Path) -> Model:
     """Return the model that `save` wrote to a file; a class of your own must be imported before.
 
-    A file is read and checked as a whole. One whose name ends in ".model", or that takes more than 2 GiB, is
-    memory-mapped: its arrays are read when they are needed, and only their types and shapes are checked; `verify`
-    checks everything.
+    A file is read and checked as a whole. One whose name ends in ".model", or that takes more than
+    2 GiB, is memory-mapped: its arrays are read when they are needed, and only their types and
+    shapes are checked; `verify` checks everything.
 
     >>> import pathlib, tempfile
     >>> from deepmf import Means
@@ -42,7 +42,9 @@ def _build_model(path: str | Path, stored: StoredFile) -> Model:
     model_class = find_class(name) if isinstance(name, str) else None
     if model_class is None:
         known = ", ".join(registration.class_name for registration in MODELS.values())
-        raise BadModelFile(f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {known}")
+        raise BadModelFile(
+            f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {known}"
+        )
     try:
         return model_class.from_stored(stored.content, stored.tensors)
     except BadModelFile as error:

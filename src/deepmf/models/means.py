@@ -36,7 +36,9 @@ class MeansSettings(RecommendationSettings):
     searched: ClassVar[Space] = {"shrinkage": LogRange(0.1, 100.0)}
 
     shrinkage: float = setting(
-        SHRINKAGE, "Number of entries at the overall mean that are added to each row and column.", low=0.0
+        SHRINKAGE,
+        "Number of entries at the overall mean that are added to each row and column.",
+        low=0.0,
     )
     feature_penalty: float = setting(
         10.0, "Ridge penalty on the weights of features, as a number of rows or columns.", above=0.0
@@ -44,20 +46,25 @@ class MeansSettings(RecommendationSettings):
 
 
 class FeatureWeights(NamedTuple):
-    """The weights (inputs, width) of the features of rows and of columns; None where there are no features."""
+    """The weights (inputs, width) of the features of rows and of columns; None where there are no
+    features."""
 
     rows: Array | None = None
     columns: Array | None = None
 
     def tensors(self) -> dict[str, Array]:
         """Return the weights under their names in a model file."""
-        return {f"features.{axis}": table for axis, table in self._asdict().items() if table is not None}
+        return {
+            f"features.{axis}": table for axis, table in self._asdict().items() if table is not None
+        }
 
 
 NO_WEIGHTS = FeatureWeights()
 
 
-def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, kind: str) -> FeatureWeights:
+def load_feature_weights(
+    entries: EntryStore, tensors: Tensors, *, width: int, kind: str
+) -> FeatureWeights:
     """Return the stored weights; weights that do not fit the features raise `BadModelFile`."""
     axes = (("rows", entries.row_features), ("columns", entries.column_features))
     parts = (Part(axis, kind, (each.n_inputs, width)) for axis, each in axes if each is not None)
@@ -65,7 +72,8 @@ def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, k
 
 
 def compute_prior(entries: AxisEntries, weights: Array | None) -> Array | None:
-    """Return the predictions from the features of rows (or columns), (vectors, width); None without features."""
+    """Return the predictions from the features of rows (or columns), (vectors, width); None without
+    features."""
     if weights is None or entries.features is None:
         return None
     return entries.features.product(weights)
@@ -87,30 +95,41 @@ class FeatureRidge:
 
     def weights(self, targets: Array) -> FloatArray:
         """Return the weights (inputs, width) for numbers (vectors, width)."""
-        solved: FloatArray = scipy.linalg.cho_solve(self._factor, self._weighted @ targets.astype(np.float64))
+        solved: FloatArray = scipy.linalg.cho_solve(
+            self._factor, self._weighted @ targets.astype(np.float64)
+        )
         return solved
 
 
-_N_BESIDE = 2  # of a latent: both its numbers, (mean + row effect, 1) and (1, column effect), in double precision
+# of a latent: both its numbers, (mean + row effect, 1) and (1, column effect), in double precision
+_N_BESIDE = 2
 
 
 class EffectEncoder(SolvingEncoder):
-    """The effect of a column is its shrunk mean minus the overall mean, that of a row the shrunk mean of its residuals.
+    """The effect of a column is its shrunk mean minus the overall mean, that of a row the shrunk
+    mean of its residuals.
 
     With features, effects are shrunk to the predictions from features instead of 0.
     """
 
     factor_type = "float64"
 
-    def __init__(self, mean: float, shrinkage: float, feature_weights: FeatureWeights = NO_WEIGHTS) -> None:
+    def __init__(
+        self, mean: float, shrinkage: float, feature_weights: FeatureWeights = NO_WEIGHTS
+    ) -> None:
         self.mean, self._shrinkage, self.feature_weights = mean, shrinkage, feature_weights
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> Any:
-        """Return (mean + effect, 1) of each row, or (1, effect) of each column, from its own entries alone."""
+        """Return (mean + effect, 1) of each row, or (1, effect) of each column, from its own
+        entries alone."""
         if axis == "row":
-            effects = self._estimate_effects(entries, self.row_deviations(entries, others), self.feature_weights.rows)
+            effects = self._estimate_effects(
+                entries, self.row_deviations(entries, others), self.feature_weights.rows
+            )
             return np.column_stack([self.mean + effects, np.ones(effects.size)])
-        effects = self._estimate_effects(entries, entries.values - self.mean, self.feature_weights.columns)
+        effects = self._estimate_effects(
+            entries, entries.values - self.mean, self.feature_weights.columns
+        )
         return np.column_stack([np.ones(effects.size), effects])
 
     def row_deviations(self, entries: AxisEntries, columns: Latents) -> FloatArray:
@@ -120,7 +139,9 @@ class EffectEncoder(SolvingEncoder):
     def pack(self) -> Packed:
         return Packed({}, self.feature_weights.tensors())
 
-    def _estimate_effects(self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None) -> FloatArray:
+    def _estimate_effects(
+        self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None
+    ) -> FloatArray:
         prior = compute_prior(entries, weights)
         if prior is None:
             return compute_effects(entries, deviations, self._shrinkage)
@@ -129,10 +150,11 @@ class EffectEncoder(SolvingEncoder):
 
 
 class Means(Recommends, Model):
-    """Overall mean + column effect + row effect, each shrunk to 0 where there are few entries; covers all four areas.
+    """Overall mean + column effect + row effect, each shrunk to 0 where there are few entries;
+    covers all four areas.
 
-    The effect of a column is the mean of its entries minus the overall mean; the effect of a row is the mean of its
-    residuals.
+    The effect of a column is the mean of its entries minus the overall mean; the effect of a row is
+    the mean of its residuals.
 
     >>> from deepmf.matrix.matrix import ObservedMatrix
     >>> model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[1, 2], [3, np.nan]]))
@@ -162,7 +184,9 @@ class Means(Recommends, Model):
 
     def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted:
         self._fitted = check_products(Fitted(entries, self._make_predictor(None, entries, fitting)))
-        self.history_ = History(best_error=None if validation is None else self._measure_means(validation))
+        self.history_ = History(
+            best_error=None if validation is None else self._measure_means(validation)
+        )
         return self._fitted
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Any:
@@ -170,8 +194,12 @@ class Means(Recommends, Model):
 
     def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
         n_rows, n_columns = entries.train.shape
-        encoder, no_rows = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
-        by_column, by_row = entries.column_entries(np.arange(n_columns)), entries.row_entries(np.arange(n_rows))
+        encoder = EffectEncoder(entries.train.mean, self.settings.shrinkage)
+        no_rows = Latents(np.empty((0, 2)))  # type: ignore[arg-type]
+        by_column, by_row = (
+            entries.column_entries(np.arange(n_columns)),
+            entries.row_entries(np.arange(n_rows)),
+        )
         weights = self._learn_feature_weights(by_column, by_column.values - encoder.mean)
         encoder.feature_weights = FeatureWeights(columns=weights)
         columns = Latents(encoder.encode("column", by_column, no_rows))
@@ -180,16 +208,21 @@ class Means(Recommends, Model):
         rows = Latents(encoder.encode("row", by_row, columns))
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 
-    def _learn_feature_weights(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray | None:
-        """Return the weights (inputs, 1) by which features say what effects are; None where there are none.
+    def _learn_feature_weights(
+        self, entries: AxisEntries, deviations: FloatArray
+    ) -> FloatArray | None:
+        """Return the weights (inputs, 1) by which features say what effects are; None where there
+        are none.
 
-        Every entry counts the same, because a new row or column is evaluated at its entries, and popular ones have
-        more.
+        Every entry counts the same, because a new row or column is evaluated at its entries, and
+        popular ones have more.
         """
         if entries.features is None:
             return None
         means = compute_effects(entries, deviations, 0.0)
-        ridge = FeatureRidge(entries.features, entries.totals.astype(np.float64), self.settings.feature_penalty)
+        ridge = FeatureRidge(
+            entries.features, entries.totals.astype(np.float64), self.settings.feature_penalty
+        )
         return ridge.weights(means[:, None])
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:

@@ -1,4 +1,5 @@
-"""The base class of models that train a network, which also encodes the entries of rows and columns."""
+"""The base class of models that train a network, which also encodes the entries of rows and
+columns."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class NetworkEncoder(Encoder):
 
     def pack(self) -> Packed:
         state = self.network.state_dict()
-        return Packed({}, {f"network.{name}": tensor.cpu().numpy() for name, tensor in state.items()})
+        return Packed(
+            {}, {f"network.{name}": tensor.cpu().numpy() for name, tensor in state.items()}
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for pickles and deep copies, with the network on the CPU."""
@@ -69,11 +72,14 @@ class NetworkModel(Model):
         return 0
 
     def _count_read(self, train: ObservedMatrix) -> float:
-        """Return the average number of entries that a step reads: those of the rows and the columns of a block."""
+        """Return the average number of entries that a step reads: those of the rows and the columns
+        of a block."""
         if not isinstance(self.settings, TwoBranchSettings):
             return 0.0  # batches of whole rows or columns
         blocks = self.settings.block_rows, self.settings.block_columns
-        return train.n_entries * sum(min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True))
+        return train.n_entries * sum(
+            min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True)
+        )
 
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
         train, settings = entries.train, self.settings
@@ -81,30 +87,42 @@ class NetworkModel(Model):
         with torch.device("meta"):  # shapes that take neither memory nor time
             network = self._new_network(entries)
         width, n_read = self._latent_width, self._count_read(train)
-        return estimate_fit_bytes(network, train, settings, runtime, latent_width=width, n_read=n_read)
+        return estimate_fit_bytes(
+            network, train, settings, runtime, latent_width=width, n_read=n_read
+        )
 
     def _make_predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.join()
         network = task.network.eval()
-        use_generator(network, None)  # it is drawn from in training alone, and no pickle could hold it
+        # it is drawn from in training alone, and no pickle could hold it
+        use_generator(network, None)
         with torch.no_grad():
             return self._wrap_network(task, entries, fitting)
 
     def _load_network(self, entries: EntryStore, tensors: Tensors) -> Any:
-        """Return the network with the stored weights; weights that do not fit the settings raise `BadModelFile`."""
+        """Return the network with the stored weights; weights that do not fit the settings raise
+        `BadModelFile`."""
         try:
-            with torch.device("meta"):  # shapes that take neither memory nor time, however large they are
+            # shapes that take neither memory nor time, however large they are
+            with torch.device("meta"):
                 network = self._new_network(entries)
         except (RuntimeError, TypeError) as error:  # sizes whose product no number of 64 bits holds
-            raise BadModelFile(f"a network of the size in the stored settings cannot be built ({error})") from error
+            raise BadModelFile(
+                f"a network of the size in the stored settings cannot be built ({error})"
+            ) from error
         stored = Form.like(network.state_dict(), "network").read({}, tensors)
-        network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
+        network.load_state_dict(
+            {name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True
+        )
         return network.eval()
 
 
 def sparse_vectors(entries: AxisEntries, inputs: Array) -> SparseVectors:
-    """Return rows or columns as inputs of a network: their entries, with inputs in place of values."""
-    arrays = (torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32)))
+    """Return rows or columns as inputs of a network: their entries, with inputs in place of
+    values."""
+    arrays = (
+        torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32))
+    )
     weights = entries.extras.weights
     roots = None if weights is None else torch.from_numpy(np.sqrt(weights).astype(np.float32))
     return SparseVectors(*arrays, features=make_feature_batch(entries.features), roots=roots)

@@ -1,4 +1,5 @@
-"""The registry: every model by its name in commands and recipes. It imports a model only when asked for its class."""
+"""The registry: every model by its name in commands and recipes. It imports a model only when asked
+for its class."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from deepmf.lazy import read_exports
 if TYPE_CHECKING:  # the public classes, which `deepmf` offers, and their modules
     from deepmf.models.als import ALS as ALS, ALSSettings as ALSSettings
     from deepmf.models.base import Model
-    from deepmf.models.bayesian import BayesianMF as BayesianMF, BayesianMFSettings as BayesianMFSettings
+    from deepmf.models.bayesian import (
+        BayesianMF as BayesianMF,
+        BayesianMFSettings as BayesianMFSettings,
+    )
     from deepmf.models.dmf import DMF as DMF, DMFSettings as DMFSettings
     from deepmf.models.dmfd import DMFD as DMFD, DMFDSettings as DMFDSettings
     from deepmf.models.means import Means as Means, MeansSettings as MeansSettings
@@ -61,27 +65,37 @@ MODELS = {
     "dmf": Registration("DMF", "two branches and a cosine; extends to new rows and columns"),
     "dmf-d": Registration("DMFD", "DMF with a learned quantizer; predicts levels"),
     "dmf-o": Registration(
-        "OrdinalDMF", "two branches trained on masked entries; predicts a distribution over the levels"
+        "OrdinalDMF",
+        "two branches trained on masked entries; predicts a distribution over the levels",
     ),
     "i-autorec": Registration("IAutoRec", "autoencoder on columns, one hidden layer"),
     "u-autorec": Registration("UAutoRec", "autoencoder on rows, one hidden layer"),
-    "deep-u-autorec": Registration("DeepUAutoRec", "deep autoencoder on rows with dense re-feeding"),
+    "deep-u-autorec": Registration(
+        "DeepUAutoRec", "deep autoencoder on rows with dense re-feeding"
+    ),
     "i-cf-nade": Registration("ICFNADE", "autoregressive, ordinal, on columns"),
     "u-cf-nade": Registration("UCFNADE", "autoregressive, ordinal, on rows"),
-    "optspace": Registration("OptSpace", "low rank by descent over the row space and the column space"),
+    "optspace": Registration(
+        "OptSpace", "low rank by descent over the row space and the column space"
+    ),
     "rankk": Registration("RankK", "least absolute error at exact rank k"),
     "rdmc": Registration("RDMC", "least absolute error and nuclear norm over matrices of levels"),
     "odmc": Registration("ODMC", "low rank with learned boundaries between levels"),
-    "als": Registration("ALS", "matrix factorisation with effects by alternating least squares; extends by one solve"),
+    "als": Registration(
+        "ALS",
+        "matrix factorisation with effects by alternating least squares; extends by one solve",
+    ),
     "bayesian": Registration(
-        "BayesianMF", "matrix factorisation by Gibbs sampling; predicts distributions and extends by one solve"
+        "BayesianMF",
+        "matrix factorisation by Gibbs sampling; predicts distributions and extends by one solve",
     ),
     "means": Registration("Means", "shrunk row and column means, the control"),
 }
 
 
 def model_class(name: str) -> type[Model]:
-    """Return the class of a model by its name; an unknown name raises `BadSetting` and suggests the nearest one.
+    """Return the class of a model by its name; an unknown name raises `BadSetting` and suggests the
+    nearest one.
 
     >>> model_class("dmf-d").__name__
     'DMFD'
@@ -119,4 +133,7 @@ def _find_defined(class_name: str, base: Any) -> type[Model] | None:
 def find_name(model: type[Model]) -> str:
     """Return the registered name of a model class, or the name of the class itself."""
     home = model.__module__, model.__name__
-    return next((name for name, each in MODELS.items() if (each.module, each.class_name) == home), model.__name__)
+    return next(
+        (name for name, each in MODELS.items() if (each.module, each.class_name) == home),
+        model.__name__,
+    )

@@ -1,4 +1,5 @@
-"""A model in a few lines: its class says how rows are solved given columns, and columns given rows."""
+"""A model in a few lines: its class says how rows are solved given columns, and columns given
+rows."""
 
 from __future__ import annotations
 
@@ -25,18 +26,22 @@ class SimpleSettings(LoopSettings):
 
     searched: ClassVar[Space] = {"latent_size": LogRange(1, 100)}
 
-    latent_size: int = setting(10, "Number of factors; at most the smaller side of the matrix.", low=1, high=WIDEST)
+    latent_size: int = setting(
+        10, "Number of factors; at most the smaller side of the matrix.", low=1, high=WIDEST
+    )
 
 
 class SimpleModel(FactorModel):
-    """The base class of models of the form mean + row factors x column factors; they cover all four areas.
+    """The base class of models of the form mean + row factors x column factors; they cover all four
+    areas.
 
-    A model class defines `solve_rows` and `solve_columns`, which depend on their arguments and on `settings` alone. An
-    epoch calls one after the other, from random factors of the columns; `extend` and `fold_in` call them for new rows
-    and columns. If there are more settings than those of `SimpleSettings`, the class declares `settings_class`.
+    A model class defines `solve_rows` and `solve_columns`, which depend on their arguments and on
+    `settings` alone. An epoch calls one after the other, from random factors of the columns;
+    `extend` and `fold_in` call them for new rows and columns. If there are more settings than those
+    of `SimpleSettings`, the class declares `settings_class`.
 
-    In `entries`, the values are those of the matrix minus the mean of training, and `entries.groups()` yields the
-    positions and the values of each row (or column).
+    In `entries`, the values are those of the matrix minus the mean of training, and
+    `entries.groups()` yields the positions and the values of each row (or column).
     """
 
     settings_class: ClassVar[type[Settings]] = SimpleSettings
@@ -46,18 +51,22 @@ class SimpleModel(FactorModel):
 
     @abstractmethod
     def solve_rows(self, entries: AxisEntries, columns: FloatArray) -> FloatArray:
-        """Return the factors (rows, latent) of rows with these entries, given the factors of all trained columns."""
+        """Return the factors (rows, latent) of rows with these entries, given the factors of all
+        trained columns."""
 
     @abstractmethod
     def solve_columns(self, entries: AxisEntries, rows: FloatArray) -> FloatArray:
-        """Return the factors (columns, latent) of columns with these entries, given the factors of all trained rows."""
+        """Return the factors (columns, latent) of columns with these entries, given the factors of
+        all trained rows."""
 
     def _solve(self, axis: Axis, entries: AxisEntries, others: FloatArray) -> FloatArray:
         """Return what the class solves for, of the shape that it promises."""
         found = (self.solve_rows if axis == "row" else self.solve_columns)(entries, others)
         wanted = entries.starts.size - 1, others.shape[1]
         if np.shape(found) != wanted:
-            raise ValueError(f"solve_{axis}s must return an array of the shape {wanted}; it has {np.shape(found)}")
+            raise ValueError(
+                f"solve_{axis}s must return an array of the shape {wanted}; it has {np.shape(found)}"
+            )
         return found
 
     def _make_solver(self, entries: EntryStore) -> SimpleSolver:
@@ -79,14 +88,17 @@ class SimpleSolver(Solver):
         self.columns = np.random.default_rng(model.settings.seed).standard_normal((n_columns, size))
 
     def sweep(self) -> float:
-        """Solve for the rows, then for the columns; return the root mean squared error on the training entries."""
+        """Solve for the rows, then for the columns; return the root mean squared error on the
+        training entries."""
         self.rows = self._model._solve("row", self._by_row, self.columns)
         self.columns = self._model._solve("column", self._by_column, self.rows)
         fitted = multiply_each(self.rows, self.columns, self._by_row)
-        return math.sqrt(np.mean(np.square(fitted - self._by_row.values)))  # may be infinite: training has diverged
+        # may be infinite: training has diverged
+        return math.sqrt(np.mean(np.square(fitted - self._by_row.values)))
 
     def finish(self) -> None:
-        """Solve for the rows once more, so that they are what the encoder returns for their entries."""
+        """Solve for the rows once more, so that they are what the encoder returns for their
+        entries."""
         self.rows = self._model._solve("row", self._by_row, self.columns)
 
     def latents(self) -> tuple[Array, Array]:

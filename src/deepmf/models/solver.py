@@ -1,4 +1,5 @@
-"""Models that are fitted by a solver: the solver, the model around it, and its task for the training loop."""
+"""Models that are fitted by a solver: the solver, the model around it, and its task for the
+training loop."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ FACTORS_ONLY = (
     "fit again, or use a model that extends, such as ALS or DMF"
 )
 
-# The least memory of a solver: positions and values by row and by column; the factors of the current, the last and the
-# best sweep, and the latents.
+# The least memory of a solver: positions and values by row and by column; the factors of the
+# current, the last and the best sweep, and the latents.
 _BYTES_PER_ENTRY = 2 * (4 + 4)
 _BYTES_PER_LATENT = 4 * 4
 
@@ -53,7 +54,8 @@ class Solver(ABC):
 
     @abstractmethod
     def latents(self) -> tuple[Array, Array]:
-        """Return latents (rows, latent) and (columns, latent) whose inner products are scores in the scale's units.
+        """Return latents (rows, latent) and (columns, latent) whose inner products are scores in
+        the scale's units.
 
         Means and effects are their last columns.
         """
@@ -71,7 +73,8 @@ class FactorModel(Model):
     """A model that a solver fits: one latent for each row and column of the matrix."""
 
     solver_class: ClassVar[type[Any]]  # takes a matrix and settings
-    n_beside: ClassVar[int] = 1  # how many of the last numbers of a latent are means, effects or constants
+    # how many of the last numbers of a latent are means, effects or constants
+    n_beside: ClassVar[int] = 1
     predicts: ClassVar[tuple[str, ...]] = ("I",)
     cannot: ClassVar[str] = FACTORS_ONLY
 
@@ -83,10 +86,14 @@ class FactorModel(Model):
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
         train = entries.train
         width = self._count_latents(train) + self.n_beside
-        return FitBytes(0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * width * sum(train.shape), 0)
+        return FitBytes(
+            0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * width * sum(train.shape), 0
+        )
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> SolverTask:
-        return SolverTask(self._make_solver(entries), partial(self._wrap_solver, entries=entries), validation)
+        return SolverTask(
+            self._make_solver(entries), partial(self._wrap_solver, entries=entries), validation
+        )
 
     def _make_predictor(self, task: SolverTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.solver.finish()
@@ -94,13 +101,20 @@ class FactorModel(Model):
 
     def _wrap_solver(self, solver: Any, *, entries: EntryStore) -> Predictor:
         rows, columns = (Latents(table.astype(np.float32)) for table in solver.latents())
-        encoder, readout = self._make_encoder(solver, entries), self._make_readout(solver, entries.scale)
+        encoder, readout = (
+            self._make_encoder(solver, entries),
+            self._make_readout(solver, entries.scale),
+        )
         return Predictor(rows, columns, encoder, readout, self.n_beside)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        rows, columns = unpack_latents(tensors, entries, width=self._count_latents(entries.train) + self.n_beside)
+        rows, columns = unpack_latents(
+            tensors, entries, width=self._count_latents(entries.train) + self.n_beside
+        )
         readout = self._load_readout(entries.scale, tensors)
-        return Predictor(rows, columns, self._load_encoder(entries, tensors), readout, self.n_beside)
+        return Predictor(
+            rows, columns, self._load_encoder(entries, tensors), readout, self.n_beside
+        )
 
     def _count_latents(self, train: ObservedMatrix) -> int:
         """Return the latent size without means, effects and constants."""
@@ -121,10 +135,14 @@ class FactorModel(Model):
 
 
 class SolverTask(Task):
-    """A solver as a task of the training loop; `make_predictor` wraps its current factors for validation."""
+    """A solver as a task of the training loop; `make_predictor` wraps its current factors for
+    validation."""
 
     def __init__(
-        self, solver: Solver, make_predictor: Callable[[Solver], Predictor], validation: HeldOut | None
+        self,
+        solver: Solver,
+        make_predictor: Callable[[Solver], Predictor],
+        validation: HeldOut | None,
     ) -> None:
         self.solver = solver
         self._make_predictor, self._validation = make_predictor, validation
@@ -144,7 +162,10 @@ class SolverTask(Task):
         return rmse_error(predictor.readout.values(scores), self._validation.values)
 
     def get_learned(self) -> dict[str, Tensor]:
-        return {name: torch.from_numpy(np.asarray(array)) for name, array in self.solver.arrays().items()}
+        return {
+            name: torch.from_numpy(np.asarray(array))
+            for name, array in self.solver.arrays().items()
+        }
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         """Give the solver a copy of stored arrays."""

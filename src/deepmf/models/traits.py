@@ -1,4 +1,5 @@
-"""The parts of a model beside its predictor: drift with the times of entries, and the presence of entries.
+"""The parts of a model beside its predictor: drift with the times of entries, and the presence of
+entries.
 
     class ALS(Recommends, FactorModel): ...
 
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from deepmf.recommend.request import RankBy
 
 
-# Entries from which on a GPU, if there is one, fits the presence part of a model without a device of its own.
+# Entries from which on a GPU, if there is one, fits the presence part of a model without a device
+# of its own.
 _MANY_ENTRIES = 1 << 17
 
 
 class Recommends(Estimator):
-    """Learns drift from the times of entries, and has a presence part, by which columns are ranked by relevance.
+    """Learns drift from the times of entries, and has a presence part, by which columns are ranked
+    by relevance.
 
     It also fits interactions, for which the presence part is all.
     """
@@ -52,7 +55,9 @@ class Recommends(Estimator):
 
         entries = prepared.entries
         if find_ranks() is not None:
-            check_alike(identify_training(type(self).__name__, self.settings, entries, prepared.held_out))
+            check_alike(
+                identify_training(type(self).__name__, self.settings, entries, prepared.held_out)
+            )
         if entries.train.n_entries == entries.train.shape[0] * entries.train.shape[1]:
             raise BadEntries("there is nothing to learn: every row has an entry in every column")
         model = copy.copy(self)
@@ -60,7 +65,9 @@ class Recommends(Estimator):
         if "rank_by" not in self._given or self.settings.rank_by == "value":
             model._chosen = {"rank_by": "relevance"}
             model.settings = replace(model.settings, rank_by="relevance")
-        model._fitted = model._fit_parts(Fitted(entries, InteractionPredictor.of(entries)), prepared)
+        model._fitted = model._fit_parts(
+            Fitted(entries, InteractionPredictor.of(entries)), prepared
+        )
         self.__dict__.update(model.__dict__)
         return self
 
@@ -74,7 +81,9 @@ class Recommends(Estimator):
         if self._learns_times and fitted.entries.train.has_values:
             from deepmf.scoring.drift_fit import fit_drift
 
-            drift = fit_drift(fitted.entries.train, fitted.predictor, prepared.placed, seed=self.settings.seed)
+            drift = fit_drift(
+                fitted.entries.train, fitted.predictor, prepared.placed, seed=self.settings.seed
+            )
             fitted = replace(fitted, predictor=replace(fitted.predictor, drift=drift))
         kind = self.settings.presence
         return fitted if kind is None else self._fit_presence(fitted, prepared, kind)
@@ -89,18 +98,33 @@ class Recommends(Estimator):
         known, validation = (fitted.entries, fitted.predictor), prepared.placed
         following = recency = None
         with limit_threads(name, n_entries=n_entries), refuse_unsolvable():
-            found = fit_presence(*known, kind, validation, folds_in=folds_in, seed=seed, device=device)
+            found = fit_presence(
+                *known, kind, validation, folds_in=folds_in, seed=seed, device=device
+            )
             if found is not None and folds_in:
-                found, recency, following = fit_order(*known, found, validation, seed=seed, device=device)
+                found, recency, following = fit_order(
+                    *known, found, validation, seed=seed, device=device
+                )
         if "presence" not in self._given:
             chosen = None if found is None else found.model.kind
-            self.settings, self._chosen = replace(settings, presence=chosen), self._chosen | {"presence": chosen}
+            self.settings, self._chosen = (
+                replace(settings, presence=chosen),
+                self._chosen | {"presence": chosen},
+            )
         if self.settings.rank_by == "next" and following is None:
             raise BadSetting(
                 "rank_by='next' needs rows whose entries have times or an order, as ObservedMatrix.from_sequences gives"
             )
-        if "rank_by" not in self._given and self.settings.rank_by == "relevance" and following and following.is_default:
-            self.settings, self._chosen = replace(self.settings, rank_by="next"), self._chosen | {"rank_by": "next"}
+        if (
+            "rank_by" not in self._given
+            and self.settings.rank_by == "relevance"
+            and following
+            and following.is_default
+        ):
+            self.settings, self._chosen = (
+                replace(self.settings, rank_by="next"),
+                self._chosen | {"rank_by": "next"},
+            )
         fitted = replace(fitted, presence=found, recency=recency, following=following)
         return replace(fitted, rank_by=self._choose_rank_by(found, following))
 

@@ -1,4 +1,5 @@
-"""A branch, which maps the vector of a row or column to its latent, and the layers that it is made of."""
+"""A branch, which maps the vector of a row or column to its latent, and the layers that it is made
+of."""
 
 from __future__ import annotations
 
@@ -18,13 +19,19 @@ def is_blank() -> bool:
     return torch.get_default_device().type == "meta"
 
 
-def make_linear(n_inputs: int, n_outputs: int, generator: torch.Generator, *, bias: bool = False) -> nn.Linear:
-    """Return a linear layer on the default device: Xavier weights, and no bias, as batch norm has a shift, or 0."""
+def make_linear(
+    n_inputs: int, n_outputs: int, generator: torch.Generator, *, bias: bool = False
+) -> nn.Linear:
+    """Return a linear layer on the default device: Xavier weights, and no bias, as batch norm has a
+    shift, or 0."""
     layer = nn.Linear(n_inputs, n_outputs, bias=bias, dtype=torch.float32, device="meta")
     if not is_blank():
-        # `torch.nn.utils.skip_init` and `to_empty` import torch's compiler, which takes as long as torch itself.
+        # `torch.nn.utils.skip_init` and `to_empty` import torch's compiler, which takes as long as
+        # torch itself.
         for name, weight in list(layer.named_parameters()):
-            layer.register_parameter(name, nn.Parameter(torch.zeros(weight.shape, dtype=torch.float32)))
+            layer.register_parameter(
+                name, nn.Parameter(torch.zeros(weight.shape, dtype=torch.float32))
+            )
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     return layer
 
@@ -35,13 +42,15 @@ def normalise_latents(latents: Tensor) -> Tensor:
 
 
 def compute_inner_products(row_latents: Tensor, column_latents: Tensor) -> Tensor:
-    """Return the inner products (..., rows, columns) of all pairs of latents, in single precision."""
+    """Return the inner products (..., rows, columns) of all pairs of latents, in single
+    precision."""
     with torch.autocast(row_latents.device.type, enabled=False):
         return row_latents @ column_latents.mT
 
 
 class RandomModule(nn.Module):
-    """A module that draws random numbers from `generator`, which the trainer sets, and never from the global one."""
+    """A module that draws random numbers from `generator`, which the trainer sets, and never from
+    the global one."""
 
     generator: torch.Generator | None = None
 
@@ -57,7 +66,9 @@ class Dropout(RandomModule):
         """Drop inputs in training mode; otherwise return them unchanged."""
         if not self.training or self.fraction == 0.0:
             return inputs
-        numbers = torch.rand(inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32)
+        numbers = torch.rand(
+            inputs.shape, generator=self.generator, device=inputs.device, dtype=torch.float32
+        )
         return inputs * (numbers >= self.fraction) * (1.0 / (1.0 - self.fraction))
 
 
@@ -69,9 +80,12 @@ def use_generator(network: nn.Module, generator: torch.Generator | None) -> None
 
 
 class GroupedLinear(nn.Module):
-    """Several linear layers of one size side by side, without bias; `weight` is (groups, outputs, inputs)."""
+    """Several linear layers of one size side by side, without bias; `weight` is (groups, outputs,
+    inputs)."""
 
-    def __init__(self, groups: int, n_inputs: int, n_outputs: int, *, generator: torch.Generator) -> None:
+    def __init__(
+        self, groups: int, n_inputs: int, n_outputs: int, *, generator: torch.Generator
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(groups, n_outputs, n_inputs, dtype=torch.float32))
         for group in self.weight.detach():
@@ -111,19 +125,26 @@ class Branch(nn.Module):
         super().__init__()
         widths = [groups * size for size in sizes]
         self.first = SparseLinear(n_inputs, widths[0], generator=generator)
-        self.summary_features = make_linear(n_summary_features, widths[0], generator) if n_summary_features else None
+        self.summary_features = (
+            make_linear(n_summary_features, widths[0], generator) if n_summary_features else None
+        )
         self.features = make_linear(n_features, widths[0], generator) if n_features else None
         self.others = nn.ModuleList(
-            make_linear(*shape, generator) if groups == 1 else GroupedLinear(groups, *shape, generator=generator)
+            make_linear(*shape, generator)
+            if groups == 1
+            else GroupedLinear(groups, *shape, generator=generator)
             for shape in pairwise(sizes)
         )
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=0.1, dtype=torch.float32) for width in widths)
+        self.norms = nn.ModuleList(
+            nn.BatchNorm1d(width, momentum=0.1, dtype=torch.float32) for width in widths
+        )
         self.dropout = Dropout(dropout)
         self.n_outputs = widths[-1]
 
     @property
     def n_channels(self) -> int:
-        """The number of lines in the first layer for each input; the lines of a channel are contiguous."""
+        """The number of lines in the first layer for each input; the lines of a channel are
+        contiguous."""
         return 1 if self.summary_features is None else 2
 
     def forward(self, batch: Batch | Channels, features: FeatureBatch | None = None) -> Tensor:
@@ -134,17 +155,23 @@ class Branch(nn.Module):
         return self._forward_rest(latents, features)
 
     def embed_entries(self, indices: Tensor, units: Tensor) -> Tensor:
-        """Return the contribution of each entry to the first layer (..., outputs), for a branch that reads channels."""
+        """Return the contribution of each entry to the first layer (..., outputs), for a branch
+        that reads channels."""
         table: Tensor = self.first.weight
         flat = indices.flatten()
-        values, indicators = (table.index_select(0, places) for places in (flat, flat + table.shape[0] // 2))
-        return torch.addcmul(indicators, values, units.reshape(-1, 1)).view(*indices.shape, table.shape[1])
+        values, indicators = (
+            table.index_select(0, places) for places in (flat, flat + table.shape[0] // 2)
+        )
+        return torch.addcmul(indicators, values, units.reshape(-1, 1)).view(
+            *indices.shape, table.shape[1]
+        )
 
     def forward_sums(self, sums: EntrySums, features: FeatureBatch | None = None) -> Tensor:
         """Map the sums of entries to latents (batch, latent), as `forward` maps channels."""
         latents = sums.normalise()
         if self.summary_features is not None:
-            latents += self.summary_features(sums.summary_features())  # in place: allocating costs as much as the sum
+            # in place: allocating costs as much as the sum
+            latents += self.summary_features(sums.summary_features())
         return self._forward_rest(latents, features)
 
     def _forward_rest(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:

@@ -1,4 +1,5 @@
-"""The inputs of networks: vectors of rows and columns, dense or sparse, their features, and their channels."""
+"""The inputs of networks: vectors of rows and columns, dense or sparse, their features, and their
+channels."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class SparseBatch(NamedTuple):
 
 
 class FeatureBatch(NamedTuple):
-    """The features of a batch of vectors: slot s of vector v adds `weights[v, s]` to input `inputs[v, s]`."""
+    """The features of a batch of vectors: slot s of vector v adds `weights[v, s]` to input
+    `inputs[v, s]`."""
 
     inputs: Tensor  # (batch, slots)
     weights: Tensor  # (batch, slots) 0 in padding
@@ -44,8 +46,9 @@ class FeatureBatch(NamedTuple):
 class SparseVectors:
     """Vectors as their entries, 8 or 12 bytes each, with optional features.
 
-    `all_counts` has the number of all entries of each vector, if other ranks hold some of them, and `roots` the square
-    roots of the weights of entries, if these have any; the weights belong to targets, not to inputs.
+    `all_counts` has the number of all entries of each vector, if other ranks hold some of them, and
+    `roots` the square roots of the weights of entries, if these have any; the weights belong to
+    targets, not to inputs.
     """
 
     starts: Tensor
@@ -69,13 +72,17 @@ class SparseVectors:
 
     def to(self, device: torch.device) -> SparseVectors:
         """Return the vectors on a device."""
-        moved: dict[str, Any] = {name: None if part is None else part.to(device) for name, part in vars(self).items()}
+        moved: dict[str, Any] = {
+            name: None if part is None else part.to(device) for name, part in vars(self).items()
+        }
         return SparseVectors(**moved)
 
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors at these positions."""
         places, starts = locate_entries(self.starts, ids)
-        return SparseBatch(self.indices.index_select(0, places), starts, self.weights.index_select(0, places))
+        return SparseBatch(
+            self.indices.index_select(0, places), starts, self.weights.index_select(0, places)
+        )
 
 
 @dataclass(eq=False)
@@ -98,11 +105,15 @@ Vectors = SparseVectors | DenseVectors
 Batch = SparseBatch | Tensor
 
 
-def make_feature_batch(features: FeatureVectors | None, device: torch.device | str = "cpu") -> FeatureBatch | None:
+def make_feature_batch(
+    features: FeatureVectors | None, device: torch.device | str = "cpu"
+) -> FeatureBatch | None:
     """Return features as tensors on a device; None without features."""
     if features is None:
         return None
-    return FeatureBatch(torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights)).to(device)
+    return FeatureBatch(
+        torch.from_numpy(features.inputs).long(), torch.from_numpy(features.weights)
+    ).to(device)
 
 
 def take_features(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
@@ -111,7 +122,8 @@ def take_features(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
 
 
 def locate_entries(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the positions of the entries of the vectors `ids`, and the first entry of each vector among them."""
+    """Return the positions of the entries of the vectors `ids`, and the first entry of each vector
+    among them."""
     first = starts[ids]
     counts = starts[ids + 1] - first
     new_starts = torch.zeros(ids.numel() + 1, dtype=torch.int64, device=ids.device)
@@ -127,14 +139,18 @@ _SHRINKAGE = 2.0
 
 
 class Channels(NamedTuple):
-    """The inputs of a branch: all values, indicators of observed entries, and features that summarise them."""
+    """The inputs of a branch: all values, indicators of observed entries, and features that
+    summarise them."""
 
-    places: Batch  # (batch, 2 * inputs): all values, then all indicators, both over the root of the count
-    summary_features: Tensor  # (batch, 2): the mean and the number of entries, on the scale of an input
+    # (batch, 2 * inputs): all values, then all indicators, both over the root of the count
+    places: Batch
+    # (batch, 2): the mean and the number of entries, on the scale of an input
+    summary_features: Tensor
 
 
 class EntrySums(NamedTuple):
-    """The sums of the first layer over the entries of sparse vectors, before they are normalised."""
+    """The sums of the first layer over the entries of sparse vectors, before they are
+    normalised."""
 
     lines: Tensor  # (batch, outputs) sums of values times their weights plus indicator weights
     units: Tensor  # (batch,) sums of the values
@@ -149,12 +165,15 @@ class EntrySums(NamedTuple):
         return _summarise(self.units, self.counts)
 
 
-def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks = keep_sums) -> Channels:
-    """Return the channels of a batch of vectors; missing entries of dense vectors (batch, inputs) are NaN.
+def make_channels(
+    batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks = keep_sums
+) -> Channels:
+    """Return the channels of a batch of vectors; missing entries of dense vectors (batch, inputs)
+    are NaN.
 
-    Dividing by the root of the count keeps the sum over random entries at one size for any number of entries; the
-    summary features restore the count. If a rank holds a part of the entries, `sum_over_ranks` turns sums over this
-    part into sums over all entries.
+    Dividing by the root of the count keeps the sum over random entries at one size for any number
+    of entries; the summary features restore the count. If a rank holds a part of the entries,
+    `sum_over_ranks` turns sums over this part into sums over all entries.
     """
     if isinstance(batch, SparseBatch):
         return _make_sparse_channels(batch, n_inputs, sum_over_ranks)
@@ -167,15 +186,20 @@ def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks =
 
 
 def apply_mask(batch: Batch, visible: Tensor) -> Batch:
-    """Return a batch without masked entries; `visible` is per entry, or per input of dense vectors."""
+    """Return a batch without masked entries; `visible` is per entry, or per input of dense
+    vectors."""
     if not isinstance(batch, SparseBatch):
         return torch.where(visible, batch, float("nan"))
     kept = visible.nonzero().squeeze(1)
     starts = torch.searchsorted(kept, batch.starts)
-    return SparseBatch(batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept))
+    return SparseBatch(
+        batch.indices.index_select(0, kept), starts, batch.weights.index_select(0, kept)
+    )
 
 
-def _make_sparse_channels(batch: SparseBatch, n_inputs: int, sum_over_ranks: SumOverRanks) -> Channels:
+def _make_sparse_channels(
+    batch: SparseBatch, n_inputs: int, sum_over_ranks: SumOverRanks
+) -> Channels:
     here = batch.starts.diff()
     sums = torch.segment_reduce(batch.weights, "sum", offsets=batch.starts)
     sums, counts = sum_over_ranks(torch.stack([sums, here.to(sums.dtype)]))
@@ -186,6 +210,9 @@ def _make_sparse_channels(batch: SparseBatch, n_inputs: int, sum_over_ranks: Sum
 
 
 def _summarise(sums: Tensor, counts: Tensor) -> Tensor:
-    # Rows of MovieLens have 20 to 2000 entries, for which log(count + 1) / 4 - 1 is between -.3 and 1.
+    # Rows of MovieLens have 20 to 2000 entries, for which log(count + 1) / 4 - 1 is between -.3 and
+    # 1.
     counts = counts.to(sums.dtype)
-    return torch.stack([2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1)
+    return torch.stack(
+        [2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1
+    )

@@ -1,6 +1,8 @@
-"""A network on several ranks: each holds some lines of the first layers, and computes the rest of the network whole.
+"""A network on several ranks: each holds some lines of the first layers, and computes the rest of
+the network whole.
 
-The first layers are nearly all of a network's memory and work. FSDP2 would gather whole tables for every step.
+The first layers are nearly all of a network's memory and work. FSDP2 would gather whole tables for
+every step.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from deepmf.nn.sparse_linear import SparseLinear
 
 
 class Division(NamedTuple):
-    """How a table is divided over ranks: each holds the lines of consecutive inputs, in every channel."""
+    """How a table is divided over ranks: each holds the lines of consecutive inputs, in every
+    channel."""
 
     n_inputs: int
     n_channels: int
@@ -44,9 +47,10 @@ class Division(NamedTuple):
 class SpreadNetwork:
     """Divides the first layers of a network over ranks, until `join` makes them whole again.
 
-    Every rank passes the same batch and gets the latents of all vectors. Dense vectors are passed whole, sparse ones
-    with the entries of this rank only. Each rank multiplies its lines of a table, and the products are summed over
-    ranks; from there on all ranks compute the same. The names of weights stay the same.
+    Every rank passes the same batch and gets the latents of all vectors. Dense vectors are passed
+    whole, sparse ones with the entries of this rank only. Each rank multiplies its lines of a
+    table, and the products are summed over ranks; from there on all ranks compute the same. The
+    names of weights stay the same.
 
     `divided` has the division of each table of which a rank holds some lines, by name.
     """
@@ -61,8 +65,13 @@ class SpreadNetwork:
     def average_gradients(self) -> None:
         """Give every rank the mean gradients of the weights that all of them have."""
         named = self._network.named_parameters()
-        gradients = [each.grad for name, each in named if name not in self.divided and each.grad is not None]
-        flat = self._ranks.sum_(torch.cat([gradient.flatten() for gradient in gradients])) / self._ranks.size
+        gradients = [
+            each.grad for name, each in named if name not in self.divided and each.grad is not None
+        ]
+        flat = (
+            self._ranks.sum_(torch.cat([gradient.flatten() for gradient in gradients]))
+            / self._ranks.size
+        )
         means = flat.split([gradient.numel() for gradient in gradients])  # type: ignore[no-untyped-call]
         for gradient, mean in zip(gradients, means, strict=True):
             gradient.copy_(mean.view_as(gradient))
@@ -70,13 +79,18 @@ class SpreadNetwork:
     def join(self) -> None:
         """Make the network whole on every rank, with the weights of all ranks."""
         for (branch, table), division in zip(self._whole, self.divided.values(), strict=True):
-            table.weight = nn.Parameter(division.gather_whole(branch.first.weight.detach(), self._ranks))
+            table.weight = nn.Parameter(
+                division.gather_whole(branch.first.weight.detach(), self._ranks)
+            )
             branch.first = table.train(branch.training)
 
 
 def find_divisions(network: nn.Module) -> dict[str, Division]:
     """Return the division of the first layer of each branch of a network, by name."""
-    return {f"{name}.first.weight": Division.of(branch) for name, branch in _find_branches(network).items()}
+    return {
+        f"{name}.first.weight": Division.of(branch)
+        for name, branch in _find_branches(network).items()
+    }
 
 
 def count_divided_weights(network: nn.Module) -> int:
@@ -104,6 +118,7 @@ class TableShard(SparseLinear):
         own = self._ranks.find_lines(n_inputs)
         if not isinstance(batch, SparseBatch):
             return batch.reshape(len(batch), n_channels, n_inputs)[..., own].flatten(1)
-        in_second = batch.indices >= n_inputs  # the second channel follows the lines that are missing in the first
+        # the second channel follows the lines that are missing in the first
+        in_second = batch.indices >= n_inputs
         missing = n_inputs - (own.stop - own.start)
         return batch._replace(indices=batch.indices - own.start - missing * in_second)

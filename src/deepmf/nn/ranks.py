@@ -1,4 +1,5 @@
-"""Ranks: the processes that train one network together, and the collectives they exchange tensors by."""
+"""Ranks: the processes that train one network together, and the collectives they exchange tensors
+by."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ SumOverRanks = Callable[[Tensor], Tensor]
 
 
 def find_ranks() -> Ranks | None:
-    """Return the ranks of the process group that this process has joined; None if it trains alone."""
+    """Return the ranks of the process group that this process has joined; None if it trains
+    alone."""
     joined = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     return Ranks(dist.get_rank(), dist.get_world_size()) if joined else None
 
@@ -32,7 +34,8 @@ def is_first() -> bool:
 
 
 def decide_on_first(decide: Callable[[], Decision]) -> Decision:
-    """Return the decision of a single process, or of the first rank; a `UserError` is raised on every rank."""
+    """Return the decision of a single process, or of the first rank; a `UserError` is raised on
+    every rank."""
     if find_ranks() is None:
         return decide()
     outcome: list[Any] = [None, None]
@@ -58,7 +61,8 @@ def keep_sums(sums: Tensor) -> Tensor:
 class Ranks:
     """The processes of torch's default process group, of which this one is number `index`.
 
-    Tables and batches are divided by lines, in order: ceil(lines / ranks) for each rank, the rest for the last.
+    Tables and batches are divided by lines, in order: ceil(lines / ranks) for each rank, the rest
+    for the last.
     """
 
     def __init__(self, index: int, size: int) -> None:
@@ -148,7 +152,10 @@ def report_lost_ranks() -> Iterator[None]:
         if isinstance(error, UserError):
             raise
         # Its first sentence, without the location in the sources of torch.
-        reason = re.sub(r"^\[\S+\] ", "", str(error)).split("\n")[0].split(". ")[0] or type(error).__name__
+        reason = (
+            re.sub(r"^\[\S+\] ", "", str(error)).split("\n")[0].split(". ")[0]
+            or type(error).__name__
+        )
         raise RankLost(
             f"the processes that train together lost each other ({reason}); if one was killed, "
             "torchrun --max-restarts restarts them, and a checkpoint (--resume) lets them continue"

@@ -1,4 +1,5 @@
-"""The columns that a ranking may contain: chosen by label, features or number of entries, without those of the row."""
+"""The columns that a ranking may contain: chosen by label, features or number of entries, without
+those of the row."""
 
 from __future__ import annotations
 
@@ -16,15 +17,20 @@ from deepmf.matrix.labels import Labels
 from deepmf.recommend.ranker import Observed
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
 
-# Above this share of all columns, all columns are scored and the others left out: scoring a column in its place costs
-# much less than gathering its latents.
+# Above this share of all columns, all columns are scored and the others left out: scoring a column
+# in its place costs much less than gathering its latents.
 _LARGE_SHARE = 0.25
 
 
 def choose_columns(entries: EntryStore, request: Request = DEFAULT_REQUEST) -> ColumnChoice:
     """Return the columns that a request allows."""
     labels, include_observed = entries.columns, bool(request.include_observed)
-    if request.among is None and request.exclude is None and not request.where and not request.min_entries:
+    if (
+        request.among is None
+        and request.exclude is None
+        and not request.where
+        and not request.min_entries
+    ):
         return ColumnChoice(len(labels), include_observed=include_observed)
     is_allowed = np.full(len(labels), request.among is None)
     if request.among is not None:
@@ -47,16 +53,20 @@ def choose_marked(is_allowed: BoolArray, *, include_observed: bool) -> ColumnCho
 
 
 def find_rare_columns(entries: EntryStore, min_entries: int | None) -> IndexArray:
-    """Return the columns with too few entries to be compared; None: fewer than five, or than half the median."""
+    """Return the columns with too few entries to be compared; None: fewer than five, or than half
+    the median."""
     if min_entries is not None:
         check_count("min_entries", min_entries, least=0)
     counts = entries.column_counts
-    return np.flatnonzero(counts < (min(5, np.median(counts) / 2) if min_entries is None else min_entries))
+    return np.flatnonzero(
+        counts < (min(5, np.median(counts) / 2) if min_entries is None else min_entries)
+    )
 
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """The columns to rank: some, or all of them without the barred ones; the place of a column is its index in these.
+    """The columns to rank: some, or all of them without the barred ones; the place of a column is
+    its index in these.
 
     among, barred: increasing positions; among is None for all columns.
     include_observed: whether columns for which a row has an entry are ranked, too.
@@ -91,7 +101,8 @@ class ColumnChoice:
         return slice(start, stop) if self.among is None else self.among[start:stop]
 
     def omit(self, rows: IndexArray, observed: Observed) -> Omitted:
-        """Return the columns to leave out for some rows: the barred ones, and those that each row has observed."""
+        """Return the columns to leave out for some rows: the barred ones, and those that each row
+        has observed."""
         if self.include_observed:
             return Omitted(NOTHING, NOTHING, self.barred)
         entries = observed(rows)
@@ -103,17 +114,21 @@ class ColumnChoice:
 
 
 class Omitted(NamedTuple):
-    """Columns left out of the rankings of some rows: pairs of a line and a place, and places in all lines."""
+    """Columns left out of the rankings of some rows: pairs of a line and a place, and places in all
+    lines."""
 
     lines: IndexArray
     places: IndexArray
     everywhere: IndexArray
 
     def mark(self, keys: Array, start: int) -> None:
-        """Give the omitted columns of a block of keys (rows, places) the key -inf; its first place is `start`."""
+        """Give the omitted columns of a block of keys (rows, places) the key -inf; its first place
+        is `start`."""
         inside = (self.places >= start) & (self.places < start + keys.shape[1])
         keys[self.lines[inside], self.places[inside] - start] = -np.inf
-        everywhere = self.everywhere[(self.everywhere >= start) & (self.everywhere < start + keys.shape[1])]
+        everywhere = self.everywhere[
+            (self.everywhere >= start) & (self.everywhere < start + keys.shape[1])
+        ]
         keys[:, everywhere - start] = -np.inf
 
 

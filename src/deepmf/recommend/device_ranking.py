@@ -1,4 +1,5 @@
-"""Rankings on a device, such as a GPU: products of latents, relevance, and the best of each row, by torch."""
+"""Rankings on a device, such as a GPU: products of latents, relevance, and the best of each row, by
+torch."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
 
-# Cells scored at a time on a GPU by each thread: 0.25 GB of single precision for each of a few tables.
+# Cells scored at a time on a GPU by each thread: 0.25 GB of single precision for each of a few
+# tables.
 _CELLS_ON_GPU = 1 << 26
 
 # Threads that prepare rows and read results while others wait for the GPU.
@@ -26,7 +28,8 @@ MOST_GPU_THREADS = 6
 
 
 class BestColumns(NamedTuple):
-    """The n best columns of some rows (rows, n), best first: their keys and places, and parts of the keys, if known."""
+    """The n best columns of some rows (rows, n), best first: their keys and places, and parts of
+    the keys, if known."""
 
     keys: Array
     places: IndexArray
@@ -35,11 +38,18 @@ class BestColumns(NamedTuple):
 
     def pick(self, picked: IndexArray) -> BestColumns:
         """Return some of the columns (rows, n) of each row."""
-        return BestColumns(*(None if each is None else np.take_along_axis(each, picked, axis=1) for each in self))  # type: ignore[arg-type]
+        fields = (
+            None if field is None else np.take_along_axis(field, picked, axis=1) for field in self
+        )
+        return BestColumns(*fields)  # type: ignore[arg-type]
 
     def fill(self, missing: BoolArray) -> BestColumns:
         """Return the same with zeros where columns are missing."""
-        return BestColumns(*(None if each is None else np.where(missing, each.dtype.type(0), each) for each in self))  # type: ignore[arg-type]
+        fields = (
+            None if field is None else np.where(missing, field.dtype.type(0), field)
+            for field in self
+        )
+        return BestColumns(*fields)  # type: ignore[arg-type]
 
 
 class DeviceColumns:
@@ -54,7 +64,9 @@ class DeviceColumns:
                 "not; leave out device"
             )
         if has_values and (type(predictor) is not Predictor or not predictor.keys_are_products):
-            raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")
+            raise BadSetting(
+                f"this model does not rank by products of latents; leave out device={device!r}"
+            )
         self._device, self._has_values = Runtime(device).device, has_values
         self._latents = self._send(predictor.columns.take(columns))
         if relevance is not None:
@@ -66,17 +78,24 @@ class DeviceColumns:
         if isinstance(ranker, NextRanker):  # deviations are those over all columns
             self._following, model = ranker.following, ranker.relevance.presence.model
             self._directed = self._following.send(self._device)
-            self._undirected = model.send(np.arange(ranker.relevance.popularity.shape[-1]), self._device)
+            self._undirected = model.send(
+                np.arange(ranker.relevance.popularity.shape[-1]), self._device
+            )
             self._every_popularity = self._send(ranker.relevance.popularity)
             self._log_recent = self._send(np.log(ranker.relevance.find_recent()))
 
     @property
     def n_rows_at_a_time(self) -> int | None:
         """The number of rows that are ranked together; None for as many as without a device."""
-        return max(_CELLS_ON_GPU // max(len(self._latents), 1), 1) if self._device.type == "cuda" else None
+        return (
+            max(_CELLS_ON_GPU // max(len(self._latents), 1), 1)
+            if self._device.type == "cuda"
+            else None
+        )
 
     def find_best(self, ranker: Ranker, rows: IndexArray, n: int, omitted: Omitted) -> BestColumns:
-        """Return the n best columns of each row; ties go to the earlier place, and omitted ones have minus infinity."""
+        """Return the n best columns of each row; ties go to the earlier place, and omitted ones
+        have minus infinity."""
         products = self._send(ranker.predictor.rows.take(rows)) @ self._latents.T
         keys, scores, relevance = products, None, ranker.relevance
         if relevance is not None:
@@ -85,11 +104,16 @@ class DeviceColumns:
             if ranker.rank_by != "value":
                 liking_weight = presence.liking_weight
                 if self._following is not None:
-                    keys, liking_weight = self._log_next(self._following, encoded), self._following.liking_weight
+                    keys, liking_weight = (
+                        self._log_next(self._following, encoded),
+                        self._following.liking_weight,
+                    )
                 else:
                     keys = presence.log_probabilities(scores)
                 if liking_weight and self._has_values:
-                    log_liked = self._log_liked(ranker.predictor, presence, products, rows, encoded.thresholds)
+                    log_liked = self._log_liked(
+                        ranker.predictor, presence, products, rows, encoded.thresholds
+                    )
                     keys = keys + liking_weight * log_liked
         keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf
         keys[:, self._send(omitted.everywhere)] = -torch.inf
@@ -110,15 +134,23 @@ class DeviceColumns:
         """Return the logarithms (rows, columns) of the probabilities that columns come next."""
         entries = encoded.entries
         directed = (score(decay.weigh(entries)) for decay, score in self._directed)
-        scores = following.score(entries, self._undirected(encoded.said), self._every_popularity, directed)
+        scores = following.score(
+            entries, self._undirected(encoded.said), self._every_popularity, directed
+        )
         keys: Tensor = following.sharpness * scores
         keys[self._send(encoded.are_empty)] = self._log_recent
         return (keys - keys.logsumexp(dim=1, keepdim=True))[:, self._columns]
 
     def _log_liked(
-        self, predictor: Predictor, presence: Presence, products: Tensor, rows: IndexArray, thresholds: FloatArray
+        self,
+        predictor: Predictor,
+        presence: Presence,
+        products: Tensor,
+        rows: IndexArray,
+        thresholds: FloatArray,
     ) -> Tensor:
-        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a
+        threshold (rows,)."""
         readout = predictor.readout.as_chosen
         if not readout.gives_distribution:
             ends = self._send(readout.lower_ends(thresholds))[:, None]
@@ -127,7 +159,9 @@ class DeviceColumns:
             return log_liked
         logits = readout.find_logits(predictor.rows.take(rows, readout.row_fields), thresholds)
         if logits is None:
-            raise BadSetting("the probabilities of this model are computed on the CPU alone: set rank_by='value'")
+            raise BadSetting(
+                "the probabilities of this model are computed on the CPU alone: set rank_by='value'"
+            )
         slopes, cutpoints = (self._send(each)[:, None] for each in logits)
         return functional.logsigmoid(products * slopes - cutpoints)
 
@@ -136,7 +170,8 @@ class DeviceColumns:
 
 
 def _find_largest(keys: Tensor, n: int) -> Tensor:
-    """Return the places (rows, n) of the n largest keys of each row, largest first; ties go to the earlier place."""
+    """Return the places (rows, n) of the n largest keys of each row, largest first; ties go to the
+    earlier place."""
     places = keys.topk(n).indices.sort(dim=1).values
     largest, order = keys.gather(1, places).sort(dim=1, descending=True, stable=True)
     places, least = places.gather(1, order), largest[:, -1:]

@@ -1,9 +1,11 @@
-"""How `fit` chooses what follows order and time, by one rule: rankings of held-out entries that are later.
+"""How `fit` chooses what follows order and time, by one rule: rankings of held-out entries that are
+later.
 
-These are the validation entries if each is later than the entries of its row, as `split_last` and `split_time` make
-them; otherwise the last entries of rows. They choose the parts of the directed ridge and their weights. Validation
-entries of any kind, or else the last entries, choose how far relevance follows the ages of entries, and the default
-order; what is usual without times stays unless another choice is better beyond doubt.
+These are the validation entries if each is later than the entries of its row, as `split_last` and
+`split_time` make them; otherwise the last entries of rows. They choose the parts of the directed
+ridge and their weights. Validation entries of any kind, or else the last entries, choose how far
+relevance follows the ages of entries, and the default order; what is usual without times stays
+unless another choice is better beyond doubt.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ from deepmf.recommend.request import Order
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import choose, draw_some
 
-# The fewest rows with held-out entries, the most, the cells of rankings by which weights are chosen, and the length of
-# a ranking.
+# The fewest rows with held-out entries, the most, the cells of rankings by which weights are
+# chosen, and the length of a ranking.
 _FEWEST_ROWS, _MOST_ROWS, _MOST_CELLS, _LENGTH = 20, 6000, 1 << 25, 10
 
 # Rows on which orders are compared.
@@ -63,8 +65,9 @@ _REPEATS = (0.0, 1.0, 3.0, 10.0, 30.0)
 
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5)
 
-# Half-lives of popularity in seconds, and of the entries of the presence part in spans of all times; the weights of
-# recent popularity in relevance; the share of the entries, the latest ones, on which a half-life is chosen.
+# Half-lives of popularity in seconds, and of the entries of the presence part in spans of all
+# times; the weights of recent popularity in relevance; the share of the entries, the latest ones,
+# on which a half-life is chosen.
 _HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
 _BLENDED = _HALF_LIVES[1::2]
 _SPANS, _POPULARITY_SHARES, _LATEST = (0.5, 0.125), (0.1, 0.3, 1.0, 3.0), 0.1
@@ -74,7 +77,8 @@ _BEYOND_DOUBT, _BEST_OF_MANY, _MANY = 2.0, 3.0, 5
 
 
 class FittedOrder(NamedTuple):
-    """The presence part as it follows the ages of entries, recent popularity, and what comes next, where they help."""
+    """The presence part as it follows the ages of entries, recent popularity, and what comes next,
+    where they help."""
 
     presence: Presence
     recency: Recency | None = None
@@ -116,8 +120,12 @@ def fit_order(
 
 
 def _come_later(train: ObservedMatrix, others: PlacedEntries) -> bool:
-    """Whether entries are not earlier than any entry of their row, by time, or by place if there are no times."""
-    for own, their in ((train.extras.times, others.extras.times), (train.extras.places, others.extras.places)):
+    """Whether entries are not earlier than any entry of their row, by time, or by place if there
+    are no times."""
+    for own, their in (
+        (train.extras.times, others.extras.times),
+        (train.extras.places, others.extras.places),
+    ):
         if own is not None and their is not None:
             latest = np.full(train.shape[0], np.iinfo(np.int64).min)
             np.maximum.at(latest, train.entry_rows, own)
@@ -125,12 +133,16 @@ def _come_later(train: ObservedMatrix, others: PlacedEntries) -> bool:
     return False
 
 
-def _fit_again(found: NextRidge, train: ObservedMatrix, presence: Presence, device: torch.device) -> NextRidge:
+def _fit_again(
+    found: NextRidge, train: ObservedMatrix, presence: Presence, device: torch.device
+) -> NextRidge:
     """Return a directed ridge of another matrix with the same settings."""
     rows, n_columns = Sequences.of(train), presence.model.n_trained
 
     def fit(part: NextPart) -> NextPart:
-        (model,) = count_next(rows, part.decay, n_columns, presence.model.kind, device).fit([part.model.ridge])
+        (model,) = count_next(rows, part.decay, n_columns, presence.model.kind, device).fit(
+            [part.model.ridge]
+        )
         return part._replace(model=model)
 
     return replace(found, parts=tuple(run_batches(fit, found.parts, device)))
@@ -139,8 +151,8 @@ def _fit_again(found: NextRidge, train: ObservedMatrix, presence: Presence, devi
 class _Ages(NamedTuple):
     """How relevance follows the ages of entries.
 
-    recency: recent popularity. share: its weight in relevance; None: as without times. half_life: in seconds, of the
-    entries that the presence part learns from.
+    recency: recent popularity. share: its weight in relevance; None: as without times. half_life:
+    in seconds, of the entries that the presence part learns from.
     """
 
     recency: Recency | None
@@ -158,7 +170,8 @@ class _Ages(NamedTuple):
 
 
 def choose_half_life(train: ObservedMatrix, seed: int = 0) -> Recency | None:
-    """Return the half-life with which popularity ranks the columns of the latest tenth best; None if there is none."""
+    """Return the half-life with which popularity ranks the columns of the latest tenth best; None
+    if there is none."""
     times = train.times
     if times is None:
         return None
@@ -168,7 +181,11 @@ def choose_half_life(train: ObservedMatrix, seed: int = 0) -> Recency | None:
     store, most = EntryStore.of(train.take_entries(~is_later)), _MOST_CELLS // 4 // train.shape[1]
     rows = draw_some(np.unique(train.entry_rows[is_later]), min(most, _COMPARED_ROWS), seed=seed)
     at, inside = locate(rows, train.entry_rows[is_later])
-    lines, columns, visible = at[inside], train.by_row.columns[is_later][inside], store.row_entries(rows)
+    lines, columns, visible = (
+        at[inside],
+        train.by_row.columns[is_later][inside],
+        store.row_entries(rows),
+    )
 
     def measure(half_life: float) -> FloatArray:
         counts = store.column_totals
@@ -184,20 +201,35 @@ class _Rankings:
     """Rankings of the liked ones among hidden entries, by which orders are compared."""
 
     def __init__(
-        self, held_out: HiddenRows, presence: Presence, following: NextRidge, seed: int, device: torch.device
+        self,
+        held_out: HiddenRows,
+        presence: Presence,
+        following: NextRidge,
+        seed: int,
+        device: torch.device,
     ) -> None:
-        self._held_out, self._presence, self._following, self._device = held_out, presence, following, device
+        self._held_out, self._presence, self._following, self._device = (
+            held_out,
+            presence,
+            following,
+            device,
+        )
         self._store = EntryStore.of(held_out.train)
         lines = draw_some(np.arange(held_out.n_rows), _COMPARED_ROWS, seed=seed)
         self._hidden = np.isin(held_out.hidden.rows, lines)
 
     def choose_ages(self, recency: Recency | None) -> _Ages:
-        """Return how relevance follows the ages of entries: not at all, unless this ranks better beyond doubt."""
+        """Return how relevance follows the ages of entries: not at all, unless this ranks better
+        beyond doubt."""
         times = self._held_out.train.times
         if times is None:
             return _Ages(None)
         shares = sorted({*_POPULARITY_SHARES, self._presence.popularity_share} - {0.0})
-        recents = [recency] if recency is not None else [Recency(each, int(times.max())) for each in _BLENDED]
+        recents = (
+            [recency]
+            if recency is not None
+            else [Recency(each, int(times.max())) for each in _BLENDED]
+        )
         options = [_Ages(each._replace(blends=True), share) for each in recents for share in shares]
         options = [_Ages(recency), *options]
         best = self._choose(options)
@@ -208,13 +240,21 @@ class _Rankings:
     def prefer_next(self, ages: _Ages) -> bool:
         """Whether the directed order ranks better than relevance, beyond doubt."""
         rankers, orders = self._make(ages), (Order(rank_by="relevance"), Order(rank_by="next"))
-        return choose(orders, partial(self._measure, rankers), at_least=_BEYOND_DOUBT).candidate is orders[1]
+        return (
+            choose(orders, partial(self._measure, rankers), at_least=_BEYOND_DOUBT).candidate
+            is orders[1]
+        )
 
     def _choose(self, options: Sequence[_Ages]) -> _Ages:
         if len(options) == 1:
             return options[0]
-        order, at_least = Order(rank_by="relevance"), _BEYOND_DOUBT if len(options) < _MANY else _BEST_OF_MANY
-        return choose(options, lambda ages: self._measure(self._make(ages), order), at_least=at_least).candidate
+        order, at_least = (
+            Order(rank_by="relevance"),
+            _BEYOND_DOUBT if len(options) < _MANY else _BEST_OF_MANY,
+        )
+        return choose(
+            options, lambda ages: self._measure(self._make(ages), order), at_least=at_least
+        ).candidate
 
     def _make(self, ages: _Ages) -> Rankers:
         presence = ages.adapt(self._presence, self._held_out.train, self._device)
@@ -237,20 +277,29 @@ class _Choice:
         self._targets[held_out.hidden.rows[first]] = held_out.hidden.columns[first]
 
     def fit(self) -> NextRidge:
-        """Return the directed ridge of the visible entries with the best decays, ridges and weights."""
+        """Return the directed ridge of the visible entries with the best decays, ridges and
+        weights."""
         rows, kind = Sequences.of(self._held_out.train), self._presence.model.kind
         n_columns = self._popularity.size
 
         def fit(decay: Decay) -> NextPart:
             gram = count_next(rows, decay, n_columns, kind, self._device)
-            return NextPart(decay, self._choose_ridge(gram, decay.weigh(self._held_out.visible)), 1.0)
+            return NextPart(
+                decay, self._choose_ridge(gram, decay.weigh(self._held_out.visible)), 1.0
+            )
 
         parts = run_batches(fit, list_decays(np.diff(rows.starts)), self._device)
         lists = self._shortlist(parts)
         weights = lists.choose_weights(len(parts))
         weighted = zip(parts, weights.tolist(), strict=False)
         used = tuple(part._replace(weight=weight) for part, weight in weighted if weight > 0)
-        found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0, ndcg=float(lists.measure(weights).mean()))
+        found = NextRidge(
+            used,
+            float(weights[-2]),
+            float(weights[-1]),
+            1.0,
+            ndcg=float(lists.measure(weights).mean()),
+        )
         found = self._calibrate(found)
         return replace(found, liking_weight=self._choose_liking(found))
 
@@ -267,7 +316,11 @@ class _Choice:
             own = keys[lines, targets]
             keys[known] = keys[lines, targets] = -np.inf
             found.append(-_score_ranks(np.count_nonzero(keys >= own[:, None], axis=1)))
-        best = choose(range(len(RIDGES)), lambda which: found[which], at_least=1.0).candidate if targets.size else 0
+        best = (
+            choose(range(len(RIDGES)), lambda which: found[which], at_least=1.0).candidate
+            if targets.size
+            else 0
+        )
         return gram.fit([RIDGES[best]])[0]
 
     def _shortlist(self, parts: Sequence[NextPart]) -> _Shortlists:
@@ -282,7 +335,8 @@ class _Choice:
         return _Shortlists(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
     def _calibrate(self, found: NextRidge) -> NextRidge:
-        """Return whether known columns may come next, by which later entries are ranked best, and the sharpness.
+        """Return whether known columns may come next, by which later entries are ranked best, and
+        the sharpness.
 
         The sharpness has the largest likelihood of the later entries that can be ranked.
         """
@@ -306,7 +360,10 @@ class _Choice:
         are_known = np.zeros(scores.shape, dtype=bool)
         are_known[known] = True
         if are_known[own].any():
-            options = [found, *(replace(found, allows_repeats=True, repeats=each) for each in _REPEATS)]
+            options = [
+                found,
+                *(replace(found, allows_repeats=True, repeats=each) for each in _REPEATS),
+            ]
             found = choose(options, measure_rankings, at_least=1.0).candidate
         keys = find_keys(found)
         inside = np.isfinite(keys[own])
@@ -337,44 +394,54 @@ class _Choice:
 
 
 class _Shortlists(NamedTuple):
-    """Candidates of each row: their scores by each part, (rows, candidates, parts), and those of the target."""
+    """Candidates of each row: their scores by each part, (rows, candidates, parts), and those of
+    the target."""
 
     scores: LatentArray
     of_target: LatentArray
 
     @classmethod
     def of(cls, parts: Sequence[Array], targets: IndexArray, visible: AxisEntries) -> _Shortlists:
-        """Return the best columns by each part; columns of the row and the target are none of them."""
+        """Return the best columns by each part; columns of the row and the target are none of
+        them."""
         lines = np.arange(targets.size)
         of_target = np.stack([each[lines, targets] for each in parts], axis=-1)
         left_out = np.zeros(parts[0].shape, dtype=bool)
         left_out[visible.group_of, visible.others] = left_out[lines, targets] = True
-        best = [best_positions(np.where(left_out, -np.inf, each), _SHORTLIST).places for each in parts]
+        best = [
+            best_positions(np.where(left_out, -np.inf, each), _SHORTLIST).places for each in parts
+        ]
         places = np.sort(np.concatenate(best, axis=1), axis=1)
         scores = np.stack([np.take_along_axis(each, places, axis=1) for each in parts], axis=-1)
         scores[np.take_along_axis(left_out, places, axis=1)] = np.nan
-        scores[:, 1:][places[:, 1:] == places[:, :-1]] = np.nan  # the best by several parts count once
+        # the best by several parts count once
+        scores[:, 1:][places[:, 1:] == places[:, :-1]] = np.nan
         return cls(scores.astype(np.float32), of_target.astype(np.float32))
 
     def measure(self, weights: FloatArray) -> FloatArray:
         """Return the NDCG@10 (rows,) of a blend; ties count against the target."""
         weights = weights.astype(np.float32)
         with np.errstate(invalid="ignore"):
-            ranks = np.count_nonzero(self.scores @ weights >= (self.of_target @ weights)[:, None], axis=1)
+            ranks = np.count_nonzero(
+                self.scores @ weights >= (self.of_target @ weights)[:, None], axis=1
+            )
         return _score_ranks(ranks)
 
     def choose_weights(self, n_directed: int) -> FloatArray:
         """Return the weights of the directed parts, of the column ridge and of popularity.
 
-        The best directed part and the column ridge come first; others join, and weights move, if this is better by a
-        standard error.
+        The best directed part and the column ridge come first; others join, and weights move, if
+        this is better by a standard error.
         """
         starts = [np.append(np.eye(n_directed)[at], [1.0, 0.0]) for at in range(n_directed)]
         weights = choose(starts, lambda each: -self.measure(each)).candidate
         for _ in range(3):
             before = weights
             for at in range(weights.size):
-                options = [np.where(np.arange(weights.size) == at, each, weights) for each in (weights[at], *_WEIGHTS)]
+                options = [
+                    np.where(np.arange(weights.size) == at, each, weights)
+                    for each in (weights[at], *_WEIGHTS)
+                ]
                 options = [each for each in options if each.any()]
                 weights = choose(options, lambda each: -self.measure(each), at_least=1.0).candidate
             if np.array_equal(before, weights):
@@ -386,8 +453,11 @@ def _score_ranks(ranks: IndexArray) -> FloatArray:
     return np.where(ranks < _LENGTH, 1.0 / np.log2(ranks + 2.0), 0.0)
 
 
-def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: BoolArray) -> FloatArray:
-    """Return the NDCG@10 (rows,) of the liked ones among some hidden entries, of rows with any, at their first time."""
+def measure_order(
+    rankers: Rankers, held_out: HiddenRows, order: Order, some: BoolArray
+) -> FloatArray:
+    """Return the NDCG@10 (rows,) of the liked ones among some hidden entries, of rows with any, at
+    their first time."""
     train, visible, n_columns = held_out.train, held_out.visible, held_out.train.shape[1]
     hidden = held_out.hidden
     rows, columns, values = hidden.rows[some], hidden.columns[some], hidden.values[some]
@@ -399,7 +469,9 @@ def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: Bo
         np.minimum.at(first, rows, held_out.extras.times[some])
     found = [np.zeros(0)]
     for lines in batches(np.unique(row_of), width=n_columns):
-        ranker = rankers.make(held_out.predictor, visible.take, order, None if first is None else first[lines])
+        ranker = rankers.make(
+            held_out.predictor, visible.take, order, None if first is None else first[lines]
+        )
         keys = np.array(ranker.rank_block(lines, slice(0, n_columns)))
         at, inside = locate(lines, row_of)
         known = None if ranker.allows_repeats else visible.take(lines)
@@ -407,8 +479,11 @@ def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: Bo
     return np.concatenate(found)
 
 
-def _score_keys(keys: Array, visible: AxisEntries | None, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
-    """Return the NDCG@10 (rows,) of some pairs in rankings by keys (rows, columns), without the visible entries."""
+def _score_keys(
+    keys: Array, visible: AxisEntries | None, row_of: IndexArray, column_of: IndexArray
+) -> FloatArray:
+    """Return the NDCG@10 (rows,) of some pairs in rankings by keys (rows, columns), without the
+    visible entries."""
     keys = np.array(keys, dtype=np.float64)
     if visible is not None:
         keys[visible.group_of, visible.others] = -np.inf

@@ -1,16 +1,19 @@
 """The directed ridge: which column a row takes next, by the order of its entries.
 
-For every beginning of a row, s weighs its latest entries by their age, exp(-age / length), and t has the entries that
-follow, the next one most. With a line of S and T for each beginning, the weights of all columns are
+For every beginning of a row, s weighs its latest entries by their age, exp(-age / length), and t
+has the entries that follow, the next one most. With a line of S and T for each beginning, the
+weights of all columns are
 
     B = (S'S + diag(penalty + noise * diag S'S))^-1 S'T
 
-(SLIST: Choi et al., "Session-aware linear item-item models for session-based recommendation", 2021). The sums depend
-on the places of pairs of entries alone: with W latest entries and n entries in all, they take n W additions. As in the
-column ridge, columns are regressed on all others where these are few, otherwise on those that precede them most often.
+(SLIST: Choi et al., "Session-aware linear item-item models for session-based recommendation",
+2021). The sums depend on the places of pairs of entries alone: with W latest entries and n entries
+in all, they take n W additions. As in the column ridge, columns are regressed on all others where
+these are few, otherwise on those that precede them most often.
 
-A row is scored by several decays, by the column ridge, which knows no order, and by popularity. Each part is divided by
-its deviation over the columns of the row; the weights of the parts are chosen on the last entries of rows.
+A row is scored by several decays, by the column ridge, which knows no order, and by popularity.
+Each part is divided by its deviation over the columns of the row; the weights of the parts are
+chosen on the last entries of rows.
 """
 
 from __future__ import annotations
@@ -31,7 +34,16 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
-from deepmf.recommend.column_ridge import ColumnRidge, Gram, Near, Ridge, Score, Sparse, count_affordable, count_near
+from deepmf.recommend.column_ridge import (
+    ColumnRidge,
+    Gram,
+    Near,
+    Ridge,
+    Score,
+    Sparse,
+    count_affordable,
+    count_near,
+)
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
 
@@ -44,8 +56,9 @@ _TINY = 1e-12
 class Decay(NamedTuple):
     """How entries count by age, as inputs and as targets.
 
-    length: the age, in entries, at which the weight of an input has fallen to 1 / e. window: the number of inputs.
-    ahead: the number of targets. reach: the distance at which the weight of a target has fallen to 1 / e.
+    length: the age, in entries, at which the weight of an input has fallen to 1 / e. window: the
+    number of inputs. ahead: the number of targets. reach: the distance at which the weight of a
+    target has fallen to 1 / e.
     """
 
     length: float
@@ -64,11 +77,17 @@ class Decay(NamedTuple):
         return np.exp(-np.arange(self.ahead) / self.reach)
 
     def weigh(self, entries: AxisEntries) -> AxisEntries:
-        """Return the latest entries of some rows, with weights that the column ridge reads as those of their ages."""
+        """Return the latest entries of some rows, with weights that the column ridge reads as those
+        of their ages."""
         ages = _find_ages(entries)
         latest = entries.select(ages < self.window)
-        weights = latest.extras.fill_weights(latest.others.size) * self.inputs[ages[ages < self.window]] ** 2
-        return AxisEntries(latest.starts, latest.others, np.ones(weights.size), extras=Extras(weights=weights))
+        weights = (
+            latest.extras.fill_weights(latest.others.size)
+            * self.inputs[ages[ages < self.window]] ** 2
+        )
+        return AxisEntries(
+            latest.starts, latest.others, np.ones(weights.size), extras=Extras(weights=weights)
+        )
 
 
 def _find_ages(entries: AxisEntries) -> IndexArray:
@@ -80,17 +99,27 @@ def _find_ages(entries: AxisEntries) -> IndexArray:
 
 
 # Those among which held-out entries choose.
-_DECAYS = (Decay(0.7, 6), Decay(1.5, 12), Decay(3.0, 20, 5, 1.7), Decay(8.0, 40, 5, 1.7), Decay(30.0, 100, 10, 3.0))
+_DECAYS = (
+    Decay(0.7, 6),
+    Decay(1.5, 12),
+    Decay(3.0, 20, 5, 1.7),
+    Decay(8.0, 40, 5, 1.7),
+    Decay(30.0, 100, 10, 3.0),
+)
 
 # The share of the rows that must be longer than a decay.
 _LONGER = 0.1
 
 
 def list_decays(lengths: IndexArray) -> list[Decay]:
-    """Return the decays that differ on rows of these lengths; windows and targets are no longer than the rows."""
+    """Return the decays that differ on rows of these lengths; windows and targets are no longer
+    than the rows."""
     longest, usual = max(int(lengths.max(initial=2)) - 1, 1), np.quantile(lengths, 1 - _LONGER)
     decays = [each for each in _DECAYS if each.length <= usual] or [_DECAYS[0]]
-    return [each._replace(window=min(each.window, longest), ahead=min(each.ahead, longest)) for each in decays]
+    return [
+        each._replace(window=min(each.window, longest), ahead=min(each.ahead, longest))
+        for each in decays
+    ]
 
 
 # Those that are tried on held-out entries, the usual one first.
@@ -114,11 +143,13 @@ class NextRidge:
     """Scores what a row takes next.
 
     undirected, popularity: how much the column ridge and the popularity of columns count.
-    sharpness: the probability that a column is the next one is proportional to exp(sharpness * score).
-    liking_weight: the power of the probability that the value is at least the relevant one.
-    allows_repeats: whether rows take columns again; repeats: how much the logarithm of 1 + the count of a known column
+    sharpness: the probability that a column is the next one is proportional to exp(sharpness *
+    score). liking_weight: the power of the probability that the value is at least the relevant one.
+    allows_repeats: whether rows take columns again; repeats: how much the logarithm of 1 + the
+    count of a known column
         counts then.
-    ndcg: NDCG@10 on the last entries of rows. is_default: whether this order is better than relevance on held-out
+    ndcg: NDCG@10 on the last entries of rows. is_default: whether this order is better than
+    relevance on held-out
         entries, beyond doubt.
     """
 
@@ -133,14 +164,18 @@ class NextRidge:
     is_default: bool = False
 
     def score(
-        self, entries: AxisEntries, undirected: Any, popularity: Any, directed: Iterable[Any] | None = None
+        self,
+        entries: AxisEntries,
+        undirected: Any,
+        popularity: Any,
+        directed: Iterable[Any] | None = None,
     ) -> Any:
         """Return the scores (rows, columns) of rows with these entries over the trained columns.
 
         They are an array, or a tensor on a device, as the scores of the parts are.
 
-        undirected, popularity: their scores by the column ridge, and the popularity of columns; of all columns.
-        directed: their scores by the directed parts; None: computed here.
+        undirected, popularity: their scores by the column ridge, and the popularity of columns; of
+        all columns. directed: their scores by the directed parts; None: computed here.
         """
         scores = self.undirected * scale_rows(undirected)
         if self.popularity:
@@ -160,21 +195,31 @@ class NextRidge:
 
     def send(self, device: torch.device) -> list[tuple[Decay, Score]]:
         """Return the directed parts on a device."""
-        return [(part.decay, part.model.send(np.arange(part.model.n_trained), device)) for part in self.parts]
+        return [
+            (part.decay, part.model.send(np.arange(part.model.n_trained), device))
+            for part in self.parts
+        ]
 
     def explain(
         self, entries: AxisEntries, undirected: ColumnRidge, popularity: LatentArray, column: int
     ) -> tuple[FloatArray, float]:
-        """Return by how much each entry of a single row raises the probability that a column comes next, and this."""
+        """Return by how much each entry of a single row raises the probability that a column comes
+        next, and this."""
         own = undirected.score(entries)
         keys = self.sharpness * self.score(entries, own, popularity)[0].astype(np.float64)
-        of_entries = self.undirected / _measure_deviations(own)[0, 0] * undirected.find_effects(entries, column)
+        of_entries = (
+            self.undirected
+            / _measure_deviations(own)[0, 0]
+            * undirected.find_effects(entries, column)
+        )
         directed: FloatArray = self.repeats * np.log1p(entries.values) * (entries.others == column)
         for decay, model, weight in self.parts:
             if column < model.n_trained:
                 latest = decay.weigh(entries)
                 deviation = _measure_deviations(model.score(latest))[0, 0]
-                directed[_find_ages(entries) < decay.window] += weight / deviation * model.find_effects(latest, column)
+                directed[_find_ages(entries) < decay.window] += (
+                    weight / deviation * model.find_effects(latest, column)
+                )
         without = keys[column] - self.sharpness * (of_entries + directed)
         odds = np.exp(np.append(without, keys[column]) - logsumexp(np.delete(keys, column)))
         chances = odds / (1.0 + odds)
@@ -189,10 +234,15 @@ class NextRidge:
 
     def pack(self) -> Packed:
         """Return the numbers as JSON content, and the weights as tensors."""
-        decays = [part.decay._asdict() | part.model.ridge._asdict() | {"weight": part.weight} for part in self.parts]
+        decays = [
+            part.decay._asdict() | part.model.ridge._asdict() | {"weight": part.weight}
+            for part in self.parts
+        ]
         content = _NEXT.pack(self, decays=decays).content
         packed = (part.model.pack(prefix=f"next.{at}") for at, part in enumerate(self.parts))
-        return Packed(content, {name: tensor for tensors in packed for name, tensor in tensors.items()})
+        return Packed(
+            content, {name: tensor for tensors in packed for name, tensor in tensors.items()}
+        )
 
     @classmethod
     def unpack(cls, content: Any, tensors: Tensors, n_columns: int) -> NextRidge:
@@ -200,7 +250,10 @@ class NextRidge:
         found = _NEXT.read(content)
         parts = []
         for at, each in enumerate(found.pop("decays")):
-            decay, ridge = Decay(*map(each.get, Decay._fields)), Ridge(*map(each.get, Ridge._fields))
+            decay, ridge = (
+                Decay(*map(each.get, Decay._fields)),
+                Ridge(*map(each.get, Ridge._fields)),
+            )
             model = ColumnRidge.unpack(tensors, n_columns, ridge, prefix=f"next.{at}")
             parts.append(NextPart(decay, model, each["weight"]))
         return cls(tuple(parts), **found)
@@ -254,8 +307,14 @@ class Sequences(NamedTuple):
     def of(cls, matrix: ObservedMatrix) -> Sequences:
         """Return the entries of a matrix."""
         order = matrix.extras.sort_within(matrix.entry_rows)
-        weights = None if matrix.weights is None else np.sqrt(matrix.weights[order]).astype(np.float32)
-        return cls(matrix.by_row.starts.astype(np.int64), matrix.by_row.columns[order].astype(np.int64), weights)
+        weights = (
+            None if matrix.weights is None else np.sqrt(matrix.weights[order]).astype(np.float32)
+        )
+        return cls(
+            matrix.by_row.starts.astype(np.int64),
+            matrix.by_row.columns[order].astype(np.int64),
+            weights,
+        )
 
     @property
     def later(self) -> IndexArray:
@@ -263,11 +322,15 @@ class Sequences(NamedTuple):
         return np.repeat(self.starts[1:], np.diff(self.starts)) - 1 - np.arange(self.columns.size)
 
 
-def count_next(rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU) -> Gram:
-    """Return S'S and S'T of a decay over all beginnings of rows, for a kind of model: "full" or "nearest"."""
+def count_next(
+    rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU
+) -> Gram:
+    """Return S'S and S'T of a decay over all beginnings of rows, for a kind of model: "full" or
+    "nearest"."""
     own = _sum_squares(decay)[0][np.minimum(rows.later, decay.window)]
     own = own if rows.roots is None else own * np.square(rows.roots)
-    sizes = np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)  # the diagonal of S'S
+    # the diagonal of S'S
+    sizes = np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)
     if kind == "nearest":
         return _sum_near(rows, decay, sizes)
     squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
@@ -283,7 +346,8 @@ def count_next(rows: Sequences, decay: Decay, n_columns: int, kind: str, device:
 
 
 def _sum_squares(decay: Decay) -> LatentArray:
-    """Return the sums (distance of two entries, number of beginnings after both) of products of their weights."""
+    """Return the sums (distance of two entries, number of beginnings after both) of products of
+    their weights."""
     weights = np.concatenate([decay.inputs, np.zeros(decay.window)])
     shifted = weights[np.add.outer(np.arange(decay.window), np.arange(decay.window))]
     return np.pad(np.cumsum(shifted * decay.inputs, axis=1), ((0, 0), (1, 0))).astype(np.float32)
@@ -292,7 +356,8 @@ def _sum_squares(decay: Decay) -> LatentArray:
 def _list_pairs(
     rows: Sequences, decay: Decay, n_columns: int
 ) -> Iterator[tuple[IndexArray, LatentArray | None, LatentArray]]:
-    """Yield pairs of an entry and a later one: the cells, and what they add to S'S (None: nothing) and to S'T."""
+    """Yield pairs of an entry and a later one: the cells, and what they add to S'S (None: nothing)
+    and to S'T."""
     squares, window = _sum_squares(decay), decay.window
     targets = np.convolve(decay.inputs, decay.targets).astype(np.float32)  # by distance, from 1
     left, places = rows.later, np.arange(rows.columns.size)
@@ -305,10 +370,15 @@ def _list_pairs(
             later = first + distance
             at = rows.columns[first] * n_columns + rows.columns[later]
             of_sums = np.full(first.size, targets[distance - 1])
-            of_squares = squares[distance][np.minimum(left[later], window)] if distance < window else None
+            of_squares = (
+                squares[distance][np.minimum(left[later], window)] if distance < window else None
+            )
             if rows.roots is not None:
                 both = rows.roots[first] * rows.roots[later]
-                of_sums, of_squares = of_sums * both, None if of_squares is None else of_squares * both
+                of_sums, of_squares = (
+                    of_sums * both,
+                    None if of_squares is None else of_squares * both,
+                )
             yield at, of_squares, of_sums
 
 
@@ -334,6 +404,9 @@ def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
     most = count_affordable(n_columns)
     kept = rank < count_near(np.bincount(rows.columns, minlength=n_columns), most)[target]
     order, target, rank = order[kept], target[kept], rank[kept]
-    near = Near(np.full((n_columns, most), n_columns, dtype=np.int32), np.zeros((n_columns, most), dtype=np.float32))
+    near = Near(
+        np.full((n_columns, most), n_columns, dtype=np.int32),
+        np.zeros((n_columns, most), dtype=np.float32),
+    )
     near.places[target, rank], near.cells[target, rank] = cells.indices[order], cells.data[order]
     return Gram(squares, sizes, near)

@@ -1,8 +1,8 @@
 """Presence: the probability that an entry exists, learned from the positions of entries alone.
 
-It is the first factor of the relevance of a column for a row (`ranker.py`). The column ridge (`column_ridge.py`)
-scores the columns of a row; `Presence` turns the scores into probabilities. `Recency` is the popularity of columns at
-a time, when older entries count less.
+It is the first factor of the relevance of a column for a row (`ranker.py`). The column ridge
+(`column_ridge.py`) scores the columns of a row; `Presence` turns the scores into probabilities.
+`Recency` is the popularity of columns at a time, when older entries count less.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ class Presence:
 
     The popularity of a column is its share of the rows. The odds that an entry exists are
 
-        exp(intercept) * ((score + popularity_share * popularity) * popularity^popularity_power)^score_power
+        exp(intercept) * ((score + popularity_share * popularity) *
+        popularity^popularity_power)^score_power
 
     liking_weight: w, the power of the probability that the value is at least the relevant one.
     spread: the standard deviation of held-out residuals, for models that predict values alone.
-    ndcg, popularity_ndcg: NDCG@10 on held-out entries, of rankings by relevance and by popularity; 0 if there are none.
+    ndcg, popularity_ndcg: NDCG@10 on held-out entries, of rankings by relevance and by popularity;
+    0 if there are none.
     """
 
     model: ColumnRidge
@@ -83,23 +85,33 @@ class Presence:
     def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Presence:
         """Return the stored presence; impossible contents raise `BadModelFile`."""
         found = _PRESENCE.read(content)
-        ridge, count_weight = Ridge(*(found.pop(name) for name in Ridge._fields)), found.pop("count_weight")
+        ridge, count_weight = (
+            Ridge(*(found.pop(name) for name in Ridge._fields)),
+            found.pop("count_weight"),
+        )
         n_columns = entries.train.shape[1]
         model = ColumnRidge.unpack(tensors, n_columns, ridge, count_weight)
         return cls(model.extend(entries, np.arange(n_columns, len(entries.columns))), **found)
 
     def scale_popularity(self, amount: float, usual: float) -> Presence:
-        """Return a presence whose scores favour popular columns more or less: 1 as learned, 0 not at all.
+        """Return a presence whose scores favour popular columns more or less: 1 as learned, 0 not
+        at all.
 
-        Both terms of popularity are scaled, and the scores divided by popularity to the power 1 - amount. The odds of a
-        column with the usual popularity keep their size: where all odds are large, relevance is liking alone.
+        Both terms of popularity are scaled, and the scores divided by popularity to the power 1 -
+        amount. The odds of a column with the usual popularity keep their size: where all odds are
+        large, relevance is liking alone.
         """
         share, power = amount * self.popularity_share, amount * self.popularity_power + amount - 1
-        shift = (self.popularity_power - power) * math.log(usual / _UNIT_POPULARITY) * self.score_power
-        return replace(self, intercept=self.intercept + shift, popularity_share=share, popularity_power=power)
+        shift = (
+            (self.popularity_power - power) * math.log(usual / _UNIT_POPULARITY) * self.score_power
+        )
+        return replace(
+            self, intercept=self.intercept + shift, popularity_share=share, popularity_power=power
+        )
 
     def add_popularity(self, scores: Numbers, popularity: Numbers, raised: Numbers) -> Numbers:
-        """Return scores (rows, columns) blended with popularity (columns,), times popularity raised to its power."""
+        """Return scores (rows, columns) blended with popularity (columns,), times popularity raised
+        to its power."""
         blended = scores + self.popularity_share * popularity if self.popularity_share else scores
         return blended * raised if self.popularity_power else blended
 
@@ -108,15 +120,19 @@ class Presence:
         return (popularity / _UNIT_POPULARITY) ** self.popularity_power
 
     def log_probabilities(self, scores: Numbers) -> Numbers:
-        """Return the logarithms of the probabilities that entries exist, from scores times powers of popularity."""
-        log_odds: Numbers = self.intercept + self.score_power * _find_library(scores).log(make_positive(scores))
+        """Return the logarithms of the probabilities that entries exist, from scores times powers
+        of popularity."""
+        log_odds: Numbers = self.intercept + self.score_power * _find_library(scores).log(
+            make_positive(scores)
+        )
         if isinstance(log_odds, Tensor):
             return functional.logsigmoid(log_odds)
         found: Numbers = -np.logaddexp(0.0, -log_odds)
         return found
 
     def score_of(self, log_probability: Array) -> Array:
-        """Return the scores times powers of popularity that have these probabilities, minus infinity for P = 0."""
+        """Return the scores times powers of popularity that have these probabilities, minus
+        infinity for P = 0."""
         with np.errstate(divide="ignore", over="ignore"):
             log_odds = log_probability - np.log(-np.expm1(log_probability))
             positive = np.exp((log_odds - self.intercept) / self.score_power)
@@ -157,8 +173,9 @@ _PRESENCE = Form(
 class Recency(NamedTuple):
     """How the popularity of columns depends on time.
 
-    half_life: of the weight of an entry. latest: the time of the latest training entry; both in seconds.
-    blends: whether recent popularity joins the scores of rows with entries; it always ranks columns for rows without.
+    half_life: of the weight of an entry. latest: the time of the latest training entry; both in
+    seconds. blends: whether recent popularity joins the scores of rows with entries; it always
+    ranks columns for rows without.
     """
 
     half_life: float
@@ -168,18 +185,25 @@ class Recency(NamedTuple):
     def count_entries(self, entries: EntryStore, at: int | TimeArray | None = None) -> FloatArray:
         """Return the entries of each column by their age at a time (default: of the latest entry).
 
-        Several times give an array (times, columns). The counts of a time add up to the number of all entries.
+        Several times give an array (times, columns). The counts of a time add up to the number of
+        all entries.
         """
         train, added = entries.train, entries.added
-        kept = np.delete(np.arange(train.n_entries), entries.dropped) if entries.dropped.size else slice(None)
+        kept = (
+            np.delete(np.arange(train.n_entries), entries.dropped)
+            if entries.dropped.size
+            else slice(None)
+        )
         columns, extras = train.by_row.columns[kept], train.extras.take(kept)
         extras = Extras.join([(columns.size, extras), (added.columns.size, added.extras)])
         columns = np.concatenate([columns, added.columns])
         times, weights = extras.times, extras.fill_weights(columns.size)
         dated = np.empty(0, dtype=np.int64) if times is None else times[times != NO_TIME]
-        first, last = (int(dated.min()), int(dated.max())) if dated.size else (self.latest, self.latest)
-        # No date counts as the earliest one. Before the first and after the last entry all weights shrink alike: they
-        # must not become 0.
+        first, last = (
+            (int(dated.min()), int(dated.max())) if dated.size else (self.latest, self.latest)
+        )
+        # No date counts as the earliest one. Before the first and after the last entry all weights
+        # shrink alike: they must not become 0.
         times = np.full(columns.size, first) if times is None else np.maximum(times, first)
         asked = np.clip(last if at is None else at, first, last)
         moments, which = np.unique(asked, return_inverse=True)
@@ -188,17 +212,28 @@ class Recency(NamedTuple):
         return counts[which].reshape(*asked.shape, -1)
 
     def _sum_by_age(
-        self, columns: IndexArray, times: TimeArray, weights: Array, moments: TimeArray, n_columns: int
+        self,
+        columns: IndexArray,
+        times: TimeArray,
+        weights: Array,
+        moments: TimeArray,
+        n_columns: int,
     ) -> FloatArray:
-        """Return the sums (moments, columns) of weights that halve with each half-life to either side of a moment.
+        """Return the sums (moments, columns) of weights that halve with each half-life to either
+        side of a moment.
 
         Each entry is added at its nearest moments; from there, sums fade from moment to moment.
         """
         total, next_of = np.zeros((moments.size, n_columns)), np.searchsorted(moments, times)
         fading = np.exp2(-np.diff(moments) / self.half_life)
-        for nearest, steps in ((next_of, range(1, moments.size)), (next_of - 1, range(moments.size - 2, -1, -1))):
+        for nearest, steps in (
+            (next_of, range(1, moments.size)),
+            (next_of - 1, range(moments.size - 2, -1, -1)),
+        ):
             own = np.flatnonzero((nearest >= 0) & (nearest < moments.size))
-            by_age = weights[own] * np.exp2(-np.abs(moments[nearest[own]] - times[own]) / self.half_life)
+            by_age = weights[own] * np.exp2(
+                -np.abs(moments[nearest[own]] - times[own]) / self.half_life
+            )
             cells = nearest[own] * n_columns + columns[own]
             sums = np.bincount(cells, by_age, minlength=total.size).reshape(total.shape)
             for to in steps:
@@ -213,4 +248,6 @@ class Recency(NamedTuple):
         return cls(**_RECENCY.read(content))
 
 
-_RECENCY = Form(Part("half_life", "number", (), positive), Part("latest", "whole"), Part("blends", "flag"))
+_RECENCY = Form(
+    Part("half_life", "number", (), positive), Part("latest", "whole"), Part("blends", "flag")
+)

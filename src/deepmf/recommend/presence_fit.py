@@ -1,4 +1,5 @@
-"""How `fit` chooses the presence part: its penalty and the weights of relevance, by rankings of hidden entries."""
+"""How `fit` chooses the presence part: its penalty and the weights of relevance, by rankings of
+hidden entries."""
 
 from __future__ import annotations
 
@@ -35,15 +36,15 @@ _MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 11
 # Cells without an entry on which probabilities are calibrated, and the most steps of the fit.
 _CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
 
-# The share of the entries of a row that is hidden where there are too few validation entries, how many of these are
-# enough, and the fewest hidden entries.
+# The share of the entries of a row that is hidden where there are too few validation entries, how
+# many of these are enough, and the fewest hidden entries.
 _HIDDEN_SHARE, _ENOUGH_HIDDEN, _FEWEST_HIDDEN = 0.2, 20_000, 20
 
 # The most entries of a matrix whose rows and columns are all encoded again without the hidden ones.
 _FEW_ENTRIES = 1 << 18
 
-# Columns of each row, by presence, among which weights of liking and of popularity are compared; and the length of a
-# ranking.
+# Columns of each row, by presence, among which weights of liking and of popularity are compared;
+# and the length of a ranking.
 _SHORTLIST, _LONG_LIST, _LENGTH = 300, 500, 10
 
 _POPULARITY_SHARES = (0.0, 0.1, 1.0)
@@ -68,9 +69,9 @@ def fit_presence(
 ) -> Presence | None:
     """Fit the presence part of a model; None where every cell has an entry.
 
-    Penalty and weights are chosen by the NDCG of rankings of validation entries. With few validation entries, a fifth
-    of the entries of some rows is hidden instead, and these rows are encoded again without them. With too few of these,
-    columns are ranked by popularity.
+    Penalty and weights are chosen by the NDCG of rankings of validation entries. With few
+    validation entries, a fifth of the entries of some rows is hidden instead, and these rows are
+    encoded again without them. With too few of these, columns are ranked by popularity.
 
     Parameters
     ----------
@@ -86,14 +87,17 @@ def fit_presence(
         kind = "full" if n_columns <= MOST_FULL else "nearest"
     held_out = (
         HiddenRows.from_validation(entries, predictor, validation, seed)
-        if validation is not None and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
+        if validation is not None
+        and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
         else (HiddenRows.from_training(entries, predictor, seed) if folds_in else None)
     )
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
         (model,) = Gram.of(train, kind, device=device).fit(RIDGES[kind][:1])
         log_odds = -math.log(_ALL_POPULARITY)  # an entry exists with odds of the popularity
-        return Presence(model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread)
+        return Presence(
+            model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread
+        )
     best = _Choice(held_out, device).fit(kind)
     if held_out.train is train and (kind == "full" or n_columns <= _MOST_CANDIDATES):
         return best  # otherwise it has the weights of the candidates alone
@@ -124,31 +128,48 @@ class HiddenRows:
 
     @classmethod
     def from_validation(
-        cls, entries: EntryStore, predictor: Predictor, validation: PlacedEntries, seed: int, most: int | None = None
+        cls,
+        entries: EntryStore,
+        predictor: Predictor,
+        validation: PlacedEntries,
+        seed: int,
+        most: int | None = None,
     ) -> HiddenRows:
-        """Hide the validation entries of the most rows, which are not among the entries of the model anyway."""
+        """Hide the validation entries of the most rows, which are not among the entries of the
+        model anyway."""
         rows = draw_some(np.unique(validation.rows), most or _count_rows(entries.train), seed=seed)
         lines = np.minimum(np.searchsorted(rows, validation.rows), rows.size - 1)
         kept = rows[lines] == validation.rows
         own = replace(predictor, rows=Latents(predictor.rows.take(rows)))
         hidden = HeldOut(lines[kept], validation.columns[kept], validation.values[kept])
-        return cls(entries.train, own, entries.row_entries(rows), hidden, validation.extras.take(kept))
+        return cls(
+            entries.train, own, entries.row_entries(rows), hidden, validation.extras.take(kept)
+        )
 
     @classmethod
     def from_training(
-        cls, entries: EntryStore, predictor: Predictor, seed: int, *, last: bool = False, most: int | None = None
+        cls,
+        entries: EntryStore,
+        predictor: Predictor,
+        seed: int,
+        *,
+        last: bool = False,
+        most: int | None = None,
     ) -> HiddenRows | None:
         """Hide a share of the entries of some rows, at least one, and encode these from the others.
 
-        None if there are too few. last: hide the latest entry of each row alone; an interaction that was counted
-        before stays visible, as the first one of the row. most: the number of rows.
+        None if there are too few. last: hide the latest entry of each row alone; an interaction
+        that was counted before stays visible, as the first one of the row. most: the number of
+        rows.
 
-        If the hidden entries are a large share of all entries, all rows and columns are encoded again without them:
-        latents that were learned from hidden entries reveal which columns their rows like, and the weight of liking
-        would be too large.
+        If the hidden entries are a large share of all entries, all rows and columns are encoded
+        again without them: latents that were learned from hidden entries reveal which columns their
+        rows like, and the weight of liking would be too large.
         """
         train = entries.train
-        rows = draw_some(np.flatnonzero(train.row_counts > 1), most or _count_rows(train), seed=seed)
+        rows = draw_some(
+            np.flatnonzero(train.row_counts > 1), most or _count_rows(train), seed=seed
+        )
         if (rows.size if last else train.row_counts[rows].sum() * _HIDDEN_SHARE) < _FEWEST_HIDDEN:
             return None
         all_entries = entries.row_entries(rows)
@@ -158,20 +179,31 @@ class HiddenRows:
             if last
             else np.lexsort((-np.random.default_rng(seed).random(lines.size), lines))
         )
-        place = all_entries.starts[lines + 1] - 1 - np.argsort(by_order)  # from the end of the row in this order
+        # from the end of the row in this order
+        place = all_entries.starts[lines + 1] - 1 - np.argsort(by_order)
         hidden = place < (1 if last else np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines])
         visible = all_entries.select(~hidden)
-        again = hidden & (all_entries.values > 1) if last and not train.has_values else hidden & False
+        again = (
+            hidden & (all_entries.values > 1) if last and not train.has_values else hidden & False
+        )
         seen = all_entries.move_first(again).select(~hidden | again) if again.any() else visible
         is_kept = np.ones(train.n_entries, dtype=bool)
         is_kept[find_spans(rows, train.by_row.starts)[0][hidden]] = False
         if train.n_entries <= _FEW_ENTRIES:
             by_row = entries.row_entries(np.arange(train.shape[0])).select(is_kept)
-            by_column = entries.column_entries(np.arange(train.shape[1])).select(is_kept[train.by_column.entries])
-            # With next to no penalty, latents of fewer entries may grow beyond all bounds; then the old ones stay.
-            with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(TrainingDiverged):
+            by_column = entries.column_entries(np.arange(train.shape[1])).select(
+                is_kept[train.by_column.entries]
+            )
+            # With next to no penalty, latents of fewer entries may grow beyond all bounds; then the
+            # old ones stay.
+            with (
+                np.errstate(over="ignore", invalid="ignore"),
+                contextlib.suppress(TrainingDiverged),
+            ):
                 predictor = (
-                    predictor.with_only("column", by_column).with_only("row", by_row).with_only("column", by_column)
+                    predictor.with_only("column", by_column)
+                    .with_only("row", by_row)
+                    .with_only("column", by_column)
                 )
         return cls(
             train.take_entries(np.flatnonzero(is_kept)),
@@ -187,11 +219,17 @@ class HiddenRows:
         return int(self.visible.starts.size) - 1
 
 
-def score_columns(model: ColumnRidge, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
-    """Return the scores (rows, columns) of some columns by a model of all columns, or of these alone."""
+def score_columns(
+    model: ColumnRidge, entries: AxisEntries, columns: IndexArray, device: torch.device
+) -> Tensor:
+    """Return the scores (rows, columns) of some columns by a model of all columns, or of these
+    alone."""
     if model.n_trained == columns.size:
         at, inside = locate(columns, entries.others)
-        entries, columns = entries.select(inside)._replace(others=at[inside]), np.arange(columns.size)
+        entries, columns = (
+            entries.select(inside)._replace(others=at[inside]),
+            np.arange(columns.size),
+        )
     return model.send(columns, device)(entries)
 
 
@@ -202,17 +240,24 @@ def _count_rows(train: ObservedMatrix) -> int:
 class _Choice:
     """Chooses how presence and liking are combined, by NDCG@10 on hidden entries.
 
-    Candidates are some columns, popular ones rather than others; liked are hidden entries of at least the row's own
-    mean, rounded up.
+    Candidates are some columns, popular ones rather than others; liked are hidden entries of at
+    least the row's own mean, rounded up.
     """
 
     def __init__(self, held_out: HiddenRows, device: torch.device) -> None:
-        train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
+        train, self._held_out, self._visible, self._device = (
+            held_out.train,
+            held_out,
+            held_out.visible,
+            device,
+        )
         counts = EntryStore.of(train).column_totals
         self._candidates = np.arange(counts.size)
         if counts.size > _MOST_CANDIDATES:
             shares = (counts + 1e-6) / (counts + 1e-6).sum()
-            drawn = np.random.default_rng(0).choice(counts.size, _MOST_CANDIDATES, replace=False, p=shares)
+            drawn = np.random.default_rng(0).choice(
+                counts.size, _MOST_CANDIDATES, replace=False, p=shares
+            )
             self._candidates = np.sort(drawn)
         popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
         self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
@@ -227,18 +272,28 @@ class _Choice:
         liked = held_out.hidden.values >= thresholds[held_out.hidden.rows]
         self._n_liked = np.bincount(held_out.hidden.rows[liked], minlength=held_out.n_rows)
         self._liked = self._mark(held_out.hidden.rows[liked], held_out.hidden.columns[liked])
-        log_liked = held_out.predictor.log_exceed_block(lines, self._candidates, thresholds, spread=self._spread)
+        log_liked = held_out.predictor.log_exceed_block(
+            lines, self._candidates, thresholds, spread=self._spread
+        )
         self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
 
     def fit(self, kind: str) -> Presence:
-        """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
+        """Return a presence part of a kind, with the best penalty, weights of counts, popularity
+        and liking."""
         train = self._held_out.train
         gram = Gram.of(train, kind, device=self._device)
         ridge = _choose(gram.fit_some(RIDGES[kind], self._candidates), self._measure_model).ridge
         if not train.has_values and np.max(train.values) > 1:
-            grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
-            gram = _choose(grams, lambda each: self._measure_model(each.fit_some([ridge], self._candidates)[0]))
-        fitted = gram.fit_some([ridge], self._candidates) if kind == "nearest" else gram.fit([ridge])
+            grams = [
+                gram,
+                *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:]),
+            ]
+            gram = _choose(
+                grams, lambda each: self._measure_model(each.fit_some([ridge], self._candidates)[0])
+            )
+        fitted = (
+            gram.fit_some([ridge], self._candidates) if kind == "nearest" else gram.fit([ridge])
+        )
         return self._combine(fitted[0])
 
     def _send(self, array: Array) -> Tensor:
@@ -249,25 +304,45 @@ class _Choice:
         return self._measure(Presence(model, liking_weight=_USUAL_LIKING_WEIGHT), lists)
 
     def _combine(self, model: ColumnRidge) -> Presence:
-        """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
+        """Return a model with the best weights of popularity and liking; popularity if it ranks as
+        well."""
         scores = self._score(model)
         best = Presence(model, spread=self._spread, liking_weight=_USUAL_LIKING_WEIGHT)
         lists = self._list(scores, _LONG_LIST)
-        for name, values in (("popularity_share", _POPULARITY_SHARES), ("popularity_power", _POPULARITY_POWERS)):
+        for name, values in (
+            ("popularity_share", _POPULARITY_SHARES),
+            ("popularity_power", _POPULARITY_POWERS),
+        ):
             trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
-            best = _choose(trials, lambda each: self._measure(each, lists), values.index(getattr(best, name)))
+            best = _choose(
+                trials, lambda each: self._measure(each, lists), values.index(getattr(best, name))
+            )
         popular = replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0)
         plain, *_ = of_popular = self._weigh_liking(popular, scores)
         usual = _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT)
-        finished = (_choose(each, itemgetter(1), usual) for each in (of_popular, self._weigh_liking(best, scores)))
+        finished = (
+            _choose(each, itemgetter(1), usual)
+            for each in (of_popular, self._weigh_liking(best, scores))
+        )
         chosen, ndcg = _choose([plain, *finished], itemgetter(1))
         return replace(chosen, ndcg=float(ndcg.mean()), popularity_ndcg=float(plain[1].mean()))
 
-    def _weigh_liking(self, presence: Presence, scores: Tensor) -> list[tuple[Presence, FloatArray]]:
-        """Return a presence with calibrated probabilities and each weight of liking, and its NDCG@10 (rows,)."""
-        blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
-        presence, lists = self._calibrate(presence, blended), self._list(scores, _SHORTLIST, by=blended)
-        trials = [replace(presence, liking_weight=presence.score_power * weight) for weight in _LIKING_WEIGHTS]
+    def _weigh_liking(
+        self, presence: Presence, scores: Tensor
+    ) -> list[tuple[Presence, FloatArray]]:
+        """Return a presence with calibrated probabilities and each weight of liking, and its
+        NDCG@10 (rows,)."""
+        blended = presence.add_popularity(
+            scores, self._popularity, presence.raise_popularity(self._popularity)
+        )
+        presence, lists = (
+            self._calibrate(presence, blended),
+            self._list(scores, _SHORTLIST, by=blended),
+        )
+        trials = [
+            replace(presence, liking_weight=presence.score_power * weight)
+            for weight in _LIKING_WEIGHTS
+        ]
         return [(each, self._measure(each, lists)) for each in trials]
 
     def _score(self, model: ColumnRidge) -> Tensor:
@@ -277,12 +352,16 @@ class _Choice:
         return scores
 
     def _list(self, scores: Tensor, length: int, *, by: Tensor | None = None) -> _Lists:
-        """Return the best columns, by these scores or others, of the rows that have liked hidden entries."""
+        """Return the best columns, by these scores or others, of the rows that have liked hidden
+        entries."""
         counted = np.flatnonzero(self._n_liked)
         at = self._send(counted)
         order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
         places = _find_largest(order, length)
-        taken = (each[at[:, None], places] for each in (scores, self._known, self._log_liked, self._liked))
+        taken = (
+            each[at[:, None], places]
+            for each in (scores, self._known, self._log_liked, self._liked)
+        )
         scores, are_known, log_liked, are_liked = taken
         return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
 
@@ -291,16 +370,23 @@ class _Choice:
         if len(lists.places) == 0:
             return np.zeros(1)
         popularity = self._popularity
-        raised = presence.raise_popularity(popularity)[lists.places] if presence.popularity_power else popularity
+        raised = (
+            presence.raise_popularity(popularity)[lists.places]
+            if presence.popularity_power
+            else popularity
+        )
         scores = presence.add_popularity(lists.scores, popularity[lists.places], raised)
         log_presence = presence.log_probabilities(scores).masked_fill(lists.are_known, -math.inf)
         keys = log_presence + presence.liking_weight * lists.log_liked
         best = _find_largest(keys, _LENGTH)
         first = best.gather(1, keys.gather(1, best).argsort(dim=1, descending=True, stable=True))
-        return score_lists(lists.are_liked.gather(1, first).cpu().numpy(), lists.n_liked, n=_LENGTH).ndcg
+        return score_lists(
+            lists.are_liked.gather(1, first).cpu().numpy(), lists.n_liked, n=_LENGTH
+        ).ndcg
 
     def _calibrate(self, presence: Presence, scores: Tensor) -> Presence:
-        """Calibrate the probabilities of a presence by logistic regression on the log of its scores.
+        """Calibrate the probabilities of a presence by logistic regression on the log of its
+        scores.
 
         Only a share of the entries is hidden, so the odds are divided by this share.
         """
@@ -313,13 +399,19 @@ class _Choice:
         logs = torch.log(make_positive(torch.cat([exist, absent])).double())
         counts = torch.ones_like(logs)
         counts[exist.numel() :] = n_all / n_rows
-        intercept, power = _fit_logistic(logs, torch.arange(logs.numel(), device=logs.device) < exist.numel(), counts)
-        share = self._held_out.hidden.rows.size / (self._held_out.hidden.rows.size + self._held_out.visible.others.size)
+        intercept, power = _fit_logistic(
+            logs, torch.arange(logs.numel(), device=logs.device) < exist.numel(), counts
+        )
+        share = self._held_out.hidden.rows.size / (
+            self._held_out.hidden.rows.size + self._held_out.visible.others.size
+        )
         return replace(presence, intercept=intercept - math.log(share), score_power=power)
 
     def _mark(self, lines: IndexArray, columns: IndexArray) -> Tensor:
         """Return the cells (rows, candidates) of some pairs."""
-        marked = torch.zeros(self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device)
+        marked = torch.zeros(
+            self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device
+        )
         at, found = locate(self._candidates, columns)
         marked[self._send(lines[found]), self._send(at[found])] = True
         return marked
@@ -337,7 +429,8 @@ class _Lists(NamedTuple):
 
 
 def _find_largest(keys: Tensor, n: int) -> Tensor:
-    """Return the places (rows, n) of the n largest keys of each row, or of all, in increasing order."""
+    """Return the places (rows, n) of the n largest keys of each row, or of all, in increasing
+    order."""
     if n >= keys.shape[1]:
         return torch.arange(keys.shape[1], device=keys.device).expand(len(keys), -1)
     if keys.is_cuda:
@@ -346,12 +439,14 @@ def _find_largest(keys: Tensor, n: int) -> Tensor:
 
 
 def _choose(candidates: Sequence[T], measure: Callable[[T], FloatArray], usual: int = 0) -> T:
-    """Return the candidate with the best scores (rows,), or the usual one unless it is better by a standard error."""
+    """Return the candidate with the best scores (rows,), or the usual one unless it is better by a
+    standard error."""
     return choose(candidates, lambda each: -measure(each), usual=usual, at_least=1.0).candidate
 
 
 def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[float, float]:
-    """Return the intercept and the slope, at least 0.1, of the logistic regression of counted targets on inputs."""
+    """Return the intercept and the slope, at least 0.1, of the logistic regression of counted
+    targets on inputs."""
     share = float(counts @ targets.double() / counts.sum())
     coefficients = np.array([math.log(share / (1.0 - share)), 0.0])
     middle = float(counts @ inputs / counts.sum())
@@ -371,6 +466,7 @@ def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[floa
 
 
 def _measure_root_mean_square(numbers: FloatArray) -> float:
-    """Return the root of the mean square, also of numbers whose squares are too large for double precision."""
+    """Return the root of the mean square, also of numbers whose squares are too large for double
+    precision."""
     largest = float(np.max(np.abs(numbers)))
     return largest * float(np.sqrt(np.mean(np.square(numbers / largest)))) if largest else 0.0

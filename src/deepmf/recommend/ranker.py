@@ -1,12 +1,14 @@
-"""Rankers: the keys by which `recommend` and the evaluation of rankings order the columns of each row.
+"""Rankers: the keys by which `recommend` and the evaluation of rankings order the columns of each
+row.
 
-`Model.make_ranker(request)` returns a `Ranker`. Its `rank_block(rows, columns)` returns keys (rows, columns);
-larger is better. A `Ranker` ranks by value, a `RelevanceRanker` by how likely a row is to take a column and to like it:
+`Model.make_ranker(request)` returns a `Ranker`. Its `rank_block(rows, columns)` returns keys (rows,
+columns); larger is better. A `Ranker` ranks by value, a `RelevanceRanker` by how likely a row is to
+take a column and to like it:
 
     relevance = P(entry exists) * P(value >= relevant | entry exists)^w
 
-`Presence` gives the first factor, the predictor of a model the second. A `NextRanker` has the probability that a column
-comes next as the first factor.
+`Presence` gives the first factor, the predictor of a model the second. A `NextRanker` has the
+probability that a column comes next as the first factor.
 """
 
 from __future__ import annotations
@@ -50,17 +52,19 @@ _SPARE = 40
 
 @dataclass(eq=False)
 class Relevance:
-    """Both probabilities of some rows: that an entry exists, and that its value is at least the relevant one.
+    """Both probabilities of some rows: that an entry exists, and that its value is at least the
+    relevant one.
 
     Parameters
     ----------
     predictor, presence : the parts of a model.
     observed : maps positions of rows to their entries, over all columns.
-    popularity : the share of the rows that have an entry in each column: (columns,), or (rows, columns) for the rows of
-        one block.
+    popularity : the share of the rows that have an entry in each column: (columns,), or (rows,
+        columns) for the rows of one block.
     factors : popularity to its power.
     find_recent : returns the popularity that ranks the columns of rows without entries.
-    relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a level.
+    relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a
+        level.
     mean : the mean of all entries, for rows without entries.
     following : scores what a row takes next; None in other orders.
     """
@@ -74,11 +78,13 @@ class Relevance:
     relevant: float | None
     mean: float
     following: NextRidge | None = None
-    _last: threading.local = field(default_factory=threading.local, init=False)  # the rows that a thread encoded last
+    # the rows that a thread encoded last
+    _last: threading.local = field(default_factory=threading.local, init=False)
     _scores: Array | None = field(default=None, init=False)
 
     def with_known(self, predictor: Predictor, scores: Array | None) -> Relevance:
-        """Return the probabilities of pairs that a predictor knows, and whose scores of presence may be known."""
+        """Return the probabilities of pairs that a predictor knows, and whose scores of presence
+        may be known."""
         known = copy.copy(self)
         known.predictor, known._scores = predictor, scores
         return known
@@ -93,7 +99,9 @@ class Relevance:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         encoded = self.encode_rows(rows)
         scores = np.array(encoded.presence[:, columns])
-        scores = self.presence.add_popularity(scores, self.popularity[..., columns], self.factors[..., columns])
+        scores = self.presence.add_popularity(
+            scores, self.popularity[..., columns], self.factors[..., columns]
+        )
         if encoded.are_empty.any():
             empty_scores = np.broadcast_to(self.empty_scores[..., columns], scores.shape)
             scores[encoded.are_empty] = empty_scores[encoded.are_empty]
@@ -107,22 +115,31 @@ class Relevance:
         encoded, following = self.encode_rows(rows), self.following
         assert following is not None
         if encoded.log_next is None:
-            keys = following.sharpness * following.score(encoded.entries, encoded.presence, self.popularity)
-            keys[encoded.are_empty] = np.broadcast_to(np.log(self.find_recent()), keys.shape)[encoded.are_empty]
+            keys = following.sharpness * following.score(
+                encoded.entries, encoded.presence, self.popularity
+            )
+            keys[encoded.are_empty] = np.broadcast_to(np.log(self.find_recent()), keys.shape)[
+                encoded.are_empty
+            ]
             encoded.log_next = keys - logsumexp(keys, axis=1, keepdims=True)
         return encoded.log_next
 
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> Array:
-        """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
+        """Return the logarithms (rows, columns) of the probabilities that values are at least the
+        relevant one."""
         thresholds = self.encode_rows(rows).thresholds
-        return self.predictor.log_exceed_block(rows, columns, thresholds, spread=self.presence.spread)
+        return self.predictor.log_exceed_block(
+            rows, columns, thresholds, spread=self.presence.spread
+        )
 
     def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> Array:
         """Return `log_liked_block` for pairs (pairs,) of a place in `rows` and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
         thresholds, spread = self.encode_rows(rows).thresholds[lines], self.presence.spread
-        found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
+        found = self.predictor.log_exceed_pairs(
+            rows[lines], columns[:, None], thresholds, spread=spread
+        )
         return found.reshape(-1)
 
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
@@ -130,14 +147,17 @@ class Relevance:
         encoded, scores = self.encode_rows(rows), self._scores
         if scores is None:
             scores = np.take_along_axis(encoded.presence, columns, axis=1)
-            scores = self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+            scores = self.presence.add_popularity(
+                scores, self.popularity[columns], self.factors[columns]
+            )
             if encoded.are_empty.any():
                 scores[encoded.are_empty] = self.empty_scores[columns[encoded.are_empty]]
         found: FloatArray = np.exp(self.presence.log_probabilities(scores)).astype(np.float64)
         return found
 
     def encode_rows(self, rows: IndexArray) -> EncodedRows:
-        """Return the inputs of the probabilities of some rows; those of the last rows are cached."""
+        """Return the inputs of the probabilities of some rows; those of the last rows are
+        cached."""
         last: tuple[IndexArray, EncodedRows] | None = getattr(self._last, "encoded", None)
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
@@ -146,14 +166,17 @@ class Relevance:
             thresholds = find_thresholds(entries, self.predictor.readout.scale, self.mean)
         else:
             thresholds = np.full(rows.size, float(self.relevant))
-        encoded = EncodedRows(model, entries.below(model.n_trained), model.translate(entries), thresholds)
+        encoded = EncodedRows(
+            model, entries.below(model.n_trained), model.translate(entries), thresholds
+        )
         self._last.encoded = rows, encoded
         return encoded
 
 
 @dataclass
 class EncodedRows:
-    """Inputs of the probabilities of some rows: entries in trained columns, what all entries say, and thresholds."""
+    """Inputs of the probabilities of some rows: entries in trained columns, what all entries say,
+    and thresholds."""
 
     model: ColumnRidge
     entries: AxisEntries
@@ -163,7 +186,8 @@ class EncodedRows:
 
     @property
     def are_empty(self) -> BoolArray:
-        """Which rows have no entries in trained columns: popularity ranks better than what new columns alone say."""
+        """Which rows have no entries in trained columns: popularity ranks better than what new
+        columns alone say."""
         return np.asarray(np.diff(self.entries.starts) == 0)
 
     @cached_property
@@ -173,7 +197,8 @@ class EncodedRows:
 
 
 class RankedRows(NamedTuple):
-    """The best columns of some rows by position, (rows, n), and what the model tells of them; None where it cannot.
+    """The best columns of some rows by position, (rows, n), and what the model tells of them; None
+    where it cannot.
 
     values: as in `Ranking`; NaN where a row has fewer columns.
     presence: the probabilities that an entry exists.
@@ -191,7 +216,8 @@ class RankedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranker:
-    """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of relevance.
+    """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of
+    relevance.
 
     learned: tells the probabilities that entries exist where the order is by others.
     """
@@ -203,18 +229,21 @@ class Ranker:
     rank_by: ClassVar[RankBy] = "value"
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
-        """Return keys (rows, columns) by which the columns of each row are ranked; larger is better."""
+        """Return keys (rows, columns) by which the columns of each row are ranked; larger is
+        better."""
         return self.predictor.rank_block(rows, columns)
 
     def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> Array:
-        """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each row matter."""
+        """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each
+        row matter."""
         keys = self.rank_block(rows, columns)
         omit(keys)
         return keys
 
     @property
     def has_values(self) -> bool:
-        """Whether entries have values; if not, the value of a column is the probability by which it is ranked."""
+        """Whether entries have values; if not, the value of a column is the probability by which it
+        is ranked."""
         return not self.predictor.readout.scale.is_interactions
 
     @property
@@ -223,7 +252,8 @@ class Ranker:
         return False
 
     def with_known(self, products: Array, scores: Array | None = None) -> Self:
-        """Return a ranker that reads columns (rows, n) of each row whose products, and scores of presence, are known.
+        """Return a ranker that reads columns (rows, n) of each row whose products, and scores of
+        presence, are known.
 
         It belongs to a predictor that reads everything from products of latents.
         """
@@ -241,12 +271,15 @@ class Ranker:
         }
 
     def read(self, rows: IndexArray, columns: IndexArray, keys: Array) -> RankedRows:
-        """Return predictions and probabilities of the columns (rows, n) of each row, which have these keys."""
+        """Return predictions and probabilities of the columns (rows, n) of each row, which have
+        these keys."""
         if not self.has_values:
             presence = self._read_presence(rows, columns, keys, np.zeros(1))
             return RankedRows(rows, columns, presence, presence)
         relevance, shape, readout = self.relevance, columns.shape, self.predictor.readout
-        values = self.predictor.predict_lines(rows, columns, keys if self.rank_by == "value" else None)
+        values = self.predictor.predict_lines(
+            rows, columns, keys if self.rank_by == "value" else None
+        )
         distribution = predicted = None
         pairs = np.repeat(rows, shape[1]), columns.ravel()
         if readout.gives_distribution:
@@ -255,18 +288,26 @@ class Ranker:
         if relevance is None:
             return RankedRows(rows, columns, values, distribution=distribution)
         lines = np.repeat(np.arange(rows.size), shape[1])
-        log_liked = relevance.log_liked_pairs(rows, lines, columns.ravel()).reshape(shape).astype(np.float64)
+        log_liked = (
+            relevance.log_liked_pairs(rows, lines, columns.ravel())
+            .reshape(shape)
+            .astype(np.float64)
+        )
         presence, liked = self._read_presence(rows, columns, keys, log_liked), np.exp(log_liked)
         if self.predictor.drift is not None:
             ends = readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
             if predicted is None:
                 units = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
-                liked = ndtr((self.predictor.move(units, *pairs) - ends) / relevance.presence.spread)
+                liked = ndtr(
+                    (self.predictor.move(units, *pairs) - ends) / relevance.presence.spread
+                )
             else:
                 liked = predicted.exceed(ends)
         return RankedRows(rows, columns, values, presence, liked.reshape(shape), distribution)
 
-    def _read_presence(self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray) -> FloatArray:
+    def _read_presence(
+        self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray
+    ) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
         relevance = self.learned or self.relevance
         assert relevance is not None
@@ -276,7 +317,8 @@ class Ranker:
 class RelevanceRanker(Ranker):
     """Ranks columns by relevance; keys are its logarithms.
 
-    The probability of liking does not move with time here: rankings of held-out entries are no better for it.
+    The probability of liking does not move with time here: rankings of held-out entries are no
+    better for it.
     """
 
     relevance: Relevance
@@ -292,9 +334,11 @@ class RelevanceRanker(Ranker):
         return keys
 
     def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> Array:
-        """Return the logarithms of relevance, minus infinity for omitted columns and for most that cannot be best.
+        """Return the logarithms of relevance, minus infinity for omitted columns and for most that
+        cannot be best.
 
-        Relevance is at most the probability that an entry exists, so columns with too small a score are skipped.
+        Relevance is at most the probability that an entry exists, so columns with too small a score
+        are skipped.
         """
         scores, n_likely = self.relevance.score_block(rows, columns), n + _SPARE
         omit(scores)
@@ -305,7 +349,9 @@ class RelevanceRanker(Ranker):
         found = self._rank_pairs(scores, rows, columns, lines, likely.ravel()).reshape(likely.shape)
         floor = np.partition(found, _SPARE, axis=1)[:, _SPARE]
         # A little below the floor: single precision must not skip a column that reaches it.
-        least = self.relevance.presence.score_of(np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6)).astype(scores.dtype)
+        least = self.relevance.presence.score_of(
+            np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6)
+        ).astype(scores.dtype)
         above = scores > least[:, None]
         if np.count_nonzero(above) > _FEW * above.size:
             return super().rank_best(rows, columns, n, omit)
@@ -315,9 +361,15 @@ class RelevanceRanker(Ranker):
         return keys
 
     def _rank_pairs(
-        self, scores: Array, rows: IndexArray, columns: Positions, lines: IndexArray, places: IndexArray
+        self,
+        scores: Array,
+        rows: IndexArray,
+        columns: Positions,
+        lines: IndexArray,
+        places: IndexArray,
     ) -> Array:
-        """Return the logarithms of relevance of some pairs (pairs,) of a block with these scores."""
+        """Return the logarithms of relevance of some pairs (pairs,) of a block with these
+        scores."""
         relevance, presence = self.relevance, self.relevance.presence
         with np.errstate(divide="ignore"):  # omitted columns have a score of minus infinity
             keys: Array = presence.log_probabilities(scores[lines, places])
@@ -342,22 +394,30 @@ class NextRanker(Ranker):
 
     @property
     def allows_repeats(self) -> bool:
-        """Whether columns in which a row has an entry are recommended by default: where rows take columns again."""
+        """Whether columns in which a row has an entry are recommended by default: where rows take
+        columns again."""
         return self.following.allows_repeats
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the logarithms (rows, columns) of both probabilities."""
         keys = self.relevance.log_next(rows)[:, columns]
         if self.following.liking_weight:
-            return keys + self.following.liking_weight * self.relevance.log_liked_block(rows, columns)
+            return keys + self.following.liking_weight * self.relevance.log_liked_block(
+                rows, columns
+            )
         return keys.copy() if isinstance(columns, slice) else keys
 
-    def _read_presence(self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray) -> FloatArray:
-        """Return the probabilities that the columns (rows, n) of each row come next, which are parts of the keys."""
+    def _read_presence(
+        self, rows: IndexArray, columns: IndexArray, keys: Array, log_liked: FloatArray
+    ) -> FloatArray:
+        """Return the probabilities that the columns (rows, n) of each row come next, which are
+        parts of the keys."""
         return np.exp(keys.astype(np.float64) - self.following.liking_weight * log_liked)
 
 
-_RANKERS: dict[RankBy, type[Ranker]] = {each.rank_by: each for each in (Ranker, RelevanceRanker, NextRanker)}
+_RANKERS: dict[RankBy, type[Ranker]] = {
+    each.rank_by: each for each in (Ranker, RelevanceRanker, NextRanker)
+}
 
 
 @dataclass(eq=False)
@@ -377,11 +437,17 @@ class Rankers:
     recency: Recency | None = None
     following: NextRidge | None = None
 
-    def make(self, predictor: Predictor, observed: Observed, order: Order, at: int | TimeArray | None = None) -> Ranker:
+    def make(
+        self,
+        predictor: Predictor,
+        observed: Observed,
+        order: Order,
+        at: int | TimeArray | None = None,
+    ) -> Ranker:
         """Return the ranker of a predictor's rows, whose entries `observed` returns.
 
-        at: the time of predictions, and of the popularity of columns; None: that of the latest entry. An array has a
-        time for each row, and makes a ranker of one block of these rows.
+        at: the time of predictions, and of the popularity of columns; None: that of the latest
+        entry. An array has a time for each row, and makes a ranker of one block of these rows.
         """
         are_interactions, predictor = self.entries.scale.is_interactions, predictor.at(at)
         order.check_scale(self.entries.scale)
@@ -398,15 +464,19 @@ class Rankers:
                 raise BadSetting(
                     "this model has no presence part, so it cannot rank by relevance",
                     hint=Hint(
-                        "fit it with presence='auto', or rank_by='value'", "fit it again, or set --rank-by value"
+                        "fit it with presence='auto', or rank_by='value'",
+                        "fit it again, or set --rank-by value",
                     ),
                 )
             return Ranker(predictor)
         if order.popularity != 1:
             plain = replace(order, popularity=1.0)
-            usual = float(np.average(self.popularity, weights=self.popularity))  # of an entry's column
+            # of an entry's column
+            usual = float(np.average(self.popularity, weights=self.popularity))
             presence = self.presence.scale_popularity(order.popularity, usual)
-            scaled = Rankers(self.entries, presence, rank_by, self.recency, following=self.following)
+            scaled = Rankers(
+                self.entries, presence, rank_by, self.recency, following=self.following
+            )
             learned = self.make(predictor, observed, plain, at).relevance
             return replace(scaled.make(predictor, observed, plain, at), learned=learned)
         popularity, factors, mean = self.popularity, self.factors, self.entries.train.mean
@@ -415,13 +485,22 @@ class Rankers:
             factors = self._raise_popularity(popularity)
         find_recent = functools.partial(self.find_recent, at)
         relevance = Relevance(
-            predictor, self.presence, observed, popularity, factors, find_recent, order.relevant, mean, self.following
+            predictor,
+            self.presence,
+            observed,
+            popularity,
+            factors,
+            find_recent,
+            order.relevant,
+            mean,
+            self.following,
         )
         return _RANKERS[rank_by](predictor, relevance)
 
     @cached_property
     def popularity(self) -> LatentArray:
-        """The share of the rows that have an entry in each column, of recent entries where these blend with scores."""
+        """The share of the rows that have an entry in each column, of recent entries where these
+        blend with scores."""
         blends = self.recency is not None and self.recency.blends
         return self.find_recent() if blends else self._share_rows(self.entries.column_totals)
 
@@ -433,7 +512,8 @@ class Rankers:
     def _raise_popularity(self, recent: LatentArray) -> LatentArray:
         """Return the popularity of all columns to its power.
 
-        A negative power corrects for the presence model, which favours columns with many entries of any age.
+        A negative power corrects for the presence model, which favours columns with many entries of
+        any age.
         """
         assert self.presence is not None
         if self.recency is not None and self.presence.popularity_power < 0:
@@ -441,8 +521,13 @@ class Rankers:
         return self.presence.raise_popularity(recent)
 
     def find_recent(self, at: int | TimeArray | None = None) -> LatentArray:
-        """Return the popularity of all columns at a time, (columns,), or at several, (times, columns)."""
-        counts = self.entries.column_totals if self.recency is None else self.recency.count_entries(self.entries, at)
+        """Return the popularity of all columns at a time, (columns,), or at several, (times,
+        columns)."""
+        counts = (
+            self.entries.column_totals
+            if self.recency is None
+            else self.recency.count_entries(self.entries, at)
+        )
         return self._share_rows(counts)
 
     def _share_rows(self, counts: Array) -> LatentArray:
@@ -451,17 +536,22 @@ class Rankers:
 
 
 def choose_order(train: ObservedMatrix) -> RankBy:
-    """Return the order that suits a matrix: relevance where few cells have an entry, otherwise value.
+    """Return the order that suits a matrix: relevance where few cells have an entry, otherwise
+    value.
 
-    Where most cells have an entry, as in a survey or a table of measurements, rows did not choose their entries.
+    Where most cells have an entry, as in a survey or a table of measurements, rows did not choose
+    their entries.
     """
     if not train.has_values:
         return "relevance"
-    return "relevance" if train.n_entries < MOST_DENSE * train.shape[0] * train.shape[1] else "value"
+    return (
+        "relevance" if train.n_entries < MOST_DENSE * train.shape[0] * train.shape[1] else "value"
+    )
 
 
 def round_up(scale: Scale, values: FloatArray) -> FloatArray:
-    """Return the lowest levels that are not below some values; values themselves on a scale without levels.
+    """Return the lowest levels that are not below some values; values themselves on a scale without
+    levels.
 
     >>> round_up(Scale([1, 2, 3]), np.array([1.2, 2.0, 3.0]))
     array([2., 2., 3.])
@@ -470,12 +560,17 @@ def round_up(scale: Scale, values: FloatArray) -> FloatArray:
         return np.zeros_like(values)
     if scale.levels is None:
         return values
-    return scale.levels[np.minimum(np.searchsorted(scale.levels, values - 1e-9), scale.levels.size - 1)]
+    return scale.levels[
+        np.minimum(np.searchsorted(scale.levels, values - 1e-9), scale.levels.size - 1)
+    ]
 
 
 def find_thresholds(entries: AxisEntries, scale: Scale, mean: float) -> FloatArray:
-    """Return the mean of each row's entries, rounded up to a level; the overall mean for rows without entries."""
+    """Return the mean of each row's entries, rounded up to a level; the overall mean for rows
+    without entries."""
     totals, weights = entries.totals, entries.extras.weights
     values = entries.values if weights is None else entries.values * weights
-    sums = np.add.reduceat(np.append(values, 0.0), entries.starts[:-1]) if totals.size else np.empty(0)
+    sums = (
+        np.add.reduceat(np.append(values, 0.0), entries.starts[:-1]) if totals.size else np.empty(0)
+    )
     return round_up(scale, np.where(totals > 0, sums / np.where(totals > 0, totals, 1), mean))

@@ -31,14 +31,15 @@ from deepmf.training.runtime import limit_blas_threads
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
 
-# Rows ranked together even if there are very many columns: each block of column latents is then read once for all.
+# Rows ranked together even if there are very many columns: each block of column latents is then
+# read once for all.
 _ROWS_AT_A_TIME = 16
 
 # Columns scored at a time: after the first block, a comparison skips nearly all others.
 _COLUMNS_AT_A_TIME = 1 << 17
 
-# If more than this share of a block is above the n-th best so far, the block is partitioned, which costs less than
-# merging that many keys.
+# If more than this share of a block is above the n-th best so far, the block is partitioned, which
+# costs less than merging that many keys.
 _MANY = 1 / 16
 
 _MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
@@ -52,15 +53,17 @@ FRAME_FIELDS = ("rank", "prediction", "cosine", "presence", "liked", "distributi
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Labels and values, best first: (n,) of one row, or (rows, n) of several; `labels, values = ranking` unpacks both.
+    """Labels and values, best first: (n,) of one row, or (rows, n) of several; `labels, values =
+    ranking` unpacks both.
 
     labels : the labels of the columns (or rows).
-    values : the predictions, the similarities, or for interactions the probabilities that they exist.
+    values : the predictions, the similarities, or for interactions the probabilities that they
+        exist.
     presence : the probabilities that an entry exists; None if the model has no presence part.
-    liked : the probabilities that an entry that exists has at least the relevant value; None as before, and for
-        interactions.
-    distribution : the probability of each level, (n, levels) or (rows, n, levels), as of `predict_distribution`; None
-        if the model predicts only values.
+    liked : the probabilities that an entry that exists has at least the relevant value; None as
+        before, and for interactions.
+    distribution : the probability of each level, (n, levels) or (rows, n, levels), as of
+        `predict_distribution`; None if the model predicts only values.
     names : the names of the labels, None for labels without one; None if the model has no names.
     rows, row_names : the labels of the rows, (rows,), if there are several, and their names.
     fields : the names of rows, labels and values in frames.
@@ -86,10 +89,13 @@ class Ranking:
 
     def describe(self, names: Names | None, fields: tuple[str, str, str]) -> Ranking:
         """Return the ranking with the names of its labels, and with the fields of its frame."""
-        return replace(self, names=None if names is None else names.find_array(self.labels), fields=fields)
+        return replace(
+            self, names=None if names is None else names.find_array(self.labels), fields=fields
+        )
 
     def to_frame(self) -> Any:
-        """Return a polars frame with a line for each label: its rank from 1, the label, the value and probabilities.
+        """Return a polars frame with a line for each label: its rank from 1, the label, the value
+        and probabilities.
 
         >>> Ranking(np.array(["Alien", "Big"]), np.array([4.5, 3.0])).to_frame().rows()
         [(1, 'Alien', 4.5), (2, 'Big', 3.0)]
@@ -102,7 +108,9 @@ class Ranking:
         shown |= {} if self.names is None else {f"{column}_name": self.names[at].tolist()}
         numbers = {value: self.values, "presence": self.presence, "liked": self.liked}
         shown |= {name: each[at] for name, each in numbers.items() if each is not None}
-        shown |= {} if self.distribution is None else {"distribution": self.distribution[at].tolist()}
+        shown |= (
+            {} if self.distribution is None else {"distribution": self.distribution[at].tolist()}
+        )
         return polars.DataFrame(shown, strict=False)
 
 
@@ -110,8 +118,8 @@ class Ranking:
 class Search:
     """A search for the best columns of rows, by a ranker, among the columns that a request allows.
 
-    observed: maps positions of rows to their entries, whose columns are left out unless the request includes them.
-    reranker: picks lists among the best columns; None if it is not requested.
+    observed: maps positions of rows to their entries, whose columns are left out unless the request
+    includes them. reranker: picks lists among the best columns; None if it is not requested.
     """
 
     entries: EntryStore
@@ -122,7 +130,13 @@ class Search:
     reranker: Reranker | None
 
     @classmethod
-    def of(cls, entries: EntryStore, ranker: Ranker, observed: Observed, request: Request = DEFAULT_REQUEST) -> Self:
+    def of(
+        cls,
+        entries: EntryStore,
+        ranker: Ranker,
+        observed: Observed,
+        request: Request = DEFAULT_REQUEST,
+    ) -> Self:
         """Return the search that a request asks for."""
         if request.include_observed is None:
             request = replace(request, include_observed=ranker.allows_repeats)
@@ -131,7 +145,8 @@ class Search:
 
 
 def rank_columns(search: Search, rows: IndexArray, labels: Array | None) -> Ranking:
-    """Return the best columns of some rows, (rows, n), with the labels of the rows; of one row, (n,), without (None).
+    """Return the best columns of some rows, (rows, n), with the labels of the rows; of one row,
+    (n,), without (None).
 
     A line with fewer columns than n is filled up with NaN.
     """
@@ -139,8 +154,10 @@ def rank_columns(search: Search, rows: IndexArray, labels: Array | None) -> Rank
 
 
 def label_ranked(entries: EntryStore, best: RankedRows, labels: Array | None) -> Ranking:
-    """Return the labels and names of the best columns of some rows, which have these labels, or of one row (None)."""
-    found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
+    """Return the labels and names of the best columns of some rows, which have these labels, or of
+    one row (None)."""
+    # one by one: not all may be in memory
+    found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)
     parts: list[Any] = [found, *best[2:]]
     row_names = None
     if labels is None:
@@ -155,12 +172,15 @@ def label_ranked(entries: EntryStore, best: RankedRows, labels: Array | None) ->
 
 def join_ranked(parts: Iterable[RankedRows]) -> RankedRows:
     """Return all rows of some parts."""
-    joined: list[Any] = [None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)]
+    joined: list[Any] = [
+        None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)
+    ]
     return RankedRows(*joined)
 
 
 def rank_batches(search: Search, rows: IndexArray, *, threads: int = 1) -> Iterator[RankedRows]:
-    """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns.
+    """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and
+    columns.
 
     On a device, keys are computed and compared by torch, in more memory.
     threads: the number of batches that are ranked at the same time; on a device, a few at most.
@@ -189,8 +209,15 @@ def rank_batches(search: Search, rows: IndexArray, *, threads: int = 1) -> Itera
             yield waiting.popleft().result()
 
 
-def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None = None) -> RankedRows:
-    ranker, choice, reranker, n = search.ranker, search.choice, search.reranker, int(search.request.n)
+def _rank_rows(
+    search: Search, rows: IndexArray, on_device: DeviceColumns | None = None
+) -> RankedRows:
+    ranker, choice, reranker, n = (
+        search.ranker,
+        search.choice,
+        search.reranker,
+        int(search.request.n),
+    )
     n_best = min(n if reranker is None else reranker.count_candidates(n), choice.size)
     omitted = choice.omit(rows, search.observed)
     if on_device is None or n_best == 0:
@@ -204,7 +231,8 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
     missing = best.keys == -np.inf
     best = best.fill(missing)
     reader = ranker
-    if best.products is not None and type(ranker.predictor) is Predictor:  # others read pairs in their own way
+    # others read pairs in their own way
+    if best.products is not None and type(ranker.predictor) is Predictor:
         reader = ranker.with_known(best.products, best.scores)
     found = reader.read(rows, columns, best.keys)
     if missing.any():
@@ -214,21 +242,26 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
     return found
 
 
-def find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestColumns:
+def find_best(
+    ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted
+) -> BestColumns:
     """Return the n largest keys of each row and their places, a block of columns at a time."""
     best = BestSoFar(rows.size, n)
     width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
     for start in range(0, choice.n_places if n else 0, width):
         block = choice.block(start, min(start + width, choice.n_places))
-        best.add(ranker.rank_best(rows, block, n, functools.partial(omitted.mark, start=start)), start)
+        best.add(
+            ranker.rank_best(rows, block, n, functools.partial(omitted.mark, start=start)), start
+        )
     return BestColumns(best.keys, best.places)
 
 
 class BestSoFar:
-    """The n largest keys of each row so far, largest first, and their places; ties go to the earlier place.
+    """The n largest keys of each row so far, largest first, and their places; ties go to the
+    earlier place.
 
-    keys: (rows, n), -inf where there is no key yet. Blocks are added in the order of their places; once there are n
-    keys, a block costs little more than a comparison with the smallest of them.
+    keys: (rows, n), -inf where there is no key yet. Blocks are added in the order of their places;
+    once there are n keys, a block costs little more than a comparison with the smallest of them.
     """
 
     def __init__(self, n_rows: int, n: int) -> None:
@@ -236,13 +269,16 @@ class BestSoFar:
         self.places: IndexArray = np.zeros((n_rows, n), dtype=np.int64)
 
     def add(self, keys: Array, start: int) -> None:
-        """Add a block of keys (rows, places), whose first place is `start`; keys of -inf are skipped."""
+        """Add a block of keys (rows, places), whose first place is `start`; keys of -inf are
+        skipped."""
         if self.keys.dtype != keys.dtype:
             self.keys = self.keys.astype(keys.dtype)
         lines = np.flatnonzero(keys.max(axis=1) > self.keys[:, -1])
         if lines.size:
             some = keys if lines.size == len(keys) else keys[lines]
-            which, places = np.divmod(np.flatnonzero(self._are_candidates(some, lines)), keys.shape[1])
+            which, places = np.divmod(
+                np.flatnonzero(self._are_candidates(some, lines)), keys.shape[1]
+            )
             self.merge(lines[which], places + start, some[which, places])
 
     def _are_candidates(self, keys: Array, lines: IndexArray) -> BoolArray:
@@ -252,7 +288,8 @@ class BestSoFar:
         if width > n and np.count_nonzero(above) > _MANY * keys.size:
             smallest = np.partition(keys, width - n, axis=1)[:, width - n, None]
             above &= keys >= smallest
-            if np.count_nonzero(above) > 2 * n * len(keys):  # many ties, of which the earliest are enough
+            # many ties, of which the earliest are enough
+            if np.count_nonzero(above) > 2 * n * len(keys):
                 ties = keys == smallest
                 above &= ~ties | (np.cumsum(ties, axis=1, dtype=np.int32) <= n)
         return above
@@ -271,7 +308,8 @@ class BestSoFar:
 
 
 def best_positions(scores: Array, n: int) -> BestSoFar:
-    """Return the places and the keys of the n largest scores of each line; keys of -inf have no place."""
+    """Return the places and the keys of the n largest scores of each line; keys of -inf have no
+    place."""
     check_count("n", n)
     best = BestSoFar(len(scores), min(int(n), scores.shape[1]))
     best.add(scores, 0)
@@ -280,20 +318,26 @@ def best_positions(scores: Array, n: int) -> BestSoFar:
 
 @dataclass(frozen=True)
 class Recommendations:
-    """The n best columns of each of some rows, by position; `frames` ranks them some rows at a time."""
+    """The n best columns of each of some rows, by position; `frames` ranks them some rows at a
+    time."""
 
     search: Search
     rows: IndexArray
 
     @classmethod
-    def of(cls, entries: EntryStore, ranker: Ranker, rows: Iterable[Any] | None, request: Request) -> Self:
+    def of(
+        cls, entries: EntryStore, ranker: Ranker, rows: Iterable[Any] | None, request: Request
+    ) -> Self:
         """Return the recommendations for some row labels, each once, or for all rows (None)."""
-        positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
+        positions = (
+            np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
+        )
         return cls(Search.of(entries, ranker, entries.seen_columns, request), positions)
 
     @property
     def most_lines(self) -> int:
-        """The largest number of lines of all frames together; rows with few columns left have fewer."""
+        """The largest number of lines of all frames together; rows with few columns left have
+        fewer."""
         return int(self.rows.size) * min(int(self.search.request.n), self.search.choice.size)
 
     @property
@@ -310,16 +354,21 @@ class Recommendations:
         types |= {name: polars.Float64 for name in ("presence", "liked") if known[name]}
         types |= {"distribution": polars.List(polars.Float64)} if known["distribution"] else {}
         named = {row: entries.row_names, column: entries.column_names}
-        return types | {f"{field}_name": polars.String for field, names in named.items() if names is not None}
+        return types | {
+            f"{field}_name": polars.String for field, names in named.items() if names is not None
+        }
 
     def frames(self) -> Iterator[Any]:
-        """Yield polars frames with a line for each row and rank (from 1), the column, and what is known of it.
+        """Yield polars frames with a line for each row and rank (from 1), the column, and what is
+        known of it.
 
         That is the prediction, and where the model has them, the probabilities of `Ranking`.
         """
         waiting: list[RankedRows] = []
         n_lines = 0
-        for part in rank_batches(self.search, self.rows, threads=min(torch.get_num_threads(), _MOST_THREADS)):
+        for part in rank_batches(
+            self.search, self.rows, threads=min(torch.get_num_threads(), _MOST_THREADS)
+        ):
             waiting.append(part)
             n_lines += part.columns.size
             if n_lines >= _LINES_AT_A_TIME:
@@ -343,13 +392,19 @@ class Recommendations:
 def most_similar(
     directions: SingleArray, labels: Labels, label: Any, n: int, *, barred: IndexArray = NOTHING
 ) -> Ranking:
-    """Return the n labels whose directions have the largest cosines with the direction of a label, without itself."""
+    """Return the n labels whose directions have the largest cosines with the direction of a label,
+    without itself."""
     position = labels.positions([label])[0]
-    return rank_cosines((directions @ directions[position]).astype(np.float64), labels, position, n, barred=barred)
+    return rank_cosines(
+        (directions @ directions[position]).astype(np.float64), labels, position, n, barred=barred
+    )
 
 
-def rank_cosines(cosines: FloatArray, labels: Labels, position: int, n: int, *, barred: IndexArray) -> Ranking:
-    """Return the n labels with the largest cosines, without the one at a position and the barred ones."""
+def rank_cosines(
+    cosines: FloatArray, labels: Labels, position: int, n: int, *, barred: IndexArray
+) -> Ranking:
+    """Return the n labels with the largest cosines, without the one at a position and the barred
+    ones."""
     check_count("n", n)
     cosines[position] = cosines[barred] = -np.inf
     best = best_positions(cosines[None], n)
@@ -358,7 +413,8 @@ def rank_cosines(cosines: FloatArray, labels: Labels, position: int, n: int, *, 
 
 
 def is_label(rows: Any, labels: Labels) -> bool:
-    """Whether `rows` is a single row; a tuple is a single row if labels are tuples, otherwise several rows."""
+    """Whether `rows` is a single row; a tuple is a single row if labels are tuples, otherwise
+    several rows."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         return True
     return isinstance(rows, tuple) and rows in labels

@@ -1,7 +1,8 @@
-"""A request: how many columns are recommended, in which order and from which; made once, then passed whole.
+"""A request: how many columns are recommended, in which order and from which; made once, then
+passed whole.
 
-`Model.recommend` makes it from keyword arguments, the service from JSON, the command line from options. A field with
-a help has the same name, default, help and bounds ("ge", "le") in all three.
+`Model.recommend` makes it from keyword arguments, the service from JSON, the command line from
+options. A field with a help has the same name, default, help and bounds ("ge", "le") in all three.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class RequestOptions(ServedOptions, total=False):
 
 
 def list_options(group: type[Order]) -> list[Field[Any]]:
-    """Return the fields of `Order` or `Request` that the service and the command line offer under their names."""
+    """Return the fields of `Order` or `Request` that the service and the command line offer under
+    their names."""
     return [each for each in fields(group) if each.metadata]
 
 
@@ -61,16 +63,17 @@ class Order:
 
     Parameters
     ----------
-    rank_by : "relevance" ranks by the probability that the row takes the column and likes it, "value" by the
-        prediction, "next" by the probability that the column comes next, by the order of the row's entries. The default
-        (None) is the setting `rank_by`: value where most cells have an entry; otherwise next where entries have an
-        order by which held-out entries are ranked better, and relevance. A model without a presence part ranks by
-        value.
-    relevant : the smallest value that counts as liked; default: the mean of the row's entries, rounded up to a level. A
-        row without entries takes the mean of all entries, and the popularity of the columns.
-    popularity : how much popular columns are favoured by relevance, from 0 to 5: 1 as learned, 0 not at all, since the
-        odds that an entry exists are then relative to the popularity of the column. The probabilities that a ranking
-        returns stay as learned.
+    rank_by : "relevance" ranks by the probability that the row takes the column and likes it,
+        "value" by the prediction, "next" by the probability that the column comes next, by the
+        order of the row's entries. The default (None) is the setting `rank_by`: value where most
+        cells have an entry; otherwise next where entries have an order by which held-out entries
+        are ranked better, and relevance. A model without a presence part ranks by value.
+    relevant : the smallest value that counts as liked; default: the mean of the row's entries,
+        rounded up to a level. A row without entries takes the mean of all entries, and the
+        popularity of the columns.
+    popularity : how much popular columns are favoured by relevance, from 0 to 5: 1 as learned, 0
+        not at all, since the odds that an entry exists are then relative to the popularity of the
+        column. The probabilities that a ranking returns stay as learned.
     """
 
     rank_by: RankBy | None = field(
@@ -82,11 +85,17 @@ class Order:
     )
     relevant: float | None = field(
         default=None,
-        metadata={"help": "Smallest value that counts as liked; default: the row's or the overall mean, rounded up."},
+        metadata={
+            "help": "Smallest value that counts as liked; default: the row's or the overall mean, rounded up."
+        },
     )
     popularity: float = field(
         default=1.0,
-        metadata={"help": "How much popular columns are favoured: 1 as learned, 0 not at all.", "ge": 0, "le": 5},
+        metadata={
+            "help": "How much popular columns are favoured: 1 as learned, 0 not at all.",
+            "ge": 0,
+            "le": 5,
+        },
     )
 
     def __post_init__(self) -> None:
@@ -103,11 +112,19 @@ class Order:
     def check_scale(self, scale: Scale) -> None:
         """Refuse an order that entries on a scale do not have."""
         if scale.is_interactions and self.relevant is not None:
-            raise BadSetting("interactions have no values, so there is no smallest relevant one; leave out relevant")
+            raise BadSetting(
+                "interactions have no values, so there is no smallest relevant one; leave out relevant"
+            )
         if scale.is_interactions and self.rank_by == "value":
             raise BadSetting("interactions have no values to rank by; leave out rank_by")
-        if self.relevant is not None and scale.is_bounded and not scale.low <= self.relevant <= scale.high:
-            raise BadSetting(f"relevant must lie on the scale, which is {scale}; got {self.relevant:g}")
+        if (
+            self.relevant is not None
+            and scale.is_bounded
+            and not scale.low <= self.relevant <= scale.high
+        ):
+            raise BadSetting(
+                f"relevant must lie on the scale, which is {scale}; got {self.relevant:g}"
+            )
 
     @property
     def given(self) -> OrderOptions:
@@ -118,29 +135,34 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Request(Order):
-    """What a recommendation is asked for; the keyword arguments of `Model.recommend`, beside those of `Order`.
+    """What a recommendation is asked for; the keyword arguments of `Model.recommend`, beside those
+    of `Order`.
 
     Parameters
     ----------
     n : the number of columns.
-    at : the time of the recommendation, for which values are predicted and which decides what is popular (default: that
-        of the latest entry). Only a model that is fitted with `times="auto"` takes a time.
-    rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal relevance. None
-        keeps the order.
-    balance : the name of a feature of columns with categories, such as "genres": lists have its shares as the liked
-        entries of the row have them (Steck 2018). The columns are picked among the 5 n best.
-    explore : the share of places, at the end of the list, that a draw from the posterior of the values decides, so that
-        uncertain columns are tried; of models that sample it (BayesianMF, the linear part of OrdinalDMF).
+    at : the time of the recommendation, for which values are predicted and which decides what is
+        popular (default: that of the latest entry). Only a model that is fitted with `times="auto"`
+        takes a time.
+    rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal
+        relevance. None keeps the order.
+    balance : the name of a feature of columns with categories, such as "genres": lists have its
+        shares as the liked entries of the row have them (Steck 2018). The columns are picked among
+        the 5 n best.
+    explore : the share of places, at the end of the list, that a draw from the posterior of the
+        values decides, so that uncertain columns are tried; of models that sample it (BayesianMF,
+        the linear part of OrdinalDMF).
     explore_seed : the seed of the draw.
     among : rank only these columns: labels, or a mask over all columns.
     exclude : leave these columns out: labels, or a mask over all columns.
-    where : rank only columns whose features meet all conditions, by name: `{"year": {"min": 1990, "max": 1999}}` for
-        numbers and dates (years or dates), `{"genres": {"any": ["Drama"]}}` for categories and lists, also with "all"
-        and "none". Columns without the feature are left out.
+    where : rank only columns whose features meet all conditions, by name: `{"year": {"min": 1990,
+        "max": 1999}}` for numbers and dates (years or dates), `{"genres": {"any": ["Drama"]}}` for
+        categories and lists, also with "all" and "none". Columns without the feature are left out.
     min_entries : leave out columns with fewer entries, whose predictions are uncertain.
-    include_observed : also rank columns for which the row has an entry; default (None): in the order "next", where rows
-        take columns again in the data, as plays and baskets do.
-    device : "cuda", "cpu" or "auto" rank with torch, which is fast for many rows on a GPU; None ranks with numpy.
+    include_observed : also rank columns for which the row has an entry; default (None): in the
+        order "next", where rows take columns again in the data, as plays and baskets do.
+    device : "cuda", "cpu" or "auto" rank with torch, which is fast for many rows on a GPU; None
+        ranks with numpy.
     """
 
     n: int = 10
@@ -149,22 +171,39 @@ class Request(Order):
     exclude: Iterable[Any] | None = None
     where: Mapping[str, Any] | None = None
     min_entries: int = field(
-        default=0, metadata={"help": "Leave out columns with fewer entries, whose predictions are uncertain.", "ge": 0}
+        default=0,
+        metadata={
+            "help": "Leave out columns with fewer entries, whose predictions are uncertain.",
+            "ge": 0,
+        },
     )
     include_observed: bool | None = field(
         default=None,
-        metadata={"help": "Include columns that the row has an entry for; default: where rows take columns again."},
+        metadata={
+            "help": "Include columns that the row has an entry for; default: where rows take columns again."
+        },
     )
     rerank: Rerank | None = field(
-        default=None, metadata={"help": "Pick different columns among the best, by maximal marginal relevance."}
+        default=None,
+        metadata={"help": "Pick different columns among the best, by maximal marginal relevance."},
     )
     balance: str | None = field(
-        default=None, metadata={"help": "Feature of columns, whose shares in the list are those of liked entries."}
+        default=None,
+        metadata={
+            "help": "Feature of columns, whose shares in the list are those of liked entries."
+        },
     )
     explore: float = field(
-        default=0.0, metadata={"help": "Share of the places that a draw from the posterior decides.", "ge": 0, "le": 1}
+        default=0.0,
+        metadata={
+            "help": "Share of the places that a draw from the posterior decides.",
+            "ge": 0,
+            "le": 1,
+        },
     )
-    explore_seed: int = field(default=0, metadata={"help": "Seed of the draw of --explore.", "ge": 0})
+    explore_seed: int = field(
+        default=0, metadata={"help": "Seed of the draw of --explore.", "ge": 0}
+    )
     device: str | None = None
 
     def __post_init__(self) -> None:
@@ -173,9 +212,13 @@ class Request(Order):
         check_count("min_entries", self.min_entries, least=0)
         _check_choice("rerank", self.rerank, Rerank)
         if self.device not in (None, "auto", "cpu", "cuda"):
-            raise BadSetting(f"device must be 'auto', 'cpu' or 'cuda', or None; got {self.device!r}")
+            raise BadSetting(
+                f"device must be 'auto', 'cpu' or 'cuda', or None; got {self.device!r}"
+            )
         if self.where is not None and not isinstance(self.where, Mapping):
-            raise BadSetting(f"where must be a dict of conditions by the name of a feature; got {self.where!r}")
+            raise BadSetting(
+                f"where must be a dict of conditions by the name of a feature; got {self.where!r}"
+            )
         check_count("explore_seed", self.explore_seed, least=0)
         _check_number("explore", self.explore, 0, 1)
         if self.balance is not None and self.rerank is not None:
@@ -184,7 +227,9 @@ class Request(Order):
 
 def _check_choice(name: str, given: object, choices: Any) -> None:
     if given is not None and given not in get_args(choices):
-        raise BadSetting(f"{name} must be {' or '.join(map(repr, get_args(choices)))}, or None; got {given!r}")
+        raise BadSetting(
+            f"{name} must be {' or '.join(map(repr, get_args(choices)))}, or None; got {given!r}"
+        )
 
 
 def _check_number(name: str, given: object, low: float, high: float) -> None:

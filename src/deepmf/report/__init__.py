@@ -1,4 +1,5 @@
-"""The report: one page that shows what a model learned and how well it predicts, or how several compare."""
+"""The report: one page that shows what a model learned and how well it predicts, or how several
+compare."""
 
 from deepmf.report.comparison_page import write_comparison
 from deepmf.report.page import write_report

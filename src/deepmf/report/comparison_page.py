@@ -1,4 +1,5 @@
-"""The page of a comparison: the errors of several models with their spreads, and the time of a fit."""
+"""The page of a comparison: the errors of several models with their spreads, and the time of a
+fit."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from deepmf.plots import plot_comparison
 from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, shorten, write_page
 from deepmf.report.sections import MEANINGS
 
-_METRICS = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level_mae": "MAE of levels"}
+_METRICS = {
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "level_rmse": "RMSE of levels",
+    "level_mae": "MAE of levels",
+}
 
 _TILES = ("rmse", "mae")  # of the best model
 
@@ -23,11 +29,16 @@ _shorten = partial(shorten, longest=40)
 
 
 def write_comparison(
-    comparison: Comparison, path: str | Path, *, title: str | None = None, change: ListChange | None = None
+    comparison: Comparison,
+    path: str | Path,
+    *,
+    title: str | None = None,
+    change: ListChange | None = None,
 ) -> None:
     """Write an HTML page on a comparison. The file is replaced only when complete.
 
-    change: what the second model would change in the list of a row if it replaced the first (`compare_lists`).
+    change: what the second model would change in the list of a row if it replaced the first
+    (`compare_lists`).
 
     >>> import tempfile
     >>> from deepmf.datasets import generate
@@ -41,22 +52,32 @@ def write_comparison(
     write_page(render_comparison(comparison, title=title, change=change), path)
 
 
-def render_comparison(comparison: Comparison, *, title: str | None = None, change: ListChange | None = None) -> str:
+def render_comparison(
+    comparison: Comparison, *, title: str | None = None, change: ListChange | None = None
+) -> str:
     """Return the HTML of the page."""
     data = comparison.data
     n_entries = format_quantity(data.n_entries, "entry")
     shape = f"{format_quantity(data.n_rows, 'row')} x {format_quantity(data.n_columns, 'column')}"
-    made = [_build_error_section(comparison), _build_time_section(comparison), _build_measurement_section(comparison)]
+    made = [
+        _build_error_section(comparison),
+        _build_time_section(comparison),
+        _build_measurement_section(comparison),
+    ]
     if comparison.plan.ranking is not None:
         made.insert(0, _build_ranking_section(comparison))
     if change is not None:
-        made.insert(0, _build_list_section(change, [model.label for model in comparison.models[:2]]))
+        made.insert(
+            0, _build_list_section(change, [model.label for model in comparison.models[:2]])
+        )
     return render_page(
         title or f"{format_quantity(len(comparison.models), 'model')} on {n_entries}",
         f"{_to_sentence(comparison.verdict)} Measured on {n_entries} of {shape}.",
         made,
         cautions=[
-            f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure
+            f"{model.label} could not be fitted: {model.failure}."
+            for model in comparison.models
+            if model.failure
         ],
         tiles=_list_tiles(comparison),
     )
@@ -68,7 +89,10 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
         return []
     metrics = {} if plan.metric in _METRICS else {plan.metric: plan.title_of()}
     metrics |= {metric: metric.upper() for metric in _TILES if ranked[0].mean(metric) is not None}
-    numbers = [(f"its {title}", _format_values(ranked[0].errors(metric, ALL))) for metric, title in metrics.items()]
+    numbers = [
+        (f"its {title}", _format_values(ranked[0].errors(metric, ALL)))
+        for metric, title in metrics.items()
+    ]
     return [("best", _shorten(ranked[0].label)), *numbers]
 
 
@@ -79,8 +103,14 @@ def _build_error_section(comparison: Comparison) -> Section | LeftOut:
     if all(model.mean("rmse", area) is None for model in comparison.models for area in areas):
         return LeftOut("Errors", "interactions have no values to predict")
     fitted = comparison.rank(areas[0])
-    shown = [metric for metric in _METRICS if any(model.mean(metric, areas[0]) is not None for model in fitted)]
-    wanted = [("rmse", area) for area in areas] + [("mae", area) for area in areas if len(areas) == 1]
+    shown = [
+        metric
+        for metric in _METRICS
+        if any(model.mean(metric, areas[0]) is not None for model in fitted)
+    ]
+    wanted = [("rmse", area) for area in areas] + [
+        ("mae", area) for area in areas if len(areas) == 1
+    ]
     return Section(
         title="Errors",
         how="Further left is better, and the best model is on top. A point is the mean over all "
@@ -88,17 +118,25 @@ def _build_error_section(comparison: Comparison) -> Section | LeftOut:
         f"models saw the same {part}s, so a small difference that each of them shows may be real where the bars "
         "overlap.",
         figures=[_plot_errors(comparison, metric, area) for metric, area in wanted],
-        tables=_tabulate(comparison, "Errors", areas, {metric: _METRICS[metric] for metric in shown}),
+        tables=_tabulate(
+            comparison, "Errors", areas, {metric: _METRICS[metric] for metric in shown}
+        ),
         sentences=_describe_areas(comparison),
     )
 
 
-def _tabulate(comparison: Comparison, caption: str, areas: list[str], metrics: dict[str, str]) -> list[Table]:
-    """Return a table of metrics for each area, all areas first; popularity has a line where it was ranked by."""
+def _tabulate(
+    comparison: Comparison, caption: str, areas: list[str], metrics: dict[str, str]
+) -> list[Table]:
+    """Return a table of metrics for each area, all areas first; popularity has a line where it was
+    ranked by."""
     tables = []
     for area in sorted(areas, key=lambda area: area != ALL):
         lines = [
-            [shorten(model.label), *(_format_values(model.errors(metric, area)) for metric in metrics)]
+            [
+                shorten(model.label),
+                *(_format_values(model.errors(metric, area)) for metric in metrics),
+            ]
             for model in comparison.models
         ]
         popular = [comparison.popularity(metric, area) for metric in metrics]
@@ -122,10 +160,17 @@ def _build_list_section(change: ListChange, models: list[str]) -> Section:
 
 def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
     """Return the ranking metrics of all models and of popularity, by area."""
-    plan, areas = comparison.plan, [area for area in comparison.areas if comparison.popularity("ndcg", area).size]
+    plan, areas = (
+        comparison.plan,
+        [area for area in comparison.areas if comparison.popularity("ndcg", area).size],
+    )
     if plan.ranking is None or not areas:
         return LeftOut("Ranking", "no test entry is relevant, or no model could be fitted")
-    shown = {metric: plan.title_of(metric) for metric in TITLES if comparison.popularity(metric, areas[0]).size}
+    shown = {
+        metric: plan.title_of(metric)
+        for metric in TITLES
+        if comparison.popularity(metric, areas[0]).size
+    }
     level = plan.ranking.relevant
     what = "all test entries" if level is None else f"test entries of {level:g} or more"
     return Section(
@@ -142,22 +187,32 @@ def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
     """Plot the error or ranking metric of each model that predicts an area."""
     able = comparison.rank(area)
     means = {_shorten(model.label): model.mean(metric, area) or 0.0 for model in able}
-    spreads = {_shorten(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None}
+    spreads = {
+        _shorten(model.label): spread
+        for model in able
+        if (spread := model.spread(metric, area)) is not None
+    }
     popular = comparison.popularity(metric, area)
     if popular.size:
         means["popularity"] = float(popular.mean())
     errors = "; ".join(f"{name} {format_amount(error)}" for name, error in means.items())
     title = _METRICS.get(metric) or comparison.plan.title_of(metric)
     shown = title if len(comparison.areas) == 1 else f"{title}, {_name_area(area)}"
-    plot = plot_comparison(list(means), {_name_area(area): means}, spreads={_name_area(area): spreads}, x_label=title)
+    plot = plot_comparison(
+        list(means), {_name_area(area): means}, spreads={_name_area(area): spreads}, x_label=title
+    )
     return Figure(shown, plot, f"{shown}: {errors}")
 
 
 def _describe_areas(comparison: Comparison) -> list[str]:
     if len(comparison.areas) == 1:
         return []
-    meanings = "; ".join(f"area {area}: {MEANINGS[area]}" for area in comparison.areas if area != ALL)
-    best = ", ".join(f"{_shorten(label)} in area {area}" for area, label in comparison.best_by_area.items())
+    meanings = "; ".join(
+        f"area {area}: {MEANINGS[area]}" for area in comparison.areas if area != ALL
+    )
+    best = ", ".join(
+        f"{_shorten(label)} in area {area}" for area, label in comparison.best_by_area.items()
+    )
     return [
         f"Best by {comparison.plan.title_of()}: {best}.",
         _to_sentence(meanings),
@@ -166,7 +221,11 @@ def _describe_areas(comparison: Comparison) -> list[str]:
 
 
 def _build_time_section(comparison: Comparison) -> Section | LeftOut:
-    seconds = {_shorten(model.label): model.seconds for model in comparison.models if model.seconds is not None}
+    seconds = {
+        _shorten(model.label): model.seconds
+        for model in comparison.models
+        if model.seconds is not None
+    }
     if not seconds:
         return LeftOut("Time", "no model could be fitted")
     lines = [[name, format_amount(value)] for name, value in seconds.items()]
@@ -177,7 +236,11 @@ def _build_time_section(comparison: Comparison) -> Section | LeftOut:
 def _build_measurement_section(comparison: Comparison) -> Section:
     plan, data = comparison.plan, comparison.data
     lines = [
-        [shorten(model.label), model.model, ", ".join(f"{name}={value}" for name, value in model.settings.items())]
+        [
+            shorten(model.label),
+            model.model,
+            ", ".join(f"{name}={value}" for name, value in model.settings.items()),
+        ]
         for model in comparison.models
     ]
     return Section(

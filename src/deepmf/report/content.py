@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text; the first cell of a line is its name, the others are numbers, or words if it is in words."""
+    """A table of text; the first cell of a line is its name, the others are numbers, or words if it
+    is in words."""
 
     caption: str
     names: Sequence[str]
@@ -29,7 +30,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot with its title, a description for screen readers, and its numbers as a table to unfold."""
+    """A plot with its title, a description for screen readers, and its numbers as a table to
+    unfold."""
 
     title: str
     plot: Axes
@@ -44,7 +46,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: a title, a sentence on how to read it, figures, words beside the first one, and tables.
+    """A part of the page: a title, a sentence on how to read it, figures, words beside the first
+    one, and tables.
 
     meanings: words and what they mean.
     """
@@ -103,7 +106,9 @@ def render_page(
 def write_page(page: str, path: str | os.PathLike[str]) -> None:
     """Write a page to a file, which is replaced only when complete."""
     # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
-    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
+    write_atomically(
+        path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace"))
+    )
 
 
 def render_template(template: str, **content: object) -> str:

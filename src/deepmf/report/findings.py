@@ -21,7 +21,12 @@ from deepmf.evaluation.areas import (
     ignore_empty_lines,
     select_known_entries,
 )
-from deepmf.evaluation.calibration import Calibration, IntervalCoverage, evaluate_calibration, evaluate_intervals
+from deepmf.evaluation.calibration import (
+    Calibration,
+    IntervalCoverage,
+    evaluate_calibration,
+    evaluate_intervals,
+)
 from deepmf.evaluation.ranking import RankingEvaluation, RankingScores, evaluate_ranking
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -39,7 +44,8 @@ _STEERED = (0.0, 0.5, 1.0, 1.5)  # settings of `popularity`
 
 @dataclass(frozen=True)
 class Measurement:
-    """The errors of one model on the test entries: by area, by the known entries of a row, and by column."""
+    """The errors of one model on the test entries: by area, by the known entries of a row, and by
+    column."""
 
     name: str
     areas: list[AreaErrors]
@@ -66,12 +72,14 @@ class Findings:
     model, seen : the model and all entries it knows.
     test : test entries whose row and column the model knows.
     n_unknown, n_seen : number of other test entries, and of test entries that the model has seen.
-    measured, baseline : errors of the model and of the means on the same entries; None if the model is the means.
+    measured, baseline : errors of the model and of the means on the same entries; None if the model
+        is the means.
     confusion : counts (true level, predicted level); None on a scale without levels.
-    calibration, intervals : calibration of level probabilities, or of intervals of real values; None without a
-        distribution.
+    calibration, intervals : calibration of level probabilities, or of intervals of real values;
+        None without a distribution.
     ranking, no_ranking : the ranking, or the reason why there is none.
-    steered : scores of the lists by the setting of `popularity`; empty if the model does not rank by relevance.
+    steered : scores of the lists by the setting of `popularity`; empty if the model does not rank
+        by relevance.
     """
 
     model: Model
@@ -110,13 +118,17 @@ def find(
     areas = evaluate(model, test, unknown=unknown)
     known = select_known_entries(model, test)
     if known.n_entries == 0:
-        raise BadEntries("no test entry has a row and a column that the model knows, so there is nothing to report")
+        raise BadEntries(
+            "no test entry has a row and a column that the model knows, so there is nothing to report"
+        )
     measured = _measure(model, areas, known, name=type(model).__name__)
     has_levels = model.scale_.levels is not None
     no_ranking = ""
     if ranking is None:
         try:
-            ranking = evaluate_ranking(model, known, most_rows=max(most_ranked // len(model.entries_.columns), 1))
+            ranking = evaluate_ranking(
+                model, known, most_rows=max(most_ranked // len(model.entries_.columns), 1)
+            )
         except (BadEntries, BadSetting) as error:  # a scale without levels, or nothing relevant
             no_ranking = str(error)
     return Findings(
@@ -130,8 +142,12 @@ def find(
         if isinstance(model, Means)
         else _measure_baseline(model.entries_, test, known, unknown, like=measured),
         confusion=confusion_matrix(model, known) if has_levels else None,
-        calibration=evaluate_calibration(model, known) if has_levels and model.gives_distribution else None,
-        intervals=evaluate_intervals(model, known) if not has_levels and model.gives_distribution else None,
+        calibration=evaluate_calibration(model, known)
+        if has_levels and model.gives_distribution
+        else None,
+        intervals=evaluate_intervals(model, known)
+        if not has_levels and model.gives_distribution
+        else None,
         ranking=ranking,
         no_ranking=no_ranking,
         steered=_steer(model, known, ranking, most_ranked // len(_STEERED)),
@@ -145,19 +161,33 @@ def _steer(
     if ranked is None or ranked.rank_by != "relevance" or ranked.model.mean_popularity is None:
         return {}
     most_rows = max(most_ranked // len(model.entries_.columns), 1)
-    options: Any = {"n": ranked.n, "relevant": ranked.relevant, "rank_by": "relevance", "most_rows": most_rows}
-    return {each: evaluate_ranking(model, test, popularity=each, **options).model for each in _STEERED}
+    options: Any = {
+        "n": ranked.n,
+        "relevant": ranked.relevant,
+        "rank_by": "relevance",
+        "most_rows": most_rows,
+    }
+    return {
+        each: evaluate_ranking(model, test, popularity=each, **options).model for each in _STEERED
+    }
 
 
 class RoundedMeans(Means):
     """The means rounded to levels, as a baseline for models that predict levels."""
 
     def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
-        return replace(super()._make_predictor(task, entries, fitting), readout=LevelReadout(entries.scale))
+        return replace(
+            super()._make_predictor(task, entries, fitting), readout=LevelReadout(entries.scale)
+        )
 
 
 def _measure_baseline(
-    seen: EntryStore, test: ObservedMatrix, known: ObservedMatrix, unknown: Unknown, *, like: Measurement
+    seen: EntryStore,
+    test: ObservedMatrix,
+    known: ObservedMatrix,
+    unknown: Unknown,
+    *,
+    like: Measurement,
 ) -> Measurement:
     """Measure the means on the same entries as the model, rounded if the model predicts levels."""
     means, name = (RoundedMeans(), "rounded means") if like.answers_levels else (Means(), "means")
@@ -170,5 +200,9 @@ def _measure_baseline(
     return _measure(means, evaluate(means, test, unknown=unknown), known, name=name)
 
 
-def _measure(model: Model, areas: list[AreaErrors], known: ObservedMatrix, *, name: str) -> Measurement:
-    return Measurement(name, areas, evaluate_cold_start(model, known), evaluate_columns(model, known))
+def _measure(
+    model: Model, areas: list[AreaErrors], known: ObservedMatrix, *, name: str
+) -> Measurement:
+    return Measurement(
+        name, areas, evaluate_cold_start(model, known), evaluate_columns(model, known)
+    )

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from deepmf.evaluation.areas import UNKNOWN
 from deepmf.evaluation.ranking import RankingEvaluation
-from deepmf.formatting import format_amount, format_count, format_difference, format_percent, format_quantity
+from deepmf.formatting import (
+    format_amount,
+    format_count,
+    format_difference,
+    format_percent,
+    format_quantity,
+)
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.report.content import render_page, write_page
@@ -27,7 +33,8 @@ def write_report(
     unknown: Unknown = "error",
     ranking: RankingEvaluation | None = None,
 ) -> None:
-    """Write an HTML page on how a fitted model predicts test entries. The file is replaced only when complete.
+    """Write an HTML page on how a fitted model predicts test entries. The file is replaced only
+    when complete.
 
     Parameters
     ----------
@@ -36,7 +43,8 @@ def write_report(
     path : the file to write.
     title : title of the page; default: the model and the number of entries.
     unknown : how to treat entries whose row or column the model does not know, as in `evaluate`.
-    ranking : result of `evaluate_ranking`; default: evaluated with its defaults, on a sample of rows if there are many.
+    ranking : result of `evaluate_ranking`; default: evaluated with its defaults, on a sample of
+        rows if there are many.
 
     >>> import tempfile
     >>> from deepmf.data import split_entries
@@ -55,7 +63,8 @@ def write_report(
 def render_report(found: Findings, *, title: str | None = None) -> str:
     """Return the HTML of the page."""
     return render_page(
-        title or f"{found.measured.name} on {format_quantity(found.measured.overall.n_entries, 'test entry')}",
+        title
+        or f"{found.measured.name} on {format_quantity(found.measured.overall.n_entries, 'test entry')}",
         _summarise(found),
         [section(found) for section in SECTIONS],
         cautions=_list_cautions(found),
@@ -82,7 +91,10 @@ def _summarise(found: Findings) -> str:
 
 def _list_cautions(found: Findings) -> list[str]:
     n_entries = found.test.n_entries + found.n_unknown
-    shown, unknown = format_count(n_entries), {part.area: part for part in found.measured.areas}.get(UNKNOWN)
+    shown, unknown = (
+        format_count(n_entries),
+        {part.area: part for part in found.measured.areas}.get(UNKNOWN),
+    )
     cautions = []
     if found.n_unknown:
         outcome = "this page leaves them out"
@@ -109,9 +121,15 @@ def _list_tiles(found: Findings) -> list[tuple[str, str]]:
     tiles = [("RMSE", format_amount(overall.rmse)), ("MAE", format_amount(overall.mae))]
     if found.baseline is not None:
         tiles.append(
-            (f"RMSE against {found.baseline.name}", format_difference(overall.rmse, found.baseline.overall.rmse))
+            (
+                f"RMSE against {found.baseline.name}",
+                format_difference(overall.rmse, found.baseline.overall.rmse),
+            )
         )
     if found.confusion is not None:
         exact, near = compute_hit_shares(found)
-        tiles += [("exactly the right level", format_percent(exact)), ("at most one level off", format_percent(near))]
+        tiles += [
+            ("exactly the right level", format_percent(exact)),
+            ("at most one level off", format_percent(near)),
+        ]
     return tiles

@@ -1,4 +1,5 @@
-"""The sections of a report, in the order of the page: each answers one question about a model on test entries."""
+"""The sections of a report, in the order of the page: each answers one question about a model on
+test entries."""
 
 from __future__ import annotations
 
@@ -64,13 +65,18 @@ def make_data_section(found: Findings) -> Section:
     lines = [[fact, *(own[fact] for own in sizes.values())] for fact in sizes["training"]]
     choice = found.model.describe_choice()  # of cells that nobody chose
     levels = f"on {0 if scale.levels is None else scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
-    dropped = f" {format_count(n_dropped)} training entries were replaced or forgotten later." if n_dropped else ""
+    dropped = (
+        f" {format_count(n_dropped)} training entries were replaced or forgotten later."
+        if n_dropped
+        else ""
+    )
     return Section(
         title="The data",
         how="The model was trained on the training entries and predicts the test entries. Expect the same errors on "
         f"future entries if they are distributed like the test entries. Values are "
         f"{levels if scale.levels is not None and len(str(scale)) > 60 else scale}. Density is the share of the pairs "
-        f"of rows and columns with entries that have one.{dropped}" + (f" Beware: {choice}." if choice else ""),
+        f"of rows and columns with entries that have one.{dropped}"
+        + (f" Beware: {choice}." if choice else ""),
         figures=[
             _plot_values(train, found.test),
             _plot_counts("row", train.row_counts),
@@ -97,7 +103,10 @@ def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
     """Plot the shares of the levels, or of bins, among training and test entries."""
     levels = train.scale.levels
     if levels is None:
-        low, high = min(train.scale.low, float(test.values.min())), max(train.scale.high, float(test.values.max()))
+        low, high = (
+            min(train.scale.low, float(test.values.min())),
+            max(train.scale.high, float(test.values.max())),
+        )
         edges = np.linspace(low, high, _BINS + 1)
         names = [format_short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2]
     else:
@@ -107,7 +116,10 @@ def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
         name: np.histogram(part.values, edges)[0] / max(part.n_entries, 1)
         for name, part in (("training", train), ("test", test))
     }
-    lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
+    lines = [
+        [name, *(format_percent(share[at]) for share in shares.values())]
+        for at, name in enumerate(names)
+    ]
     return Figure(
         "Distribution of values",
         plot_bars(
@@ -128,7 +140,10 @@ def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
     which = np.searchsorted(STARTS, counts, side="right") - 1
     numbers = np.bincount(which, minlength=len(STARTS)).tolist()
     ends = [*(start - 1 for start in STARTS[1:]), None]
-    shown = {name_group(STARTS[at], ends[at]): int(numbers[at]) for at in range(int(which.min()), int(which.max()) + 1)}
+    shown = {
+        name_group(STARTS[at], ends[at]): int(numbers[at])
+        for at in range(int(which.min()), int(which.max()) + 1)
+    }
     median, title = float(np.median(counts)), f"Training entries per {axis}"
     lines = [[name, format_count(n)] for name, n in shown.items()]
     return Figure(
@@ -163,7 +178,10 @@ def name_group(first: int, last: int | None) -> str:
 def make_area_section(found: Findings) -> Section:
     """Return the section on the errors of the model and of the means in each area."""
     # Of one area, the errors of all areas say the same.
-    parts = {each.name: each.areas if len(each.areas) > 2 else each.areas[:1] for each in found.measurements}
+    parts = {
+        each.name: each.areas if len(each.areas) > 2 else each.areas[:1]
+        for each in found.measurements
+    }
     areas = parts[found.measured.name]
     errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
     figure = Figure(
@@ -212,7 +230,12 @@ def _tabulate_areas(found: Findings, parts: list[list[Any]]) -> Table:
         line = [part.area, format_count(part.n_entries)]
         line += [format_amount(getattr(part, name)) for name in shown.values()]
         lines.append(
-            line + [text for own in means for text in (format_amount(own.rmse), format_difference(part.rmse, own.rmse))]
+            line
+            + [
+                text
+                for own in means
+                for text in (format_amount(own.rmse), format_difference(part.rmse, own.rmse))
+            ]
         )
     return Table("Errors by area", names, lines)
 
@@ -226,16 +249,25 @@ def make_confusion_section(found: Findings) -> Section | LeftOut:
     shares: FloatArray = counts / np.maximum(totals, 1)[:, None]
     few = len(levels) <= MOST_WRITTEN
     lines = [
-        [level, format_count(totals[at]), *(format_percent(share, digits=0) for share in shares[at])]
+        [
+            level,
+            format_count(totals[at]),
+            *(format_percent(share, digits=0) for share in shares[at]),
+        ]
         for at, level in enumerate(levels)
     ]
     exact, near = map(format_percent, compute_hit_shares(found))
     hits = f"The predicted level is exactly right for {exact} of the test entries and at most one level off for {near}."
     shown = Figure(
-        "Predicted levels for each true level, " + ("in per cent" if few else f"up to {format_percent(shares.max())}"),
+        "Predicted levels for each true level, "
+        + ("in per cent" if few else f"up to {format_percent(shares.max())}"),
         plot_confusion(shares, levels),
         f"Map of predicted levels for each true level. {hits}",
-        Table("Predicted levels (across) for each true level (down)", ["true level", "entries", *levels], lines)
+        Table(
+            "Predicted levels (across) for each true level (down)",
+            ["true level", "entries", *levels],
+            lines,
+        )
         if few
         else None,
     )
@@ -244,7 +276,10 @@ def make_confusion_section(found: Findings) -> Section | LeftOut:
         how="Each row of the map shows the predictions for one true level. A perfect model has all predictions on the "
         "diagonal.",
         figures=[shown],
-        sentences=[hits, "Models that minimise the error predict the ends of the scale too rarely."],
+        sentences=[
+            hits,
+            "Models that minimise the error predict the ends of the scale too rarely.",
+        ],
     )
 
 
@@ -253,7 +288,9 @@ def compute_hit_shares(found: Findings) -> tuple[float, float]:
     assert found.confusion is not None
     counts, n_levels = found.confusion, found.confusion.shape[0]
     off = np.abs(np.arange(n_levels)[:, None] - np.arange(n_levels))
-    return float(counts[off == 0].sum() / counts.sum()), float(counts[off <= 1].sum() / counts.sum())
+    return float(counts[off == 0].sum() / counts.sum()), float(
+        counts[off <= 1].sum() / counts.sum()
+    )
 
 
 def make_calibration_section(found: Findings) -> Section | LeftOut:
@@ -264,10 +301,17 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
     if held is None:
         return LeftOut(title, f"{found.measured.name} predicts no probabilities")
     lines = [
-        [format_percent(each.forecast), format_percent(each.observed), format_count(each.n_forecasts)]
+        [
+            format_percent(each.forecast),
+            format_percent(each.observed),
+            format_count(each.n_forecasts),
+        ]
         for each in held.bins
     ]
-    error, wanted = format_percent(held.error, digits=2), format_percent(held.wanted_coverage, digits=0)
+    error, wanted = (
+        format_percent(held.error, digits=2),
+        format_percent(held.wanted_coverage, digits=0),
+    )
     shown = Figure(
         "Reliability diagram",
         plot_calibration(
@@ -286,7 +330,10 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
         + _BARS.replace("test entries", "forecasts"),
         figures=[shown],
         meanings=[
-            (error, "Expected calibration error: mean difference between forecast and observed frequency; 0 is best"),
+            (
+                error,
+                "Expected calibration error: mean difference between forecast and observed frequency; 0 is best",
+            ),
             (
                 format_percent(held.coverage),
                 f"Coverage of the {wanted} interval: share of values inside; it differs from {wanted} because "
@@ -330,7 +377,13 @@ def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Sect
         how="On the diagonal, intervals contain as many values as they should. Below it they are too narrow, above it "
         "too wide. Of two calibrated models, the one with narrower intervals (in the units of the values) is better.",
         figures=[shown],
-        tables=[Table("Intervals by nominal coverage", ["nominal", "values inside", "of", "mean width"], lines)],
+        tables=[
+            Table(
+                "Intervals by nominal coverage",
+                ["nominal", "values inside", "of", "mean width"],
+                lines,
+            )
+        ],
     )
 
 
@@ -340,7 +393,11 @@ def make_cold_start_section(found: Findings) -> Section:
     names = [name_group(group.first, group.last) for group in groups]
     own = {each.name: each.cold_start for each in found.measurements}
     lines = [
-        [name, format_count(group.n_entries), *(format_amount(parts[at].rmse) for parts in own.values())]
+        [
+            name,
+            format_count(group.n_entries),
+            *(format_amount(parts[at].rmse) for parts in own.values()),
+        ]
         for at, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
     shown = Figure(
@@ -351,7 +408,8 @@ def make_cold_start_section(found: Findings) -> Section:
             margins={name: _list_margins(parts) for name, parts in own.items()},
             counts=[group.n_entries for group in groups],
         ),
-        "RMSE from rows with few entries to rows with many: " + "; ".join(f"{line[0]} {line[2]}" for line in lines),
+        "RMSE from rows with few entries to rows with many: "
+        + "; ".join(f"{line[0]} {line[2]}" for line in lines),
     )
     heads = ["entries of the row", "test entries", *(f"RMSE, {name}" for name in own)]
     return Section(
@@ -363,20 +421,34 @@ def make_cold_start_section(found: Findings) -> Section:
 
 
 def make_column_section(found: Findings) -> Section | LeftOut:
-    """Return the section on the columns with the highest and the lowest error, among those with enough test entries."""
+    """Return the section on the columns with the highest and the lowest error, among those with
+    enough test entries."""
     title, errors = "Worst and best columns", found.measured.columns
     enough = np.flatnonzero(errors.n_entries >= ENOUGH)
     if enough.size < 2:
         few = "no column has" if enough.size == 0 else "only one column has"
-        return LeftOut(title, f"{few} at least {ENOUGH} test entries, the least for a meaningful error")
+        return LeftOut(
+            title, f"{few} at least {ENOUGH} test entries, the least for a meaningful error"
+        )
     by_error = enough[np.argsort(-errors.rmse[enough], kind="stable")]
     n_listed = min(_LISTED, enough.size // 2)
-    names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.measurements[1:])]
+    names = [
+        "column",
+        "entries",
+        "RMSE",
+        *(f"RMSE, {each.name}" for each in found.measurements[1:]),
+    ]
 
     def describe(at: int) -> list[str]:
-        others = [] if found.baseline is None else [format_amount(float(found.baseline.columns.rmse[at]))]
+        others = (
+            []
+            if found.baseline is None
+            else [format_amount(float(found.baseline.columns.rmse[at]))]
+        )
         return [
-            shorten(format_label(errors.labels[at : at + 1].tolist()[0], found.model.column_names_)),
+            shorten(
+                format_label(errors.labels[at : at + 1].tolist()[0], found.model.column_names_)
+            ),
             format_count(errors.n_entries[at]),
             f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}",
             *others,
@@ -401,7 +473,10 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         return LeftOut(title, found.no_ranking)
     both = (ranked.model, ranked.popularity)
     scores = {each.name: [getattr(each, metric) for metric in ROW_METRICS] for each in both}
-    margins = {each.name: [keep_margin(each.margins[metric], ranked.n_rows) for metric in ROW_METRICS] for each in both}
+    margins = {
+        each.name: [keep_margin(each.margins[metric], ranked.n_rows) for metric in ROW_METRICS]
+        for each in both
+    }
     names = [TITLES[metric] for metric in ROW_METRICS]
     lines = [
         [name, *(f"{scores[own][at]:.3f} ± {format_amount(margins[own][at])}" for own in scores)]
@@ -433,11 +508,15 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
 
 def _plot_steered(found: Findings) -> list[Figure]:
     """Plot accuracy against popularity; nothing where lists cannot be steered."""
-    points = [(setting, each.mean_popularity or 0.0, each.ndcg) for setting, each in found.steered.items()]
+    points = [
+        (setting, each.mean_popularity or 0.0, each.ndcg) for setting, each in found.steered.items()
+    ]
     if not points:
         return []
     _, popularity, ndcg = zip(*points, strict=True)
-    axes = plot_lines({"lists": (popularity, ndcg)}, x_label="mean popularity of listed columns", y_label="NDCG")
+    axes = plot_lines(
+        {"lists": (popularity, ndcg)}, x_label="mean popularity of listed columns", y_label="NDCG"
+    )
     for setting, x, y in points:
         axes.annotate(f"{setting:g}", (x, y), (4, 5), textcoords="offset points")
     listed = "; ".join(f"popularity={setting:g}: {y:.3f} at {x:.3f}" for setting, x, y in points)
@@ -446,15 +525,27 @@ def _plot_steered(found: Findings) -> list[Figure]:
 
 
 _SCORES = [
-    ("NDCG", "relevant entries in the list, the first places with more weight; 1 is the best order"),
-    ("recall", "share of a row\N{RIGHT SINGLE QUOTATION MARK}s relevant entries that is in the list"),
-    ("precision", "share of the list that is relevant; columns without a test entry count as not relevant"),
+    (
+        "NDCG",
+        "relevant entries in the list, the first places with more weight; 1 is the best order",
+    ),
+    (
+        "recall",
+        "share of a row\N{RIGHT SINGLE QUOTATION MARK}s relevant entries that is in the list",
+    ),
+    (
+        "precision",
+        "share of the list that is relevant; columns without a test entry count as not relevant",
+    ),
     ("MRR", "one divided by the place of the first relevant entry"),
     ("MAP", "mean precision at the places of all relevant entries"),
     ("hit rate", "share of rows with a relevant entry in the list"),
     ("coverage", "share of all columns that is in the list of at least one row"),
     ("novelty", "how rare the listed columns are: 1 bit if half of the rows have an entry there"),
-    ("Gini", "how unequally the columns share the places of all lists: 0 alike, 1 one column has all"),
+    (
+        "Gini",
+        "how unequally the columns share the places of all lists: 0 alike, 1 one column has all",
+    ),
     ("share of tail", "places of the least popular columns, which have a fifth of the entries"),
     ("mean popularity", "share of the rows that have an entry in a listed column"),
     ("list similarity", "mean cosine of two columns of a list"),
@@ -462,12 +553,20 @@ _SCORES = [
 
 
 def _describe_ranking(ranked: RankingEvaluation) -> str:
-    what = "All test entries" if ranked.relevant is None else f"Test entries of at least {ranked.relevant:g}"
+    what = (
+        "All test entries"
+        if ranked.relevant is None
+        else f"Test entries of at least {ranked.relevant:g}"
+    )
     rows = f"{format_quantity(ranked.n_rows, 'row')} with {format_quantity(ranked.n_relevant, 'relevant test entry')}"
     left_out = (
-        f"{format_count(ranked.n_without)} rows without one are left out" if ranked.n_without else "every row has one"
+        f"{format_count(ranked.n_without)} rows without one are left out"
+        if ranked.n_without
+        else "every row has one"
     )
-    sentence = f"{what} are relevant: {rows}; {left_out}. The model ranks columns by {ranked.rank_by}."
+    sentence = (
+        f"{what} are relevant: {rows}; {left_out}. The model ranks columns by {ranked.rank_by}."
+    )
     if ranked.n_not_drawn:
         share = format_percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
         sentence += f" These rows are a random sample: {share} of all rows with relevant entries."
@@ -475,7 +574,9 @@ def _describe_ranking(ranked: RankingEvaluation) -> str:
         given = format_quantity(ranked.n_given, "entry")
         sentence += f" The model had never seen these rows: it was given {given} of them."
     if ranked.min_entries:
-        sentence += f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
+        sentence += (
+            f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
+        )
     return (
         f"{sentence} Popularity, the baseline, ranks columns by their number of entries. Popular columns have most "
         "of the test entries, so a model that predicts values well may still score lower."
@@ -492,10 +593,15 @@ def make_learning_section(found: Findings) -> Section | LeftOut:
     if errors:
         how = "Both curves should fall and level off. A validation error that rises while the loss falls shows overfit."
     curves = []
-    names = {"loss": "Loss on the training entries", "validation_error": "RMSE on the validation entries"}
+    names = {
+        "loss": "Loss on the training entries",
+        "validation_error": "RMSE on the validation entries",
+    }
     for metric, name in names.items():
         if points := list_points(history, metric):
-            ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
+            ends = ", ".join(
+                f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1])
+            )
             curves.append(Figure(name, plot_history(history, metric=metric), f"{name}: {ends}"))
     return Section(title, f"{how} {_describe_history(history, errors)}", curves)
 
@@ -504,13 +610,21 @@ def _describe_history(history: History, errors: dict[int, float]) -> str:
     sentence = f"Training ran for {describe_training(history)}."
     kept = len(history) if history.best_epoch is None else history.best_epoch + 1
     if history.best_error is None:
-        return f"{sentence} There were no validation entries; the weights are those of epoch {kept}."
+        return (
+            f"{sentence} There were no validation entries; the weights are those of epoch {kept}."
+        )
     lowest = errors.get(kept, history.best_error)
     sentence += f" The weights are those of epoch {kept}, which has the lowest validation RMSE, {lowest:.4f}."
     if history.stages:
-        sentence += f" The steps after training are not on the curve: {describe_stages(history.stages)}."
+        sentence += (
+            f" The steps after training are not on the curve: {describe_stages(history.stages)}."
+        )
     means = history.means_error
-    return sentence if means is None else f"{sentence} The means have a validation RMSE of {means:.4f}."
+    return (
+        sentence
+        if means is None
+        else f"{sentence} The means have a validation RMSE of {means:.4f}."
+    )
 
 
 def make_settings_section(found: Findings) -> Section:
@@ -525,7 +639,11 @@ def make_settings_section(found: Findings) -> Section:
         title="Settings",
         how="These settings and the same entries give the same model again; settings marked as chosen were chosen at "
         f"fit. Written on {written} with torch {torch.__version__} on {platform.machine()}.",
-        tables=[Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings, in_words=True)],
+        tables=[
+            Table(
+                f"Settings of {type(model).__name__}", ["setting", "value"], settings, in_words=True
+            )
+        ],
     )
 
 

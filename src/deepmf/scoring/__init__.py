@@ -1,1 +1,2 @@
-"""What a fitted model is: latents, an encoder and a readout; scores of pairs, distributions, times."""
+"""What a fitted model is: latents, an encoder and a readout; scores of pairs, distributions,
+times."""

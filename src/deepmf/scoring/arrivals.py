@@ -1,4 +1,5 @@
-"""What came after training: the factors of new rows and columns, and which of them new entries unsettle."""
+"""What came after training: the factors of new rows and columns, and which of them new entries
+unsettle."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from deepmf.storage.parts import Form, Part
 
 
 class Arrived(NamedTuple):
-    """The factors of new rows, from their entries in trained columns alone, and of new columns, from all entries.
+    """The factors of new rows, from their entries in trained columns alone, and of new columns,
+    from all entries.
 
     They are in the order of positions, after the trained ones; None where nothing has arrived.
     """
@@ -50,7 +52,9 @@ class TrainedRows(NamedTuple):
 
 def declare_arrived(kind: str) -> Form:
     """Return the form of stored factors of some type."""
-    parts = (Part(axis, kind, (f"new_{axis}", "factors"), optional=True) for axis in ("rows", "columns"))
+    parts = (
+        Part(axis, kind, (f"new_{axis}", "factors"), optional=True) for axis in ("rows", "columns")
+    )
     return Form(*parts, prefix="arrived")
 
 
@@ -78,8 +82,11 @@ def find_met(entries: EntryStore) -> BoolArray:
     return is_met
 
 
-def find_changed(entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair) -> IndexArray:
-    """Return the columns that changes of rows and columns concern: also new columns of changed new rows."""
+def find_changed(
+    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair
+) -> IndexArray:
+    """Return the columns that changes of rows and columns concern: also new columns of changed new
+    rows."""
     n_rows, n_columns = entries.train.shape
     is_changed = np.zeros(len(entries.columns), dtype=bool)
     is_changed[columns] = True
@@ -90,14 +97,19 @@ def find_changed(entries: EntryStore, rows: IndexArray, columns: IndexArray, cro
     return np.flatnonzero(is_changed)
 
 
-def find_unsettled(entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair) -> Unsettled:
+def find_unsettled(
+    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair
+) -> Unsettled:
     """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
     n_columns, added = entries.train.shape[1], entries.added
     if not added.rows.size:
         return Unsettled(NOTHING, NOTHING, np.union1d(rows, crossed[0]), False)
     in_new = added.columns >= n_columns
     row_of, column_of = added.rows[in_new], added.columns[in_new]
-    is_met, is_crossed, is_changed = find_met(entries), *np.zeros((2, len(entries.columns)), dtype=bool)
+    is_met, is_crossed, is_changed = (
+        find_met(entries),
+        *np.zeros((2, len(entries.columns)), dtype=bool),
+    )
     is_crossed[crossed[1][crossed[1] >= n_columns]] = True
     is_changed[find_changed(entries, rows, columns, crossed)] = True
     touched = np.unique(np.concatenate([rows, crossed[0], row_of[is_changed[column_of]]]))

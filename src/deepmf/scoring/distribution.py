@@ -19,25 +19,25 @@ _PRIOR_COUNT = 0.5
 # The outermost bins of an interval are halved at most this often.
 _MOST_HALVED = 5
 
-# Calibration: the steps of coverage from 0 to 1, the number of perfectly calibrated values that are added to those held
-# out, and the smallest rise of stated coverages as a share of a step.
+# Calibration: the steps of coverage from 0 to 1, the number of perfectly calibrated values that are
+# added to those held out, and the smallest rise of stated coverages as a share of a step.
 _COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
 
-# Targets of intervals: the coverages with a target each, the steps in which the least target of an entry is found, and
-# how many entries count as held by intervals of just their coverage.
+# Targets of intervals: the coverages with a target each, the steps in which the least target of an
+# entry is found, and how many entries count as held by intervals of just their coverage.
 COVERAGES = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
 _BISECTIONS, _HELD_COUNT = 12, 100
 
-# Shifted distributions: the largest change of log-odds, the steps in which it is found, and how near their means come
-# to the ends of the support, as a share of its width.
+# Shifted distributions: the largest change of log-odds, the steps in which it is found, and how
+# near their means come to the ends of the support, as a share of its width.
 _MOST_LOG_ODDS, _SHIFT_STEPS, _END_MARGIN = 40.0, 40, 0.01
 
 
 class OrdinalSupport(NamedTuple):
     """The values of a distribution, in increasing order: levels, or the means of bins.
 
-    boundaries: between neighbours, in units of [-1, 1]; numbers above a boundary belong to the next value.
-    exceedance: the share of entries above each boundary.
+    boundaries: between neighbours, in units of [-1, 1]; numbers above a boundary belong to the next
+    value. exceedance: the share of entries above each boundary.
     """
 
     values: list[float]
@@ -56,13 +56,18 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     if scale.levels is not None:
         boundaries = (scale.levels[:-1] + scale.levels[1:]) / 2.0
         support = scale.levels
-        counts = np.bincount(np.searchsorted(boundaries, values), matrix.weights, minlength=support.size)
+        counts = np.bincount(
+            np.searchsorted(boundaries, values), matrix.weights, minlength=support.size
+        )
     else:
-        values = np.clip(values, scale.low, scale.high)  # an outlier does not move the mean of its bin
+        # an outlier does not move the mean of its bin
+        values = np.clip(values, scale.low, scale.high)
         boundaries = np.unique(np.quantile(values, _shares_below(n_bins)))
         bin_of = np.searchsorted(boundaries, values)
         counts = np.bincount(bin_of, minlength=boundaries.size + 1)
-        ends = np.clip(np.concatenate([[scale.low], boundaries, [scale.high]]), scale.low, scale.high)
+        ends = np.clip(
+            np.concatenate([[scale.low], boundaries, [scale.high]]), scale.low, scale.high
+        )
         middles = (ends[:-1] + ends[1:]) / 2.0
         sums = np.bincount(bin_of, weights=values, minlength=counts.size)
         support = np.where(counts > 0, sums / np.maximum(counts, 1), middles)
@@ -72,7 +77,8 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
 
 
 def _shares_below(n_bins: int) -> FloatArray:
-    """Return the share of entries below each boundary of bins: of equal frequency, and halved towards both ends.
+    """Return the share of entries below each boundary of bins: of equal frequency, and halved
+    towards both ends.
 
     If all bins were equally frequent, the mean of the outermost bin would stand for a whole tail.
 
@@ -129,9 +135,11 @@ class PredictiveDistribution:
         return median
 
     def shift(self, amounts: FloatArray) -> PredictiveDistribution:
-        """Return distributions whose means are larger by some amounts (pairs,), up to just before the ends.
+        """Return distributions whose means are larger by some amounts (pairs,), up to just before
+        the ends.
 
-        The log-odds of exceeding each value move by one number for each pair, as if its score had changed.
+        The log-odds of exceeding each value move by one number for each pair, as if its score had
+        changed.
         """
         some = np.flatnonzero(amounts)
         if some.size == 0 or self.support.size == 1:
@@ -144,8 +152,11 @@ class PredictiveDistribution:
             np.minimum(means, _END_MARGIN * width),
             np.maximum(means, (1.0 - _END_MARGIN) * width),
         )
-        steps, low, high = (np.full(some.size, end) for end in (0.0, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
-        for _ in range(_SHIFT_STEPS):  # of Newton, or of bisection where that would leave the interval
+        steps, low, high = (
+            np.full(some.size, end) for end in (0.0, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
+        )
+        # of Newton, or of bisection where that would leave the interval
+        for _ in range(_SHIFT_STEPS):
             chances = expit(odds + steps[:, None])
             missing = wanted - chances @ gaps
             low, high = np.where(missing > 0, steps, low), np.where(missing < 0, steps, high)
@@ -166,17 +177,20 @@ class PredictiveDistribution:
         pairs, edges = np.arange(thresholds.size), self.edges
         above = np.clip(np.searchsorted(edges, thresholds, side="right") - 1, 0, edges.size - 2)
         widths = edges[above + 1] - edges[above]
-        part = np.divide(thresholds - edges[above], widths, out=np.zeros(above.size), where=widths > 0).clip(0.0, 1.0)
+        part = np.divide(
+            thresholds - edges[above], widths, out=np.zeros(above.size), where=widths > 0
+        ).clip(0.0, 1.0)
         return chances[pairs, above] + part * (chances[pairs, above + 1] - chances[pairs, above])
 
     def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of the interval of values whose probability is nearest to a coverage.
 
-        It grows from the likeliest value, each time to the likelier neighbour. The probabilities of a few values cannot
-        add up to the coverage exactly. The smallest interval that reaches it would be too wide; the nearest one has the
-        right coverage on average.
+        It grows from the likeliest value, each time to the likelier neighbour. The probabilities of
+        a few values cannot add up to the coverage exactly. The smallest interval that reaches it
+        would be too wide; the nearest one has the right coverage on average.
         """
-        chances = np.pad(self.probabilities, ((0, 0), (1, 1)), constant_values=-1.0)  # nothing lies beyond the ends
+        # nothing lies beyond the ends
+        chances = np.pad(self.probabilities, ((0, 0), (1, 1)), constant_values=-1.0)
         pairs = np.arange(len(chances))
         first = last = chances.argmax(axis=1)
         inside = chances[pairs, first]
@@ -187,20 +201,27 @@ class PredictiveDistribution:
             inside = inside + chances[pairs, np.where(down, first, last)]
             nearer = np.abs(inside - coverage) < smallest_gap
             smallest_gap = np.where(nearer, np.abs(inside - coverage), smallest_gap)
-            best_first, best_last = np.where(nearer, first, best_first), np.where(nearer, last, best_last)
+            best_first, best_last = (
+                np.where(nearer, first, best_first),
+                np.where(nearer, last, best_last),
+            )
         return self.support[best_first - 1], self.support[best_last - 1]
 
     def measure_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
-        """Return the stated coverages, (21,), of central intervals that hold the shares 0, .05, ... 1 of the values.
+        """Return the stated coverages, (21,), of central intervals that hold the shares 0, .05, ...
+        1 of the values.
 
-        A value with a probability of its own, such as a level, gets a random place within it, drawn with the seed.
+        A value with a probability of its own, such as a level, gets a random place within it, drawn
+        with the seed.
         """
         edges, pairs = self.edges, np.arange(values.size)
         bin_of = np.searchsorted(self.boundaries, values)
         widths = (edges[1:] - edges[:-1])[bin_of]
         drawn = np.random.default_rng(seed).random(values.size)
         part = np.divide(values - edges[bin_of], widths, out=drawn, where=widths > 0)
-        shares = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
+        shares = np.pad(
+            1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))
+        )
         below, above = shares[pairs, bin_of], shares[pairs, bin_of + 1]
         from_median = np.abs(2.0 * (below + np.clip(part, 0.0, 1.0) * (above - below)) - 1.0)
         as_stated = (np.arange(_STATED_COUNT) + 0.5) / _STATED_COUNT
@@ -209,11 +230,17 @@ class PredictiveDistribution:
         return COVERAGES + (1.0 - _LEAST_RISE) * (stated - COVERAGES)
 
     def choose_coverages(self, values: FloatArray, *, of_levels: bool, seed: int = 0) -> FloatArray:
-        """Return the calibration of intervals by held-out values: targets on levels, otherwise stated coverages."""
-        return choose_targets(self, values) if of_levels else self.measure_coverages(values, seed=seed)
+        """Return the calibration of intervals by held-out values: targets on levels, otherwise
+        stated coverages."""
+        return (
+            choose_targets(self, values) if of_levels else self.measure_coverages(values, seed=seed)
+        )
 
-    def with_coverages(self, coverages: FloatArray | None, *, of_levels: bool) -> PredictiveDistribution:
-        """Return distributions with intervals calibrated by the result of `choose_coverages`; None: as they are."""
+    def with_coverages(
+        self, coverages: FloatArray | None, *, of_levels: bool
+    ) -> PredictiveDistribution:
+        """Return distributions with intervals calibrated by the result of `choose_coverages`; None:
+        as they are."""
         if coverages is None:
             return self
         if of_levels:
@@ -221,7 +248,8 @@ class PredictiveDistribution:
         return self.calibrate(coverages)
 
     def calibrate(self, stated: FloatArray) -> PredictiveDistribution:
-        """Return distributions with the same medians, whose central intervals state the shares of values they hold.
+        """Return distributions with the same medians, whose central intervals state the shares of
+        values they hold.
 
         stated: the result of `measure_coverages` for held-out values.
         """
@@ -237,36 +265,44 @@ class PredictiveDistribution:
         return scale.clip(np.stack(tails, axis=1))
 
     def sample(self, shares: FloatArray, scale: Scale) -> FloatArray:
-        """Return a value of each distribution: its quantile at a share (pairs,), drawn uniformly from 0 to 1."""
+        """Return a value of each distribution: its quantile at a share (pairs,), drawn uniformly
+        from 0 to 1."""
         if scale.levels is None:
             return scale.clip(self.quantiles(shares))
         levels: FloatArray = self.support[(1.0 - self.exceedance < shares[:, None]).sum(axis=1)]
         return levels
 
     def quantiles(self, share: float | FloatArray) -> FloatArray:
-        """Return the value that each distribution exceeds with probability 1 - share; a bin is uniform.
+        """Return the value that each distribution exceeds with probability 1 - share; a bin is
+        uniform.
 
         The outermost bins are taken to lie around their means.
         """
         edges = self.edges
-        below = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
+        below = np.pad(
+            1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))
+        )
         bin_of = (below[:, 1:-1] < np.reshape(share, (-1, 1))).sum(axis=1)
         pairs = np.arange(bin_of.size)
         start, width = below[pairs, bin_of], below[pairs, bin_of + 1] - below[pairs, bin_of]
         part = np.divide(share - start, width, out=np.full(start.shape, 0.5), where=width > 0)
-        quantiles: FloatArray = edges[bin_of] + np.clip(part, 0.0, 1.0) * (edges[bin_of + 1] - edges[bin_of])
+        quantiles: FloatArray = edges[bin_of] + np.clip(part, 0.0, 1.0) * (
+            edges[bin_of + 1] - edges[bin_of]
+        )
         return quantiles
 
     @property
     def edges(self) -> FloatArray:
-        """The edges of bins, (values + 1,): the boundaries, and the outermost ones mirrored at the outermost means."""
+        """The edges of bins, (values + 1,): the boundaries, and the outermost ones mirrored at the
+        outermost means."""
         inner, support = self.boundaries, self.support
         return np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])
 
 
 @dataclass(frozen=True)
 class CalibratedDistribution(PredictiveDistribution):
-    """A distribution whose intervals aim at targets, one for each of `COVERAGES`, so that they hold these shares."""
+    """A distribution whose intervals aim at targets, one for each of `COVERAGES`, so that they hold
+    these shares."""
 
     targets: FloatArray
 
@@ -275,7 +311,8 @@ class CalibratedDistribution(PredictiveDistribution):
 
 
 def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatArray:
-    """Return the target of each of `COVERAGES`, at which intervals of levels hold that share of values (pairs,).
+    """Return the target of each of `COVERAGES`, at which intervals of levels hold that share of
+    values (pairs,).
 
     It is the quantile of the least targets at which intervals hold each value.
     """

@@ -1,22 +1,26 @@
 """Drift: how the levels of rows and columns move with time, as an additive part of any model.
 
-A drift is a sum of at most four components. Three of them group the residuals of the static means by column (in bins of
-a sixth of all time, and of a month) or by row (in bins of six hours, a session). The value of a group at a time is the
-shrunk mean of its residuals near this time,
+A drift is a sum of at most four components. Three of them group the residuals of the static means
+by column (in bins of a sixth of all time, and of a month) or by row (in bins of six hours, a
+session). The value of a group at a time is the shrunk mean of its residuals near this time,
 
-    sum over bins of k(distance) * sum of residuals / (sum over bins of k(distance) * number of residuals + shrinkage),
+    sum over bins of k(distance) * sum of residuals / (sum over bins of k(distance) * number of
+    residuals + shrinkage),
 
-with the kernel k(d) = 2^-d over at most three bins to each side. Far from all entries of a group the value goes to 0.
+with the kernel k(d) = 2^-d over at most three bins to each side. Far from all entries of a group
+the value goes to 0.
 
-The fourth component, the fading one, has no bins: it is the shrunk mean of all residuals of a row, where older ones
-count less, relative to the span of the row's entries. It is used after the row's last entry only. Its shrinkage and
-half-life are chosen on the last tenth of the entries of each row.
+The fourth component, the fading one, has no bins: it is the shrunk mean of all residuals of a row,
+where older ones count less, relative to the span of the row's entries. It is used after the row's
+last entry only. Its shrinkage and half-life are chosen on the last tenth of the entries of each
+row.
 
-The shrinkage of each other component is chosen by the error of the means on held-out entries. The share with which a
-component is added to a model is chosen on entries that the model has not seen, if there are any. After a row's last
-entry, the share of a component of rows is capped at the share that is best on the last tenth of each row's entries, and
-a day later, as for columns after the latest entry of all, at the share that is best on the latest tenth of all entries:
-a component that helps between entries may mislead after them.
+The shrinkage of each other component is chosen by the error of the means on held-out entries. The
+share with which a component is added to a model is chosen on entries that the model has not seen,
+if there are any. After a row's last entry, the share of a component of rows is capped at the share
+that is best on the last tenth of each row's entries, and a day later, as for columns after the
+latest entry of all, at the share that is best on the latest tenth of all entries: a component that
+helps between entries may mislead after them.
 """
 
 from __future__ import annotations
@@ -86,11 +90,15 @@ class Component(NamedTuple):
         sums, counts = self.collect(rows, columns, times)
         return sums / (counts + self.shrinkage)
 
-    def collect(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> tuple[FloatArray, FloatArray]:
-        """Return the sums and numbers of residuals near pairs of positions at some times, by the kernel."""
+    def collect(
+        self, rows: IndexArray, columns: IndexArray, times: TimeArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the sums and numbers of residuals near pairs of positions at some times, by the
+        kernel."""
         groups = rows if self.group == "row" else columns
         dated = np.flatnonzero((times != NO_TIME) & (groups >= 0))
-        # Many pairs share a group and a bin. Far outside, one bin is as good as another: nothing is near.
+        # Many pairs share a group and a bin. Far outside, one bin is as good as another: nothing is
+        # near.
         stride = self.n_bins + 2 * _REACH + 2
         bins = np.clip(find_bins(times[dated], self.first, self.width) + _REACH + 1, 0, stride - 1)
         distinct, which = np.unique(groups[dated] * stride + bins, return_inverse=True)
@@ -102,7 +110,9 @@ class Component(NamedTuple):
 
     def take(self, which: Array) -> Component:
         """Return the component of some of its groups and bins, by places or a mask."""
-        return self._replace(keys=self.keys[which], sums=self.sums[which], counts=self.counts[which])
+        return self._replace(
+            keys=self.keys[which], sums=self.sums[which], counts=self.counts[which]
+        )
 
     def evaluate_keys(self, shrinkage: float) -> FloatArray:
         """Return the value of the component in the group and bin of each key."""
@@ -132,7 +142,9 @@ def fade_by_age(times: TimeArray, rows: IndexArray, halvings: float) -> FloatArr
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
     which = np.repeat(np.arange(starts.size), np.diff(starts, append=rows.size))
     first, last = np.minimum.reduceat(times, starts), np.maximum.reduceat(times, starts)
-    weights: FloatArray = np.exp2(-halvings * (last[which] - times) / np.maximum(last - first, 1)[which])
+    weights: FloatArray = np.exp2(
+        -halvings * (last[which] - times) / np.maximum(last - first, 1)[which]
+    )
     return weights
 
 
@@ -165,17 +177,20 @@ class DatedResiduals(NamedTuple):
         sums = np.bincount(which, weights=weighted, minlength=keys.size).astype(np.float64)
         counts = np.bincount(which, weights=weights, minlength=keys.size).astype(np.float64)
         begins = _BEGINNING if kind.halvings else first
-        return Component(kind.group, kind.width, begins, n_bins, keys, sums, counts, 0.0, kind.halvings), which
+        return Component(
+            kind.group, kind.width, begins, n_bins, keys, sums, counts, 0.0, kind.halvings
+        ), which
 
 
 class Drift(NamedTuple):
     """Components, and the share of each with which it joins a model.
 
-    shares: (stages, components): between known entries, after them, and later. A component of rows is after the latest
-    entry of its row for a day, and then later; the others are later from the latest entry of all on. After known
-    entries, a component has at most its share between them, unless it fades.
-    latest: the time of the latest entry; ends: the time of the latest entry of each row, NO_TIME without one.
-    column_means: the means of columns, which are subtracted from the entries of rows that are added later.
+    shares: (stages, components): between known entries, after them, and later. A component of rows
+    is after the latest entry of its row for a day, and then later; the others are later from the
+    latest entry of all on. After known entries, a component has at most its share between them,
+    unless it fades. latest: the time of the latest entry; ends: the time of the latest entry of
+    each row, NO_TIME without one. column_means: the means of columns, which are subtracted from the
+    entries of rows that are added later.
     """
 
     components: tuple[Component, ...]
@@ -185,8 +200,13 @@ class Drift(NamedTuple):
     column_means: FloatArray
 
     def evaluate(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> FloatArray:
-        """Return the drift of pairs of positions at some times, in the units of the scale; -1 has none of its own."""
-        total, of_rows, of_others = np.zeros(rows.size), self._find_stages(rows, times), 2 * (times >= self.latest)
+        """Return the drift of pairs of positions at some times, in the units of the scale; -1 has
+        none of its own."""
+        total, of_rows, of_others = (
+            np.zeros(rows.size),
+            self._find_stages(rows, times),
+            2 * (times >= self.latest),
+        )
         for component, by_stage in zip(self.components, self.shares.T, strict=True):
             if by_stage.any():
                 stages = of_rows if component.group == "row" else of_others
@@ -194,14 +214,17 @@ class Drift(NamedTuple):
         return total
 
     def _find_stages(self, rows: IndexArray, times: TimeArray) -> IndexArray:
-        """Return 0 for times between the entries of their row, 1 within a day after them, and 2 later."""
+        """Return 0 for times between the entries of their row, 1 within a day after them, and 2
+        later."""
         stages = np.full(rows.size, 2)
         known = np.flatnonzero((rows >= 0) & (rows < self.ends.size))
         gaps = times[known] - self.ends[rows[known]]
         stages[known] = (gaps >= 0).astype(int) + (gaps >= DAY)
         return stages
 
-    def evaluate_block(self, rows: IndexArray, columns: IndexArray, time: int | TimeArray) -> FloatArray:
+    def evaluate_block(
+        self, rows: IndexArray, columns: IndexArray, time: int | TimeArray
+    ) -> FloatArray:
         """Return the drift (rows, columns) of all pairs at one time, or at a time for each row."""
         of_rows = self.evaluate(rows, np.full(rows.size, -1), np.broadcast_to(time, rows.shape))
         moments, which = np.unique(time, return_inverse=True)
@@ -217,32 +240,42 @@ class Drift(NamedTuple):
         """Return the drift of folded-in rows, which have the fading component of rows alone."""
         dated, ends = self._find_dated(entries), np.full(entries.starts.size - 1, NO_TIME)
         if dated is None:
-            return self._keep([each.group == "column" for each in self.components])._replace(ends=ends)
+            return self._keep([each.group == "column" for each in self.components])._replace(
+                ends=ends
+            )
         np.maximum.at(ends, dated.rows, dated.times)
         kept = self._keep([each.group == "column" or each.fades for each in self.components])
         components = (
-            dated.build(each)[0]._replace(shrinkage=each.shrinkage) if each.fades else each for each in kept.components
+            dated.build(each)[0]._replace(shrinkage=each.shrinkage) if each.fades else each
+            for each in kept.components
         )
         return kept._replace(components=tuple(components), ends=ends)
 
     def _find_dated(self, entries: AxisEntries) -> DatedResiduals | None:
-        """Return the entries of rows that have a time, less the means of known columns and the effects of the rows."""
+        """Return the entries of rows that have a time, less the means of known columns and the
+        effects of the rows."""
         times, weights = entries.extras[:2]
         if times is None:
             return None
         rows = entries.group_of
-        means = np.append(self.column_means, np.nan)[np.minimum(entries.others, self.column_means.size)]
+        means = np.append(self.column_means, np.nan)[
+            np.minimum(entries.others, self.column_means.size)
+        ]
         residuals = entries.values.astype(np.float64) - means
         is_known = ~np.isnan(residuals)
         some = np.flatnonzero(is_known & (times != NO_TIME))
         if some.size == 0:
             return None
-        left = residuals - compute_effects(entries.select(is_known), residuals[is_known], SHRINKAGE)[rows]
+        left = (
+            residuals
+            - compute_effects(entries.select(is_known), residuals[is_known], SHRINKAGE)[rows]
+        )
         own_weights = None if weights is None else weights[some]
         return DatedResiduals(rows[some], rows[some], times[some], left[some], own_weights)
 
     def extend(self, entries: EntryStore, rows: IndexArray) -> Drift:
-        """Return the drift after a change of the entries of some rows, whose fading components are built again."""
+        """Return the drift after a change of the entries of some rows, whose fading components are
+        built again."""
         if rows.size == 0 or not any(each.fades for each in self.components):
             return self
         own, rows = self.fold_in(entries.row_entries(rows)), rows.astype(np.int64)
@@ -261,7 +294,8 @@ class Drift(NamedTuple):
         return self._replace(components=components, ends=ends)
 
     def without_rows(self, gone: IndexArray) -> Drift:
-        """Return the drift without some rows that came after training, in increasing order; later ones move up."""
+        """Return the drift without some rows that came after training, in increasing order; later
+        ones move up."""
 
         def drop(component: Component) -> Component:
             left = component.take(~np.isin(component.keys, gone))
@@ -272,22 +306,31 @@ class Drift(NamedTuple):
         return self._replace(components=components, ends=ends)
 
     def _keep(self, kept: list[bool]) -> Drift:
-        return self._replace(components=tuple(compress(self.components, kept)), shares=self.shares[:, kept])
+        return self._replace(
+            components=tuple(compress(self.components, kept)), shares=self.shares[:, kept]
+        )
 
-    def join(self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray) -> Drift:
-        """Return the drift with the shares that explain the residuals of a model best, none of them negative."""
+    def join(
+        self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray
+    ) -> Drift:
+        """Return the drift with the shares that explain the residuals of a model best, none of them
+        negative."""
         fades, shares = np.array([each.fades for each in self.components]), self.shares.copy()
         steady = [each for each in self.components if not each.fades]
         shares[0, ~fades] = find_shares(steady, residuals, rows, columns, times)
         shares[1:, ~fades] = np.minimum(shares[1:, ~fades], shares[0, ~fades])
-        left = residuals - self._replace(shares=np.where(fades, 0.0, shares)).evaluate(rows, columns, times)
+        left = residuals - self._replace(shares=np.where(fades, 0.0, shares)).evaluate(
+            rows, columns, times
+        )
         fading = self._replace(shares=np.where(fades, shares, 0.0)).evaluate(rows, columns, times)
         n_after = np.count_nonzero(fading)
         if n_after:
             # As if some more entries were explained as well as the means are.
             squares = fading @ fading
             prior = _PRIOR_ENTRIES * squares / n_after
-            shares[:, fades] *= float(np.clip((fading @ left + prior) / (squares + prior), 0.0, 1.0))
+            shares[:, fades] *= float(
+                np.clip((fading @ left + prior) / (squares + prior), 0.0, 1.0)
+            )
         return self._replace(shares=shares)
 
     def pack(self) -> Packed:
@@ -298,7 +341,9 @@ class Drift(NamedTuple):
     def unpack(cls, content: Any, tensors: Tensors) -> Drift:
         """Return the packed drift; impossible content raises `BadModelFile`."""
         found = _DRIFT.read(content, tensors)
-        return cls(**found | {"components": tuple(Component(**each) for each in found["components"])})
+        return cls(
+            **found | {"components": tuple(Component(**each) for each in found["components"])}
+        )
 
 
 _DRIFT = Form(
@@ -326,14 +371,21 @@ _DRIFT = Form(
 
 
 def find_shares(
-    components: Sequence[Component], residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray
+    components: Sequence[Component],
+    residuals: FloatArray,
+    rows: IndexArray,
+    columns: IndexArray,
+    times: TimeArray,
 ) -> FloatArray:
-    """Return the shares from 0 to 1 with which components explain the residuals of some entries best."""
+    """Return the shares from 0 to 1 with which components explain the residuals of some entries
+    best."""
     if not components:
         return np.zeros(0)
     parts = [each.evaluate(rows, columns, times) for each in components]
     # The triangle of a QR decomposition has the same squares, in a few lines.
     triangle: FloatArray = np.asarray(np.linalg.qr(np.column_stack([*parts, residuals]), mode="r"))
-    found = scipy.optimize.lsq_linear(triangle[:, :-1], triangle[:, -1], (0.0, 1.0), method="bvls", max_iter=100)
+    found = scipy.optimize.lsq_linear(
+        triangle[:, :-1], triangle[:, -1], (0.0, 1.0), method="bvls", max_iter=100
+    )
     shares: FloatArray = found.x
     return shares

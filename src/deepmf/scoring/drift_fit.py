@@ -1,4 +1,5 @@
-"""The fit of drift: its components are chosen on held-out entries, and join a model as far as they help there."""
+"""The fit of drift: its components are chosen on held-out entries, and join a model as far as they
+help there."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from deepmf.scoring.pairs import Fallback
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import choose, draw_some
 
-# Numbers of residuals at 0 that are tried for each component, and the largest number of entries they are tried on.
+# Numbers of residuals at 0 that are tried for each component, and the largest number of entries
+# they are tried on.
 _SHRINKAGES = (5.0, 20.0, 80.0, 320.0, 1280.0)
 _MOST_TRIED = 500_000
 _ONE_IN = 10
@@ -31,10 +33,11 @@ _HALVINGS = (3.0, 6.0, 12.0)
 def fit_drift(
     train: ObservedMatrix, predictor: Predictor, held_out: PlacedEntries | None, *, seed: int
 ) -> Drift | None:
-    """Learn the drift of a model whose predictor was fitted to a matrix; None without at least two times.
+    """Learn the drift of a model whose predictor was fitted to a matrix; None without at least two
+    times.
 
-    Dated validation entries decide how much of the drift is added to predictions; without any, training entries decide,
-    although their residuals are too small.
+    Dated validation entries decide how much of the drift is added to predictions; without any,
+    training entries decide, although their residuals are too small.
     """
     drift = learn_drift(train, seed=seed)
     if drift is None:
@@ -53,8 +56,8 @@ def fit_drift(
 def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     """Learn the drift of the means of a matrix; None without at least two times.
 
-    Components are chosen one after another. A component stays if it lowers the error of the means on a tenth of the
-    entries that is held out, by the shrinkage that lowers it most.
+    Components are chosen one after another. A component stays if it lowers the error of the means
+    on a tenth of the entries that is held out, by the shrinkage that lowers it most.
     """
     times = train.times
     if times is None:
@@ -62,7 +65,10 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     dated = np.flatnonzero(times != NO_TIME)
     if times[dated].min() == times[dated].max():
         return None
-    numbers, tried = np.random.default_rng([seed, 33]), draw_some(dated, _MOST_TRIED, seed=[seed, 34])
+    numbers, tried = (
+        np.random.default_rng([seed, 33]),
+        draw_some(dated, _MOST_TRIED, seed=[seed, 34]),
+    )
     is_held_out = np.zeros(train.n_entries, dtype=bool)
     is_held_out[numbers.choice(tried, max(1, tried.size // _ONE_IN), replace=False)] = True
     seen, held_out = train.take_entries(~is_held_out), train.take_entries(is_held_out)
@@ -72,12 +78,18 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     chosen: list[tuple[Kind, float]] = []
     for kind in _list_kinds(times[dated]):
         component, which = left.build(kind)
-        sums, counts = component.collect(held_out.entry_rows, held_out.by_row.columns, held_out.times)
-        shrinkage = choose([math.inf, *_SHRINKAGES], partial(_compute_error, left_held_out, sums, counts)).candidate
+        sums, counts = component.collect(
+            held_out.entry_rows, held_out.by_row.columns, held_out.times
+        )
+        shrinkage = choose(
+            [math.inf, *_SHRINKAGES], partial(_compute_error, left_held_out, sums, counts)
+        ).candidate
         if shrinkage < math.inf:
             chosen.append((kind, shrinkage))
             left_held_out = left_held_out - sums / (counts + shrinkage)
-            left = left._replace(residuals=left.residuals - component.evaluate_keys(shrinkage)[which])
+            left = left._replace(
+                residuals=left.residuals - component.evaluate_keys(shrinkage)[which]
+            )
     fading, after_shares = _learn_fading(chosen, train, dated)
     chosen += fading
     if not chosen:
@@ -85,14 +97,19 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     between = np.array([0.0 if kind.halvings else 1.0 for kind, _ in chosen])
     shares = np.stack([between, after_shares, _find_later_shares(chosen, train, dated)])
     every_column = np.arange(train.shape[1])
-    column_means = Fallback(EntryStore.of(train)).means(np.full(every_column.size, -1), every_column)
-    return Drift(_build_all(chosen, train), shares, int(times.max()), _find_ends(train), column_means)
+    column_means = Fallback(EntryStore.of(train)).means(
+        np.full(every_column.size, -1), every_column
+    )
+    return Drift(
+        _build_all(chosen, train), shares, int(times.max()), _find_ends(train), column_means
+    )
 
 
 def _learn_fading(
     chosen: Sequence[tuple[Kind, float]], train: ObservedMatrix, dated: IndexArray
 ) -> tuple[list[tuple[Kind, float]], FloatArray]:
-    """Return the fading component that is best on the last tenth of the entries of each row, and the shares there.
+    """Return the fading component that is best on the last tenth of the entries of each row, and
+    the shares there.
 
     There is no component if none lowers the error of the means.
     """
@@ -105,18 +122,24 @@ def _learn_fading(
     kinds = [Kind("row", ALWAYS, halvings) for halvings in _HALVINGS]
     collected = {kind: every.build(kind)[0].collect(*pairs) for kind in kinds}
     candidates = [(kinds[0], math.inf), *itertools.product(kinds, _SHRINKAGES)]
-    best = choose(candidates, lambda each: _compute_error(left, *collected[each[0]], each[1])).candidate
+    best = choose(
+        candidates, lambda each: _compute_error(left, *collected[each[0]], each[1])
+    ).candidate
     found = [] if best[1] == math.inf else [best]
     return found, find_shares(_build_all([*chosen, *found], seen), left, *pairs)
 
 
-def _compute_error(residuals: FloatArray, sums: FloatArray, counts: FloatArray, shrinkage: float) -> float:
-    """Return the mean square of residuals less those that a component explains; with infinite shrinkage, nothing."""
+def _compute_error(
+    residuals: FloatArray, sums: FloatArray, counts: FloatArray, shrinkage: float
+) -> float:
+    """Return the mean square of residuals less those that a component explains; with infinite
+    shrinkage, nothing."""
     return float(np.mean(np.square(residuals - sums / (counts + shrinkage))))
 
 
 def _mark_last(train: ObservedMatrix, dated: IndexArray) -> BoolArray:
-    """Return which entries are the last tenth of their row, by time; at least one of two or more."""
+    """Return which entries are the last tenth of their row, by time; at least one of two or
+    more."""
     assert train.times is not None
     rows = train.entry_rows[dated]
     order = np.lexsort((train.times[dated], rows))
@@ -135,19 +158,26 @@ def _find_ends(train: ObservedMatrix) -> TimeArray:
     return ends
 
 
-def _build_all(chosen: Sequence[tuple[Kind, float]], entries: ObservedMatrix) -> tuple[Component, ...]:
-    """Build the chosen components, each on the residuals of those before it; the fading one on those of the means."""
+def _build_all(
+    chosen: Sequence[tuple[Kind, float]], entries: ObservedMatrix
+) -> tuple[Component, ...]:
+    """Build the chosen components, each on the residuals of those before it; the fading one on
+    those of the means."""
     every = left = _find_residuals(entries)
     components = []
     for kind, shrinkage in chosen:
         component, which = (every if kind.halvings else left).build(kind)
         components.append(component._replace(shrinkage=shrinkage))
         if not kind.halvings:
-            left = left._replace(residuals=left.residuals - component.evaluate_keys(shrinkage)[which])
+            left = left._replace(
+                residuals=left.residuals - component.evaluate_keys(shrinkage)[which]
+            )
     return tuple(components)
 
 
-def _find_later_shares(chosen: Sequence[tuple[Kind, float]], train: ObservedMatrix, dated: IndexArray) -> FloatArray:
+def _find_later_shares(
+    chosen: Sequence[tuple[Kind, float]], train: ObservedMatrix, dated: IndexArray
+) -> FloatArray:
     """Return the shares that are best for the latest tenth of the entries, given the earlier ones.
 
     Entries within a day of the earlier ones of their row are left out.
@@ -162,7 +192,9 @@ def _find_later_shares(chosen: Sequence[tuple[Kind, float]], train: ObservedMatr
     if seen.times is None or later.times is None or later.n_entries == 0:
         return np.zeros(len(chosen))
     residuals = _compute_residuals(seen, later)
-    return find_shares(_build_all(chosen, seen), residuals, later.entry_rows, later.by_row.columns, later.times)
+    return find_shares(
+        _build_all(chosen, seen), residuals, later.entry_rows, later.by_row.columns, later.times
+    )
 
 
 def _list_kinds(times: TimeArray) -> list[Kind]:

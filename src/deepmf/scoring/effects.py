@@ -1,4 +1,5 @@
-"""Effects of rows and columns: shrunk means, and those on asked cells, as far as held-out ones carry them."""
+"""Effects of rows and columns: shrunk means, and those on asked cells, as far as held-out ones
+carry them."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ import numpy as np
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
 
-# The number of entries at the overall mean (or frequencies) that are added to those of a row or a column.
+# The number of entries at the overall mean (or frequencies) that are added to those of a row or a
+# column.
 SHRINKAGE = 5.0
 
 Shape = tuple[int, int]  # the numbers of trained rows and columns
 
-# The largest number of folds. Numbers of cells without a residual that shrink the effects of rows, and of columns; how
-# many standard errors the squared error must fall for them.
+# The largest number of folds. Numbers of cells without a residual that shrink the effects of rows,
+# and of columns; how many standard errors the squared error must fall for them.
 _N_FOLDS = 5
 _SHRINKAGES = (math.inf, 320.0, 80.0, 20.0, 5.0)
 _LEAST_FALL = 2.0
@@ -34,7 +36,8 @@ class Effects(NamedTuple):
     columns: FloatArray
 
     def evaluate(self, rows: IndexArray, columns: IndexArray, mean: float = 0.0) -> FloatArray:
-        """Return mean + row effect + column effect for pairs of positions; -1 and later ones have no effect."""
+        """Return mean + row effect + column effect for pairs of positions; -1 and later ones have
+        no effect."""
         of_rows, of_columns = (
             np.append(effects, 0.0)[np.where(positions < effects.size, positions, -1)]
             for effects, positions in zip(self, (rows, columns), strict=True)
@@ -44,20 +47,28 @@ class Effects(NamedTuple):
 
     def without(self, axis: Literal["row", "column"]) -> Effects:
         """Return the effects of the other axis alone."""
-        return self._replace(rows=np.empty(0)) if axis == "row" else self._replace(columns=np.empty(0))
+        return (
+            self._replace(rows=np.empty(0)) if axis == "row" else self._replace(columns=np.empty(0))
+        )
 
     @classmethod
-    def of(cls, residuals: FloatArray, pairs: IndexArray, shrinkages: tuple[float, float], shape: Shape) -> Effects:
-        """Return the shrunk mean residual of each column of pairs (2, pairs), and of each row what is then left."""
+    def of(
+        cls, residuals: FloatArray, pairs: IndexArray, shrinkages: tuple[float, float], shape: Shape
+    ) -> Effects:
+        """Return the shrunk mean residual of each column of pairs (2, pairs), and of each row what
+        is then left."""
         rows, columns = pairs
         of_columns = _average(columns, residuals, shape[1], shrinkages[1])
-        return cls(_average(rows, residuals - of_columns[columns], shape[0], shrinkages[0]), of_columns)
+        return cls(
+            _average(rows, residuals - of_columns[columns], shape[0], shrinkages[0]), of_columns
+        )
 
     @classmethod
     def fit(
         cls, residuals: FloatArray, cells: PlacedEntries, fold_of: IndexArray, shape: Shape
     ) -> tuple[Effects | None, FloatArray]:
-        """Return the effects, None where held-out cells are against them, and those that held-out cells would get."""
+        """Return the effects, None where held-out cells are against them, and those that held-out
+        cells would get."""
         from deepmf.training.holdout import choose  # only where cells were asked
 
         pairs = np.stack([cells.rows, cells.columns])
@@ -75,11 +86,17 @@ class Effects(NamedTuple):
 
         candidates = [(one, other) for one in _SHRINKAGES for other in _SHRINKAGES]
         best = choose(candidates, measure_loss, at_least=_LEAST_FALL).candidate
-        return cls.of(residuals, pairs, best, shape) if min(best) < math.inf else None, hold_out(best)
+        return cls.of(residuals, pairs, best, shape) if min(best) < math.inf else None, hold_out(
+            best
+        )
 
 
-def _average(groups: IndexArray, residuals: FloatArray, n_groups: int, shrinkage: float) -> FloatArray:
-    sums, counts = (np.bincount(groups, each, minlength=n_groups) for each in (residuals, np.ones(groups.size)))
+def _average(
+    groups: IndexArray, residuals: FloatArray, n_groups: int, shrinkage: float
+) -> FloatArray:
+    sums, counts = (
+        np.bincount(groups, each, minlength=n_groups) for each in (residuals, np.ones(groups.size))
+    )
     return sums / (counts + shrinkage)
 
 

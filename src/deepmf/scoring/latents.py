@@ -14,17 +14,21 @@ Solve = Callable[[IndexArray], LatentArray]  # from positions to their latents
 
 
 class Latents:
-    """A table of latents (positions, latent) that can be changed and lengthened without copying the old one.
+    """A table of latents (positions, latent) that can be changed and lengthened without copying the
+    old one.
 
     Some latents are computed when they are first read, see `defer`.
 
     base: the trained latents, shared by all tables made from this one.
-    positions: the positions whose latents were computed since, in increasing order, including all beyond the base.
-    extra: their latents, (positions, latent).
+    positions: the positions whose latents were computed since, in increasing order, including all
+    beyond the base. extra: their latents, (positions, latent).
     """
 
     def __init__(
-        self, base: LatentArray, positions: IndexArray | None = None, extra: LatentArray | None = None
+        self,
+        base: LatentArray,
+        positions: IndexArray | None = None,
+        extra: LatentArray | None = None,
     ) -> None:
         self.base = base
         self.positions = np.empty(0, dtype=np.int64) if positions is None else positions
@@ -40,7 +44,8 @@ class Latents:
         return self._extra
 
     def _compute(self, places: IndexArray) -> None:
-        """Compute the latents that are due at some places of `positions`; twice in two threads does no harm."""
+        """Compute the latents that are due at some places of `positions`; twice in two threads does
+        no harm."""
         if places.size and self._solve is not None:
             self._extra[places] = check_finite(self._solve(self.positions[places]))
             self._is_due[places] = False
@@ -58,9 +63,12 @@ class Latents:
         return found
 
     def products_are_finite(self, others: Latents) -> bool:
-        """Whether no inner product with the latents of the other axis can leave the range of their type."""
+        """Whether no inner product with the latents of the other axis can leave the range of their
+        type."""
         with np.errstate(over="ignore"):
-            return bool((self.largest() * others.largest()).sum() <= float(np.finfo(self.base.dtype).max))
+            return bool(
+                (self.largest() * others.largest()).sum() <= float(np.finfo(self.base.dtype).max)
+            )
 
     def take(self, positions: Array, fields: slice = slice(None)) -> LatentArray:
         """Return the latents at some positions, or some fields of them."""
@@ -75,19 +83,24 @@ class Latents:
         if len(self.base):
             taken: LatentArray = self.base[:, fields][in_base]
         else:
-            taken = np.empty_like(self._extra[:, fields], shape=(positions.size, self._extra[:, fields].shape[1]))
+            taken = np.empty_like(
+                self._extra[:, fields], shape=(positions.size, self._extra[:, fields].shape[1])
+            )
         taken[newer] = self._extra[:, fields][places[newer]]
         return taken
 
     def products(self, vectors: LatentArray, some: slice) -> LatentArray:
-        """Return the products (vectors, positions) of vectors with the latents of a range of positions.
+        """Return the products (vectors, positions) of vectors with the latents of a range of
+        positions.
 
         The trained table is read in place; only latents that were computed since are copied.
         """
         if self.positions.size == 0:
             return vectors @ self.base[some].T
         n_trained = max(min(some.stop, len(self.base)) - some.start, 0)
-        found = np.empty((len(vectors), some.stop - some.start), dtype=np.result_type(vectors, self.base))
+        found = np.empty(
+            (len(vectors), some.stop - some.start), dtype=np.result_type(vectors, self.base)
+        )
         found[:, :n_trained] = vectors @ self.base[some.start : some.start + n_trained].T
         newer = slice(*np.searchsorted(self.positions, [some.start, some.stop]))
         found[:, self.positions[newer] - some.start] = vectors @ self.extra[newer].T
@@ -100,9 +113,12 @@ class Latents:
         return self._whole
 
     def replace(self, positions: IndexArray, latents: LatentArray) -> Latents:
-        """Return a table in which some positions, in increasing order, have other latents; these must be finite."""
+        """Return a table in which some positions, in increasing order, have other latents; these
+        must be finite."""
         if self.positions.size == 0:
-            return Latents(self.base, positions, check_finite(latents.astype(self.base.dtype, copy=False)))
+            return Latents(
+                self.base, positions, check_finite(latents.astype(self.base.dtype, copy=False))
+            )
         kept = ~np.isin(self.positions, positions, assume_unique=True)
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together, kind="stable")
@@ -111,11 +127,14 @@ class Latents:
         return Latents(self.base, together[order], extra)._with_due(is_due, self._solve)
 
     def defer(self, positions: IndexArray, solve: Solve) -> Latents:
-        """Return a table in which the latents of some positions are computed when they are first read.
+        """Return a table in which the latents of some positions are computed when they are first
+        read.
 
         Latents that are due already are computed by the same function.
         """
-        placed = self.replace(positions, np.zeros((positions.size, self.base.shape[1]), dtype=self.base.dtype))
+        placed = self.replace(
+            positions, np.zeros((positions.size, self.base.shape[1]), dtype=self.base.dtype)
+        )
         return placed._with_due(placed._is_due | np.isin(placed.positions, positions), solve)
 
     def _with_due(self, is_due: BoolArray, solve: Solve | None) -> Latents:
@@ -123,9 +142,11 @@ class Latents:
         return self
 
     def without(self, positions: IndexArray) -> Latents:
-        """Return a table without the latents computed since training for some positions, in increasing order.
+        """Return a table without the latents computed since training for some positions, in
+        increasing order.
 
-        Trained positions get their trained latents back; later positions are removed, and those behind move up.
+        Trained positions get their trained latents back; later positions are removed, and those
+        behind move up.
         """
         kept = ~np.isin(self.positions, positions, assume_unique=True)
         if kept.all():
@@ -139,21 +160,28 @@ class Latents:
 def check_finite(latents: LatentArray) -> LatentArray:
     """Return latents of new entries; refuse numbers that are not finite."""
     if not np.isfinite(latents).all():
-        raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
+        raise TrainingDiverged(
+            "what was learned is too large: latents of new entries are not finite numbers"
+        )
     return latents
 
 
-def pair_products(row_latents: Latents, column_latents: Latents, rows: Array, columns: Array) -> LatentArray:
+def pair_products(
+    row_latents: Latents, column_latents: Latents, rows: Array, columns: Array
+) -> LatentArray:
     """Return the inner product of the latents of each pair of positions.
 
-    Gathering latents is limited by memory bandwidth, so pairs are sorted by row, and a row's latents stay in the cache.
+    Gathering latents is limited by memory bandwidth, so pairs are sorted by row, and a row's
+    latents stay in the cache.
     """
     from deepmf.linalg.products import multiply_pairs
 
     order = np.argsort(rows, kind="stable")
     products = np.empty(rows.size, dtype=row_latents.base.dtype)
     places = rows[order], columns[order]
-    products[order] = multiply_pairs(row_latents.take, column_latents.take, *places, like=row_latents.base)
+    products[order] = multiply_pairs(
+        row_latents.take, column_latents.take, *places, like=row_latents.base
+    )
     return products
 
 

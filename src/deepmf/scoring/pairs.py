@@ -1,4 +1,5 @@
-"""Pairs of labels: their positions, the areas in which a model predicts, and the fallback for unknown labels."""
+"""Pairs of labels: their positions, the areas in which a model predicts, and the fallback for
+unknown labels."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from deepmf.scoring.distribution import PredictiveDistribution
     from deepmf.scoring.drift import Drift
 
-# A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
+# A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the
+# fallback.
 Unknown = Literal["error", "nan", "fallback"]
 
 PairFunction = Callable[[IndexArray, IndexArray], Array]
@@ -37,7 +39,9 @@ _PRIOR_COUNT = 0.5
 # The area in which a new row meets trained columns, and a new column trained rows.
 _AREA_OF_NEW: dict[Axis, str] = {"row": "II", "column": "III"}
 
-NO_VALUES = "the model was fitted to interactions, which have no values to predict; recommend ranks columns"
+NO_VALUES = (
+    "the model was fitted to interactions, which have no values to predict; recommend ranks columns"
+)
 
 
 def check_has_values(scale: Scale) -> None:
@@ -96,9 +100,14 @@ class LabelPairs:
         return (self.rows >= 0) & (self.columns >= 0)
 
     def ask(
-        self, known: PairPredictor, unknown: PairPredictor, question: Question, times: int | TimeArray | None = None
+        self,
+        known: PairPredictor,
+        unknown: PairPredictor,
+        question: Question,
+        times: int | TimeArray | None = None,
     ) -> FloatArray:
-        """Return the answer of one predictor for the known pairs, and NaN or (for "fallback") another's for the others.
+        """Return the answer of one predictor for the known pairs, and NaN or (for "fallback")
+        another's for the others.
 
         There is one time, or one for each pair.
         """
@@ -118,12 +127,19 @@ class LabelPairs:
         return values
 
 
-def find_pairs(entries: EntryStore, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
+def find_pairs(
+    entries: EntryStore, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown
+) -> LabelPairs:
     """Return the positions of pairs of labels; with `unknown="error"` all of them must be known."""
     check_unknown(unknown)
-    row_array, column_array = build_label_array(rows, axis="row"), build_label_array(columns, axis="column")
+    row_array, column_array = (
+        build_label_array(rows, axis="row"),
+        build_label_array(columns, axis="column"),
+    )
     if row_array.size != column_array.size:
-        raise BadEntries(f"rows and columns must have the same length; got {row_array.size} and {column_array.size}")
+        raise BadEntries(
+            f"rows and columns must have the same length; got {row_array.size} and {column_array.size}"
+        )
     pairs = LabelPairs(entries.rows.find(row_array), entries.columns.find(column_array), unknown)
     if unknown == "error" and not np.all(pairs.are_known):
         check_known((entries.rows, row_array), (entries.columns, column_array))
@@ -132,7 +148,8 @@ def find_pairs(entries: EntryStore, rows: Iterable[Any], columns: Iterable[Any],
         (entries.columns, column_array, pairs.columns),
     ):
         if np.all(positions < 0):
-            labels.check_kind(array)  # labels of another type cannot be known: a mistake, not new labels
+            # labels of another type cannot be known: a mistake, not new labels
+            labels.check_kind(array)
     return pairs
 
 
@@ -155,41 +172,57 @@ def check_known(*axes: tuple[Labels, Array]) -> None:
 
 @dataclass(frozen=True)
 class Fallback:
-    """Predictions from the entries alone, without a model; a position of -1 is an unknown row or column."""
+    """Predictions from the entries alone, without a model; a position of -1 is an unknown row or
+    column."""
 
     seen: EntryStore
 
     def means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return overall mean + column effect + row effect, as in `Means`; unknown rows and columns have no effect."""
+        """Return overall mean + column effect + row effect, as in `Means`; unknown rows and columns
+        have no effect."""
         return self._effects.evaluate(rows, columns, self.seen.train.mean)
 
-    def distribution(self, rows: IndexArray, columns: IndexArray, readout: Readout) -> PredictiveDistribution:
-        """Return distributions over the support of a readout, from the frequencies of its values among entries.
+    def distribution(
+        self, rows: IndexArray, columns: IndexArray, readout: Readout
+    ) -> PredictiveDistribution:
+        """Return distributions over the support of a readout, from the frequencies of its values
+        among entries.
 
-        If neither the row nor the column is known: among all training entries, with half an entry added to each value.
-        If one is known: among its own entries, with five entries at those frequencies added.
+        If neither the row nor the column is known: among all training entries, with half an entry
+        added to each value. If one is known: among its own entries, with five entries at those
+        frequencies added.
         """
         from deepmf.scoring.distribution import PredictiveDistribution
 
         support, boundaries, train = readout.support, readout.unit_boundaries, self.seen.train
         values: Array = train.values  # in single precision
-        every = AxisEntries(np.array([0, values.size]), train.by_row.columns, values, extras=train.extras)
+        every = AxisEntries(
+            np.array([0, values.size]), train.by_row.columns, values, extras=train.extras
+        )
         counts = self._counts(every, boundaries)[0]
         overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
         frequencies = np.tile(overall, (rows.size, 1))
-        for positions, entries_of in ((rows, self.seen.row_entries), (columns, self.seen.column_entries)):
+        for positions, entries_of in (
+            (rows, self.seen.row_entries),
+            (columns, self.seen.column_entries),
+        ):
             known = positions >= 0
             distinct, which = np.unique(positions[known], return_inverse=True)
             own = self._counts(entries_of(distinct), boundaries)
             mixed = (own + SHRINKAGE * overall) / (own.sum(axis=1, keepdims=True) + SHRINKAGE)
             frequencies[known] = mixed[which]
-        return PredictiveDistribution.of_probabilities(support, self.seen.scale.from_unit(boundaries), frequencies)
+        return PredictiveDistribution.of_probabilities(
+            support, self.seen.scale.from_unit(boundaries), frequencies
+        )
 
     def _counts(self, entries: AxisEntries, boundaries: SingleArray) -> Array:
-        """Count the values of each group between the boundaries by their weights, (groups, boundaries + 1)."""
+        """Count the values of each group between the boundaries by their weights, (groups,
+        boundaries + 1)."""
         n_groups, n_bins = entries.starts.size - 1, boundaries.size + 1
         # In the precision of the boundaries: a value that is one itself lies below it.
-        bins = np.searchsorted(boundaries, self.seen.scale.to_unit(entries.values).astype(np.float32))
+        bins = np.searchsorted(
+            boundaries, self.seen.scale.to_unit(entries.values).astype(np.float32)
+        )
         cells = entries.group_of * n_bins + bins
         counts = np.bincount(cells, entries.extras.weights, minlength=n_groups * n_bins)
         return counts.reshape(n_groups, n_bins)
@@ -200,7 +233,9 @@ class Fallback:
         entries = self.seen.column_entries(np.arange(len(self.seen.columns)))
         of_columns = compute_effects(entries, entries.values - mean, SHRINKAGE)
         entries = self.seen.row_entries(np.arange(len(self.seen.rows)))
-        of_rows = compute_effects(entries, entries.values - mean - of_columns[entries.others], SHRINKAGE)
+        of_rows = compute_effects(
+            entries, entries.values - mean - of_columns[entries.others], SHRINKAGE
+        )
         return Effects(of_rows, of_columns)
 
 
@@ -230,7 +265,8 @@ class FallbackPredictor(PairPredictor):
         return self.readout.scale.nearest_level(units) if self.readout.predicts_levels else units
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the frequencies of the levels among the entries of the row or the column that is known."""
+        """Return the frequencies of the levels among the entries of the row or the column that is
+        known."""
         found = self.counts.distribution(rows, columns, self.readout)
         means = found.probabilities @ found.support
         return found.shift(self.calibrate(means) - means)

@@ -1,4 +1,5 @@
-"""The predictor: the learned part of a fitted model, which scores, extends, folds in and packs itself."""
+"""The predictor: the learned part of a fitted model, which scores, extends, folds in and packs
+itself."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.scale import Scale
-from deepmf.scoring.arrivals import Arrived, TrainedRows, Unsettled, declare_arrived, find_met, find_unsettled
+from deepmf.scoring.arrivals import (
+    Arrived,
+    TrainedRows,
+    Unsettled,
+    declare_arrived,
+    find_met,
+    find_unsettled,
+)
 from deepmf.scoring.latents import Latents, check_finite, pair_products
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
 from deepmf.storage.parts import Form, Part, positions_of, rising
@@ -31,18 +39,21 @@ LEAST_PROBABILITY = 1e-9
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
 
-NO_DISTRIBUTION = "predicts a value, not a distribution; models such as OrdinalDMF and BayesianMF predict both"
+NO_DISTRIBUTION = (
+    "predicts a value, not a distribution; models such as OrdinalDMF and BayesianMF predict both"
+)
 
 
 class Readout:
     """Turns products of latents into scores and predictions.
 
-    This plain readout takes products as scores in the scale's units, and clips them to predictions. With a `support`,
-    it belongs to a model that predicts distributions.
+    This plain readout takes products as scores in the scale's units, and clips them to predictions.
+    With a `support`, it belongs to a model that predicts distributions.
 
     row_fields: the numbers of a row's latent that are parameters of the readout instead of factors.
     predicts_levels: whether predictions are levels.
-    ranks_by_products: whether rankings use products, which order columns as scores do and are faster to compute.
+    ranks_by_products: whether rankings use products, which order columns as scores do and are
+    faster to compute.
     """
 
     row_fields: slice = slice(0, 0)
@@ -50,13 +61,17 @@ class Readout:
     ranks_by_products: bool = False
 
     def __init__(
-        self, scale: Scale, support: FloatArray | None = None, unit_boundaries: SingleArray | None = None
+        self,
+        scale: Scale,
+        support: FloatArray | None = None,
+        unit_boundaries: SingleArray | None = None,
     ) -> None:
         self.scale = scale
         self._support, self._unit_boundaries = support, unit_boundaries
 
     def scores(self, products: Array, row_fields: LatentArray) -> Array:
-        """Return the scores (...) of products (...) in rows with these fields (..., fields); larger is better."""
+        """Return the scores (...) of products (...) in rows with these fields (..., fields); larger
+        is better."""
         return products
 
     def units(self, scores: Array) -> FloatArray:
@@ -73,11 +88,13 @@ class Readout:
 
     @property
     def as_chosen(self) -> Readout:
-        """The readout of cells that a row chooses, by which relevance is judged; others may be for any cell."""
+        """The readout of cells that a row chooses, by which relevance is judged; others may be for
+        any cell."""
         return self
 
     def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
-        """Return distributions that a predictor computed itself as those that the readout stands for."""
+        """Return distributions that a predictor computed itself as those that the readout stands
+        for."""
         return found
 
     @property
@@ -104,23 +121,32 @@ class Readout:
         raise BadSetting(f"this model {NO_DISTRIBUTION}")
 
     def lower_ends(self, levels: FloatArray) -> FloatArray:
-        """Return the lowest values that round to some levels; on a scale without levels, the levels as given."""
+        """Return the lowest values that round to some levels; on a scale without levels, the levels
+        as given."""
         if self.scale.levels is None:
             return levels
         return self._level_ends[np.searchsorted(self.scale.levels, levels)]
 
-    def find_logits(self, row_fields: LatentArray, thresholds: FloatArray) -> tuple[LatentArray, LatentArray] | None:
-        """Return slopes and cutpoints (rows,): slope * product - cutpoint is the logit of P(value >= threshold).
+    def find_logits(
+        self, row_fields: LatentArray, thresholds: FloatArray
+    ) -> tuple[LatentArray, LatentArray] | None:
+        """Return slopes and cutpoints (rows,): slope * product - cutpoint is the logit of P(value
+        >= threshold).
 
         None if the probabilities are not logistic in the products.
         """
         return None
 
-    def log_exceedance(self, products: Array, row_fields: LatentArray, thresholds: FloatArray) -> Array:
-        """Return the logarithms of P(value >= threshold) for products (rows, columns); fields and thresholds by row."""
+    def log_exceedance(
+        self, products: Array, row_fields: LatentArray, thresholds: FloatArray
+    ) -> Array:
+        """Return the logarithms of P(value >= threshold) for products (rows, columns); fields and
+        thresholds by row."""
         n_rows, n_columns = products.shape
         fields = np.repeat(row_fields, n_columns, axis=0)
-        found = self.distribution(products.ravel(), fields).exceed(np.repeat(self.lower_ends(thresholds), n_columns))
+        found = self.distribution(products.ravel(), fields).exceed(
+            np.repeat(self.lower_ends(thresholds), n_columns)
+        )
         return np.log(np.maximum(found, LEAST_PROBABILITY)).reshape(n_rows, n_columns)
 
     @property
@@ -183,10 +209,12 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
-        """Return the latents of rows (or columns) with these entries over the trained columns (or rows)."""
+        """Return the latents of rows (or columns) with these entries over the trained columns (or
+        rows)."""
 
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
-        """Return the standard deviations (pairs,) of products of latents by a posterior, if the model has one."""
+        """Return the standard deviations (pairs,) of products of latents by a posterior, if the
+        model has one."""
         raise BadSetting(
             "this model has no posterior to draw from, so it cannot explore; BayesianMF has one, and OrdinalDMF with a "
             "linear part; leave out explore"
@@ -198,13 +226,16 @@ class Encoder(ABC):
 
 
 class SolvingEncoder(Encoder):
-    """Solves for the factors of a row given those of all columns that it has entries in, also of new ones.
+    """Solves for the factors of a row given those of all columns that it has entries in, also of
+    new ones.
 
-    Factors are what others are solved by; a latent is made of them. The factors of new rows and columns are the
-    `extra` of a table; those of trained ones are its `base`, unless the encoder has them itself.
+    Factors are what others are solved by; a latent is made of them. The factors of new rows and
+    columns are the `extra` of a table; those of trained ones are its `base`, unless the encoder has
+    them itself.
 
     factor_type: the type in which factors are kept.
-    moves_rows: whether trained rows move by their entries in new columns alone; otherwise all their entries are solved.
+    moves_rows: whether trained rows move by their entries in new columns alone; otherwise all their
+    entries are solved.
     """
 
     factor_type: ClassVar[str] = "float32"
@@ -217,7 +248,8 @@ class SolvingEncoder(Encoder):
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of trained rows that also have some entries in new columns.
 
-        They move from where training left them. The trained entries hold them there as far as their number says.
+        They move from where training left them. The trained entries hold them there as far as their
+        number says.
         """
         raise NotImplementedError
 
@@ -237,13 +269,17 @@ class NoEncoder(Encoder):
     """For factors that belong to the rows and columns they were learned with."""
 
     def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
-        raise CannotExtend(f"this model has one latent for each {axis} it was trained on, and cannot compute others")
+        raise CannotExtend(
+            f"this model has one latent for each {axis} it was trained on, and cannot compute others"
+        )
 
 
 class PairPredictor(ABC):
-    """Predicts pairs of positions: what a readout says, moved by drift to a time, and by effects of rows and columns.
+    """Predicts pairs of positions: what a readout says, moved by drift to a time, and by effects of
+    rows and columns.
 
-    time: the time to predict for: one, or one for each pair (or for each row of a block); None: the latest.
+    time: the time to predict for: one, or one for each pair (or for each row of a block); None: the
+    latest.
     """
 
     readout: Readout
@@ -252,16 +288,19 @@ class PairPredictor(ABC):
     time: int | TimeArray | None
 
     def at(self, time: int | TimeArray | None) -> Self:
-        """Return a predictor for a time, or for one for each pair (or for each row of a block); None: the latest."""
+        """Return a predictor for a time, or for one for each pair (or for each row of a block);
+        None: the latest."""
         return replace(self, time=time)  # type: ignore[type-var]  # the classes below are dataclasses
 
     @abstractmethod
     def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return real-valued predictions (pairs,) in the scale's units, as learned without times and asked cells."""
+        """Return real-valued predictions (pairs,) in the scale's units, as learned without times
+        and asked cells."""
 
     @abstractmethod
     def read_values(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return predictions (pairs,) as learned, which are levels where the readout predicts levels."""
+        """Return predictions (pairs,) as learned, which are levels where the readout predicts
+        levels."""
 
     @abstractmethod
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
@@ -283,14 +322,16 @@ class PairPredictor(ABC):
         return self.readout.scale.clip(self.move(units, rows, columns)) if self.moves else units
 
     def predict_levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
-        """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
+        """Return the level of each pair of positions that is best by a metric, where there is a
+        distribution."""
         check_levels(self.readout.scale, metric)
         if metric != "rmse" and self.readout.gives_distribution:
             return self.distribution(rows, columns).best(metric)
         return self.readout.scale.nearest_level(self.predict(rows, columns))
 
     def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the distribution over levels of each pair; its mean moves as far as the prediction."""
+        """Return the distribution over levels of each pair; its mean moves as far as the
+        prediction."""
         found = self.read_distribution(rows, columns)
         if not self.moves:
             return found
@@ -298,11 +339,14 @@ class PairPredictor(ABC):
         return found.shift(self._keep_on_scale(self.move(values, rows, columns)) - values)
 
     def move(self, values: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return predictions (pairs,) at the time and with effects, which may leave the scale; -1 is not known."""
+        """Return predictions (pairs,) at the time and with effects, which may leave the scale; -1
+        is not known."""
         if self.effects is not None:
             values = values + self.effects.evaluate(rows, columns)
         if self.drift is not None:
-            values = values + self.drift.evaluate(rows, columns, np.broadcast_to(self._moment, rows.shape))
+            values = values + self.drift.evaluate(
+                rows, columns, np.broadcast_to(self._moment, rows.shape)
+            )
         return values
 
     @property
@@ -312,17 +356,22 @@ class PairPredictor(ABC):
 
     def _keep_on_scale(self, moved: FloatArray) -> FloatArray:
         scale = self.readout.scale
-        return scale.nearest_level(scale.clip(moved)) if self.readout.predicts_levels else scale.clip(moved)
+        return (
+            scale.nearest_level(scale.clip(moved))
+            if self.readout.predicts_levels
+            else scale.clip(moved)
+        )
 
 
 @dataclass(frozen=True)
 class Predictor(PairPredictor):
-    """The latents of all rows and of all columns, the encoder they come from, and the readout of their products.
+    """The latents of all rows and of all columns, the encoder they come from, and the readout of
+    their products.
 
-    n_beside: how many of a latent's last numbers are means, effects, constants or parameters of the readout instead of
-    factors.
-    arrived: the factors of new rows and columns, where the encoder reads these.
-    drift: how predictions move with time. effects: what is added to those of rows and columns.
+    n_beside: how many of a latent's last numbers are means, effects, constants or parameters of the
+    readout instead of factors. arrived: the factors of new rows and columns, where the encoder
+    reads these. drift: how predictions move with time. effects: what is added to those of rows and
+    columns.
     """
 
     rows: Latents
@@ -347,13 +396,19 @@ class Predictor(PairPredictor):
     def predict_block(self, rows: IndexArray, columns: Positions) -> FloatArray:
         """Return the predictions (rows, columns) of all pairs of some positions."""
         values = self.readout.values(self.score_block(rows, columns))
-        return self._keep_on_scale(self._move_block(values, rows, columns)) if self.moves else values
+        return (
+            self._keep_on_scale(self._move_block(values, rows, columns)) if self.moves else values
+        )
 
     def _move_block(self, values: FloatArray, rows: IndexArray, columns: Positions) -> FloatArray:
         at = list_positions(columns)
         if self.effects is not None:
             values = values + self.effects.evaluate(rows[:, None], at)
-        return values if self.drift is None else values + self.drift.evaluate_block(rows, at, self._moment)
+        return (
+            values
+            if self.drift is None
+            else values + self.drift.evaluate_block(rows, at, self._moment)
+        )
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Array:
         """Return a score for each pair of positions: larger is better."""
@@ -361,20 +416,30 @@ class Predictor(PairPredictor):
 
     def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the scores (rows, columns) of all pairs of some positions."""
-        return self.readout.scores(self._block_products(rows, columns), self._row_fields(rows)[:, None])
+        return self.readout.scores(
+            self._block_products(rows, columns), self._row_fields(rows)[:, None]
+        )
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
-        """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what orders them so."""
+        """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what
+        orders them so."""
         if self.moves:
-            return self._move_block(self.readout.units(self.score_block(rows, columns)), rows, columns)
+            return self._move_block(
+                self.readout.units(self.score_block(rows, columns)), rows, columns
+            )
         if self.readout.ranks_by_products:
             return self._block_products(rows, columns)
         return self.score_block(rows, columns)
 
-    def predict_lines(self, rows: IndexArray, columns: IndexArray, keys: Array | None = None) -> FloatArray:
-        """Return the predictions for the columns (rows, n) of each row, from their keys of `rank_block` if given."""
+    def predict_lines(
+        self, rows: IndexArray, columns: IndexArray, keys: Array | None = None
+    ) -> FloatArray:
+        """Return the predictions for the columns (rows, n) of each row, from their keys of
+        `rank_block` if given."""
         if keys is None or self.moves:
-            return self.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
+            return self.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(
+                columns.shape
+            )
         by_products = self.readout.ranks_by_products
         scores = self.readout.scores(keys, self._row_fields(rows)[:, None]) if by_products else keys
         return self.readout.values(scores)
@@ -386,13 +451,17 @@ class Predictor(PairPredictor):
         return not self.moves and (self.readout.ranks_by_products or as_scored)
 
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
-        """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
+        """Return a draw from the posterior of the expected value of each pair, by standard normal
+        noise (pairs,)."""
         deviations = self.encoder.find_deviations(self.rows.take(rows), self.columns.take(columns))
         products = self._products(rows, columns) + deviations * noise
         return self.readout.scores(products, self._row_fields(rows))
 
-    def log_exceed_block(self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float) -> Array:
-        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
+    def log_exceed_block(
+        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
+    ) -> Array:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a
+        threshold (rows,)."""
         return self.log_exceed(self._block_products(rows, columns), rows, thresholds, spread)
 
     def log_exceed_pairs(
@@ -402,7 +471,9 @@ class Predictor(PairPredictor):
         products = self._products(np.repeat(rows, columns.shape[1]), columns.ravel())
         return self.log_exceed(products.reshape(columns.shape), rows, thresholds, spread)
 
-    def log_exceed(self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float) -> Array:
+    def log_exceed(
+        self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float
+    ) -> Array:
         """Return the logarithms for products (rows, n).
 
         If the model predicts only values, their errors are taken as normal with the given spread.
@@ -416,21 +487,30 @@ class Predictor(PairPredictor):
         return found
 
     def extend(
-        self, entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair = (NOTHING, NOTHING)
+        self,
+        entries: EntryStore,
+        rows: IndexArray,
+        columns: IndexArray,
+        crossed: IndexPair = (NOTHING, NOTHING),
     ) -> Self:
-        """Return a predictor in which the rows and columns at some positions are encoded from their entries again.
+        """Return a predictor in which the rows and columns at some positions are encoded from their
+        entries again.
 
-        They are encoded by trained rows and columns alone. Rows and columns with the same entries as in training get
-        their trained latents back. An encoder that solves then reads the entries of new rows in new columns, see
-        `settle`. crossed: as in `ChangedStore`.
+        They are encoded by trained rows and columns alone. Rows and columns with the same entries
+        as in training get their trained latents back. An encoder that solves then reads the entries
+        of new rows in new columns, see `settle`. crossed: as in `ChangedStore`.
         """
         drift = None if self.drift is None else self.drift.extend(entries, rows)
         moved, encoder = self if drift is self.drift else replace(self, drift=drift), self.encoder
         if not isinstance(encoder, SolvingEncoder):
-            return moved._encode_by_trained("column", entries, columns)._encode_by_trained("row", entries, rows)
+            return moved._encode_by_trained("column", entries, columns)._encode_by_trained(
+                "row", entries, rows
+            )
         unsettled = find_unsettled(entries, rows, columns, crossed)
         settled = np.setdiff1d(columns, unsettled.columns)
-        changed = moved._encode_by_trained("column", entries, settled)._encode_by_trained("row", entries, rows)
+        changed = moved._encode_by_trained("column", entries, settled)._encode_by_trained(
+            "row", entries, rows
+        )
         return changed._settle(encoder, unsettled, entries, rows)
 
     def _encode_by_trained(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> Self:
@@ -455,45 +535,66 @@ class Predictor(PairPredictor):
     def _replace_latents(self, axis: Axis, positions: IndexArray, latents: LatentArray) -> Self:
         return self._set_latents(axis, self._get_latents(axis).replace(positions, latents))
 
-    def _settle(self, encoder: SolvingEncoder, unsettled: Unsettled, entries: EntryStore, encoded: IndexArray) -> Self:
-        """Solve again for what has entries of new rows in new columns: the columns now, rows when they are read.
+    def _settle(
+        self,
+        encoder: SolvingEncoder,
+        unsettled: Unsettled,
+        entries: EntryStore,
+        encoded: IndexArray,
+    ) -> Self:
+        """Solve again for what has entries of new rows in new columns: the columns now, rows when
+        they are read.
 
-        A new column in which new rows have entries is solved for by all its entries, given trained rows as they were
-        trained and new rows by their entries in trained columns. A row with an entry in such a column is solved for by
-        all its entries, or moves by its new ones, given trained columns as they were trained and new columns as above.
-        This is one pass of alternating least squares over what has new entries; it depends on the entries alone, not
-        on their order.
+        A new column in which new rows have entries is solved for by all its entries, given trained
+        rows as they were trained and new rows by their entries in trained columns. A row with an
+        entry in such a column is solved for by all its entries, or moves by its new ones, given
+        trained columns as they were trained and new columns as above. This is one pass of
+        alternating least squares over what has new entries; it depends on the entries alone, not on
+        their order.
         """
         settled, columns = self, unsettled.columns
         if columns.size:
-            factors = encoder.solve("column", entries.all_entries("column", columns), self.solve_by("row"))
+            factors = encoder.solve(
+                "column", entries.all_entries("column", columns), self.solve_by("row")
+            )
             settled = self._put_solved("column", columns, factors)
         others = settled.solve_by("column")
-        settled = settled._encode_by_trained("row", entries, np.setdiff1d(unsettled.rows_left, encoded))
+        settled = settled._encode_by_trained(
+            "row", entries, np.setdiff1d(unsettled.rows_left, encoded)
+        )
         if not unsettled.are_any:
             return settled
         solve = partial(_solve_again, encoder, entries, base=self.rows.base, columns=others)
         return replace(settled, rows=settled.rows.defer(unsettled.rows, solve))
 
     def _put_solved(self, axis: Axis, at: IndexArray, factors: LatentArray) -> Self:
-        """Take the latents of rows (or columns) at some positions from factors; keep the factors of new ones."""
+        """Take the latents of rows (or columns) at some positions from factors; keep the factors of
+        new ones."""
         encoder, base = self.encoder, self._get_latents(axis).base
         assert isinstance(encoder, SolvingEncoder)
         latents = encoder.finish(axis, factors)
-        kept = factors[at >= len(base), : encoder.count_factors(base.shape[1])].astype(encoder.factor_type)
+        kept = factors[at >= len(base), : encoder.count_factors(base.shape[1])].astype(
+            encoder.factor_type
+        )
         arrived = (self.arrived or Arrived()).put(axis, at[at >= len(base)] - len(base), kept)
         return replace(self, arrived=arrived)._replace_latents(axis, at, latents)
 
     def solve_by(self, axis: Axis) -> Latents:
-        """Return what the encoder solves the other axis by: factors of trained rows (or columns), and of new ones."""
+        """Return what the encoder solves the other axis by: factors of trained rows (or columns),
+        and of new ones."""
         if not isinstance(self.encoder, SolvingEncoder):
             return self._get_latents(axis)
         base, arrived = self._get_latents(axis).base, self.arrived or Arrived()
         found = arrived.rows if axis == "row" else arrived.columns
-        return Latents(base) if found is None else Latents(base, len(base) + np.arange(len(found)), found)
+        return (
+            Latents(base)
+            if found is None
+            else Latents(base, len(base) + np.arange(len(found)), found)
+        )
 
     def without(self, axis: Axis, positions: IndexArray) -> Self:
-        """Return a predictor without the latents computed since training for some rows (or columns)."""
+        """Return a predictor without the latents computed since training for some rows (or
+        columns)."""
         if positions.size == 0:
             return self
         latents = self._get_latents(axis)
@@ -502,7 +603,9 @@ class Predictor(PairPredictor):
         if new.size == 0:
             return changed
         arrived = self.arrived and self.arrived.without(axis, new - len(latents.base))
-        drift = self.drift if self.drift is None or axis == "column" else self.drift.without_rows(new)
+        drift = (
+            self.drift if self.drift is None or axis == "column" else self.drift.without_rows(new)
+        )
         return replace(changed, arrived=arrived, drift=drift)
 
     def read_entries(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> AxisEntries:
@@ -512,19 +615,27 @@ class Predictor(PairPredictor):
             return entries.row_entries(positions) if is_row else entries.column_entries(positions)
         found = entries.all_entries(axis, positions)
         which, is_met = found.group_of, find_met(entries)
-        counts_all = np.isin(np.arange(positions.size), which[is_met[found.others]]) if is_row else is_met[positions]
+        counts_all = (
+            np.isin(np.arange(positions.size), which[is_met[found.others]])
+            if is_row
+            else is_met[positions]
+        )
         return found.select(counts_all[which] | (found.others < entries.train.shape[is_row]))
 
     def select_inputs(self, axis: Axis, entries: AxisEntries) -> AxisEntries:
-        """Return the entries of rows (or columns) that the encoder reads: all, or those in trained columns (rows)."""
+        """Return the entries of rows (or columns) that the encoder reads: all, or those in trained
+        columns (rows)."""
         if isinstance(self.encoder, SolvingEncoder):
             return entries
         return entries.below(len(self._get_latents(OTHER_AXIS[axis]).base))
 
-    def with_only(self, axis: Axis, entries: AxisEntries, *, without: IndexArray | None = None) -> Self:
+    def with_only(
+        self, axis: Axis, entries: AxisEntries, *, without: IndexArray | None = None
+    ) -> Self:
         """Return a predictor whose only rows (or columns) have these entries.
 
-        without: there is a single row (or column) in them; the predictor has it without each of these entries.
+        without: there is a single row (or column) in them; the predictor has it without each of
+        these entries.
         """
         others = self.solve_by(OTHER_AXIS[axis])
         encoded = entries if without is None else entries.without_each(without)
@@ -532,19 +643,24 @@ class Predictor(PairPredictor):
         effects, drift = self.effects and self.effects.without(axis), self.drift
         if drift is not None:
             drift = drift.fold_in(entries) if axis == "row" else drift.without_columns()
-        return replace(self._set_latents(axis, Latents(check_finite(latents))), effects=effects, drift=drift)
+        return replace(
+            self._set_latents(axis, Latents(check_finite(latents))), effects=effects, drift=drift
+        )
 
     def proper(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, read-only."""
         whole = latents.whole()
         if whole.shape[1] == self.n_beside:
-            raise BadSetting("this model has no latents, so neither rows nor columns can be compared")
+            raise BadSetting(
+                "this model has no latents, so neither rows nor columns can be compared"
+            )
         proper: LatentArray = whole[:, : whole.shape[1] - self.n_beside]
         proper.flags.writeable = False
         return proper
 
     def directions(self, latents: Latents) -> LatentArray:
-        """Return latents without the numbers beside them, normalised to length 1; zero latents stay zero."""
+        """Return latents without the numbers beside them, normalised to length 1; zero latents stay
+        zero."""
         proper = self.proper(latents)
         lengths = np.linalg.norm(proper, axis=1, keepdims=True)
         lengths[lengths == 0] = 1
@@ -556,8 +672,14 @@ class Predictor(PairPredictor):
         packed = self.encoder.pack()
         tensors = dict(packed.tensors) | self.readout.pack()
         for axis, latents in (("rows", self.rows), ("columns", self.columns)):
-            tensors |= _declare_latents("float32 float64").pack(latents, prefix=f"latents.{axis}").tensors
-        tensors |= {} if self.arrived is None else declare_arrived("float32 float64 float16").pack(self.arrived).tensors
+            tensors |= (
+                _declare_latents("float32 float64").pack(latents, prefix=f"latents.{axis}").tensors
+            )
+        tensors |= (
+            {}
+            if self.arrived is None
+            else declare_arrived("float32 float64 float16").pack(self.arrived).tensors
+        )
         return Packed(packed.content, tensors)
 
     def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
@@ -577,7 +699,11 @@ class Predictor(PairPredictor):
 
 
 def _solve_again(
-    encoder: SolvingEncoder, entries: EntryStore, rows: IndexArray, base: LatentArray, columns: Latents
+    encoder: SolvingEncoder,
+    entries: EntryStore,
+    rows: IndexArray,
+    base: LatentArray,
+    columns: Latents,
 ) -> LatentArray:
     """Return the latents of rows with entries in new columns that new rows have entries in."""
     moved = entries.are_as_trained("row", rows) & encoder.moves_rows
@@ -594,7 +720,8 @@ def _solve_again(
 
 @dataclass(frozen=True)
 class KnownProducts(Predictor):
-    """A predictor that reads only the columns (rows, n) of each row whose products of latents are known.
+    """A predictor that reads only the columns (rows, n) of each row whose products of latents are
+    known.
 
     Pairs come in the order of rows, and then of columns.
     """
@@ -604,7 +731,10 @@ class KnownProducts(Predictor):
     @classmethod
     def of(cls, predictor: Predictor, products: Array) -> KnownProducts:
         """Return the predictor of a predictor's products (rows, n)."""
-        return cls(**{each.name: getattr(predictor, each.name) for each in fields(Predictor)}, known=products)
+        return cls(
+            **{each.name: getattr(predictor, each.name) for each in fields(Predictor)},
+            known=products,
+        )
 
     def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
         return self.known  # of a single row
@@ -619,7 +749,10 @@ def unpack_latents(
     """Return the stored latents of rows and of columns; impossible ones raise `BadModelFile`."""
     form, found = _declare_latents(kind), []
     for axis, n_trained, n_known in zip(
-        ("rows", "columns"), entries.train.shape, (len(entries.rows), len(entries.columns)), strict=True
+        ("rows", "columns"),
+        entries.train.shape,
+        (len(entries.rows), len(entries.columns)),
+        strict=True,
     ):
         sizes = {"known": n_known, "trained": n_trained, "width": width}
         latents = Latents(**form.read({}, tensors, prefix=f"latents.{axis}", **sizes))
@@ -633,7 +766,8 @@ def unpack_latents(
 
 
 def unpack_arrived(predictor: Predictor, tensors: Tensors, entries: EntryStore) -> Predictor:
-    """Return a predictor with the stored factors of new rows and columns; impossible ones raise `BadModelFile`."""
+    """Return a predictor with the stored factors of new rows and columns; impossible ones raise
+    `BadModelFile`."""
     encoder = predictor.encoder
     if not isinstance(encoder, SolvingEncoder):
         return predictor

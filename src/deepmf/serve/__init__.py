@@ -1,7 +1,8 @@
 """The HTTP service: a model that answers requests and learns entries while it runs.
 
-`serve(ServeOptions(model="model.safetensors", database="entries.sqlite"))` runs it as `deepmf serve` does;
-`create_app(Service(model, open_database("entries.sqlite")))` returns an ASGI application for another server.
+`serve(ServeOptions(model="model.safetensors", database="entries.sqlite"))` runs it as `deepmf
+serve` does; `create_app(Service(model, open_database("entries.sqlite")))` returns an ASGI
+application for another server.
 """
 
 from __future__ import annotations

@@ -24,7 +24,14 @@ from deepmf.serve.auth import KeyRing
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard, respond
 from deepmf.serve.ids import invent_label, is_visitor
 from deepmf.serve.routes import router
-from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE, STATUS_MEANINGS, ApiError, Axis
+from deepmf.serve.schemas import (
+    EXAMPLE_COLUMNS,
+    EXAMPLE_ROW,
+    EXAMPLE_VALUE,
+    STATUS_MEANINGS,
+    ApiError,
+    Axis,
+)
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -35,7 +42,8 @@ def create_app(service: Service, *, keys: KeyRing | None = None) -> FastAPI:
 
     Parameters
     ----------
-    keys : the API keys; None lets everybody do everything, but only under the host names of this machine.
+    keys : the API keys; None lets everybody do everything, but only under the host names of this
+        machine.
     """
 
     @asynccontextmanager
@@ -71,7 +79,11 @@ def create_app(service: Service, *, keys: KeyRing | None = None) -> FastAPI:
 
     app.openapi = describe_service  # type: ignore[method-assign]
     app.add_middleware(
-        Guard, keys=keys, metrics=service.metrics, limits=service.limits, hosts=LOOPBACK_HOSTS if keys is None else None
+        Guard,
+        keys=keys,
+        metrics=service.metrics,
+        limits=service.limits,
+        hosts=LOOPBACK_HOSTS if keys is None else None,
     )
     return app
 
@@ -106,19 +118,24 @@ def _name_axes(description: dict[str, Any]) -> dict[str, Any]:
                 ]
     for method in ("put", "patch"):
         content = paths["/v1/columns/{column}/entries"][method]["requestBody"]["content"]
-        content["application/json"]["example"] = {"entries": [{"row": EXAMPLE_ROW, "value": EXAMPLE_VALUE}]}
+        content["application/json"]["example"] = {
+            "entries": [{"row": EXAMPLE_ROW, "value": EXAMPLE_VALUE}]
+        }
     return {**description, "paths": paths}
 
 
 def _show_without_keys(description: dict[str, Any], service: Service) -> dict[str, Any]:
-    """Return an OpenAPI description without API keys, with ids and values of the model in its examples."""
+    """Return an OpenAPI description without API keys, with ids and values of the model in its
+    examples."""
     entries = service.current.model.entries_
     columns = entries.columns[np.argsort(-entries.column_counts, kind="stable")[:2]].tolist()
     listed = (label for label in entries.rows.array.tolist() if not is_visitor(label))
     row = next(listed, invent_label(entries.rows))
     value = 1.0 if entries.scale.is_interactions else entries.scale.high
     text = json.dumps(description).replace(f'"value": {EXAMPLE_VALUE}', f'"value": {value}')
-    for example, label in zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True):
+    for example, label in zip(
+        (*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True
+    ):
         text = text.replace(json.dumps(example), json.dumps(label))
     shown: dict[str, Any] = json.loads(text)
     del shown["components"]["securitySchemes"]
@@ -137,12 +154,28 @@ async def _handle_invalid_request(request: Request, error: Any) -> Response:
     first = error.errors()[0]
     kind = request.headers.get("content-type")
     if first["loc"] == ("body",) and (kind is None or "json" not in kind.lower()):
-        given = "the request has no Content-Type" if kind is None else f"the Content-Type is {kind!r:.100}"
-        return respond(ApiError(422, "content_type", f"{given}; send Content-Type: application/json with a JSON body"))
+        given = (
+            "the request has no Content-Type"
+            if kind is None
+            else f"the Content-Type is {kind!r:.100}"
+        )
+        return respond(
+            ApiError(
+                422,
+                "content_type",
+                f"{given}; send Content-Type: application/json with a JSON body",
+            )
+        )
     if first["type"] == "json_invalid":
-        return respond(ApiError(422, "invalid", f"the body is not JSON, from its character {first['loc'][-1]} on"))
+        return respond(
+            ApiError(
+                422, "invalid", f"the body is not JSON, from its character {first['loc'][-1]} on"
+            )
+        )
     place = ".".join(str(part) for part in first["loc"])
-    return respond(ApiError(422, "invalid", f"{place}: {first['msg'].removeprefix('Value error, ')}"))
+    return respond(
+        ApiError(422, "invalid", f"{place}: {first['msg'].removeprefix('Value error, ')}")
+    )
 
 
 async def _handle_database_error(_: Request, error: Any) -> Response:
@@ -154,8 +187,11 @@ async def _handle_http_exception(request: Request, error: Any) -> Response:
     code, message = "refused", STATUS_MEANINGS.get(status, "The request is refused.")
     if status == 404:
         code, message = "no_such_path", "there is no such path; /docs lists all paths"
-    elif status == 405:  # each method of a path is a route of its own; static files are mounted and list none
-        matching = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
+    elif status == 405:
+        # each method of a path is a route of its own; static files are mounted and list none
+        matching = [
+            route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE
+        ]
         methods = {method for route in matching for method in getattr(route, "methods", None) or ()}
         code, headers["Allow"] = "no_such_method", ", ".join(sorted(methods or {"GET", "HEAD"}))
     return respond(ApiError(status, code, message), headers)

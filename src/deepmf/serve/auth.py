@@ -85,7 +85,9 @@ def add_key(path: Path, *, name: str, role: str) -> str:
     text = secrets.token_urlsafe(32)
     is_new = not path.exists()
     if any(key.name == name for key in ([] if is_new else read_keys(path).keys)):
-        raise BadSetting(f"{path} already has a key named {name!r}; choose another name, or remove its line")
+        raise BadSetting(
+            f"{path} already has a key named {name!r}; choose another name, or remove its line"
+        )
     line = f"{name} {role} {hash_key(text)}\n"
     if is_new:
         line = f"# name, role and SHA-256 of each API key\n{line}"
@@ -104,12 +106,17 @@ _ANYONE = ApiKey("anyone", "admin", "")  # without a key file, which is for this
 
 
 def identify(keys: KeyRing | None, text: str | None) -> ApiKey:
-    """Return the key with a text, or, without keys, one that may do everything; raise `ApiError` if it is unknown."""
+    """Return the key with a text, or, without keys, one that may do everything; raise `ApiError` if
+    it is unknown."""
     if keys is None:
         return _ANYONE
     key = keys.find(text) if text else None
     if key is None:
-        message = "this API key is not known" if text else "an API key is needed: Authorization: Bearer ..."
+        message = (
+            "this API key is not known"
+            if text
+            else "an API key is needed: Authorization: Bearer ..."
+        )
         raise ApiError(401, "no_key", message)
     return key
 
@@ -117,7 +124,11 @@ def identify(keys: KeyRing | None, text: str | None) -> ApiKey:
 def check_role(key: ApiKey, role: KeyRole) -> None:
     """Raise `ApiError` if a key lacks a role."""
     if ROLES.index(key.role) < ROLES.index(role):
-        raise ApiError(403, "role", f"this needs an API key with the role {role}; this key has the role {key.role}")
+        raise ApiError(
+            403,
+            "role",
+            f"this needs an API key with the role {role}; this key has the role {key.role}",
+        )
 
 
 @cache
@@ -125,9 +136,12 @@ def require_role(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
     """Return the FastAPI dependency that checks the API key of a request for a role."""
 
     async def check_request(
-        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+        request: Request,
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
     ) -> ApiKey:
-        key = identify(request.app.state.keys, None if credentials is None else credentials.credentials)
+        key = identify(
+            request.app.state.keys, None if credentials is None else credentials.credentials
+        )
         check_role(key, role)
         request.scope["deepmf.key"] = key.name
         return key

@@ -49,7 +49,8 @@ class Batcher(Generic[Job, Result]):
         self._thread.start()
 
     async def run(self, job: Job, *, timeout: float | None = None) -> Result:
-        """Run a job and return its result; raise `ApiError` if it takes too long or too many jobs wait.
+        """Run a job and return its result; raise `ApiError` if it takes too long or too many jobs
+        wait.
 
         `timeout` replaces that of the batcher for this job.
         """
@@ -68,7 +69,8 @@ class Batcher(Generic[Job, Result]):
             raise ApiError(503, "unfinished", self._late) from error
 
     def close(self) -> None:
-        """Run the jobs that wait, then stop; a job that hangs is not waited for longer than the timeout."""
+        """Run the jobs that wait, then stop; a job that hangs is not waited for longer than the
+        timeout."""
         self._is_closed.set()
         self._waiting.put(None)
         self._thread.join(self._timeout)
@@ -77,10 +79,15 @@ class Batcher(Generic[Job, Result]):
         is_stopping = False
         while not is_stopping:
             batch = [self._waiting.get()]
-            while len(batch) < self._max_batch and not self._waiting.empty():  # only this thread takes jobs
+            # only this thread takes jobs
+            while len(batch) < self._max_batch and not self._waiting.empty():
                 batch.append(self._waiting.get())
             is_stopping = None in batch
-            jobs = [item for item in batch if item is not None and item[1].set_running_or_notify_cancel()]
+            jobs = [
+                item
+                for item in batch
+                if item is not None and item[1].set_running_or_notify_cancel()
+            ]
             if not jobs:
                 continue
             try:

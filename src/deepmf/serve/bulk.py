@@ -26,7 +26,8 @@ _EXPORTED_ROWS = 1_000  # at a time
 
 
 def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -> BulkWrite:
-    """Return the write of a body of JSON lines; raise `ApiError` if it is too large or cannot be decompressed.
+    """Return the write of a body of JSON lines; raise `ApiError` if it is too large or cannot be
+    decompressed.
 
     Parameters
     ----------
@@ -36,7 +37,11 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
     content = _decompress(body, encoding, max_bytes)
     n_lines = content.count(b"\n") + (not content.endswith(b"\n"))
     if n_lines > MAX_LINES:
-        raise ApiError(413, "too_many_lines", f"{n_lines:,} lines are too many: send at most {MAX_LINES:,} at once")
+        raise ApiError(
+            413,
+            "too_many_lines",
+            f"{n_lines:,} lines are too many: send at most {MAX_LINES:,} at once",
+        )
     found: dict[int, EntryLine] = {}
     refusals: Refusals = {}
     for number, text in enumerate(content.split(b"\n"), 1):
@@ -51,12 +56,15 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
                 refusal = "invalid", _describe(error)
         refusals.setdefault(refusal, []).append(number)
     if not found and not refusals:
-        raise ApiError(422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}')
+        raise ApiError(
+            422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}'
+        )
     return BulkWrite(found, refusals, hashlib.sha256(content).hexdigest(), key)
 
 
 def export_lines(model: Model) -> Iterator[bytes]:
-    """Yield all entries of a model as JSON lines, some rows at a time; rows of the page's visitors are left out."""
+    """Yield all entries of a model as JSON lines, some rows at a time; rows of the page's visitors
+    are left out."""
     store = model.entries_
     for start in range(0, len(store.rows), _EXPORTED_ROWS):
         at = np.arange(start, min(start + _EXPORTED_ROWS, len(store.rows)))
@@ -65,7 +73,9 @@ def export_lines(model: Model) -> Iterator[bytes]:
         entries = list_entries(found.values, found.extras)
         lines = [
             json.dumps({"row": row, "column": column, **entry.describe()})
-            for row, column, entry in zip(rows, store.columns[found.others].tolist(), entries, strict=True)
+            for row, column, entry in zip(
+                rows, store.columns[found.others].tolist(), entries, strict=True
+            )
             if not is_visitor(row)
         ]
         if lines:
@@ -84,7 +94,11 @@ def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
     if encoding in ("", "identity"):
         return body
     if encoding != "gzip":
-        raise ApiError(400, "bad_encoding", f"the Content-Encoding {encoding!r} is not known; use gzip, or none")
+        raise ApiError(
+            400,
+            "bad_encoding",
+            f"the Content-Encoding {encoding!r} is not known; use gzip, or none",
+        )
     try:
         found = gzip.GzipFile(fileobj=io.BytesIO(body)).read(max_bytes + 1)
     except EOFError as error:
@@ -94,7 +108,9 @@ def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
             400, "bad_encoding", "the body is not gzip, or has other bytes behind its gzip stream"
         ) from error
     if len(found) > max_bytes:
-        raise ApiError(413, "too_large", f"the body is longer than {max_bytes:,} bytes after decompression")
+        raise ApiError(
+            413, "too_large", f"the body is longer than {max_bytes:,} bytes after decompression"
+        )
     return found
 
 

@@ -18,11 +18,19 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
-from deepmf.serve.schemas import MAX_CATEGORIES, MAX_FEATURES, ApiError, Axis, EncodedFeature, FeatureSummary
+from deepmf.serve.schemas import (
+    MAX_CATEGORIES,
+    MAX_FEATURES,
+    ApiError,
+    Axis,
+    EncodedFeature,
+    FeatureSummary,
+)
 
 
 class Entry(NamedTuple):
-    """The value of an entry, its time in Unix seconds (`NO_TIME` without a date), and its weight."""
+    """The value of an entry, its time in Unix seconds (`NO_TIME` without a date), and its
+    weight."""
 
     value: float
     time: int = NO_TIME
@@ -31,47 +39,77 @@ class Entry(NamedTuple):
     def describe(self) -> dict[str, Any]:
         """Return its fields as JSON has them, without an absent date and a weight of 1."""
         time = {} if self.time == NO_TIME else {"time": f"{np.datetime64(self.time, 's')}Z"}
-        return {"value": self.value, **time, **({} if self.weight == 1 else {"weight": self.weight})}
+        return {
+            "value": self.value,
+            **time,
+            **({} if self.weight == 1 else {"weight": self.weight}),
+        }
 
 
 Pair = tuple[Any, Any]  # labels of a row and a column
 EntryChanges = Mapping[Pair, Entry | None]  # None forgets an entry
 FeatureValues = Mapping[str, Any]  # by name, as they were given
-FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]  # by axis and label; None forgets them
+# by axis and label; None forgets them
+FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]
 
-UNUSABLE = (UserError, ArithmeticError, ValueError)  # how a model refuses entries: ours, and those of the solvers
+# how a model refuses entries: ours, and those of the solvers
+UNUSABLE = (UserError, ArithmeticError, ValueError)
 
 
-def apply_changes(model: Model, entries: EntryChanges, features: FeatureChanges | None = None) -> Model:
+def apply_changes(
+    model: Model, entries: EntryChanges, features: FeatureChanges | None = None
+) -> Model:
     """Return a model with changed entries and features, without training.
 
-    A row or column that came after training is forgotten when it has neither entries nor features left.
+    A row or column that came after training is forgotten when it has neither entries nor features
+    left.
     """
     features = features or {}
     rows, columns = _split_pairs([pair for pair, entry in entries.items() if entry is None])
     bare_rows, bare_columns = _list_forgotten(features, "row"), _list_forgotten(features, "column")
-    new, restated = _find_new(model, {pair: entry for pair, entry in entries.items() if entry is not None})
+    new, restated = _find_new(
+        model, {pair: entry for pair, entry in entries.items() if entry is not None}
+    )
     forgotten = _split_pairs([*zip(rows, columns, strict=True), *restated])
     if forgotten[0] or bare_rows or bare_columns:
-        model = model.forget(entries=forgotten, row_features=bare_rows, column_features=bare_columns, missing="ignore")
+        model = model.forget(
+            entries=forgotten,
+            row_features=bare_rows,
+            column_features=bare_columns,
+            missing="ignore",
+        )
     matrix = _build_matrix(new, model) if new else None
-    row_features, column_features = collect_features(features, "row"), collect_features(features, "column")
+    row_features, column_features = (
+        collect_features(features, "row"),
+        collect_features(features, "column"),
+    )
     if matrix is not None or row_features is not None or column_features is not None:
-        model = model.extend(matrix, row_features=row_features, column_features=column_features, conflicts="replace")
+        model = model.extend(
+            matrix, row_features=row_features, column_features=column_features, conflicts="replace"
+        )
     empty_rows = _find_empty(model.entries_, "row", rows + bare_rows)
     empty_columns = _find_empty(model.entries_, "column", columns + bare_columns)
-    return model.forget(rows=empty_rows, columns=empty_columns) if empty_rows or empty_columns else model
+    return (
+        model.forget(rows=empty_rows, columns=empty_columns)
+        if empty_rows or empty_columns
+        else model
+    )
 
 
 def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
-    """Return the entries of a row by column, or of a column by row; none if the label is unknown."""
+    """Return the entries of a row by column, or of a column by row; none if the label is
+    unknown."""
     entries = model.entries_
-    labels, others = (entries.rows, entries.columns) if axis == "row" else (entries.columns, entries.rows)
+    labels, others = (
+        (entries.rows, entries.columns) if axis == "row" else (entries.columns, entries.rows)
+    )
     at = labels.find([label])
     if at[0] < 0:
         return {}
     found = entries.seen_columns(at) if axis == "row" else entries.seen_rows(at)
-    return dict(zip(others[found.others].tolist(), list_entries(found.values, found.extras), strict=True))
+    return dict(
+        zip(others[found.others].tolist(), list_entries(found.values, found.extras), strict=True)
+    )
 
 
 def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
@@ -90,15 +128,19 @@ def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
 
 
 def list_changed(model: Model, axis: Axis, labels: Collection[Any]) -> list[Pair]:
-    """Return the pairs in some rows or columns whose entries came, changed or were dropped since training."""
+    """Return the pairs in some rows or columns whose entries came, changed or were dropped since
+    training."""
     store = model.entries_
     rows, columns = store.train.entry_rows[store.dropped], store.train.by_row.columns[store.dropped]
     rows, columns = np.append(rows, store.added.rows), np.append(columns, store.added.columns)
     of_axis, at = (store.rows, rows) if axis == "row" else (store.columns, columns)
     is_touched = np.zeros(len(of_axis) + 1, dtype=bool)
-    is_touched[of_axis.find(list(labels))] = True  # unknown labels are at -1, which is the last place
+    # unknown labels are at -1, which is the last place
+    is_touched[of_axis.find(list(labels))] = True
     some = is_touched[:-1][at]
-    return list(zip(store.rows[rows[some]].tolist(), store.columns[columns[some]].tolist(), strict=True))
+    return list(
+        zip(store.rows[rows[some]].tolist(), store.columns[columns[some]].tolist(), strict=True)
+    )
 
 
 def list_entries(values: FloatArray, extras: Extras) -> list[Entry]:
@@ -129,7 +171,8 @@ def get_axis_features(model: Model, axis: Axis) -> AxisFeatures | None:
 
 
 def read_features(model: Model, axis: Axis, label: Any) -> dict[str, EncodedFeature]:
-    """Return the features of a row or column as the model encodes them; none if the label is unknown."""
+    """Return the features of a row or column as the model encodes them; none if the label is
+    unknown."""
     known, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
     return {} if known is None or at[0] < 0 else known.encoding.decode(known.take(at))
 
@@ -141,10 +184,13 @@ def has_features(model: Model, axis: Axis, label: Any) -> bool:
 
 
 def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatures:
-    """Raise `ApiError` for features that the model cannot read; return the features that it has of the axis."""
+    """Raise `ApiError` for features that the model cannot read; return the features that it has of
+    the axis."""
     known = get_axis_features(model, axis)
     if known is None:
-        raise ApiError(409, "no_features", f"the model was fitted without {axis} features and cannot read any")
+        raise ApiError(
+            409, "no_features", f"the model was fitted without {axis} features and cannot read any"
+        )
     try:
         known.encode_one(values)
     except BadFeatures as error:
@@ -169,7 +215,11 @@ def keep_readable(model: Model, axis: Axis, values: FeatureValues) -> FeatureVal
 
 def collect_features(changes: FeatureChanges, axis: Axis) -> Features | None:
     """Return the features that changes give to labels of an axis; None if there are none."""
-    given = {label: values for (kind, label), values in changes.items() if kind == axis and values is not None}
+    given = {
+        label: values
+        for (kind, label), values in changes.items()
+        if kind == axis and values is not None
+    }
     if not given:
         return None
     names = dict.fromkeys(name for values in given.values() for name in values)
@@ -180,7 +230,11 @@ def collect_features(changes: FeatureChanges, axis: Axis) -> Features | None:
 def summarise_features(model: Model, axis: Axis) -> list[FeatureSummary]:
     """Return the features that a model reads of an axis."""
     known = get_axis_features(model, axis)
-    return [] if known is None else [_summarise_column(column) for column in known.encoding.columns[:MAX_FEATURES]]
+    return (
+        []
+        if known is None
+        else [_summarise_column(column) for column in known.encoding.columns[:MAX_FEATURES]]
+    )
 
 
 def _summarise_column(column: ColumnEncoding) -> FeatureSummary:
@@ -198,31 +252,45 @@ def _list_forgotten(changes: FeatureChanges, axis: Axis) -> list[Any]:
 
 
 def _find_new(model: Model, entries: dict[Pair, Entry]) -> tuple[dict[Pair, Entry], list[Pair]]:
-    """Return the entries that the model does not have, and the pairs of which only the time or weight differs.
+    """Return the entries that the model does not have, and the pairs of which only the time or
+    weight differs.
 
-    The latter are forgotten first: `extend` cannot remove a date or reset a weight. A model that does not use weights
-    gets none, since an earlier model may have used them.
+    The latter are forgotten first: `extend` cannot remove a date or reset a weight. A model that
+    does not use weights gets none, since an earlier model may have used them.
     """
     if not model.takes_weights:
         entries = {pair: entry._replace(weight=1.0) for pair, entry in entries.items()}
     held = dict(zip(entries, read_pairs(model, entries), strict=True)) if entries else {}
     new = {pair: entry for pair, entry in entries.items() if entry != held[pair]}
-    return new, [pair for pair, entry in new.items() if (old := held[pair]) is not None and old.value == entry.value]
+    return new, [
+        pair
+        for pair, entry in new.items()
+        if (old := held[pair]) is not None and old.value == entry.value
+    ]
 
 
 def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
     values, times, weights = zip(*entries.values(), strict=True)
     plain = all(entry.time == NO_TIME and entry.weight == 1 for entry in entries.values())
-    extras: dict[str, Any] = {} if plain else {"times": np.array(times), "weights": np.array(weights)}
+    extras: dict[str, Any] = (
+        {} if plain else {"times": np.array(times), "weights": np.array(weights)}
+    )
     return ObservedMatrix.from_entries(*_split_pairs(list(entries)), values, model.scale_, **extras)
 
 
 def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any]:
-    """Return the labels that were added after training and have neither entries nor features left."""
-    labels, trained = (entries.rows, entries.train.rows) if axis == "row" else (entries.columns, entries.train.columns)
+    """Return the labels that were added after training and have neither entries nor features
+    left."""
+    labels, trained = (
+        (entries.rows, entries.train.rows)
+        if axis == "row"
+        else (entries.columns, entries.train.columns)
+    )
     at = np.unique(labels.find(touched)) if touched else np.empty(0, dtype=np.int64)
     at = at[at >= len(trained)]
-    empty: list[Any] = labels[at[entries.all_entries(axis, at).are_empty]].tolist() if at.size else []
+    empty: list[Any] = (
+        labels[at[entries.all_entries(axis, at).are_empty]].tolist() if at.size else []
+    )
     return empty
 
 

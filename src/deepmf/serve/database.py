@@ -1,4 +1,5 @@
-"""The database of entries and features written since training: tables, connections and transactions."""
+"""The database of entries and features written since training: tables, connections and
+transactions."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _CACHE_KIB = 32 << 10  # of a SQLite file, so that a bulk write reads no page tw
 
 
 class IdBytes(TypeDecorator[Any]):
-    """An id as bytes: `s` and UTF-8 for text, `i` and digits for an integer; any database keeps any character."""
+    """An id as bytes: `s` and UTF-8 for text, `i` and digits for an integer; any database keeps any
+    character."""
 
     impl = sa.LargeBinary
     cache_ok = True
@@ -56,19 +58,28 @@ class IdBytes(TypeDecorator[Any]):
             return None
         stored = bytes(value)
         try:
-            return int(stored[1:]) if stored[:1] == b"i" else stored[1:].decode("utf-8", "surrogatepass")
+            return (
+                int(stored[1:])
+                if stored[:1] == b"i"
+                else stored[1:].decode("utf-8", "surrogatepass")
+            )
         except ValueError as error:
             raise _build_damage_error(f"{stored[:20]!r} is not an id") from error
 
 
 def encode_id(label: Any) -> bytes:
     """Return an id as the database stores it."""
-    return b"i%d" % label if isinstance(label, int) else b"s" + str(label).encode("utf-8", "surrogatepass")
+    return (
+        b"i%d" % label
+        if isinstance(label, int)
+        else b"s" + str(label).encode("utf-8", "surrogatepass")
+    )
 
 
 METADATA = sa.MetaData()
 
-# The contents of topics: features by name, the state of a column, and the columns that a row dismissed.
+# The contents of topics: features by name, the state of a column, and the columns that a row
+# dismissed.
 _FEATURES: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 _CONTENTS: dict[Topic, TypeAdapter[Any]] = {
     "row": _FEATURES,
@@ -86,26 +97,32 @@ def _declare(
     optional: dict[str, Any] | None = None,
     indexed: str | None = None,
 ) -> sa.Table:
-    """Return a table with the types of its columns: of the primary key, of content, and of content that may be null."""
-    columns = [sa.Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()]
+    """Return a table with the types of its columns: of the primary key, of content, and of content
+    that may be null."""
+    columns = [
+        sa.Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()
+    ]
     columns += [sa.Column(column, kind, nullable=False) for column, kind in (needed or {}).items()]
     columns += [sa.Column(column, kind, nullable=True) for column, kind in (optional or {}).items()]
     indexes = [] if indexed is None else [sa.Index(f"{name}_by_{indexed}", indexed)]
     return sa.Table(name, METADATA, *columns, *indexes)
 
 
-# One line, whose key is the version of the tables. data_version counts transactions that changed entries;
-# exported_version is its value at the last export.
+# One line, whose key is the version of the tables. data_version counts transactions that changed
+# entries; exported_version is its value at the last export.
 STATE = _declare(
     "state",
     keys={"tables_version": sa.Integer},
     needed=dict.fromkeys(("data_version", "model_version", "exported_version"), sa.BigInteger),
 )
 # The model files that were served, by their digests, and their scales as JSON.
-MODELS = _declare("models", keys={"version": sa.BigInteger}, needed={"digest": sa.String(64), "scale": sa.String})
+MODELS = _declare(
+    "models", keys={"version": sa.BigInteger}, needed={"digest": sa.String(64), "scale": sa.String}
+)
 # Entries that differ from the model's file; a null value means forgotten.
 # time: seconds since 1970, null without a date. weight: null for 1.
-# first_version: the data version at which the pair was first written; 0 if a model's file has or had it.
+# first_version: the data version at which the pair was first written; 0 if a model's file has or
+# had it.
 ENTRIES = _declare(
     "entries",
     keys={"row_id": IdBytes, "column_id": IdBytes},
@@ -113,17 +130,19 @@ ENTRIES = _declare(
     optional={"value": sa.Double, "time": sa.BigInteger, "weight": sa.Double},
     indexed="column_id",
 )
-# Features that differ from the model's file, as they were given; states of columns, and columns that rows dismissed.
-# content: JSON; null means forgotten. first_version: as for entries.
+# Features that differ from the model's file, as they were given; states of columns, and columns
+# that rows dismissed. content: JSON; null means forgotten. first_version: as for entries.
 CONTENTS = _declare(
     "contents",
     keys={"topic": sa.String(6), "label": IdBytes},
     needed={"version": sa.BigInteger, "first_version": sa.BigInteger},
     optional={"content": sa.LargeBinary},
 )
-# What each transaction changed, for other workers to read: entries and features of a row or column, the state of a
-# column, or the dismissals of a row. Old lines are removed.
-CHANGES = _declare("changes", keys={"version": sa.BigInteger, "axis": sa.String(6), "label": IdBytes})
+# What each transaction changed, for other workers to read: entries and features of a row or column,
+# the state of a column, or the dismissals of a row. Old lines are removed.
+CHANGES = _declare(
+    "changes", keys={"version": sa.BigInteger, "axis": sa.String(6), "label": IdBytes}
+)
 # Receipts of writes with an Idempotency-Key, for a day.
 RECEIPTS = _declare(
     "receipts",
@@ -185,15 +204,19 @@ class EntryDatabase:
     def erase(self, version: int, *, largest: float = float("inf")) -> bool:
         """Erase the bytes of entries forgotten up to a version from a SQLite file and its log.
 
-        SQLite overwrites deleted lines, but not the copies it left when it moved lines to other pages: the file is
-        rewritten, unless it has more than `largest` bytes. Return False if another connection is in the way.
+        SQLite overwrites deleted lines, but not the copies it left when it moved lines to other
+        pages: the file is rewritten, unless it has more than `largest` bytes. Return False if
+        another connection is in the way.
         """
         if self.engine.dialect.name != "sqlite":
             return True
         with self.engine.connect() as connection:
             cursor = connection.connection.cursor()
             (forgotten,) = cursor.execute("PRAGMA user_version").fetchone()
-            if 0 < forgotten <= version and Path(str(self.engine.url.database)).stat().st_size <= largest:
+            if (
+                0 < forgotten <= version
+                and Path(str(self.engine.url.database)).stat().st_size <= largest
+            ):
                 cursor.execute("VACUUM")
                 cursor.execute("BEGIN IMMEDIATE")  # more entries may have been forgotten meanwhile
                 if cursor.execute("PRAGMA user_version").fetchone() == (forgotten,):
@@ -221,19 +244,25 @@ class Transaction:
 
     def lock(self) -> State:
         """Wait until no other transaction writes, and return the versions."""
-        self._locked = State(*self._connection.execute(sa.select(STATE).with_for_update()).one()[1:])
+        self._locked = State(
+            *self._connection.execute(sa.select(STATE).with_for_update()).one()[1:]
+        )
         return self._locked
 
     def read_state(self) -> State:
         """Return the versions at the start of the transaction."""
         return self._locked or State(*self._connection.execute(sa.select(STATE)).one()[1:])
 
-    def read_entries(self, axis: Axis = "row", labels: Sequence[Any] | None = None) -> dict[Pair, Entry | None]:
+    def read_entries(
+        self, axis: Axis = "row", labels: Sequence[Any] | None = None
+    ) -> dict[Pair, Entry | None]:
         """Return the entries, of all or of some rows or columns, that differ from the model's file.
 
         None stands for forgotten entries.
         """
-        asked = sa.select(*(ENTRIES.c[name] for name in ("row_id", "column_id", "value", "time", "weight")))
+        asked = sa.select(
+            *(ENTRIES.c[name] for name in ("row_id", "column_id", "value", "time", "weight"))
+        )
         ids = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id
         return {
             (row, column): None
@@ -245,15 +274,20 @@ class Transaction:
     def read_contents(
         self, *topics: SomeTopic, labels: Sequence[Any] | None = None
     ) -> dict[tuple[SomeTopic, Any], Any]:
-        """Return the contents of topics, of all or of some labels, that differ from the model's file.
+        """Return the contents of topics, of all or of some labels, that differ from the model's
+        file.
 
         None stands for forgotten features.
         """
-        asked = sa.select(CONTENTS.c.topic, CONTENTS.c.label, CONTENTS.c.content).where(CONTENTS.c.topic.in_(topics))
+        asked = sa.select(CONTENTS.c.topic, CONTENTS.c.label, CONTENTS.c.content).where(
+            CONTENTS.c.topic.in_(topics)
+        )
         found = self._select_of(asked, CONTENTS.c.label, labels)
         return {(topic, label): _parse_content(topic, content) for topic, label, content in found}
 
-    def _select_of(self, asked: sa.Select[Any], ids: sa.Column[Any], labels: Sequence[Any] | None) -> Iterator[Any]:
+    def _select_of(
+        self, asked: sa.Select[Any], ids: sa.Column[Any], labels: Sequence[Any] | None
+    ) -> Iterator[Any]:
         """Yield the lines of a query; with labels, of these, some at a time."""
         if labels is None:
             yield from self._connection.execute(asked)
@@ -267,7 +301,9 @@ class Transaction:
         oldest = self._connection.execute(sa.select(sa.func.min(CHANGES.c.version))).scalar()
         if oldest is None or oldest > version + 1:  # every version has at least one line
             return [] if version == self.read_state().data_version else None
-        asked = sa.select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
+        asked = (
+            sa.select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
+        )
         return [(topic, label) for topic, label in self._connection.execute(asked)]
 
     def write_changes(
@@ -281,8 +317,9 @@ class Transaction:
     ) -> int:
         """Write changes and return the new data version.
 
-        A forgotten entry leaves a mark if a model may have been trained on it: if it is `in_file`, or if an earlier
-        file had it, or if it was exported. All other forgotten entries are removed. Features are treated alike.
+        A forgotten entry leaves a mark if a model may have been trained on it: if it is `in_file`,
+        or if an earlier file had it, or if it was exported. All other forgotten entries are
+        removed. Features are treated alike.
 
         Parameters
         ----------
@@ -301,10 +338,14 @@ class Transaction:
     def prune(self, version: int) -> None:
         """Remove the list of changes up to a version, and old receipts."""
         self._connection.execute(sa.delete(CHANGES).where(CHANGES.c.version <= version))
-        self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - _RECEIPT_SECONDS))
+        self._connection.execute(
+            sa.delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - _RECEIPT_SECONDS)
+        )
 
     def _write_entries(self, changes: EntryChanges, in_file: Set[Pair], version: int) -> None:
-        encoded: dict[Any, bytes] = {label: encode_id(label) for label in {label for pair in changes for label in pair}}
+        encoded: dict[Any, bytes] = {
+            label: encode_id(label) for label in {label for pair in changes for label in pair}
+        }
         lines = [
             {
                 "row_id": encoded[row],
@@ -317,30 +358,47 @@ class Transaction:
             }
             for (row, column), entry in changes.items()
         ]
-        lines.sort(key=itemgetter("row_id", "column_id"))  # as the index of the table is sorted, and its pages lie
-        self._upsert(ENTRIES, lines, keys=("row_id", "column_id"), content=("value", "time", "weight"))
+        # as the index of the table is sorted, and its pages lie
+        lines.sort(key=itemgetter("row_id", "column_id"))
+        self._upsert(
+            ENTRIES, lines, keys=("row_id", "column_id"), content=("value", "time", "weight")
+        )
 
-    def _write_contents(self, contents: ContentChanges, in_file: Set[tuple[Topic, Any]], version: int) -> None:
+    def _write_contents(
+        self, contents: ContentChanges, in_file: Set[tuple[Topic, Any]], version: int
+    ) -> None:
         lines = [
             {
                 "topic": topic,
                 "label": encode_id(label),
-                "content": None if content in (None, frozenset()) else json.dumps(content, default=sorted).encode(),
+                "content": None
+                if content in (None, frozenset())
+                else json.dumps(content, default=sorted).encode(),
                 "version": version,
-                "first_version": _NO_VERSION if topic in OMISSIONS else 0 if (topic, label) in in_file else version,
+                "first_version": _NO_VERSION
+                if topic in OMISSIONS
+                else 0
+                if (topic, label) in in_file
+                else version,
             }
             for (topic, label), content in contents.items()
         ]
         self._upsert(CONTENTS, lines, keys=("topic", "label"), content=("content",))
 
     def _upsert(
-        self, table: sa.Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: tuple[str, ...]
+        self,
+        table: sa.Table,
+        lines: list[dict[str, Any]],
+        *,
+        keys: tuple[str, str],
+        content: tuple[str, ...],
     ) -> None:
         """Insert or replace lines, and remove lines without content that no model can have learned.
 
         A line has no content if the first column of its content is null.
 
-        The driver gets the lines with ids as bytes: SQLAlchemy would take three times as long as SQLite itself.
+        The driver gets the lines with ids as bytes: SQLAlchemy would take three times as long as
+        SQLite itself.
         """
         if not lines:
             return
@@ -356,19 +414,24 @@ class Transaction:
             },
         )
         self._execute_many(put, lines)
-        dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content[0]] is None]
+        dropped = [
+            {f"b_{key}": line[key] for key in keys} for line in lines if line[content[0]] is None
+        ]
         if dropped:
             at = sa.and_(*(table.c[key] == sa.bindparam(f"b_{key}") for key in keys))
             unknown_to_models = first > sa.bindparam("exported")
             exported = self.read_state().exported_version
             self._execute_many(
-                sa.delete(table).where(at, unknown_to_models), [{**line, "exported": exported} for line in dropped]
+                sa.delete(table).where(at, unknown_to_models),
+                [{**line, "exported": exported} for line in dropped],
             )
-            if dialect is sqlite:  # note in a header field for applications when lines were last removed, for `erase`
+            # note in a header field for applications when lines were last removed, for `erase`
+            if dialect is sqlite:
                 self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
 
     def _execute_many(self, statement: Any, lines: list[dict[str, Any]]) -> None:
-        """Execute a statement for each of many lines of values that the driver takes as they are."""
+        """Execute a statement for each of many lines of values that the driver takes as they
+        are."""
         compiled = statement.compile(dialect=self._connection.dialect, column_keys=list(lines[0]))
         order = compiled.positiontup  # None if the driver takes values by name
         values: list[Any] = lines if order is None else list(map(itemgetter(*order), lines))
@@ -379,27 +442,37 @@ class Transaction:
         asked = sa.select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
             RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - _RECEIPT_SECONDS
         )
-        return {line.key: Receipt(line.request, bytes(line.answer)) for line in self._connection.execute(asked)}
+        return {
+            line.key: Receipt(line.request, bytes(line.answer))
+            for line in self._connection.execute(asked)
+        }
 
     def write_receipts(self, receipts: Mapping[str, Receipt]) -> None:
         """Write receipts; they replace expired receipts of the same keys."""
         if receipts:
-            lines = [{"key": key, **one._asdict(), "time": time.time()} for key, one in receipts.items()]
+            lines = [
+                {"key": key, **one._asdict(), "time": time.time()} for key, one in receipts.items()
+            ]
             self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
             self._connection.execute(sa.insert(RECEIPTS), lines)
 
     def read_newest_model(self) -> ServedModel | None:
         """Return the model that was served last; None if there was none."""
-        newest = self._connection.execute(sa.select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
+        newest = self._connection.execute(
+            sa.select(MODELS).order_by(MODELS.c.version.desc()).limit(1)
+        ).first()
         if newest is None:
             return None
         try:
-            return ServedModel(newest.version, newest.digest, unpack_scale(json.loads(newest.scale)))
+            return ServedModel(
+                newest.version, newest.digest, unpack_scale(json.loads(newest.scale))
+            )
         except (ValueError, BadModelFile) as error:
             raise _build_damage_error("the scale of a model is not JSON") from error
 
     def register_model(self, digest: str, scale: Scale) -> int:
-        """Return the version of a model file: that of the newest file if the digests are equal, otherwise the next."""
+        """Return the version of a model file: that of the newest file if the digests are equal,
+        otherwise the next."""
         newest = self.read_newest_model()
         if newest is not None and newest.digest == digest:
             return newest.version
@@ -416,7 +489,9 @@ class Transaction:
 
 def _parse_content(topic: Topic, content: bytes | None) -> Any:
     try:
-        return None if content is None else _CONTENTS[topic].validate_json(bytes(content), strict=True)
+        return (
+            None if content is None else _CONTENTS[topic].validate_json(bytes(content), strict=True)
+        )
     except ValidationError as error:
         raise _build_damage_error(f"a content of the topic {topic} is not valid") from error
 
@@ -437,9 +512,13 @@ def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
     except BadSetting:
         raise
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise BadSetting(f"the URL {hide_password(url)} is not that of a database; {_EXPECTED}") from error
+        raise BadSetting(
+            f"the URL {hide_password(url)} is not that of a database; {_EXPECTED}"
+        ) from error
     except ModuleNotFoundError as error:
-        raise MissingDependency(f"{error.name} is not installed; pip install 'deepmf[postgres]'") from error
+        raise MissingDependency(
+            f"{error.name} is not installed; pip install 'deepmf[postgres]'"
+        ) from error
     try:
         if engine.dialect.name == "sqlite":
             _check_file(Path(str(engine.url.database)).absolute(), patience)
@@ -448,7 +527,9 @@ def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
     except (SQLAlchemyError, sqlite3.Error, ValueError) as error:
         engine.dispose()
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise UnreadableFile(f"the database {hide_password(url)} cannot be used ({reason})") from error
+        raise UnreadableFile(
+            f"the database {hide_password(url)} cannot be used ({reason})"
+        ) from error
     return EntryDatabase(engine)
 
 
@@ -466,9 +547,13 @@ def _create_engine(url: str, patience: float) -> sa.Engine:
     if url.startswith(("postgresql://", "postgres://")):
         url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
     parsed = make_url(url)
-    create = {"sqlite": _create_sqlite, "postgresql": _create_postgresql}.get(parsed.get_backend_name())
+    create = {"sqlite": _create_sqlite, "postgresql": _create_postgresql}.get(
+        parsed.get_backend_name()
+    )
     if create is None:
-        raise BadSetting(f"the database {hide_password(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
+        raise BadSetting(
+            f"the database {hide_password(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}"
+        )
     return create(parsed, patience)
 
 
@@ -481,13 +566,19 @@ def _create_postgresql(url: URL, patience: float) -> sa.Engine:
         "options": f"{limits} {url.query.get('options', '')}",
     }
     return sa.create_engine(
-        url, connect_args=given, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED"
+        url,
+        connect_args=given,
+        pool_pre_ping=True,
+        pool_timeout=patience,
+        isolation_level="READ COMMITTED",
     )
 
 
 def _create_sqlite(url: URL, patience: float) -> sa.Engine:
     if not url.database or url.database == ":memory:":
-        raise BadSetting("the database of a service must be a file, since one in memory would lose its entries")
+        raise BadSetting(
+            "the database of a service must be a file, since one in memory would lose its entries"
+        )
     with suppress(OSError):  # SQLite reports errors; its log gets the same permissions as the file
         Path(url.database).touch(mode=0o600)
     file = Path(url.database).absolute()
@@ -509,7 +600,8 @@ def _create_sqlite(url: URL, patience: float) -> sa.Engine:
 
     @sa.event.listens_for(engine, "checkout")
     def check(_: Any, record: Any, __: Any) -> None:
-        if record.info["file"] != _read_inode(file):  # another file took its place: writes would be lost
+        # another file took its place: writes would be lost
+        if record.info["file"] != _read_inode(file):
             raise InvalidatePoolError
 
     @sa.event.listens_for(engine, "begin")
@@ -521,16 +613,20 @@ def _create_sqlite(url: URL, patience: float) -> sa.Engine:
 
 
 def _check_file(file: Path, patience: float) -> None:
-    """Raise `sqlite3.Error` unless a file is empty, or a whole database with values of the types of its tables.
+    """Raise `sqlite3.Error` unless a file is empty, or a whole database with values of the types of
+    its tables.
 
     The file is opened for reading alone, so that nothing is written to a damaged one.
     """
-    with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=patience)) as connection:
+    with closing(
+        sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=patience)
+    ) as connection:
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
             return
         checks = {"quick_check": "SELECT * FROM pragma_quick_check(1) WHERE quick_check != 'ok'"}
         # SQLite allows values of any type in any column.
-        names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}  # others are integers
+        # others are integers
+        names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}
         for table in METADATA.tables.values():
             wrong = [
                 f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
@@ -559,7 +655,14 @@ def _create_tables(connection: sa.Connection) -> None:
     METADATA.create_all(connection)
     version = connection.execute(sa.select(STATE.c.tables_version)).scalar()
     if version is None:
-        line = {"tables_version": _VERSION, "data_version": 0, "model_version": 0, "exported_version": 0}
+        line = {
+            "tables_version": _VERSION,
+            "data_version": 0,
+            "model_version": 0,
+            "exported_version": 0,
+        }
         connection.execute(sa.insert(STATE), line)
     elif version != _VERSION:
-        raise ValueError(f"its tables have version {version}; this version of deepmf reads version {_VERSION}")
+        raise ValueError(
+            f"its tables have version {version}; this version of deepmf reads version {_VERSION}"
+        )

@@ -1,4 +1,5 @@
-"""The middleware around all routes: checks hosts, origins, keys and bodies, sets headers, counts, hides faults."""
+"""The middleware around all routes: checks hosts, origins, keys and bodies, sets headers, counts,
+hides faults."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ HEADERS = {
 }
 _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _STATIC_FILES = ("/page/", "/swagger/")
-# Paths whose routes read the body themselves, after they have checked the role of the API key, since it may be long.
+# Paths whose routes read the body themselves, after they have checked the role of the API key,
+# since it may be long.
 STREAMED_PATHS = ("/v1/entries/bulk",)
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -47,15 +49,17 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 class Guard:
     """An ASGI middleware around the whole application.
 
-    FastAPI reads a body before it checks anything else. So the guard looks up the API key of a request with a body
-    first, and limits the bytes of all bodies that are read or answered at the same time.
+    FastAPI reads a body before it checks anything else. So the guard looks up the API key of a
+    request with a body first, and limits the bytes of all bodies that are read or answered at the
+    same time.
 
     Parameters
     ----------
     keys : the API keys; None if everybody may do everything.
-    hosts : host names that requests may use; None for any. This protects a service without API keys from web pages
-        whose own host name resolves to this machine. Starlette's TrustedHostMiddleware responds with plain text and
-        400, not with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
+    hosts : host names that requests may use; None for any. This protects a service without API keys
+        from web pages whose own host name resolves to this machine. Starlette's
+        TrustedHostMiddleware responds with plain text and 400, not with the JSON error of all other
+        routes, and before Starlette 1.0 it did not know `[::1]`.
     """
 
     app: ASGIApp
@@ -71,21 +75,30 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, response = time.perf_counter(), _Response(send, is_static=scope["path"].startswith(_STATIC_FILES))
+        start, response = (
+            time.perf_counter(),
+            _Response(send, is_static=scope["path"].startswith(_STATIC_FILES)),
+        )
         is_http_1 = scope.get("http_version", "1.1").startswith("1")
         try:
-            if raw := scope.get("raw_path"):  # decoded exactly once: ids in it may contain any character
+            # decoded exactly once: ids in it may contain any character
+            if raw := scope.get("raw_path"):
                 scope["path"] = _decode_utf8(raw.partition(b"?")[0])
             size = self._check(scope, is_http_1)
             with self._reserve(size):
                 if size:
-                    receive = _replay_body(await read_body(receive, size, self.limits.seconds), receive)
+                    receive = _replay_body(
+                        await read_body(receive, size, self.limits.seconds), receive
+                    )
                 await self.app(scope, receive, response)
         except ApiError as error:
             # The rest of the body is not waited for.
-            await respond(error, {"connection": "close"} if is_http_1 else {})(scope, receive, response)
+            await respond(error, {"connection": "close"} if is_http_1 else {})(
+                scope, receive, response
+            )
         except Exception as error:  # noqa: BLE001 (clients see no more than one sentence of any fault)
-            # The type and the place of the error, not its message, which may contain ids and values.
+            # The type and the place of the error, not its message, which may contain ids and
+            # values.
             frames = traceback.extract_tb(error.__traceback__)[-12:]
             where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
             logger.error("fault", extra={"fields": {"error": type(error).__name__, "where": where}})
@@ -98,26 +111,32 @@ class Guard:
     def _check(self, scope: Scope, is_http_1: bool) -> int:
         """Return the largest size of the body to read, 0 if the routes need none of it.
 
-        Raises `ApiError` for a wrong host or origin, a query that is not UTF-8, a body without a known API key, or one
-        that is too large.
+        Raises `ApiError` for a wrong host or origin, a query that is not UTF-8, a body without a
+        known API key, or one that is too large.
         """
         headers = dict(scope["headers"])
         if self.hosts is not None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
             name = host if host.endswith("]") else host.rsplit(":", 1)[0]
             if name not in self.hosts:
-                raise ApiError(403, "host", "without API keys, this service answers to localhost only")
+                raise ApiError(
+                    403, "host", "without API keys, this service answers to localhost only"
+                )
         if scope["method"] not in _SAFE_METHODS and not _is_same_origin(headers):
             raise ApiError(403, "origin", "pages of other origins may not send this request")
         _decode_utf8(scope.get("query_string") or b"")
         if scope["method"] in _SAFE_METHODS:
             return 0
-        scheme, key = get_authorization_scheme_param(headers.get(b"authorization", b"").decode("latin-1"))
+        scheme, key = get_authorization_scheme_param(
+            headers.get(b"authorization", b"").decode("latin-1")
+        )
         identify(self.keys, key if scheme.lower() == "bearer" else None)
         is_streamed = scope["path"] in STREAMED_PATHS
         max_bytes = self.limits.bulk_bytes if is_streamed else self.limits.body_bytes
         # Without these headers, HTTP/1.1 has no body; HTTP/2 may have one.
-        length = headers.get(b"content-length", b"" if b"transfer-encoding" in headers or not is_http_1 else b"0")
+        length = headers.get(
+            b"content-length", b"" if b"transfer-encoding" in headers or not is_http_1 else b"0"
+        )
         size = int(length) if length.isdigit() else max_bytes
         if size > max_bytes:
             raise _build_size_error(max_bytes)
@@ -127,7 +146,9 @@ class Guard:
     def _reserve(self, size: int) -> Iterator[None]:
         """Count the bytes of a body in flight; raise `ApiError` if there are too many."""
         if size and self.n_bytes + size > self.limits.all_bodies_bytes:
-            raise ApiError(503, "busy", "other requests with long bodies are in progress; try again")
+            raise ApiError(
+                503, "busy", "other requests with long bodies are in progress; try again"
+            )
         self.n_bytes += size
         try:
             yield
@@ -143,8 +164,17 @@ class Guard:
         axis = scope.get("path_params", {}).get("axis")  # of a route for rows and columns
         name = f"{scope['method']} {route.replace('{axis}', f'{axis}s')}" if route else "(none)"
         self.metrics.count_request(name, status, seconds)
-        fields = {"route": name, "status": status, "ms": round(1000 * seconds, 2), "key": scope.get("deepmf.key")}
-        level = logging.DEBUG if scope["path"].startswith(_STATIC_FILES) and status < 400 else logging.INFO
+        fields = {
+            "route": name,
+            "status": status,
+            "ms": round(1000 * seconds, 2),
+            "key": scope.get("deepmf.key"),
+        }
+        level = (
+            logging.DEBUG
+            if scope["path"].startswith(_STATIC_FILES) and status < 400
+            else logging.INFO
+        )
         logger.log(level, "request", extra={"fields": fields})
 
 
@@ -159,12 +189,16 @@ class _Response:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": [*message["headers"], *_RAW_HEADERS, (b"cache-control", self._caching)]}
+            message = {
+                **message,
+                "headers": [*message["headers"], *_RAW_HEADERS, (b"cache-control", self._caching)],
+            }
         await self._send(message)
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return what gives the application a body that was read completely, and then what else is received."""
+    """Return what gives the application a body that was read completely, and then what else is
+    received."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -201,12 +235,16 @@ def respond(error: ApiError, headers: Mapping[str, str] | None = None) -> JSONRe
 
 
 def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
-    """Whether a request comes from our own page, or from no page at all, in which case it has neither header."""
-    site = headers.get(b"sec-fetch-site")  # set by browsers, and not confused by proxies that change the host
+    """Whether a request comes from our own page, or from no page at all, in which case it has
+    neither header."""
+    # set by browsers, and not confused by proxies that change the host
+    site = headers.get(b"sec-fetch-site")
     if site is not None:
         return site in (b"same-origin", b"none")
     origin = headers.get(b"origin")
-    return origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
+    return (
+        origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
+    )
 
 
 def _decode_utf8(quoted: bytes) -> str:

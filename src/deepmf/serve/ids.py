@@ -19,7 +19,8 @@ _FIRST_VISITOR = 2**62  # the page gives its visitors numeric ids from here on
 
 
 def check_servable(labels: Labels) -> None:
-    """Raise `BadSetting` for labels that are neither text nor integers: JSON and URLs have no other types."""
+    """Raise `BadSetting` for labels that are neither text nor integers: JSON and URLs have no other
+    types."""
     check_storable(labels)
     if not are_numbers(labels) and len(labels) and not isinstance(labels[0], str):
         kind = type(labels[0]).__name__
@@ -44,10 +45,16 @@ def convert_id(given: Id, labels: Labels) -> Any:
     if not are_numbers(labels):
         return str(given)
     if isinstance(given, str) and not _INTEGER.fullmatch(given):
-        raise ApiError(422, "bad_id", f"{labels.axis} {quote_id(given)} is not an id: {labels.axis}s are integers here")
+        raise ApiError(
+            422,
+            "bad_id",
+            f"{labels.axis} {quote_id(given)} is not an id: {labels.axis}s are integers here",
+        )
     number = int(given)
     if not SMALLEST_ID <= number <= LARGEST_ID:
-        raise ApiError(422, "bad_id", f"{labels.axis} {quote_id(given)} is not an id: integers have 64 bits")
+        raise ApiError(
+            422, "bad_id", f"{labels.axis} {quote_id(given)} is not an id: integers have 64 bits"
+        )
     return number
 
 
@@ -57,7 +64,8 @@ def find_label(given: Id, labels: Labels) -> Any:
 
 
 def find_labels(ids: Sequence[Id], labels: Labels) -> list[Any]:
-    """Return the labels that ids stand for; raise `ApiError` for the first that the axis does not have."""
+    """Return the labels that ids stand for; raise `ApiError` for the first that the axis does not
+    have."""
     found = convert_ids(ids, labels)
     missing = np.flatnonzero(labels.find(found) < 0)
     if missing.size:
@@ -78,7 +86,8 @@ def is_visitor(label: Any) -> bool:
 
 
 def invent_label(labels: Labels) -> Any:
-    """Return a label that an axis does not have, and that tells nothing about the ids of visitors."""
+    """Return a label that an axis does not have, and that tells nothing about the ids of
+    visitors."""
     if are_numbers(labels):
         return int(labels.array[labels.array < _FIRST_VISITOR].max(initial=0)) + 1
     return next(label for number in count(len(labels)) if (label := f"new-{number}") not in labels)

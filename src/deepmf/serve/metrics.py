@@ -1,4 +1,5 @@
-"""Metrics: requests, latencies and learned entries, for Prometheus; their totals are on the operator's page."""
+"""Metrics: requests, latencies and learned entries, for Prometheus; their totals are on the
+operator's page."""
 
 from __future__ import annotations
 
@@ -14,7 +15,24 @@ if TYPE_CHECKING:
     from deepmf.serve.snapshot import Snapshot
 
 # Upper limits in seconds, dense where most requests end.
-BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BUCKETS = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.03,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+)
 
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # set if several workers count together
 
@@ -26,13 +44,21 @@ class ServiceMetrics:
         self._registry = CollectorRegistry()
         counter = partial(Counter, registry=self._registry)
         gauge = partial(Gauge, registry=self._registry, multiprocess_mode="livemin")
-        self.requests = counter("deepmf_requests_total", "Requests by route and status.", ["route", "status"])
+        self.requests = counter(
+            "deepmf_requests_total", "Requests by route and status.", ["route", "status"]
+        )
         self.seconds = Histogram(
-            "deepmf_request_seconds", "Seconds by route.", ["route"], buckets=BUCKETS, registry=self._registry
+            "deepmf_request_seconds",
+            "Seconds by route.",
+            ["route"],
+            buckets=BUCKETS,
+            registry=self._registry,
         )
         self._learned = counter("deepmf_entries_learned_total", "Entries learned.")
         self._latents = counter("deepmf_latents_recomputed_total", "Latents recomputed.")
-        self._histories = counter("deepmf_histories_embedded_total", "Histories embedded that are not stored.")
+        self._histories = counter(
+            "deepmf_histories_embedded_total", "Histories embedded that are not stored."
+        )
         self._model_version = gauge("deepmf_model_version", "The model version.")
         self._data_version = gauge("deepmf_data_version", "The data version.")
 
@@ -42,7 +68,8 @@ class ServiceMetrics:
         self.seconds.labels(route).observe(seconds)
 
     def count_learned(self, n_entries: int, n_latents: int) -> None:
-        """Count learned entries, and the latents of rows and columns that were recomputed for them."""
+        """Count learned entries, and the latents of rows and columns that were recomputed for
+        them."""
         self._learned.inc(n_entries)
         self._latents.inc(n_latents)
 
@@ -60,7 +87,8 @@ class ServiceMetrics:
         return generate_latest(self._collect())
 
     def read_totals(self) -> dict[str, int]:
-        """Return the numbers of requests, of those that failed, and of entries learned since the start."""
+        """Return the numbers of requests, of those that failed, and of entries learned since the
+        start."""
         collected = self._collect()
         samples = [sample for family in collected.collect() for sample in family.samples]
         requests = [sample for sample in samples if sample.name == "deepmf_requests_total"]

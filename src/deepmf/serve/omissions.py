@@ -1,4 +1,5 @@
-"""Columns that recommendations leave out: hidden or expired columns, and columns that a row has dismissed."""
+"""Columns that recommendations leave out: hidden or expired columns, and columns that a row has
+dismissed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.labels import Labels
 
-# What a write changes: the entries and features of a row or column, the state of a column, or a row's dismissals.
+# What a write changes: the entries and features of a row or column, the state of a column, or a
+# row's dismissals.
 Topic = Literal["row", "column", "state", "skips"]
 OMISSIONS: tuple[Topic, ...] = ("state", "skips")
 
@@ -27,10 +29,15 @@ class ColumnState(NamedTuple):
 
     def is_shown(self, now: float) -> bool:
         """Whether the column may be recommended at a time."""
-        return self.visible and (self.start is None or self.start <= now) and (self.stop is None or now < self.stop)
+        return (
+            self.visible
+            and (self.start is None or self.start <= now)
+            and (self.stop is None or now < self.stop)
+        )
 
 
-# By topic and label: features by name, a `ColumnState`, or all columns that a row dismissed; None for none.
+# By topic and label: features by name, a `ColumnState`, or all columns that a row dismissed; None
+# for none.
 ContentChanges = Mapping[tuple[Topic, Any], Any]
 
 
@@ -44,15 +51,25 @@ class Omissions:
     """
 
     def __init__(self, contents: ContentChanges | None = None) -> None:
-        self.contents = {key: one for key, one in (contents or {}).items() if key[0] in OMISSIONS and one}
+        self.contents = {
+            key: one for key, one in (contents or {}).items() if key[0] in OMISSIONS and one
+        }
         found = self.contents.items()
-        self.states: dict[Any, ColumnState] = {label: one for (topic, label), one in found if topic == "state"}
-        self.dismissals: dict[Any, frozenset[Any]] = {label: one for (topic, label), one in found if topic == "skips"}
+        self.states: dict[Any, ColumnState] = {
+            label: one for (topic, label), one in found if topic == "state"
+        }
+        self.dismissals: dict[Any, frozenset[Any]] = {
+            label: one for (topic, label), one in found if topic == "skips"
+        }
         self._found: tuple[Labels, IndexArray] | None = None
 
     def change(self, contents: ContentChanges) -> Omissions:
         """Return the omissions with changes; the same object if there are none."""
-        return Omissions({**self.contents, **contents}) if any(key[0] in OMISSIONS for key in contents) else self
+        return (
+            Omissions({**self.contents, **contents})
+            if any(key[0] in OMISSIONS for key in contents)
+            else self
+        )
 
     def find_hidden(self, columns: Labels, now: float | None = None) -> IndexArray:
         """Return the positions of the columns that are hidden at a time; now by default."""
@@ -75,6 +92,9 @@ class Omissions:
     def _times(self) -> tuple[FloatArray, FloatArray]:
         """From and until when each column with a state is visible; a hidden column never is."""
         states = self.states.values()
-        starts = [np.inf if not one.visible else -np.inf if one.start is None else one.start for one in states]
+        starts = [
+            np.inf if not one.visible else -np.inf if one.start is None else one.start
+            for one in states
+        ]
         stops = [np.inf if one.stop is None else one.stop for one in states]
         return np.array(starts), np.array(stops)

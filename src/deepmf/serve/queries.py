@@ -25,8 +25,23 @@ from deepmf.recommend.request import Request, list_options
 from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve import schemas as s
-from deepmf.serve.changes import FeatureValues, check_features, compute_etag, get_labels, read_entries, read_features
-from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
+from deepmf.serve.changes import (
+    FeatureValues,
+    check_features,
+    compute_etag,
+    get_labels,
+    read_entries,
+    read_features,
+)
+from deepmf.serve.ids import (
+    convert_id,
+    convert_ids,
+    find_label,
+    find_labels,
+    invent_label,
+    is_visitor,
+    quote_id,
+)
 from deepmf.serve.schemas import ApiError
 from deepmf.serve.snapshot import Snapshot, check_value
 from deepmf.serve.writer import describe_state
@@ -35,7 +50,9 @@ COVERAGE = 0.9  # of intervals
 MAX_EXPLAINED = 10  # of the recommended columns
 
 
-def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.PredictResponse:
+def predict(
+    request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None
+) -> s.PredictResponse:
     """Predict pairs, or some columns for a new row."""
     entries = snapshot.model.entries_
     try:
@@ -53,9 +70,13 @@ def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows |
         columns = convert([pair.column for pair in request.pairs or ()], entries.columns)
         if request.unknown == "error":
             at = entries.rows.positions(rows), entries.columns.positions(columns)
-            values = PredictedPairs.at_positions(snapshot.model.predictor_at(moment), *at, entries.areas(*at))
+            values = PredictedPairs.at_positions(
+                snapshot.model.predictor_at(moment), *at, entries.areas(*at)
+            )
         else:
-            values = PredictedPairs.at_labels(snapshot.model, rows, columns, request.unknown, moment)
+            values = PredictedPairs.at_labels(
+                snapshot.model, rows, columns, request.unknown, moment
+            )
     predictions = [
         s.PairPrediction(row=row, column=column, **fields)
         for row, column, fields in zip(rows, columns, values.to_fields(), strict=True)
@@ -63,7 +84,9 @@ def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows |
     return s.PredictResponse(predictions=predictions, version=snapshot.version)
 
 
-def recommend(request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.RecommendResponse:
+def recommend(
+    request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None
+) -> s.RecommendResponse:
     """Recommend columns to a known row or a new row."""
     entries = snapshot.model.entries_
     wanted = _read_request(request, snapshot)
@@ -98,7 +121,10 @@ def recommend(request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRo
         )
         for column, presence, liked, why, fields in zip(
             columns,
-            *([None] * len(columns) if part is None else part.tolist() for part in (best.presence, best.liked)),
+            *(
+                [None] * len(columns) if part is None else part.tolist()
+                for part in (best.presence, best.liked)
+            ),
             reasons,
             values.to_fields(),
             strict=True,
@@ -106,11 +132,14 @@ def recommend(request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRo
     ]
     ranked_by = "popularity" if is_new else wanted.rank_by
     assert ranked_by is not None
-    return s.RecommendResponse(row=row, rank_by=ranked_by, best=recommended, version=snapshot.version)
+    return s.RecommendResponse(
+        row=row, rank_by=ranked_by, best=recommended, version=snapshot.version
+    )
 
 
 def _rank_popular(entries: EntryStore, request: Request) -> Ranking:
-    """Return the columns with most entries among those of a request, and their shares of the rows."""
+    """Return the columns with most entries among those of a request, and their shares of the
+    rows."""
     columns = choose_columns(entries, request).positions
     columns = columns[np.argsort(-entries.column_counts[columns], kind="stable")][: request.n]
     return Ranking(entries.columns[columns], entries.column_counts[columns] / len(entries.rows))
@@ -131,21 +160,31 @@ def _read_request(given: s.RecommendRequest, snapshot: Snapshot) -> Request:
 
 
 def find_moment(at: int | None, snapshot: Snapshot) -> int | None:
-    """Return the time that a question is about: now unless one is given; None for a model that learned no times."""
+    """Return the time that a question is about: now unless one is given; None for a model that
+    learned no times."""
     if not snapshot.model.has_drift and snapshot.model.rankers_.recency is None:
         if at is not None:
-            raise ApiError(409, "no_times", "the model has learned nothing from times and cannot answer for a time")
+            raise ApiError(
+                409,
+                "no_times",
+                "the model has learned nothing from times and cannot answer for a time",
+            )
         return None
     return int(time.time()) if at is None else at
 
 
-def _find_omitted(request: s.RecommendRequest, snapshot: Snapshot) -> npt.NDArray[np.bool_] | list[Any] | None:
-    """Return the columns to leave out: those that the request excludes, hidden ones, and those the row dismissed."""
+def _find_omitted(
+    request: s.RecommendRequest, snapshot: Snapshot
+) -> npt.NDArray[np.bool_] | list[Any] | None:
+    """Return the columns to leave out: those that the request excludes, hidden ones, and those the
+    row dismissed."""
     columns, omissions = snapshot.model.entries_.columns, snapshot.omissions
     excluded = None if request.exclude is None else find_labels(request.exclude, columns)
     omitted = [omissions.find_hidden(columns)]
     if request.row is not None:
-        omitted.append(omissions.find_dismissed(convert_id(request.row, snapshot.model.entries_.rows), columns))
+        omitted.append(
+            omissions.find_dismissed(convert_id(request.row, snapshot.model.entries_.rows), columns)
+        )
     if not any(positions.size for positions in omitted):
         return excluded
     mask = np.zeros(len(columns), dtype=bool)
@@ -155,7 +194,8 @@ def _find_omitted(request: s.RecommendRequest, snapshot: Snapshot) -> npt.NDArra
 
 
 def _read_conditions(where: Mapping[str, s.FeatureCondition], snapshot: Snapshot) -> dict[str, Any]:
-    """Return conditions as the library takes them; raise `ApiError` for those that it would refuse."""
+    """Return conditions as the library takes them; raise `ApiError` for those that it would
+    refuse."""
     known = snapshot.model.entries_.column_features
     if known is None:
         raise ApiError(409, "no_features", "the model was fitted without column features")
@@ -167,9 +207,14 @@ def _read_conditions(where: Mapping[str, s.FeatureCondition], snapshot: Snapshot
     return given
 
 
-def explain(request: s.ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.ExplainResponse:
+def explain(
+    request: s.ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None
+) -> s.ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it most."""
-    column, moment = find_label(request.column, snapshot.model.entries_.columns), find_moment(request.at, snapshot)
+    column, moment = (
+        find_label(request.column, snapshot.model.entries_.columns),
+        find_moment(request.at, snapshot),
+    )
     row = _find_row(request.row, snapshot) if new_row is None else None
     values = _predict_row(snapshot, new_row, row, [column], moment)
     (found,) = find_reasons(snapshot, new_row, row, [column], request.n)
@@ -185,8 +230,11 @@ def explain(request: s.ExplainRequest, snapshot: Snapshot, new_row: FoldedRows |
     )
 
 
-def find_similar(request: s.SimilarRequest, snapshot: Snapshot, _: object = None) -> s.SimilarResponse:
-    """Find the columns or rows most similar to one; hidden columns and visitors of the page are left out."""
+def find_similar(
+    request: s.SimilarRequest, snapshot: Snapshot, _: object = None
+) -> s.SimilarResponse:
+    """Find the columns or rows most similar to one; hidden columns and visitors of the page are
+    left out."""
     model = snapshot.model
     if request.column is not None:
         label, names = find_label(request.column, model.entries_.columns), model.column_names_
@@ -196,12 +244,16 @@ def find_similar(request: s.SimilarRequest, snapshot: Snapshot, _: object = None
         found = _select_similar(find, request.n, len(columns), hidden.__contains__)
     else:
         label, names = _find_row(request.row, snapshot), model.row_names_
-        found = _select_similar(partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor)
+        found = _select_similar(
+            partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor
+        )
     return s.SimilarResponse(
         axis="row" if request.column is None else "column",
         id=label,
         name=names.get(label),
-        similar=[s.SimilarId(id=other, name=names.get(other), cosine=cosine) for other, cosine in found],
+        similar=[
+            s.SimilarId(id=other, name=names.get(other), cosine=cosine) for other, cosine in found
+        ],
         version=snapshot.version,
     )
 
@@ -209,7 +261,8 @@ def find_similar(request: s.SimilarRequest, snapshot: Snapshot, _: object = None
 def _select_similar(
     find: Callable[[int], Ranking], n: int, n_labels: int, is_omitted: Callable[[Any], bool]
 ) -> list[tuple[Any, float]]:
-    """Return the n most similar labels that are not omitted; ask for more as long as too few are left."""
+    """Return the n most similar labels that are not omitted; ask for more as long as too few are
+    left."""
     n_wanted = n
     while True:
         best = find(n_wanted)
@@ -225,7 +278,9 @@ def list_entries(
 ) -> s.EntriesResponse:
     """List a page of the entries of a row by column, or of a column by row."""
     store = snapshot.model.entries_
-    labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
+    labels, trained = (
+        (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
+    )
     label = convert_id(given, labels)
     entries = read_entries(snapshot.model, axis, label)
     if not entries:
@@ -249,12 +304,16 @@ def list_entries(
     )
 
 
-def list_features(axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None) -> s.FeaturesResponse:
+def list_features(
+    axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None
+) -> s.FeaturesResponse:
     """List the features of a row or column as the model encodes them."""
     label = find_label(given, get_labels(snapshot.model, axis))
     features = read_features(snapshot.model, axis, label)
     etag = compute_etag(features)
-    return s.FeaturesResponse(axis=axis, id=label, features=features, etag=etag, version=snapshot.version)
+    return s.FeaturesResponse(
+        axis=axis, id=label, features=features, etag=etag, version=snapshot.version
+    )
 
 
 def get_state(given: s.Id, snapshot: Snapshot, _: object = None) -> s.StateResponse:
@@ -278,7 +337,9 @@ def get_state(given: s.Id, snapshot: Snapshot, _: object = None) -> s.StateRespo
 
 
 def _to_datetime(seconds: int | None) -> datetime | None:
-    return None if seconds is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    return (
+        None if seconds is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    )
 
 
 def list_dismissed(given: s.Id, snapshot: Snapshot, _: object = None) -> s.DismissedResponse:
@@ -296,7 +357,8 @@ def list_dismissed(given: s.Id, snapshot: Snapshot, _: object = None) -> s.Dismi
 
 
 class History(NamedTuple):
-    """A new row that is not stored: its entries by column, their times (None without any), and its features."""
+    """A new row that is not stored: its entries by column, their times (None without any), and its
+    features."""
 
     columns: list[Any]
     values: list[float]
@@ -304,10 +366,14 @@ class History(NamedTuple):
     features: FeatureValues | None
 
 
-def check_history(snapshot: Snapshot, entries: Sequence[s.HistoryEntry], features: FeatureValues | None) -> History:
+def check_history(
+    snapshot: Snapshot, entries: Sequence[s.HistoryEntry], features: FeatureValues | None
+) -> History:
     """Return the history of a new row; raise `ApiError` if it cannot be folded in."""
     if "II" not in snapshot.model.predicts:
-        raise ApiError(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
+        raise ApiError(
+            409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows"
+        )
     columns = find_labels([entry.column for entry in entries], snapshot.model.entries_.columns)
     given = [entry.value for entry in entries]
     if snapshot.model.entries_.train.has_values and None in given:
@@ -330,7 +396,9 @@ def fold_in(snapshot: Snapshot, histories: Sequence[History]) -> FoldedRows:
     features = [history.features for history in histories]
     has_features = any(values is not None for values in features)
     entries = [(history.columns, history.values, history.times) for history in histories]
-    return snapshot.model.fold_in_many(entries, ordered=True, features=features if has_features else None)
+    return snapshot.model.fold_in_many(
+        entries, ordered=True, features=features if has_features else None
+    )
 
 
 # Predictions and their reasons
@@ -338,7 +406,8 @@ def fold_in(snapshot: Snapshot, histories: Sequence[History]) -> FoldedRows:
 
 @dataclass(frozen=True)
 class PredictedPairs:
-    """The expected values of pairs, their areas, and what else the model predicts: arrays are (pairs, ...)."""
+    """The expected values of pairs, their areas, and what else the model predicts: arrays are
+    (pairs, ...)."""
 
     expected: FloatArray
     areas: npt.NDArray[np.str_]
@@ -349,30 +418,52 @@ class PredictedPairs:
 
     @classmethod
     def at_positions(
-        cls, predictor: Predictor, rows: IndexArray, columns: IndexArray, areas: npt.NDArray[np.str_]
+        cls,
+        predictor: Predictor,
+        rows: IndexArray,
+        columns: IndexArray,
+        areas: npt.NDArray[np.str_],
     ) -> PredictedPairs:
         """Predict pairs of positions."""
         readout, scale = predictor.readout, predictor.readout.scale
         expected = predictor.predict_units(rows, columns)
-        levels = None if scale.levels is None else predictor.predict_levels(rows, columns, metric="rmse")
+        levels = (
+            None if scale.levels is None else predictor.predict_levels(rows, columns, metric="rmse")
+        )
         if not readout.gives_distribution:
             return cls(expected, areas, levels, None, None, None)
         found = predictor.distribution(rows, columns)
-        return cls(expected, areas, levels, readout.support, found.probabilities, found.ends(COVERAGE, scale))
+        return cls(
+            expected,
+            areas,
+            levels,
+            readout.support,
+            found.probabilities,
+            found.ends(COVERAGE, scale),
+        )
 
     @classmethod
     def at_labels(
-        cls, model: Model, rows: Sequence[Any], columns: Sequence[Any], unknown: Unknown, at: int | None
+        cls,
+        model: Model,
+        rows: Sequence[Any],
+        columns: Sequence[Any],
+        unknown: Unknown,
+        at: int | None,
     ) -> PredictedPairs:
         """Predict pairs of labels, some of which may be unknown, at a time."""
         asked: dict[str, Any] = {"at": at, "unknown": unknown}
         expected = model.scores(rows, columns, **asked)
         areas = model.areas(rows, columns, unknown=unknown)
-        levels = None if model.scale_.levels is None else model.predict_levels(rows, columns, **asked)
+        levels = (
+            None if model.scale_.levels is None else model.predict_levels(rows, columns, **asked)
+        )
         if not model.gives_distribution:
             return cls(expected, areas, levels, None, None, None)
         probabilities = model.predict_distribution(rows, columns, **asked)
-        intervals = np.stack(model.predict_interval(rows, columns, coverage=COVERAGE, **asked), axis=1)
+        intervals = np.stack(
+            model.predict_interval(rows, columns, coverage=COVERAGE, **asked), axis=1
+        )
         return cls(expected, areas, levels, model.support_, probabilities, intervals)
 
     def to_fields(self) -> list[dict[str, Any]]:
@@ -384,14 +475,21 @@ class PredictedPairs:
             nothing if self.probabilities is None else self._list_distributions(self.probabilities),
             nothing
             if self.intervals is None
-            else [{"low": low, "high": high, "coverage": COVERAGE} for low, high in self.intervals.tolist()],
+            else [
+                {"low": low, "high": high, "coverage": COVERAGE}
+                for low, high in self.intervals.tolist()
+            ],
             self.areas.tolist(),
             strict=True,
         )
         names = ("expected", "level", "distribution", "interval")
         return [
             # Unknown pairs may be predicted as NaN, which differs from itself.
-            (dict(zip(names, values, strict=True)) if values[0] == values[0] else dict.fromkeys(names))
+            (
+                dict(zip(names, values, strict=True))
+                if values[0] == values[0]
+                else dict.fromkeys(names)
+            )
             | {"area": area or None}
             for *values, area in columns
         ]
@@ -400,7 +498,10 @@ class PredictedPairs:
         assert self.support is not None
         levels = self.support.tolist()
         return [
-            [{"level": level, "probability": probability} for level, probability in zip(levels, row, strict=True)]
+            [
+                {"level": level, "probability": probability}
+                for level, probability in zip(levels, row, strict=True)
+            ]
             for row in np.nan_to_num(np.clip(probabilities, 0.0, 1.0)).tolist()
         ]
 
@@ -430,7 +531,8 @@ def _predict_unknown_row(snapshot: Snapshot, best: Ranking, at: int | None) -> P
 def find_reasons(
     snapshot: Snapshot, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], n: int
 ) -> list[Explanation]:
-    """Return for each column the n entries and features of a row with the largest effects on its prediction."""
+    """Return for each column the n entries and features of a row with the largest effects on its
+    prediction."""
     model, entries = snapshot.model, snapshot.model.entries_
     targets = entries.columns.positions(columns)
     if new_row is not None:
@@ -439,13 +541,17 @@ def find_reasons(
         at = entries.rows.positions([row])
         position, predictor, observed = int(at[0]), model.predictor_, entries.all_entries("row", at)
     else:
-        raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
+        raise CannotExtend(
+            f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}"
+        )
     return explain_predictions(model.rankers_, predictor, "row", observed, position, targets, n)
 
 
 def _list_reasons(found: Explanation) -> dict[str, Any]:
     names = [None] * found.labels.size if found.names is None else found.names.tolist()
-    listed = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), names, strict=True)
+    listed = zip(
+        found.labels.tolist(), found.values.tolist(), found.effects.tolist(), names, strict=True
+    )
     entries, presence = (
         [
             s.EntryReason(column=column, value=value, effect=effect, column_name=name)
@@ -453,7 +559,10 @@ def _list_reasons(found: Explanation) -> dict[str, Any]:
         ]
         for some in (listed, found.presence)
     )
-    features = [s.FeatureReason(name=name, value=value, effect=effect) for name, value, effect in found.features]
+    features = [
+        s.FeatureReason(name=name, value=value, effect=effect)
+        for name, value, effect in found.features
+    ]
     return {"entries": entries, "features": features, "presence": presence}
 
 
@@ -466,18 +575,24 @@ def _find_row(given: s.Id | None, snapshot: Snapshot) -> Any:
 
 
 class ColumnIndex:
-    """The names and ids of all columns in lower case, ordered by their number of entries, largest first."""
+    """The names and ids of all columns in lower case, ordered by their number of entries, largest
+    first."""
 
     def __init__(self, entries: EntryStore) -> None:
         self.columns = entries.columns
         self._order: list[int] = np.argsort(-entries.column_counts, kind="stable").tolist()
         labels = entries.columns.array.tolist()
         self._texts = [str(labels[at]).casefold() for at in self._order]
-        names = [None] * len(labels) if entries.column_names is None else entries.column_names.find(labels)
+        names = (
+            [None] * len(labels)
+            if entries.column_names is None
+            else entries.column_names.find(labels)
+        )
         self._names = [(names[at] or "").casefold() for at in self._order]
 
     def search(self, text: str) -> list[int]:
-        """Return the positions of the columns whose name or id starts with a text, then of those that contain it."""
+        """Return the positions of the columns whose name or id starts with a text, then of those
+        that contain it."""
         wanted = text.casefold()
         if not wanted:
             return self._order
@@ -491,7 +606,13 @@ class ColumnIndex:
 
 
 def search_columns(
-    snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int, include_hidden: bool = False
+    snapshot: Snapshot,
+    index: ColumnIndex,
+    text: str,
+    *,
+    offset: int,
+    limit: int,
+    include_hidden: bool = False,
 ) -> s.ColumnsResponse:
     """Return a page of the columns whose names or ids start with a text, or contain it."""
     entries = snapshot.model.entries_

@@ -27,7 +27,10 @@ Tagged = TypeVar("Tagged", bound=s.TaggedAnswer)
 logger = logging.getLogger("deepmf.serve")
 
 router = APIRouter(
-    responses={status: {"model": s.ErrorResponse, "description": text} for status, text in STATUS_MEANINGS.items()}
+    responses={
+        status: {"model": s.ErrorResponse, "description": text}
+        for status, text in STATUS_MEANINGS.items()
+    }
 )
 
 
@@ -55,7 +58,8 @@ register_url_convertor("id", IdConvertor())
 register_url_convertor("axis", AxisConvertor())
 
 
-async def get_service(request: Request) -> Service:  # async: FastAPI would run it in another thread otherwise
+# async: FastAPI would run it in another thread otherwise
+async def get_service(request: Request) -> Service:
     """Return the service that the application was created with."""
     service: Service = request.app.state.service
     return service
@@ -67,19 +71,30 @@ Writer = Annotated[ApiKey, Depends(require_role("write"))]
 Admin = Annotated[ApiKey, Depends(require_role("admin"))]
 
 PathId = Annotated[str, Path(max_length=s.LONGEST_ID)]
-Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
+Search = Annotated[
+    str, Query(max_length=200, description="The start of the ids, or any part of them.")
+]
 Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Largest number of results.")]
-IncludeHidden = Annotated[bool, Query(description="Also list columns that cannot be recommended now.")]
-IfMatch = Annotated[str | None, Header(max_length=1_000, description="Write only if the entries have this ETag.")]
+IncludeHidden = Annotated[
+    bool, Query(description="Also list columns that cannot be recommended now.")
+]
+IfMatch = Annotated[
+    str | None, Header(max_length=1_000, description="Write only if the entries have this ETag.")
+]
 IdempotencyKey = Annotated[
     str | None,
-    Header(min_length=1, max_length=200, description="The same key with the same request writes once within a day."),
+    Header(
+        min_length=1,
+        max_length=200,
+        description="The same key with the same request writes once within a day.",
+    ),
 ]
 
 
 class Writing:
-    """What a write needs beside its body: the API key, ETags of If-Match, and an Idempotency-Key of that API key."""
+    """What a write needs beside its body: the API key, ETags of If-Match, and an Idempotency-Key of
+    that API key."""
 
     def __init__(
         self,
@@ -90,14 +105,23 @@ class Writing:
         idempotency_key: IdempotencyKey = None,
     ) -> None:
         self.service, self.response, self.api_key = service, response, api_key
-        self.if_match = None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
+        self.if_match = (
+            None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
+        )
         self.key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
 
-    async def run(self, write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite) -> s.WriteResponse:
+    async def run(
+        self, write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite
+    ) -> s.WriteResponse:
         """Perform a write; return its receipt as a response."""
-        receipt = await self.service.writer.run(replace(write, if_match=self.if_match, key=self.key))
+        receipt = await self.service.writer.run(
+            replace(write, if_match=self.if_match, key=self.key)
+        )
         self.response.headers["etag"] = receipt.etag
-        shown = {name: getattr(receipt, name) for name in ("id", "n_entries", "n_changed", "n_forgotten", "etag")}
+        shown = {
+            name: getattr(receipt, name)
+            for name in ("id", "n_entries", "n_changed", "n_forgotten", "etag")
+        }
         return s.WriteResponse(axis=write.axis, **shown, version=self.acknowledge(receipt))
 
     def acknowledge(self, receipt: WriteReceipt) -> s.Version:
@@ -111,7 +135,8 @@ TheWriting = Annotated[Writing, Depends()]
 
 
 def _check_may_see_rows(axis: s.Axis, api_key: ApiKey) -> None:
-    """Raise `ApiError` for a request about a column that shows or affects rows which it does not name."""
+    """Raise `ApiError` for a request about a column that shows or affects rows which it does not
+    name."""
     if axis == "column":
         check_role(api_key, "rows")
 
@@ -131,9 +156,14 @@ async def predict(request: s.PredictRequest, service: TheService, _: Reader) -> 
 
 
 @router.post("/v1/recommend", tags=["read"])
-async def recommend(request: s.RecommendRequest, service: TheService, _: Reader) -> s.RecommendResponse:
-    """Recommend columns to a row, or to a history that is not stored; observed columns are left out."""
-    return await service.ask(partial(queries.recommend, request), request, is_slow=request.reasons > 0)
+async def recommend(
+    request: s.RecommendRequest, service: TheService, _: Reader
+) -> s.RecommendResponse:
+    """Recommend columns to a row, or to a history that is not stored; observed columns are left
+    out."""
+    return await service.ask(
+        partial(queries.recommend, request), request, is_slow=request.reasons > 0
+    )
 
 
 @router.post("/v1/explain", tags=["read"])
@@ -143,7 +173,9 @@ async def explain(request: s.ExplainRequest, service: TheService, _: Reader) -> 
 
 
 @router.post("/v1/similar", tags=["read"])
-async def find_similar(request: s.SimilarRequest, service: TheService, api_key: Reader) -> s.SimilarResponse:
+async def find_similar(
+    request: s.SimilarRequest, service: TheService, api_key: Reader
+) -> s.SimilarResponse:
     """Find the columns most similar to a column, or the rows most similar to a row (role rows)."""
     if request.row is not None:
         check_role(api_key, "rows")
@@ -162,14 +194,19 @@ async def search_columns(
     """Search columns by their ids."""
     page: dict[str, Any] = {"offset": offset, "limit": limit, "include_hidden": include_hidden}
     return await service.ask(
-        lambda snapshot, _: queries.search_columns(snapshot, service.get_index(snapshot), search, **page), is_slow=True
+        lambda snapshot, _: queries.search_columns(
+            snapshot, service.get_index(snapshot), search, **page
+        ),
+        is_slow=True,
     )
 
 
 # Entries
 
 
-@router.get("/v1/{axis:axis}/{label:id}/entries", tags=["entries"], response_model_exclude_unset=True)
+@router.get(
+    "/v1/{axis:axis}/{label:id}/entries", tags=["entries"], response_model_exclude_unset=True
+)
 async def get_entries(
     axis: s.Axis,
     label: PathId,
@@ -179,7 +216,8 @@ async def get_entries(
     offset: Offset = 0,
     limit: Limit = 1_000,
 ) -> s.EntriesResponse:
-    """Return the entries of a row, or of a column (role rows), which names no visitors of the page."""
+    """Return the entries of a row, or of a column (role rows), which names no visitors of the
+    page."""
     _check_may_see_rows(axis, api_key)
     is_slow = axis == "column"  # they may be very many
     query = partial(queries.list_entries, axis, label, offset=offset, limit=limit)
@@ -187,14 +225,18 @@ async def get_entries(
 
 
 @router.put("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def put_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting) -> s.WriteResponse:
+async def put_entries(
+    axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting
+) -> s.WriteResponse:
     """Replace all entries of a row, or of a column (role rows), known or new."""
     _check_may_see_rows(axis, writing.api_key)
     return await writing.run(EntryWrite(axis, label, "put", tuple(request.entries)))
 
 
 @router.patch("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def patch_entries(axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting) -> s.WriteResponse:
+async def patch_entries(
+    axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting
+) -> s.WriteResponse:
     """Write or forget (null) some entries of a row or a column; the others stay."""
     return await writing.run(EntryWrite(axis, label, "patch", tuple(request.entries)))
 
@@ -226,9 +268,14 @@ async def delete_entries(axis: s.Axis, label: PathId, writing: TheWriting) -> s.
     },
 )
 async def write_entries(
-    request: Request, service: TheService, response: Response, api_key: Writer, idempotency_key: IdempotencyKey = None
+    request: Request,
+    service: TheService,
+    response: Response,
+    api_key: Writer,
+    idempotency_key: IdempotencyKey = None,
 ) -> s.BulkResponse:
-    """Write or forget (null) entries of any rows and columns, one per line; lines that fail do not stop the others."""
+    """Write or forget (null) entries of any rows and columns, one per line; lines that fail do not
+    stop the others."""
     if service.bulk_slots.locked():
         raise ApiError(503, "busy", "other bulk writes are in progress; try again in a second")
     writing = Writing(service, response, api_key, idempotency_key=idempotency_key)
@@ -236,7 +283,9 @@ async def write_entries(
     async with service.bulk_slots:
         body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        write = await asyncio.to_thread(bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=writing.key)
+        write = await asyncio.to_thread(
+            bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=writing.key
+        )
         receipt = await service.writer.run(write, timeout=limits.bulk_seconds)
     refused = [
         s.RefusedLine(line=line, code=code, message=message)
@@ -289,7 +338,8 @@ async def put_features(
 
 @router.delete("/v1/{axis:axis}/{label:id}/features", tags=["features"])
 async def delete_features(axis: s.Axis, label: PathId, writing: TheWriting) -> s.WriteResponse:
-    """Forget the features of a row or a column; if it came after training and has no entries, it is no longer known."""
+    """Forget the features of a row or a column; if it came after training and has no entries, it is
+    no longer known."""
     return await writing.run(FeatureWrite(axis, label, None))
 
 
@@ -297,14 +347,19 @@ async def delete_features(axis: s.Axis, label: PathId, writing: TheWriting) -> s
 
 
 @router.get("/v1/columns/{column:id}/state", tags=["states"])
-async def get_column_state(column: PathId, service: TheService, response: Response, _: Reader) -> s.StateResponse:
+async def get_column_state(
+    column: PathId, service: TheService, response: Response, _: Reader
+) -> s.StateResponse:
     """Return whether a column can be recommended, and from and until when."""
     return _tag(response, await service.ask(partial(queries.get_state, column)))
 
 
 @router.put("/v1/columns/{column:id}/state", tags=["states"])
-async def put_column_state(column: PathId, request: s.PutStateRequest, writing: TheWriting) -> s.WriteResponse:
-    """Hide a column from recommendations, or show it from and until a time; its entries and predictions stay."""
+async def put_column_state(
+    column: PathId, request: s.PutStateRequest, writing: TheWriting
+) -> s.WriteResponse:
+    """Hide a column from recommendations, or show it from and until a time; its entries and
+    predictions stay."""
     state = ColumnState(request.visible, request.from_, request.until)
     return await writing.run(StateWrite(column, state))
 
@@ -316,13 +371,17 @@ async def delete_column_state(column: PathId, writing: TheWriting) -> s.WriteRes
 
 
 @router.get("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def get_dismissed(row: PathId, service: TheService, response: Response, _: Reader) -> s.DismissedResponse:
+async def get_dismissed(
+    row: PathId, service: TheService, response: Response, _: Reader
+) -> s.DismissedResponse:
     """Return the columns that are never recommended to a row."""
     return _tag(response, await service.ask(partial(queries.list_dismissed, row)))
 
 
 @router.patch("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing: TheWriting) -> s.WriteResponse:
+async def patch_dismissed(
+    row: PathId, request: s.PatchDismissedRequest, writing: TheWriting
+) -> s.WriteResponse:
     """Stop recommending some columns to a row, or recommend them again."""
     return await writing.run(DismissalWrite(row, tuple(request.add), tuple(request.remove)))
 
@@ -338,17 +397,26 @@ async def get_model(service: TheService, _: Reader) -> s.ModelResponse:
 
 @router.post("/v1/model", tags=["operate"])
 async def reload_model(service: TheService, _: Admin) -> s.ModelResponse:
-    """Load the model's file again; the old model answers until the new one is ready, or if the file is refused."""
+    """Load the model's file again; the old model answers until the new one is ready, or if the file
+    is refused."""
     try:
         snapshot = await asyncio.to_thread(service.reload)
     except ApiError:
         raise
     except (UserError, OSError) as error:
-        reason = str(error) if isinstance(error, UserError) else error.strerror or type(error).__name__
-        logger.error("cannot load the model file", extra={"fields": {"error": type(error).__name__, "reason": reason}})
-        reason = reason.replace(str(service.source), "the model file")  # the client must not see its path
+        reason = (
+            str(error) if isinstance(error, UserError) else error.strerror or type(error).__name__
+        )
+        logger.error(
+            "cannot load the model file",
+            extra={"fields": {"error": type(error).__name__, "reason": reason}},
+        )
+        # the client must not see its path
+        reason = reason.replace(str(service.source), "the model file")
         raise ApiError(409, "bad_model", f"the old model still answers: {reason}") from error
-    logger.info("loaded the model file", extra={"fields": {"model_version": snapshot.model_version}})
+    logger.info(
+        "loaded the model file", extra={"fields": {"model_version": snapshot.model_version}}
+    )
     return snapshot.describe()
 
 
@@ -363,17 +431,27 @@ async def get_health() -> s.HealthResponse:
 
 @router.get("/readyz", tags=["operate"])
 async def get_readiness(service: TheService) -> s.HealthResponse:
-    """Report that the model and the database answer, and that the database has all that the service knows."""
+    """Report that the model and the database answer, and that the database has all that the service
+    knows."""
     known = service.current.data_version
     if (await service.state_reader.run(None)).data_version < known:
-        raise ApiError(503, "behind", "the database was restored to an earlier state and is replayed")
+        raise ApiError(
+            503, "behind", "the database was restored to an earlier state and is replayed"
+        )
     return s.HealthResponse(status="ready")
 
 
-@router.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics",
+    tags=["operate"],
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}},
+)
 async def get_metrics(service: TheService, _: Reader) -> Response:
     """Return counters and timings for Prometheus."""
-    return Response(await asyncio.to_thread(service.metrics.to_text), media_type="text/plain; version=0.0.4")
+    return Response(
+        await asyncio.to_thread(service.metrics.to_text), media_type="text/plain; version=0.0.4"
+    )
 
 
 @router.get("/v1/operator", tags=["operate"])

@@ -1,4 +1,5 @@
-"""The JSON bodies of the service: what requests send (`...Request`), what it returns (`...Response`), and errors."""
+"""The JSON bodies of the service: what requests send (`...Request`), what it returns
+(`...Response`), and errors."""
 
 from __future__ import annotations
 
@@ -124,7 +125,8 @@ STATUS_MEANINGS = {
 
 
 class ApiError(UserError):
-    """A request that fails with an HTTP status; the message names only what the request itself contains."""
+    """A request that fails with an HTTP status; the message names only what the request itself
+    contains."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(shorten(message))
@@ -133,8 +135,13 @@ class ApiError(UserError):
 
 
 def shorten(message: str) -> str:
-    """Return a message of at most `MAX_MESSAGE` characters: the start and the end of a longer one."""
-    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 83]}...{message[-80:]}"
+    """Return a message of at most `MAX_MESSAGE` characters: the start and the end of a longer
+    one."""
+    return (
+        message
+        if len(message) <= MAX_MESSAGE
+        else f"{message[: MAX_MESSAGE - 83]}...{message[-80:]}"
+    )
 
 
 # Entries
@@ -146,25 +153,36 @@ def _read_time(given: object) -> int | None:
     except (BadSetting, OverflowError):
         seconds = NO_TIME
     if seconds == NO_TIME:  # also for NaN
-        raise ValueError("a time is a text such as 2026-05-01T12:00:00Z or 2026-05-01, or Unix seconds")
+        raise ValueError(
+            "a time is a text such as 2026-05-01T12:00:00Z or 2026-05-01, or Unix seconds"
+        )
     return seconds
 
 
 GivenTime = Annotated[
     int | None,
     BeforeValidator(_read_time),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}, mode="validation"),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}, mode="validation"
+    ),
 ]
-EntryTime = Annotated[GivenTime, AfterValidator(lambda seconds: NO_TIME if seconds is None else seconds)]
-GivenWeight = Annotated[float, Field(strict=True, ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
+EntryTime = Annotated[
+    GivenTime, AfterValidator(lambda seconds: NO_TIME if seconds is None else seconds)
+]
+GivenWeight = Annotated[
+    float, Field(strict=True, ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)
+]
 AnswerTime = Annotated[
     GivenTime,
-    Field(description="The time to answer for; default: now. Only a model that was fitted with times takes one."),
+    Field(
+        description="The time to answer for; default: now. Only a model that was fitted with times takes one."
+    ),
 ]
 
 
 class EntryRequest(RequestModel):
-    """An entry to write. Time and weight are None where they are left out; a time of null is `NO_TIME`."""
+    """An entry to write. Time and weight are None where they are left out; a time of null is
+    `NO_TIME`."""
 
     value: Value | None = Field(description="null forgets the entry.")
     time: EntryTime = Field(
@@ -172,7 +190,9 @@ class EntryRequest(RequestModel):
         description="When the entry was made: a date, a date and time (UTC without a zone), or Unix seconds. Default: "
         "now if the entries of the model have dates; null: no date.",
     )
-    weight: GivenWeight | None = Field(default=None, description="How much the entry counts; default: 1.")
+    weight: GivenWeight | None = Field(
+        default=None, description="How much the entry counts; default: 1."
+    )
 
 
 class GivenEntry(EntryRequest):
@@ -182,11 +202,14 @@ class GivenEntry(EntryRequest):
     column: RequestId | None = None
 
     def find_other(self, axis: Axis) -> Id:
-        """Return the id on the other axis; raise `ApiError` if the entry does not name this axis alone."""
+        """Return the id on the other axis; raise `ApiError` if the entry does not name this axis
+        alone."""
         other, own = (self.column, self.row) if axis == "row" else (self.row, self.column)
         if other is None or own is not None:
             name = "column" if axis == "row" else "row"
-            raise ApiError(422, "invalid", f"each entry of a {axis} names its {name}, and not its {axis}")
+            raise ApiError(
+                422, "invalid", f"each entry of a {axis} names its {name}, and not its {axis}"
+            )
         return other
 
 
@@ -202,9 +225,12 @@ class HistoryEntry(RequestModel):
 
     column: RequestId
     time: GivenTime = Field(
-        default=None, description="When it was made, for a model that weighs entries by their age; default: now."
+        default=None,
+        description="When it was made, for a model that weighs entries by their age; default: now.",
     )
-    value: Value | None = Field(None, description="Needed unless the model was fitted to interactions.")
+    value: Value | None = Field(
+        None, description="Needed unless the model was fitted to interactions."
+    )
 
 
 class EntriesRequest(RequestModel):
@@ -222,12 +248,15 @@ class ListedEntry(BaseModel):
     column: Id | None = None
     column_name: Name = None
     value: float
-    time: datetime | None = Field(default=None, description="When the entry was made; absent without a date.")
+    time: datetime | None = Field(
+        default=None, description="When the entry was made; absent without a date."
+    )
     weight: float = Field(default=1.0, description="Absent if it is 1.")
 
 
 class EntriesResponse(TaggedAnswer):
-    """A page of the entries of a row or a column: how many there are, and where the next page starts."""
+    """A page of the entries of a row or a column: how many there are, and where the next page
+    starts."""
 
     axis: Axis
     id: Id
@@ -240,8 +269,8 @@ class EntriesResponse(TaggedAnswer):
 class WriteResponse(TaggedAnswer):
     """The effect of a write to a row or a column.
 
-    `n_entries` counts its entries now, or its features or dismissed columns if these were written; the others count
-    those that were written and forgotten.
+    `n_entries` counts its entries now, or its features or dismissed columns if these were written;
+    the others count those that were written and forgotten.
     """
 
     axis: Axis
@@ -260,7 +289,8 @@ class RefusedLine(BaseModel):
 
 
 class BulkResponse(Answer):
-    """The effect of a bulk write: how many entries were written and forgotten, and the lines that were refused."""
+    """The effect of a bulk write: how many entries were written and forgotten, and the lines that
+    were refused."""
 
     n_lines: int
     n_changed: int
@@ -281,7 +311,8 @@ FeatureValue = Annotated[
     | Annotated[FeatureText, Tag("text")]
     | Annotated[list[FeatureText | Value], Field(max_length=MAX_ITEMS), Tag("list")],
     Discriminator(
-        lambda value: _TAGS.get(type(value)),  # so that validation errors refer to its own type only
+        # so that validation errors refer to its own type only
+        lambda value: _TAGS.get(type(value)),
         custom_error_type="bad_feature",
         custom_error_message="Input should be a number, a text, a list of these, true, false or null",
     ),
@@ -369,7 +400,9 @@ class DismissedResponse(TaggedAnswer):
 class NewRow(RequestModel):
     """The entries and features of a new row, which are not stored."""
 
-    history: Annotated[list[HistoryEntry], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
+    history: Annotated[list[HistoryEntry], Field(min_length=1, max_length=MAX_ENTRIES)] | None = (
+        None
+    )
     features: RequestFeatures | None = None
 
 
@@ -394,7 +427,8 @@ class RowColumnPair(RequestModel):
 
 
 class PredictRequest(NewRow):
-    """Pairs to predict; or the history and features of a new row, and the columns to predict for it."""
+    """Pairs to predict; or the history and features of a new row, and the columns to predict for
+    it."""
 
     model_config = _show_example({"history": _HISTORY, "columns": ["Big"]})
 
@@ -418,7 +452,8 @@ class PredictRequest(NewRow):
 
 
 class FeatureCondition(RequestModel):
-    """A condition on a feature: limits of a number or date, or categories that a column has any, all or none of."""
+    """A condition on a feature: limits of a number or date, or categories that a column has any,
+    all or none of."""
 
     min: Value | FeatureText | None = None
     max: Value | FeatureText | None = None
@@ -433,7 +468,9 @@ def _declare_options() -> dict[str, Any]:
     limits |= {float: {"allow_inf_nan": False}, str: {"max_length": LONGEST_ID}}
     for option in list_options(Request):
         declared, given = types[option.name], dict(option.metadata)
-        own: Any = next((limits[each] for each in (declared, *get_args(declared)) if each in limits), {})
+        own: Any = next(
+            (limits[each] for each in (declared, *get_args(declared)) if each in limits), {}
+        )
         described: Any = {"description": given.pop("help"), **given, **own}
         found[option.name] = (declared, Field(default=option.default, **described))
     return found
@@ -460,20 +497,26 @@ class RecommendRequest(_RowAndOptions):
             Field(min_length=1, max_length=MAX_CONDITIONS),
         ]
         | None
-    ) = Field(default=None, description="Recommend only columns whose features meet all conditions, by name.")
+    ) = Field(
+        default=None,
+        description="Recommend only columns whose features meet all conditions, by name.",
+    )
     reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
         default=0, description="Number of entries that explain each of the best ten columns."
     )
     at: AnswerTime = None
     fallback: Literal["popular"] | None = Field(
-        default=None, description="The answer for a row that is not known or an empty history: popular columns."
+        default=None,
+        description="The answer for a row that is not known or an empty history: popular columns.",
     )
 
     @model_validator(mode="after")
     def check_not_empty(self) -> RecommendRequest:
         """Require entries or features of a new row, unless there is a fallback."""
         if self.history == [] and self.features is None and self.fallback is None:
-            raise ValueError('the history is empty; "fallback": "popular" recommends popular columns')
+            raise ValueError(
+                'the history is empty; "fallback": "popular" recommends popular columns'
+            )
         return self
 
 
@@ -496,7 +539,8 @@ class SimilarRequest(RequestModel):
     row: RequestId | None = None
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
     min_entries: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
-        default=None, description="Leave out columns with fewer entries; by default those with hardly any."
+        default=None,
+        description="Leave out columns with fewer entries; by default those with hardly any.",
     )
 
     @model_validator(mode="after")
@@ -523,7 +567,8 @@ class PredictionInterval(BaseModel):
 
 
 class Prediction(BaseModel):
-    """The prediction for a pair; `level`, `distribution` and `interval` are null if the model has none."""
+    """The prediction for a pair; `level`, `distribution` and `interval` are null if the model has
+    none."""
 
     expected: float | None = Field(description="For interactions, the probability that one exists.")
     level: float | None
@@ -563,19 +608,27 @@ class PredictResponse(Answer):
 
 
 class RecommendedColumn(Prediction):
-    """A column, its prediction and probabilities, and the entries and features that explain it, if requested."""
+    """A column, its prediction and probabilities, and the entries and features that explain it, if
+    requested."""
 
     column: Id
     column_name: Name = None
     features: dict[str, EncodedFeature] | None = Field(
-        default=None, description="The known features of the column, if any.", exclude_if=lambda known: known is None
+        default=None,
+        description="The known features of the column, if any.",
+        exclude_if=lambda known: known is None,
     )
-    presence: float | None = Field(default=None, description="Probability that the row has an entry in the column.")
-    liked: float | None = Field(default=None, description="Probability that such an entry has a relevant value.")
+    presence: float | None = Field(
+        default=None, description="Probability that the row has an entry in the column."
+    )
+    liked: float | None = Field(
+        default=None, description="Probability that such an entry has a relevant value."
+    )
     reasons: list[EntryReason] | None = None
     feature_reasons: list[FeatureReason] | None = None
     presence_reasons: list[EntryReason] | None = Field(
-        default=None, description="Entries that raise the probability that the row takes the column, and by how much."
+        default=None,
+        description="Entries that raise the probability that the row takes the column, and by how much.",
     )
 
 
@@ -596,7 +649,8 @@ class ExplainResponse(Prediction, Answer):
     entries: list[EntryReason]
     features: list[FeatureReason]
     presence: list[EntryReason] = Field(
-        default=[], description="Entries that raise the probability that the row takes the column, and by how much."
+        default=[],
+        description="Entries that raise the probability that the row takes the column, and by how much.",
     )
 
 
@@ -661,7 +715,9 @@ class ModelResponse(Answer):
 
     model: str = Field(description="The class of the model.")
     scale: ScaleSummary
-    has_values: bool = Field(description="False for interactions: values that are sent and returned are counts.")
+    has_values: bool = Field(
+        description="False for interactions: values that are sent and returned are counts."
+    )
     n_rows: int
     n_columns: int
     n_entries: int
@@ -670,7 +726,9 @@ class ModelResponse(Answer):
     areas: list[Area] = Field(description="The areas that it predicts.")
     gives_distribution: bool
     ids: dict[str, Literal["text", "number"]]
-    nouns: dict[Axis, str] = Field(description="Words for a row and a column, such as user and film.")
+    nouns: dict[Axis, str] = Field(
+        description="Words for a row and a column, such as user and film."
+    )
     row_features: list[FeatureSummary]
     column_features: list[FeatureSummary]
 

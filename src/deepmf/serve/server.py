@@ -104,12 +104,18 @@ def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: Non
         address = f"http://{host}:{listener.getsockname()[1]}"
         if options.workers == 1:
             app = build_app(options)
-            _Server(_configure_uvicorn(app), partial(_reload, app, options), lambda: announce(address)).run([listener])
+            _Server(
+                _configure_uvicorn(app), partial(_reload, app, options), lambda: announce(address)
+            ).run([listener])
             return
         open_database(options.database).close()  # a single process creates the tables
         os.environ[_OPTIONS] = json.dumps(asdict(options))
-        os.environ[SHARED_FOLDER] = stack.enter_context(tempfile.TemporaryDirectory(prefix="deepmf-metrics-"))
-        config = _configure_uvicorn("deepmf.serve.server:build_worker_app", factory=True, workers=options.workers)
+        os.environ[SHARED_FOLDER] = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="deepmf-metrics-")
+        )
+        config = _configure_uvicorn(
+            "deepmf.serve.server:build_worker_app", factory=True, workers=options.workers
+        )
         folder = Path(os.environ[SHARED_FOLDER])
         _Workers(config, [listener], folder=folder, on_ready=lambda: announce(address)).run()
 
@@ -118,9 +124,11 @@ def build_app(options: ServeOptions) -> FastAPI:
     """Load the model, open the database, and return the application."""
     # Signals that end the process at once, such as SIGBUS, leave a trace in the log.
     faulthandler.enable(file=sys.__stderr__ or sys.stderr, all_threads=False)
-    sys.setswitchinterval(0.001)  # requests are read while others are computed, and wait less for each other
+    # requests are read while others are computed, and wait less for each other
+    sys.setswitchinterval(0.001)
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # each computation is so small that threads would wait for each other
+        # each computation is so small that threads would wait for each other
+        torch.set_num_threads(1)
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model, digest = load_with_digest(path)
@@ -133,7 +141,8 @@ def build_app(options: ServeOptions) -> FastAPI:
 
 
 def build_worker_app() -> FastAPI:
-    """Return the application of a worker process, with the options of its parent; exit if it cannot start."""
+    """Return the application of a worker process, with the options of its parent; exit if it cannot
+    start."""
     options = ServeOptions(**json.loads(os.environ[_OPTIONS]))
     configure_log(options.log_level)
     folder = Path(os.environ[SHARED_FOLDER])
@@ -148,7 +157,8 @@ def build_worker_app() -> FastAPI:
 
 
 def _reload(app: FastAPI, options: ServeOptions, *_: object) -> None:
-    """Read the keys and the model again, as the handler of SIGHUP: in a thread, so that requests are answered."""
+    """Read the keys and the model again, as the handler of SIGHUP: in a thread, so that requests
+    are answered."""
 
     def reload() -> None:
         state, part = app.state, "keys"
@@ -200,9 +210,12 @@ def _configure_uvicorn(app: Any, **settings: Any) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """A server that finishes its requests on SIGTERM and SIGINT, and reloads model and keys on SIGHUP."""
+    """A server that finishes its requests on SIGTERM and SIGINT, and reloads model and keys on
+    SIGHUP."""
 
-    def __init__(self, config: uvicorn.Config, on_hangup: Callable[..., None], on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_hangup: Callable[..., None], on_ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._on_hangup, self._on_ready = on_hangup, on_ready
 
@@ -214,7 +227,10 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle signals while serving; unlike uvicorn, do not raise them again at the end."""
-        handlers: dict[int, Any] = {signal.SIGINT: self.handle_exit, signal.SIGTERM: self.handle_exit}
+        handlers: dict[int, Any] = {
+            signal.SIGINT: self.handle_exit,
+            signal.SIGTERM: self.handle_exit,
+        }
         if hasattr(signal, "SIGHUP"):
             handlers[signal.SIGHUP] = self._on_hangup
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -230,11 +246,17 @@ class _Workers(Multiprocess):
 
     A worker that is killed is started again; if a worker cannot start, the service ends.
 
-    folder: where workers report that they are ready, or why they cannot start. on_ready: called once all answer.
+    folder: where workers report that they are ready, or why they cannot start. on_ready: called
+    once all answer.
     """
 
     def __init__(
-        self, config: uvicorn.Config, sockets: list[socket.socket], *, folder: Path, on_ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        sockets: list[socket.socket],
+        *,
+        folder: Path,
+        on_ready: Callable[[], None],
     ) -> None:
         super().__init__(config, sockets)
         self._folder = folder
@@ -248,7 +270,8 @@ class _Workers(Multiprocess):
             raise UserError(self._end_reason)
 
     def handle_hup(self) -> None:
-        """Let all workers reload; one that is still starting ends by the signal and is started again."""
+        """Let all workers reload; one that is still starting ends by the signal and is started
+        again."""
         for worker in self.processes:
             if worker.pid is not None and worker.process.is_alive():
                 os.kill(worker.pid, signal.SIGHUP)
@@ -260,7 +283,10 @@ class _Workers(Multiprocess):
                 return
             if self._check_alive(worker):
                 continue
-            if not _name_report(self._folder, worker.pid, "ready").exists() and (worker.exitcode or 0) >= 0:
+            if (
+                not _name_report(self._folder, worker.pid, "ready").exists()
+                and (worker.exitcode or 0) >= 0
+            ):
                 failure = _name_report(self._folder, worker.pid, "failure")
                 said = failure.read_text(encoding="utf-8") if failure.exists() else ""
                 self._end_reason = said or "a worker could not be started; the log says why"
@@ -281,7 +307,10 @@ class _Workers(Multiprocess):
         if self._is_ready(worker):
             worker.parent_conn.send(b"ping")
             # Wait for its end too: a worker that dies just now does not answer.
-            heard = wait([worker.parent_conn, worker.process.sentinel], self.config.timeout_worker_healthcheck)
+            heard = wait(
+                [worker.parent_conn, worker.process.sentinel],
+                self.config.timeout_worker_healthcheck,
+            )
             if worker.parent_conn in heard:
                 worker.parent_conn.recv()
             elif not heard:
@@ -290,7 +319,9 @@ class _Workers(Multiprocess):
         return worker.process.is_alive()
 
     def _is_ready(self, worker: Process) -> bool:
-        return worker.process.is_alive() and _name_report(self._folder, worker.pid, "ready").exists()
+        return (
+            worker.process.is_alive() and _name_report(self._folder, worker.pid, "ready").exists()
+        )
 
 
 def _name_report(folder: Path, process: int | None, event: Literal["ready", "failure"]) -> Path:
@@ -302,9 +333,11 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: time, level, event, and its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record; of an exception, only its type, since its message may contain ids."""
+        """Return the line of a record; of an exception, only its type, since its message may
+        contain ids."""
         content = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **getattr(record, "fields", {}),

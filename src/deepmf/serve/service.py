@@ -1,4 +1,5 @@
-"""The service: the current snapshot that answers requests, its writer, and the thread that follows other processes."""
+"""The service: the current snapshot that answers requests, its writer, and the thread that follows
+other processes."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ logger = logging.getLogger("deepmf.serve")
 Result = TypeVar("Result")
 Ask = Callable[[Snapshot, FoldedRows | None], Result]
 
-_LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: rewriting it takes seconds during which nobody can write
+# bytes of a SQLite file: rewriting it takes seconds during which nobody can write
+_LARGEST_REWRITTEN = 200_000_000
 _MOST_WRITES = 16  # in one transaction, since each may have thousands of entries
 _BULK_AT_ONCE = 2  # bulk writes in memory: one that is performed, and one that arrives
 
@@ -46,10 +48,13 @@ class ServiceLimits:
     ----------
     seconds : timeout of a request.
     database_seconds : timeout of a request that only reads the database.
-    body_bytes, all_bodies_bytes : largest request body, and largest sum of the bodies of all requests in progress.
-    bulk_bytes, bulk_seconds : largest body of a bulk write, also after it is decompressed, and its timeout.
+    body_bytes, all_bodies_bytes : largest request body, and largest sum of the bodies of all
+        requests in progress.
+    bulk_bytes, bulk_seconds : largest body of a bulk write, also after it is decompressed, and its
+        timeout.
     staleness : seconds between checks for writes of other processes.
-    keep_changes : seconds for which the database lists changed rows and columns, at least; at most twice as long.
+    keep_changes : seconds for which the database lists changed rows and columns, at least; at most
+        twice as long.
     """
 
     seconds: float = 10.0
@@ -63,7 +68,8 @@ class ServiceLimits:
 
 
 def load_with_digest(path: Path) -> tuple[Model, str]:
-    """Load a model; return it with the digest of the same file, even if that is replaced meanwhile."""
+    """Load a model; return it with the digest of the same file, even if that is replaced
+    meanwhile."""
     while True:
         before = _identify_file(path) if path.exists() else None  # `load` reports a missing file
         loaded = load(path), compute_digest(path)
@@ -72,7 +78,8 @@ def load_with_digest(path: Path) -> tuple[Model, str]:
 
 
 class Query(NamedTuple):
-    """A question to the current snapshot, and the request that may describe a new row to fold in for it."""
+    """A question to the current snapshot, and the request that may describe a new row to fold in
+    for it."""
 
     ask: Ask[Any]
     new_row: NewRow | None = None
@@ -81,8 +88,9 @@ class Query(NamedTuple):
 class Service:
     """A model that answers requests, learns entries, and can be replaced while it runs.
 
-    `await service.ask(...)` answers a query, in a thread of its own if it takes longer than milliseconds;
-    `await service.writer.run(EntryWrite(...))` writes. When a write returns, it is durable and visible to every query.
+    `await service.ask(...)` answers a query, in a thread of its own if it takes longer than
+    milliseconds; `await service.writer.run(EntryWrite(...))` writes. When a write returns, it is
+    durable and visible to every query.
 
     Parameters
     ----------
@@ -99,26 +107,34 @@ class Service:
         digest: str = "in memory",
         limits: ServiceLimits | None = None,
     ) -> None:
-        warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
+        # they name rows and columns, and nobody reads them here
+        warnings.simplefilter("ignore", DeepMFWarning)
         self.limits = limits or ServiceLimits()
         self.metrics = ServiceMetrics()
         self.start_time = time.monotonic()
         self._database = database
         self.source, self._digest = source, digest
-        self._file = None if source is None else _identify_file(source)  # a damaged file may have the same digest
+        # a damaged file may have the same digest
+        self._file = None if source is None else _identify_file(source)
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
-        self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
+        # the model version and the file that the follower loaded last
+        self._last_followed: tuple[int, ...] = ()
         try:
             snapshot = self._replay(Snapshot.from_model(model), digest, is_running=False)
             self._publish(self._register(snapshot, digest))
         except BaseException:
             database.close()
             raise
-        # Two threads, so that slow queries (explain, search) do not delay those that take milliseconds.
+        # Two threads, so that slow queries (explain, search) do not delay those that take
+        # milliseconds.
         timeout = self.limits.seconds
-        self.quick: Batcher[Query, Any] = Batcher(self._answer_queries, name="quick queries", timeout=timeout)
-        self.slow: Batcher[Query, Any] = Batcher(self._answer_queries, name="slow queries", timeout=timeout)
+        self.quick: Batcher[Query, Any] = Batcher(
+            self._answer_queries, name="quick queries", timeout=timeout
+        )
+        self.slow: Batcher[Query, Any] = Batcher(
+            self._answer_queries, name="slow queries", timeout=timeout
+        )
         self.writer: Batcher[Write, WriteReceipt] = Batcher(
             self._perform_writes,
             name="writer",
@@ -137,28 +153,35 @@ class Service:
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._follower.start()
 
-    async def ask(self, question: Ask[Result], new_row: NewRow | None = None, *, is_slow: bool = False) -> Result:
-        """Answer a question to the current snapshot, and to the new row that a request describes, if it does."""
+    async def ask(
+        self, question: Ask[Result], new_row: NewRow | None = None, *, is_slow: bool = False
+    ) -> Result:
+        """Answer a question to the current snapshot, and to the new row that a request describes,
+        if it does."""
         result: Result = await (self.slow if is_slow else self.quick).run(Query(question, new_row))
         return result
 
     def export(self) -> Snapshot:
-        """Return a snapshot that is marked as exported: a model may be trained on all of its entries."""
+        """Return a snapshot that is marked as exported: a model may be trained on all of its
+        entries."""
         with self._database.begin_write() as transaction:
             transaction.lock()
             transaction.mark_exported()
             return catch_up(self.current, transaction)
 
     def get_index(self, snapshot: Snapshot) -> ColumnIndex:
-        """Return the search index of a snapshot's columns; it is rebuilt when there are new columns."""
+        """Return the search index of a snapshot's columns; it is rebuilt when there are new
+        columns."""
         if self._index is None or self._index.columns is not snapshot.model.entries_.columns:
             self._index = ColumnIndex(snapshot.model.entries_)
         return self._index
 
     def reload(self) -> Snapshot:
-        """Load the model's file again; the old model answers until the new one is ready, or if the file is bad.
+        """Load the model's file again; the old model answers until the new one is ready, or if the
+        file is bad.
 
-        A model of another scale is refused, and so is a model that knows hardly any label in the database.
+        A model of another scale is refused, and so is a model that knows hardly any label in the
+        database.
         """
         if self.source is None:
             raise ApiError(409, "no_file", "this service was not started from a model file")
@@ -199,8 +222,12 @@ class Service:
             try:
                 result = commit_writes(self._database, self.current, writes)
             except SQLAlchemyError as error:
-                logger.error("cannot write to the database", extra={"fields": {"error": _name_cause(error)}})
-                reason = "the database does not answer; this may be written nonetheless: send it again"
+                logger.error(
+                    "cannot write to the database", extra={"fields": {"error": _name_cause(error)}}
+                )
+                reason = (
+                    "the database does not answer; this may be written nonetheless: send it again"
+                )
                 return [ApiError(503, "no_database", reason)] * len(writes)
             except UserError as error:
                 if len(writes) == 1:
@@ -220,7 +247,10 @@ class Service:
         entries, first = snapshot.model.entries_, np.zeros(1, dtype=np.int64)
         snapshot.model.predictor_.score_pairs(first, first)
         if "II" in snapshot.model.predicts:
-            column, value = entries.columns[int(entries.train.by_row.columns[0])], float(entries.train.values[0])
+            column, value = (
+                entries.columns[int(entries.train.by_row.columns[0])],
+                float(entries.train.values[0]),
+            )
             snapshot.model.fold_in([column], [value]).recommend(1)
         return snapshot
 
@@ -235,7 +265,8 @@ class Service:
         self.metrics.set_versions(snapshot)
 
     def _follow(self) -> None:
-        """Follow the writes of other processes, and load a model that another worker was told to load."""
+        """Follow the writes of other processes, and load a model that another worker was told to
+        load."""
         pruner = _Pruner(self._database, self.limits.keep_changes)
         while not self._is_stopping.wait(self.limits.staleness):
             try:
@@ -253,10 +284,13 @@ class Service:
         try:
             pruner.prune_all(self.current.data_version)
         except SQLAlchemyError as error:
-            logger.error("cannot prune the database", extra={"fields": {"error": _name_cause(error)}})
+            logger.error(
+                "cannot prune the database", extra={"fields": {"error": _name_cause(error)}}
+            )
 
     def _follow_model(self, version: int) -> None:
-        """Load the file that another worker was told to load: once, and again when the file changes."""
+        """Load the file that another worker was told to load: once, and again when the file
+        changes."""
         if self.source is None or version == self.current.model_version:
             return
         followed = version, *_identify_file(self.source)
@@ -305,8 +339,11 @@ class _Pruner:
             self._pruned, self._is_erased = version, False
 
 
-def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[FoldedRows | Exception | None]:
-    """Fold in the histories of all queries together; return for each query its row, an error, or None."""
+def _fold_in_histories(
+    snapshot: Snapshot, queries: Sequence[Query]
+) -> list[FoldedRows | Exception | None]:
+    """Fold in the histories of all queries together; return for each query its row, an error, or
+    None."""
     found: list[FoldedRows | Exception | None] = [None] * len(queries)
     histories: dict[int, History] = {}
     for place, query in enumerate(queries):
@@ -328,7 +365,8 @@ def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[Fol
 
 
 def _to_api_error(error: Exception) -> Exception:
-    """Return an error of the library as an `ApiError`, which names only content of the request; keep other errors."""
+    """Return an error of the library as an `ApiError`, which names only content of the request;
+    keep other errors."""
     if isinstance(error, ApiError) or not isinstance(error, UserError):
         return error
     if isinstance(error, UnknownLabel):
@@ -340,7 +378,8 @@ def _to_api_error(error: Exception) -> Exception:
 
 
 def _name_cause(error: SQLAlchemyError) -> str:
-    """Return what the database calls an error, such as SQLITE_FULL or DiskFull; its message may have ids."""
+    """Return what the database calls an error, such as SQLITE_FULL or DiskFull; its message may
+    have ids."""
     cause = getattr(error, "orig", None) or error
     return str(getattr(cause, "sqlite_errorname", type(cause).__name__))
 

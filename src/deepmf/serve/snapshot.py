@@ -1,4 +1,5 @@
-"""Snapshots: a model with the entries and features written since training, replayed from the database, or exported."""
+"""Snapshots: a model with the entries and features written since training, replayed from the
+database, or exported."""
 
 from __future__ import annotations
 
@@ -42,12 +43,14 @@ from deepmf.serve.schemas import ApiError, Axis, ModelResponse, ScaleSummary, Ve
 logger = logging.getLogger("deepmf.serve")
 
 _AXES: tuple[Axis, ...] = ("row", "column")
-_FEWEST_KNOWN = 0.1  # share of the stored rows, or of the columns, that a model of the same data knows
+# share of the stored rows, or of the columns, that a model of the same data knows
+_FEWEST_KNOWN = 0.1
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model with the entries written since training; immutable, so that a response reflects one moment.
+    """A model with the entries written since training; immutable, so that a response reflects one
+    moment.
 
     Parameters
     ----------
@@ -64,7 +67,8 @@ class Snapshot:
 
     @classmethod
     def from_model(cls, model: Model) -> Snapshot:
-        """Return the snapshot of a model as its file has it; raise `BadSetting` if its ids cannot be served."""
+        """Return the snapshot of a model as its file has it; raise `BadSetting` if its ids cannot
+        be served."""
         for labels in (model.entries_.rows, model.entries_.columns):
             check_servable(labels)
         return cls(model, model)
@@ -76,7 +80,8 @@ class Snapshot:
 
     @property
     def now(self) -> int:
-        """The time of an entry that is written now without one: the current time if the model's entries are ordered."""
+        """The time of an entry that is written now without one: the current time if the model's
+        entries are ordered."""
         return int(time.time()) if self.base.entries_.train.extras.are_ordered else NO_TIME
 
     def describe(self) -> ModelResponse:
@@ -86,7 +91,9 @@ class Snapshot:
         return ModelResponse(
             model=type(model).__name__,
             scale=ScaleSummary(
-                levels=None if scale.levels is None else scale.levels.tolist(), low=scale.low, high=scale.high
+                levels=None if scale.levels is None else scale.levels.tolist(),
+                low=scale.low,
+                high=scale.high,
             ),
             has_values=not scale.is_interactions,
             n_rows=len(entries.rows),
@@ -96,7 +103,9 @@ class Snapshot:
             n_trained_columns=n_columns,
             areas=[area for area in AREAS if area in model.predicts],  # type: ignore[misc]
             gives_distribution=model.gives_distribution,
-            ids={axis: "number" if are_numbers(get_labels(model, axis)) else "text" for axis in _AXES},
+            ids={
+                axis: "number" if are_numbers(get_labels(model, axis)) else "text" for axis in _AXES
+            },
             nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
@@ -107,15 +116,22 @@ class Snapshot:
 def check_value(snapshot: Snapshot, value: float) -> None:
     """Raise `ApiError` for a value that is not on the scale."""
     if not snapshot.model.scale_.holds(value):
-        raise ApiError(422, "off_scale", f"the value {value:g} is not on the scale, which is {snapshot.model.scale_}")
+        raise ApiError(
+            422,
+            "off_scale",
+            f"the value {value:g} is not on the scale, which is {snapshot.model.scale_}",
+        )
 
 
 def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
-    """Return the snapshot of a model's file with everything in the database; raise `BadSetting` if it does not fit."""
+    """Return the snapshot of a model's file with everything in the database; raise `BadSetting` if
+    it does not fit."""
     state, entries = transaction.read_state(), transaction.read_entries()
     for place, axis in enumerate(_AXES):
         _check_ids(base.base, axis, (pair[place] for pair in entries))
-    values = np.array([entry.value for entry in entries.values() if entry is not None], dtype=np.float64)
+    values = np.array(
+        [entry.value for entry in entries.values() if entry is not None], dtype=np.float64
+    )
     off_scale = values[~base.base.scale_.holds(values)]
     if off_scale.size:
         raise BadSetting(
@@ -134,12 +150,16 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     return replace(base, model=model, data_version=state.data_version, omissions=omissions)
 
 
-def check_replacement(model: Model, digest: str, transaction: Transaction, *, is_running: bool) -> None:
-    """Raise `BadSetting` for a model of other data than the model that the database was last served with.
+def check_replacement(
+    model: Model, digest: str, transaction: Transaction, *, is_running: bool
+) -> None:
+    """Raise `BadSetting` for a model of other data than the model that the database was last served
+    with.
 
     Parameters
     ----------
-    is_running : whether clients use the earlier model: its scale counts even if there are no stored entries.
+    is_running : whether clients use the earlier model: its scale counts even if there are no stored
+        entries.
     """
     served = transaction.read_newest_model()
     if served is None or served.digest == digest:
@@ -162,7 +182,8 @@ def check_replacement(model: Model, digest: str, transaction: Transaction, *, is
 
 
 def _are_alike(one: Scale, other: Scale) -> bool:
-    """Whether scales are equal; inferred intervals differ a little after each fit and must overlap by half."""
+    """Whether scales are equal; inferred intervals differ a little after each fit and must overlap
+    by half."""
     if one.is_bounded or other.is_bounded or one.is_interactions or other.is_interactions:
         return one == other
     overlap = min(one.high, other.high) - max(one.low, other.low)
@@ -174,20 +195,32 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
     version = transaction.read_state().data_version
     if version == snapshot.data_version:
         return snapshot
-    # A database that was restored to an earlier state lacks changes that the snapshot has: replay it.
-    touched = transaction.read_changes_since(snapshot.data_version) if version > snapshot.data_version else None
+    # A database that was restored to an earlier state lacks changes that the snapshot has: replay
+    # it.
+    touched = (
+        transaction.read_changes_since(snapshot.data_version)
+        if version > snapshot.data_version
+        else None
+    )
     if touched is None:
         return replay(replace(snapshot, model=snapshot.base), transaction)
     entries: dict[Pair, Entry | None] = {}
     features: dict[tuple[Axis, Any], FeatureValues | None] = {}
     changed = [key for key in touched if key[0] in OMISSIONS]
-    omitted = dict.fromkeys(changed) | transaction.read_contents(*OMISSIONS, labels=[label for _, label in changed])
+    omitted = dict.fromkeys(changed) | transaction.read_contents(
+        *OMISSIONS, labels=[label for _, label in changed]
+    )
     for axis in _AXES:
         labels = [label for topic, label in touched if topic == axis]
         entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries(axis, labels))
         if get_axis_features(snapshot.model, axis) is not None:
-            features |= _compare_features(snapshot, axis, labels, transaction.read_contents(axis, labels=labels))
-    model, omissions = apply_changes(snapshot.model, entries, features), snapshot.omissions.change(omitted)
+            features |= _compare_features(
+                snapshot, axis, labels, transaction.read_contents(axis, labels=labels)
+            )
+    model, omissions = (
+        apply_changes(snapshot.model, entries, features),
+        snapshot.omissions.change(omitted),
+    )
     return replace(snapshot, model=model, data_version=version, omissions=omissions)
 
 
@@ -205,8 +238,13 @@ def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
 def _compare_entries(
     snapshot: Snapshot, axis: Axis, labels: list[Any], stored: dict[Pair, Entry | None]
 ) -> dict[Pair, Entry | None]:
-    """Return the changes that bring some rows or columns of a snapshot to the state of the database."""
-    changed = {pair for model in (snapshot.base, snapshot.model) for pair in list_changed(model, axis, labels)}
+    """Return the changes that bring some rows or columns of a snapshot to the state of the
+    database."""
+    changed = {
+        pair
+        for model in (snapshot.base, snapshot.model)
+        for pair in list_changed(model, axis, labels)
+    }
     pairs = [*stored, *(changed - stored.keys())]
     # Entries that the database does not have are those of the model's file.
     wanted = [*stored.values(), *read_pairs(snapshot.base, pairs[len(stored) :])]
@@ -217,7 +255,8 @@ def _compare_entries(
 def _compare_features(
     snapshot: Snapshot, axis: Axis, labels: list[Any], stored: FeatureChanges
 ) -> dict[tuple[Axis, Any], FeatureValues | None]:
-    """Return the changes that bring the features of some rows or columns to the state of the database."""
+    """Return the changes that bring the features of some rows or columns to the state of the
+    database."""
     changes: dict[tuple[Axis, Any], FeatureValues | None] = {}
     readable = _select_readable(snapshot.model, stored)
     for label in labels:
@@ -226,12 +265,16 @@ def _compare_features(
             if readable.get(key) is not None or is_known:
                 changes[key] = readable.get(key)
         elif is_known and not has_features(snapshot.base, axis, label):
-            changes[key] = None  # features that the database does not have are those of the model's file
+            # features that the database does not have are those of the model's file
+            changes[key] = None
     return changes
 
 
-def _select_readable(model: Model, stored: FeatureChanges) -> dict[tuple[Axis, Any], FeatureValues | None]:
-    """Return the features that a model can read, of those written for an earlier model; log how many it cannot."""
+def _select_readable(
+    model: Model, stored: FeatureChanges
+) -> dict[tuple[Axis, Any], FeatureValues | None]:
+    """Return the features that a model can read, of those written for an earlier model; log how
+    many it cannot."""
     found: dict[tuple[Axis, Any], FeatureValues | None] = {}
     for axis in _AXES:
         own = {key: values for key, values in stored.items() if key[0] == axis}
@@ -247,17 +290,22 @@ def _select_readable(model: Model, stored: FeatureChanges) -> dict[tuple[Axis, A
             kept = None if values is None else keep_readable(model, axis, values)
             if kept is not None or values is None:
                 found[key] = kept
-    n_left = sum(values is not None and len(found.get(key) or ()) < len(values) for key, values in stored.items())
+    n_left = sum(
+        values is not None and len(found.get(key) or ()) < len(values)
+        for key, values in stored.items()
+    )
     if n_left:
         logger.warning("the model does not read some features", extra={"fields": {"count": n_left}})
     return found
 
 
 class ExportedData(NamedTuple):
-    """All entries that a service knows, with dates and weights, and the features written since training, if any.
+    """All entries that a service knows, with dates and weights, and the features written since
+    training, if any.
 
-    Features are exported as they were given, including those that the model does not read. Features of training are
-    not exported, since a model keeps only their encoding, such as the year of a date.
+    Features are exported as they were given, including those that the model does not read. Features
+    of training are not exported, since a model keeps only their encoding, such as the year of a
+    date.
     """
 
     entries: Entries
@@ -267,16 +315,20 @@ class ExportedData(NamedTuple):
 
 
 def export_data(model: Model, url: str) -> ExportedData:
-    """Return the entries and features of a service with this model and database, and mark them as exported."""
+    """Return the entries and features of a service with this model and database, and mark them as
+    exported."""
     if "://" not in url and not Path(url).is_file():
-        raise FileAbsent(f"there is no database {url}; --database names the one that the service was started with")
+        raise FileAbsent(
+            f"there is no database {url}; --database names the one that the service was started with"
+        )
     database = open_database(url)
     try:
         with database.begin_read() as transaction:
             with database.begin_write() as marking:  # brief, so that it delays no write
                 marking.lock()
                 marking.mark_exported()
-                transaction.read_state()  # the reading transaction starts here, at the state that was marked
+                # the reading transaction starts here, at the state that was marked
+                transaction.read_state()
             snapshot = replay(Snapshot.from_model(model), transaction)
             features = transaction.read_contents(*_AXES)
     finally:
@@ -293,7 +345,8 @@ def export_data(model: Model, url: str) -> ExportedData:
 
 
 def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Features | None:
-    """Return the stored features of an axis, with the kinds that they have in the model where possible."""
+    """Return the stored features of an axis, with the kinds that they have in the model where
+    possible."""
     features, known = collect_features(stored, axis), get_axis_features(model, axis)
     if features is None or known is None:
         return features

@@ -1,4 +1,5 @@
-"""Writes of entries, features and omissions: checked, committed to the database, and then visible to every request."""
+"""Writes of entries, features and omissions: checked, committed to the database, and then visible
+to every request."""
 
 from __future__ import annotations
 
@@ -30,16 +31,27 @@ from deepmf.serve.changes import (
 from deepmf.serve.database import EntryDatabase, Receipt, Transaction
 from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
 from deepmf.serve.omissions import ColumnState, Topic
-from deepmf.serve.schemas import MAX_COLUMNS, ApiError, Axis, EntryLine, EntryRequest, GivenEntry, Id
+from deepmf.serve.schemas import (
+    MAX_COLUMNS,
+    ApiError,
+    Axis,
+    EntryLine,
+    EntryRequest,
+    GivenEntry,
+    Id,
+)
 from deepmf.serve.snapshot import Snapshot, catch_up, check_value
 
-Refusals = dict[tuple[str, str], list[int]]  # lines of a bulk write that are refused, by code and message
+# lines of a bulk write that are refused, by code and message
+Refusals = dict[tuple[str, str], list[int]]
 
 
 class WriteReceipt(NamedTuple):
-    """The effect of a write, and the ETag of the entries (or features) afterwards; a bulk write has no id and no ETag.
+    """The effect of a write, and the ETag of the entries (or features) afterwards; a bulk write has
+    no id and no ETag.
 
-    A stored receipt must not tell what was written, since rows may be forgotten: it has no id, and its ETag is masked.
+    A stored receipt must not tell what was written, since rows may be forgotten: it has no id, and
+    its ETag is masked.
     """
 
     id: Id
@@ -50,7 +62,8 @@ class WriteReceipt(NamedTuple):
     model_version: int = 0  # the versions are set when the transaction commits
     data_version: int = 0
     repeated: bool = False
-    refused: Sequence[tuple[str, str, list[int]]] = ()  # a code, a message, and the lines that it is about
+    # a code, a message, and the lines that it is about
+    refused: Sequence[tuple[str, str, list[int]]] = ()
 
     def to_json(self, key: str) -> bytes:
         """Return the receipt of a request with an Idempotency-Key as the database stores it."""
@@ -64,7 +77,8 @@ class WriteReceipt(NamedTuple):
 
 
 def _mask(etag: str, key: str) -> str:
-    """Mask an ETag by an Idempotency-Key, which the database does not have; masking it again gives it back.
+    """Mask an ETag by an Idempotency-Key, which the database does not have; masking it again gives
+    it back.
 
     Otherwise an ETag could be compared with those of all possible entries.
     """
@@ -78,13 +92,18 @@ class PendingChanges:
 
     snapshot: Snapshot
     entries: dict[Pair, Entry | None] = field(default_factory=dict)
-    contents: dict[tuple[Topic, Any], Any] = field(default_factory=dict)  # features, states and dismissals
+    # features, states and dismissals
+    contents: dict[tuple[Topic, Any], Any] = field(default_factory=dict)
     touched: set[tuple[Topic, Any]] = field(default_factory=set)
 
     @property
     def features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
         """The features among the contents."""
-        return {(topic, label): one for (topic, label), one in self.contents.items() if topic in ("row", "column")}
+        return {
+            (topic, label): one
+            for (topic, label), one in self.contents.items()
+            if topic in ("row", "column")
+        }
 
     def put(self, topic: Topic, label: Any, content: Any) -> None:
         """Replace a content."""
@@ -112,7 +131,8 @@ class PendingChanges:
         return [self.entries.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
-        """Return the features of a row or column as the model encodes them, pending changes included."""
+        """Return the features of a row or column as the model encodes them, pending changes
+        included."""
         if (axis, label) not in self.contents:
             return read_features(self.snapshot.model, axis, label)
         values = self.contents[axis, label]
@@ -128,7 +148,8 @@ class PendingChanges:
         return has_features(self.snapshot.model, axis, label)
 
     def read_omission(self, topic: Topic, label: Any) -> Any:
-        """Return the state of a column, or the columns that a row has dismissed, pending changes included."""
+        """Return the state of a column, or the columns that a row has dismissed, pending changes
+        included."""
         key = topic, label
         return self.contents.get(key, self.snapshot.omissions.contents.get(key))
 
@@ -138,7 +159,9 @@ class PendingChanges:
         return (
             label in get_labels(self.snapshot.model, axis)
             or self.contents.get((axis, label)) is not None
-            or any(pair[place] == label and entry is not None for pair, entry in self.entries.items())
+            or any(
+                pair[place] == label and entry is not None for pair, entry in self.entries.items()
+            )
         )
 
     def check_extends(self) -> None:
@@ -151,7 +174,8 @@ class PendingChanges:
 def resolve(given: EntryRequest, known: Entry | None, now: int) -> Entry | None:
     """Return the entry to store; None forgets it.
 
-    If the value is unchanged, a missing time or weight stays as it was; a new value gets the time now and weight 1.
+    If the value is unchanged, a missing time or weight stays as it was; a new value gets the time
+    now and weight 1.
     """
     if given.value is None:
         return None
@@ -165,7 +189,8 @@ class _Write:
     """A write to one row or one column.
 
     if_match: ETags, one of which the content must have; None for any.
-    key: the Idempotency-Key of the request and the name of its API key; the database stores only hashes of it.
+    key: the Idempotency-Key of the request and the name of its API key; the database stores only
+    hashes of it.
     """
 
     axis: Axis
@@ -175,7 +200,9 @@ class _Write:
 
     def digest(self) -> str:
         """Return a hash that distinguishes this request from others with the same key."""
-        content = {name: value for name, value in vars(self).items() if name not in ("if_match", "key")}
+        content = {
+            name: value for name, value in vars(self).items() if name not in ("if_match", "key")
+        }
         return _digest(self.key, [type(self).__name__, content])
 
     def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
@@ -185,7 +212,11 @@ class _Write:
     def check_etag(self, current: Mapping[Any, Any], what: str) -> None:
         """Raise `ApiError` if the current content does not have an ETag that the write requires."""
         etags = self.if_match
-        if etags is not None and not ("*" in etags and current) and compute_etag(current) not in etags:
+        if (
+            etags is not None
+            and not ("*" in etags and current)
+            and compute_etag(current) not in etags
+        ):
             message = f"the {what} of {self.axis} {quote_id(self.id)} do not have the ETag given in If-Match"
             raise ApiError(412, "changed_meanwhile", message)
 
@@ -196,7 +227,8 @@ class EntryWrite(_Write):
 
     Parameters
     ----------
-    method : "put" replaces all entries, "patch" changes some (None forgets an entry), "delete" forgets all.
+    method : "put" replaces all entries, "patch" changes some (None forgets an entry), "delete"
+        forgets all.
     """
 
     method: Literal["put", "patch", "delete"]
@@ -213,7 +245,9 @@ class EntryWrite(_Write):
         pending.check_extends()
         given = self._check_entries(pending, label)
         now = pending.snapshot.now
-        resolved = {other: resolve(entry, current.get(other), now) for other, entry in given.items()}
+        resolved = {
+            other: resolve(entry, current.get(other), now) for other, entry in given.items()
+        }
         changes = {other: entry for other, entry in resolved.items() if entry != current.get(other)}
         if self.method != "patch":
             changes |= dict.fromkeys(current.keys() - given.keys())
@@ -226,18 +260,25 @@ class EntryWrite(_Write):
                 pending.put("skips", label, None)
         if changes:
             pending.touched.add((self.axis, label))
-        left = {other: entry for other, entry in {**current, **changes}.items() if entry is not None}
+        left = {
+            other: entry for other, entry in {**current, **changes}.items() if entry is not None
+        }
         n_forgotten = sum(entry is None for entry in changes.values())
-        return WriteReceipt(label, len(left), len(changes) - n_forgotten, n_forgotten, compute_etag(left))
+        return WriteReceipt(
+            label, len(left), len(changes) - n_forgotten, n_forgotten, compute_etag(left)
+        )
 
     def _check_entries(self, pending: PendingChanges, label: Any) -> dict[Any, GivenEntry]:
-        """Return the entries by the label of the other axis; raise `ApiError` for one that cannot be written."""
+        """Return the entries by the label of the other axis; raise `ApiError` for one that cannot
+        be written."""
         model, given = pending.snapshot.model, dict[Any, GivenEntry]()
         others = model.entries_.columns if self.axis == "row" else model.entries_.rows
         for entry in self.entries:
             other = convert_id(entry.find_other(self.axis), others)
             if other in given:
-                raise ApiError(422, "given_twice", f"{others.axis} {quote_id(other)} was given twice")
+                raise ApiError(
+                    422, "given_twice", f"{others.axis} {quote_id(other)} was given twice"
+                )
             if entry.value is not None:
                 check_value(pending.snapshot, entry.value)
             given[other] = entry
@@ -316,7 +357,9 @@ class DismissalWrite(_Write):
         remove = {pending.find_label("column", column) for column in self.remove}
         left = frozenset((current - remove) | add.keys())
         if len(left) > MAX_COLUMNS:
-            raise ApiError(422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns")
+            raise ApiError(
+                422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns"
+            )
         if left != current:
             pending.put("skips", row, left)
         n_forgotten, etag = len(current - left), compute_etag(dict.fromkeys(left, True))
@@ -325,7 +368,8 @@ class DismissalWrite(_Write):
 
 @dataclass(frozen=True)
 class BulkWrite:
-    """Entries of any rows and columns; later lines replace earlier ones, and lines that fail do not stop the others.
+    """Entries of any rows and columns; later lines replace earlier ones, and lines that fail do not
+    stop the others.
 
     Parameters
     ----------
@@ -359,10 +403,13 @@ class BulkWrite:
             if resolved != old:
                 changes[pair] = resolved
         pending.entries.update(changes)
-        # Other workers read the entries of all rows, or of all columns, that changed: of whichever are fewer.
+        # Other workers read the entries of all rows, or of all columns, that changed: of whichever
+        # are fewer.
         rows, columns = {row for row, _ in changes}, {column for _, column in changes}
         pending.touched |= (
-            {("row", row) for row in rows} if len(rows) <= len(columns) else {("column", c) for c in columns}
+            {("row", row) for row in rows}
+            if len(rows) <= len(columns)
+            else {("column", c) for c in columns}
         )
         n_forgotten = sum(entry is None for entry in changes.values())
         n_lines = len(self.entries) + sum(map(len, self.refused.values()))
@@ -379,7 +426,9 @@ class BulkWrite:
             found, is_bad = _convert_ids(ids, axis)
             labels.append(found)
             kind = "integers" if are_numbers(axis) else "text"
-            failing.append(("bad_id", f"this {axis.axis} is not an id: {axis.axis}s are {kind} here", is_bad))
+            failing.append(
+                ("bad_id", f"this {axis.axis} is not an id: {axis.axis}s are {kind} here", is_bad)
+            )
         rows, columns = labels
         fits = np.ones(lines.size, dtype=bool)
         for code, message, fails in [*failing, *find_unfit(model, rows, columns, entries)]:
@@ -391,23 +440,44 @@ class BulkWrite:
 def find_unfit(
     model: Model, rows: list[Any], columns: list[Any], entries: Sequence[EntryRequest]
 ) -> list[tuple[str, str, npt.NDArray[np.bool_]]]:
-    """Return why a model cannot learn entries: a code, a message, and whether each of the entries fails by it."""
+    """Return why a model cannot learn entries: a code, a message, and whether each of the entries
+    fails by it."""
     name, areas = type(model).__name__, model.predicts
-    values = np.array([np.nan if one.value is None else one.value for one in entries], dtype=np.float64)
-    weights = np.array([1.0 if one.weight is None else one.weight for one in entries], dtype=np.float64)
+    values = np.array(
+        [np.nan if one.value is None else one.value for one in entries], dtype=np.float64
+    )
+    weights = np.array(
+        [1.0 if one.weight is None else one.weight for one in entries], dtype=np.float64
+    )
     is_written = ~np.isnan(values)
-    is_new_row, is_new_column = model.entries_.rows.find(rows) < 0, model.entries_.columns.find(columns) < 0
+    is_new_row, is_new_column = (
+        model.entries_.rows.find(rows) < 0,
+        model.entries_.columns.find(columns) < 0,
+    )
     not_held = f"this value is not on the scale, which is {model.scale_}"
     return [
         ("off_scale", not_held, is_written & ~model.scale_.holds(values)),
-        ("no_weights", f"{name} does not use weights of entries", (weights != 1) & (not model.takes_weights)),
-        ("cannot_extend", f"{name} cannot predict for new rows", is_written & is_new_row & ("II" not in areas)),
-        ("cannot_extend", f"{name} cannot predict for new columns", is_written & is_new_column & ("III" not in areas)),
+        (
+            "no_weights",
+            f"{name} does not use weights of entries",
+            (weights != 1) & (not model.takes_weights),
+        ),
+        (
+            "cannot_extend",
+            f"{name} cannot predict for new rows",
+            is_written & is_new_row & ("II" not in areas),
+        ),
+        (
+            "cannot_extend",
+            f"{name} cannot predict for new columns",
+            is_written & is_new_column & ("III" not in areas),
+        ),
     ]
 
 
 def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDArray[np.bool_]]:
-    """Return the label of each id, and whether it is no valid id; invalid ids get an arbitrary label."""
+    """Return the label of each id, and whether it is no valid id; invalid ids get an arbitrary
+    label."""
     kind: type = int if are_numbers(labels) else str
     is_bad = np.zeros(len(ids), dtype=bool)
     found: list[Any] = []
@@ -424,7 +494,8 @@ Write = EntryWrite | FeatureWrite | StateWrite | DismissalWrite | BulkWrite
 
 
 class WriteResult(NamedTuple):
-    """The snapshot after some writes, a receipt or an error for each, and the number of changed entries and latents."""
+    """The snapshot after some writes, a receipt or an error for each, and the number of changed
+    entries and latents."""
 
     snapshot: Snapshot
     receipts: list[WriteReceipt | Exception]
@@ -432,7 +503,9 @@ class WriteResult(NamedTuple):
     n_latents: int = 0
 
 
-def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[Write]) -> WriteResult:
+def commit_writes(
+    database: EntryDatabase, current: Snapshot, writes: Sequence[Write]
+) -> WriteResult:
     """Perform writes in one transaction, one after the other; a write that fails changes nothing.
 
     The result is durable. Its snapshot also contains what other processes wrote meanwhile.
@@ -449,29 +522,44 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
             in_base = read_pairs(before.base, pending.entries)
             version = transaction.write_changes(
                 pending.entries,
-                {pair for pair, old in zip(pending.entries, in_base, strict=True) if not (is_newest and old is None)},
+                {
+                    pair
+                    for pair, old in zip(pending.entries, in_base, strict=True)
+                    if not (is_newest and old is None)
+                },
                 pending.touched,
                 contents=pending.contents,
-                contents_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
+                contents_in_file={
+                    key
+                    for key in pending.features
+                    if not is_newest or has_features(before.base, *key)
+                },
             )
             omissions = before.omissions.change(pending.contents)
             after = replace(before, model=model, data_version=version, omissions=omissions)
         receipts = [
             receipt
             if isinstance(receipt, Exception) or receipt.data_version
-            else receipt._replace(model_version=after.model_version, data_version=after.data_version)
+            else receipt._replace(
+                model_version=after.model_version, data_version=after.data_version
+            )
             for receipt in receipts
         ]
         transaction.write_receipts(
             {
                 _digest(write.key): Receipt(write.digest(), receipt.to_json(write.key))
                 for write, receipt in zip(writes, receipts, strict=True)
-                if write.key is not None and isinstance(receipt, WriteReceipt) and not receipt.repeated
+                if write.key is not None
+                and isinstance(receipt, WriteReceipt)
+                and not receipt.repeated
             }
         )
     n_learned = sum(entry is not None for entry in pending.entries.values())
     n_latents = sum(
-        len({pair[place] for pair in pending.entries} | {label for kind, label in pending.features if kind == axis})
+        len(
+            {pair[place] for pair in pending.entries}
+            | {label for kind, label in pending.features if kind == axis}
+        )
         for place, axis in enumerate(("row", "column"))
     )
     return WriteResult(after, receipts, n_learned, n_latents)
@@ -493,7 +581,9 @@ def _stage_writes(
             elif earlier.request == write.digest():
                 receipt = write.recall(pending, earlier.answer)
             else:
-                raise ApiError(422, "key_reused", "another request used this Idempotency-Key before")
+                raise ApiError(
+                    422, "key_reused", "another request used this Idempotency-Key before"
+                )
             receipts.append(receipt)
         except ApiError as error:
             receipts.append(error)
@@ -502,4 +592,6 @@ def _stage_writes(
 
 def _digest(*parts: Any) -> str:
     """Return a hash; it covers a secret key, so that nobody can find the other parts by trying."""
-    return hashlib.sha256(json.dumps(parts, default=lambda model: model.model_dump()).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(parts, default=lambda model: model.model_dump()).encode()
+    ).hexdigest()

@@ -1,4 +1,5 @@
-"""Imputation with scikit-learn's interface: an imputer, and scores on masked entries to choose one by."""
+"""Imputation with scikit-learn's interface: an imputer, and scores on masked entries to choose one
+by."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
         missing_patterns as missing_patterns,
     )
     from deepmf.sklearn.imputer import DMFImputer as DMFImputer
-    from deepmf.sklearn.pooling import PooledEstimates as PooledEstimates, pool as pool, with_imputed as with_imputed
+    from deepmf.sklearn.pooling import (
+        PooledEstimates as PooledEstimates,
+        pool as pool,
+        with_imputed as with_imputed,
+    )
     from deepmf.sklearn.scores import (
         HiddenScore as HiddenScore,
         MaskedTable as MaskedTable,
@@ -22,7 +27,8 @@ if TYPE_CHECKING:
         mask_entries as mask_entries,
     )
 
-# Names are looked up when first used, so that a missing scikit-learn is an error that says what to install.
+# Names are looked up when first used, so that a missing scikit-learn is an error that says what to
+# install.
 _get_name, __dir__, __all__ = export_names(__name__, __file__)
 
 
@@ -32,4 +38,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sklearn":
             raise
-        raise MissingDependency(f"{name} needs scikit-learn: pip install 'deepmf[sklearn]'") from error
+        raise MissingDependency(
+            f"{name} needs scikit-learn: pip install 'deepmf[sklearn]'"
+        ) from error

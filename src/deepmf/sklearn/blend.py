@@ -1,7 +1,8 @@
-"""The default of tables: a Gaussian, trees and means, weighed for each column by cells that are left out in turn.
+"""The default of tables: a Gaussian, trees and means, weighed for each column by cells that are
+left out in turn.
 
-No candidate is fitted twice. A Gaussian predicts each cell from the others of its row, with parameters of other rows
-where rows are few; a tree predicts the rows that it was not grown from.
+No candidate is fitted twice. A Gaussian predicts each cell from the others of its row, with
+parameters of other rows where rows are few; a tree predicts the rows that it was not grown from.
 """
 
 from __future__ import annotations
@@ -25,21 +26,25 @@ WHOLE_ROWS = ("gaussian", "trees", "column-means")
 # The errors that are to be small; of each the ways to measure them, and whether these are absolute.
 METRICS = {"both": (False, True), "rmse": (False,), "mae": (True,)}
 
-# Covariances of more columns take longer to learn than models do; forests of more take longer than that.
+# Covariances of more columns take longer to learn than models do; forests of more take longer than
+# that.
 MOST_COLUMNS, MOST_COLUMNS_OF_TREES = 500, 64
 
-# By how many rows for each column the columns of a Gaussian are drawn apart, and the rows for each column from which on
-# the weaker shrinkage is taken, and cells are predicted by parameters that saw them.
+# By how many rows for each column the columns of a Gaussian are drawn apart, and the rows for each
+# column from which on the weaker shrinkage is taken, and cells are predicted by parameters that saw
+# them.
 SHRINKAGES, _MANY_ROWS = (0.1, 1.0), 20
 
 _FOLDS = 4  # of rows, each predicted by a Gaussian of the others
 
-# A Gaussian of more columns is as good after a few passes (RMSE on 280 columns: .485 after 4, .484 after 10).
+# A Gaussian of more columns is as good after a few passes (RMSE on 280 columns: .485 after 4, .484
+# after 10).
 _WIDE, _PASSES, _PASSES_OF_WIDE = 200, 30, 5
 
 _MOST_ROWS = 5_000  # that cells are left out of
 _LEFT_OUT = 0.05  # of the cells, where columns are too many to leave out each in turn
-EFFORTS = {"normal": (6, 20), "best": (100, 100)}  # trees to see whether a forest helps, and trees of a forest
+# trees to see whether a forest helps, and trees of a forest
+EFFORTS = {"normal": (6, 20), "best": (100, 100)}
 _LEAST_GAIN = 0.005  # of the error, by the first trees of a forest
 _ROWS_OF_A_FOREST = 2_000  # from which on forests have fewer trees, down to half
 _FEW_ROWS = 500  # of which forests are grown whole at once
@@ -47,11 +52,13 @@ _LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its time
 _CELLS_OF_ALL = 50  # the weights of all columns count in those of a column as by that many cells
 _MOST_CELLS = 20_000  # that weights are solved from
 
-Show = Callable[[str, int, int], None]  # takes the name of a candidate, the fits that are done, and their number
+# takes the name of a candidate, the fits that are done, and their number
+Show = Callable[[str, int, int], None]
 
 
 class Residuals(NamedTuple):
-    """The residuals of cells that were left out, value minus prediction, in the units of the model; and the values."""
+    """The residuals of cells that were left out, value minus prediction, in the units of the model;
+    and the values."""
 
     columns: IndexArray
     values: FloatArray
@@ -68,14 +75,16 @@ class Residuals(NamedTuple):
         return found
 
 
-_OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; with fewer, those of all columns
+# from as many on, the residuals of a column are its own; with fewer, those of all columns
+_OWN_RESIDUALS = 20
 
 
 class Choice(NamedTuple):
     """What completes a table: a blend or the best of several candidates.
 
-    weights: the mean weight of each candidate, the largest first. residuals: of cells that were left out; None where
-    none were. errors: root mean squared, of each model that was chosen from on these cells, in the units of the model.
+    weights: the mean weight of each candidate, the largest first. residuals: of cells that were
+    left out; None where none were. errors: root mean squared, of each model that was chosen from on
+    these cells, in the units of the model.
     """
 
     completer: Completer
@@ -86,10 +95,11 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _LeftOut:
-    """Cells of rows, each left out once, and what the candidates, in the order of `WHOLE_ROWS`, predict for them.
+    """Cells of rows, each left out once, and what the candidates, in the order of `WHOLE_ROWS`,
+    predict for them.
 
-    table: the rows, (rows, columns). counted: how much each row counts, (rows,). predictions: by whether the error is
-    absolute, (candidates, rows, columns); NaN where a candidate has none.
+    table: the rows, (rows, columns). counted: how much each row counts, (rows,). predictions: by
+    whether the error is absolute, (candidates, rows, columns); NaN where a candidate has none.
     """
 
     table: FloatArray
@@ -97,9 +107,15 @@ class _LeftOut:
     cells: list[IndexArray]
     predictions: dict[bool, FloatArray]
 
-    def take(self, absolute: bool, columns: IndexArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return predictions (cells, candidates) that no candidate lacks, the values, and their weights (cells,)."""
-        found, values = np.moveaxis(self.predictions[absolute][:, :, columns], 0, -1), self.table[:, columns]
+    def take(
+        self, absolute: bool, columns: IndexArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return predictions (cells, candidates) that no candidate lacks, the values, and their
+        weights (cells,)."""
+        found, values = (
+            np.moveaxis(self.predictions[absolute][:, :, columns], 0, -1),
+            self.table[:, columns],
+        )
         kept = ~np.isnan(found).any(axis=-1) & ~np.isnan(values)
         shares = np.repeat(self.counted[:, None] / columns.size, columns.size, axis=1)
         return found[kept], values[kept], shares[kept]
@@ -118,17 +134,25 @@ class _LeftOut:
         return False
 
     def weigh(self, absolute: bool) -> FloatArray:
-        """Return weights (candidates, columns); where a column has no trees, the Gaussian stands in for them."""
+        """Return weights (candidates, columns); where a column has no trees, the Gaussian stands in
+        for them."""
         gaussian, trees, means = self.predictions[absolute]
         has_trees = ~np.all(np.isnan(trees), axis=0)
-        whole = replace(self, predictions={absolute: np.stack([gaussian, np.where(has_trees, trees, gaussian), means])})
+        whole = replace(
+            self,
+            predictions={
+                absolute: np.stack([gaussian, np.where(has_trees, trees, gaussian), means])
+            },
+        )
         found = [whole.take(absolute, columns) for columns in self.cells]
         solved = np.zeros((len(WHOLE_ROWS), self.table.shape[1]))
         solved[0] = 1.0
         every = [np.concatenate(parts) for parts in zip(*found, strict=True)]
         if every[1].size == 0:
             return solved
-        together = _solve(*(each[:: max(1, len(each) // _MOST_CELLS)] for each in every), absolute=absolute)
+        together = _solve(
+            *(each[:: max(1, len(each) // _MOST_CELLS)] for each in every), absolute=absolute
+        )
         for columns, (predictions, values, shares) in zip(self.cells, found, strict=True):
             if values.size:
                 own = _solve(predictions, values, shares, absolute=absolute and columns.size == 1)
@@ -141,16 +165,28 @@ class _LeftOut:
         return solved
 
 
-def fit_gaussian(table: FloatArray, *, weights: FloatArray, seed: int, shrinkage: float = SHRINKAGES[0]) -> Gaussian:
-    """Fit a Gaussian to rows with NaN; `shrinkage` is by how many rows for each column its columns are drawn apart."""
+def fit_gaussian(
+    table: FloatArray, *, weights: FloatArray, seed: int, shrinkage: float = SHRINKAGES[0]
+) -> Gaussian:
+    """Fit a Gaussian to rows with NaN; `shrinkage` is by how many rows for each column its columns
+    are drawn apart."""
     passes = _PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
-    return Gaussian.fit(table, weights=weights, shrinkage=shrinkage * table.shape[1], seed=seed, passes=passes)
+    return Gaussian.fit(
+        table, weights=weights, shrinkage=shrinkage * table.shape[1], seed=seed, passes=passes
+    )
 
 
 def fit_whole_rows(
-    name: str, entries: TableEntries, sources: IndexArray, *, seed: int, metric: str = "both", effort: str = "normal"
+    name: str,
+    entries: TableEntries,
+    sources: IndexArray,
+    *,
+    seed: int,
+    metric: str = "both",
+    effort: str = "normal",
 ) -> WholeRows:
-    """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell together."""
+    """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell
+    together."""
     table, weights, medians = entries.to_array(), entries.counted, np.mean(METRICS[metric])
     if name == "column-means":
         return ByMeans(_find_medians(table, sources) * (metric == "mae"))
@@ -177,7 +213,8 @@ def fit_blend(
     effort: str = "normal",
     show: Show = lambda name, done, total: None,
 ) -> Choice:
-    """Fit all of `WHOLE_ROWS` to standardised entries, and weigh them for each column by cells that are left out.
+    """Fit all of `WHOLE_ROWS` to standardised entries, and weigh them for each column by cells that
+    are left out.
 
     Weights are not negative, and their sum is 1 (Breiman, Stacked regressions, 1996).
 
@@ -186,11 +223,13 @@ def fit_blend(
     entries
         Standardised entries.
     sources
-        Of each column the cell of a row that it belongs to: the columns of a category are left out together.
+        Of each column the cell of a row that it belongs to: the columns of a category are left out
+        together.
     units
         Their ranges clip predictions.
     metric
-        The error that weights make least: "rmse"; "mae", by medians; or "both", the mean of what these two predict.
+        The error that weights make least: "rmse"; "mae", by medians; or "both", the mean of what
+        these two predict.
     effort
         "normal", or "best" for larger forests.
     """
@@ -200,44 +239,63 @@ def fit_blend(
     show("gaussian", 0, len(cells))
     gaussian, found = _fit_left_out(table, entries.counted, some, counted, cells, units, seed=seed)
     medians, nothing = _find_medians(table, sources), np.full(some.shape, np.nan)
-    predictions = {way: np.stack([found, nothing, np.tile(medians * way, (len(some), 1))]) for way in ways}
+    predictions = {
+        way: np.stack([found, nothing, np.tile(medians * way, (len(some), 1))]) for way in ways
+    }
     left_out = _LeftOut(some, counted, cells, predictions)
     forests = _grow_forests(gaussian, left_out, seed=seed, effort=effort, show=show)
-    # Both ways count the same; columns of two values, whose medians are either, are predicted by means.
+    # Both ways count the same; columns of two values, whose medians are either, are predicted by
+    # means.
     halves = np.full(some.shape[1], np.mean(ways))
     if len(ways) > 1:
         halves[[np.unique(column[~np.isnan(column)]).size <= 2 for column in some.T]] = 0.0
     parts_of_ways = {way: (halves if way else 1.0 - halves) * left_out.weigh(way) for way in ways}
     solved: FloatArray = np.sum(list(parts_of_ways.values()), axis=0)
     by_medians = parts_of_ways.get(True, 0.0 * solved) / np.maximum(solved, 1e-12)
-    trees = Trees(gaussian, tuple(each for each in forests if solved[1, each.columns[0]] > 0), by_medians[1])
+    trees = Trees(
+        gaussian, tuple(each for each in forests if solved[1, each.columns[0]] > 0), by_medians[1]
+    )
     widths = np.bincount(sources)[sources]
-    mean_weights = zip(WHOLE_ROWS, np.average(solved, axis=1, weights=1.0 / widths).tolist(), strict=True)
+    mean_weights = zip(
+        WHOLE_ROWS, np.average(solved, axis=1, weights=1.0 / widths).tolist(), strict=True
+    )
     return Choice(
         Stacked((gaussian, trees, ByMeans(medians * by_medians[2])), solved, units),
-        {name: share for name, share in sorted(mean_weights, key=lambda each: -each[1]) if share > 0},
+        {
+            name: share
+            for name, share in sorted(mean_weights, key=lambda each: -each[1])
+            if share > 0
+        },
         _find_residuals(left_out, parts_of_ways),
     )
 
 
-def _grow_forests(gaussian: Gaussian, left_out: _LeftOut, *, seed: int, effort: str, show: Show) -> list[CellForest]:
-    """Return the forests that lower the errors of left-out cells, and write down their predictions of these."""
+def _grow_forests(
+    gaussian: Gaussian, left_out: _LeftOut, *, seed: int, effort: str, show: Show
+) -> list[CellForest]:
+    """Return the forests that lower the errors of left-out cells, and write down their predictions
+    of these."""
     table, cells, every = left_out.table, left_out.cells, left_out.predictions.items()
     first_trees, n_trees = EFFORTS[effort]
-    n_trees = round(n_trees * np.clip(_ROWS_OF_A_FOREST / max(len(table), 1), 0.5, 1.0))  # of many rows, fewer do
+    # of many rows, fewer do
+    n_trees = round(n_trees * np.clip(_ROWS_OF_A_FOREST / max(len(table), 1), 0.5, 1.0))
     sizes = (min(first_trees, n_trees), n_trees) if len(table) > _FEW_ROWS else (n_trees,)
     forests = []
     for place, columns in enumerate(cells if table.shape[1] <= MOST_COLUMNS_OF_TREES else []):
         show("trees", place, len(cells))
         completed = gaussian.complete(_leave_out(table, columns))
-        started = start_forest(table, completed, columns, weights=left_out.counted, seed=seed + place)
+        started = start_forest(
+            table, completed, columns, weights=left_out.counted, seed=seed + place
+        )
         if started is None:
             continue
         forest, rows = started
         for size in sizes:
             forest.forest.grow(size)
             for way, predictions in every:
-                predictions[1][np.ix_(rows, columns)] = forest.forest.predict_own(medians=float(way))
+                predictions[1][np.ix_(rows, columns)] = forest.forest.predict_own(
+                    medians=float(way)
+                )
             if not left_out.gain_by_trees(columns):
                 for _, predictions in every:
                     predictions[1][:, columns] = np.nan
@@ -274,24 +332,33 @@ def _fit_left_out(
     *,
     seed: int,
 ) -> tuple[Gaussian, FloatArray]:
-    """Return a Gaussian of all rows, and predictions (rows, columns) of cells of some rows that are left out."""
+    """Return a Gaussian of all rows, and predictions (rows, columns) of cells of some rows that are
+    left out."""
     every = np.arange(some.shape[1])
     if len(some) >= _MANY_ROWS * every.size and every.size <= MOST_COLUMNS_OF_TREES:
         gaussian = fit_gaussian(table, weights=table_weights, seed=seed)
         return gaussian, units.clip(_predict_left_out(gaussian, some, cells), every)
-    apart = (_predict_by_others(some, weights, cells, shrinkage, seed=seed) for shrinkage in SHRINKAGES)
+    apart = (
+        _predict_by_others(some, weights, cells, shrinkage, seed=seed) for shrinkage in SHRINKAGES
+    )
     found = [units.clip(each, every) for each in apart]
     errors = [np.square(each - some) for each in found]
-    best = int(np.argmin([float(np.nanmean(each)) if np.isfinite(each).any() else 0.0 for each in errors]))
-    return fit_gaussian(table, weights=table_weights, seed=seed, shrinkage=SHRINKAGES[best]), found[best]
+    best = int(
+        np.argmin([float(np.nanmean(each)) if np.isfinite(each).any() else 0.0 for each in errors])
+    )
+    return fit_gaussian(table, weights=table_weights, seed=seed, shrinkage=SHRINKAGES[best]), found[
+        best
+    ]
 
 
 def _predict_by_others(
     table: FloatArray, weights: FloatArray, cells: list[IndexArray], shrinkage: float, *, seed: int
 ) -> FloatArray:
-    """Return predictions (rows, columns) of cells by a Gaussian of other rows; NaN for cells that were not left out.
+    """Return predictions (rows, columns) of cells by a Gaussian of other rows; NaN for cells that
+    were not left out.
 
-    Of wide tables some cells are hidden instead, because fewer rows would need more shrinkage than all do.
+    Of wide tables some cells are hidden instead, because fewer rows would need more shrinkage than
+    all do.
     """
     random, found = np.random.default_rng(seed), np.full(table.shape, np.nan)
     if table.shape[1] > MOST_COLUMNS_OF_TREES:
@@ -299,7 +366,9 @@ def _predict_by_others(
         for columns in cells:
             hidden[:, columns] = random.random((len(table), 1)) < _LEFT_OUT
         shown = np.where(hidden, np.nan, table)
-        completed = fit_gaussian(shown, weights=weights, seed=seed, shrinkage=shrinkage).complete(shown)
+        completed = fit_gaussian(shown, weights=weights, seed=seed, shrinkage=shrinkage).complete(
+            shown
+        )
         return np.where(hidden, completed, np.nan)
     fold_of = random.permutation(len(table)) % min(_FOLDS, max(len(table), 1))
     for fold in np.unique(fold_of):
@@ -312,11 +381,14 @@ def _predict_by_others(
 
 def _predict_left_out(gaussian: Gaussian, table: FloatArray, cells: list[IndexArray]) -> FloatArray:
     """Return predictions (rows, columns) of all cells, each from the others of its row."""
-    return np.hstack([gaussian.complete(_leave_out(table, columns))[:, columns] for columns in cells])
+    return np.hstack(
+        [gaussian.complete(_leave_out(table, columns))[:, columns] for columns in cells]
+    )
 
 
 def _find_residuals(left_out: _LeftOut, weights: dict[bool, FloatArray]) -> Residuals | None:
-    """Return the residuals of the sum of predictions with these weights (candidates, columns) by way."""
+    """Return the residuals of the sum of predictions with these weights (candidates, columns) by
+    way."""
     blended: FloatArray = np.zeros(left_out.table.shape)
     for way, solved in weights.items():
         for own, each in zip(solved, left_out.predictions[way], strict=True):
@@ -326,8 +398,11 @@ def _find_residuals(left_out: _LeftOut, weights: dict[bool, FloatArray]) -> Resi
     return Residuals(columns, truths - blended[rows, columns], truths) if rows.size else None
 
 
-def _solve(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool) -> FloatArray:
-    """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to the values."""
+def _solve(
+    predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool
+) -> FloatArray:
+    """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to
+    the values."""
     if absolute:
         return _solve_absolute(predictions, values, shares)
     roots = np.sqrt(shares)
@@ -339,14 +414,17 @@ def _solve(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, a
     return np.asarray(weights / weights.sum())
 
 
-def _compare(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool) -> float:
+def _compare(
+    predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool
+) -> float:
     """Return the mean absolute or squared error of predictions, weighted by shares."""
     errors = np.abs(predictions - values) if absolute else np.square(predictions - values)
     return float(np.average(errors, weights=shares))
 
 
 def _solve_absolute(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
-    """Return the weights of least absolute error: start at the best candidate, and step to others while that helps."""
+    """Return the weights of least absolute error: start at the best candidate, and step to others
+    while that helps."""
     corners: FloatArray = np.eye(predictions.shape[1])
     measured = [_compare(predictions @ corner, values, shares, absolute=True) for corner in corners]
     weights: FloatArray = corners[int(np.argmin(measured))]

@@ -1,4 +1,5 @@
-"""The choice of a model for a table: candidates predict hidden cells, and the best of them is fitted."""
+"""The choice of a model for a table: candidates predict hidden cells, and the best of them is
+fitted."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ MODELS = ("means", "als", "dmf-o")
 
 AUTO = "auto"
 
-# The models' own defaults are for a million ratings; these are for tables of some thousand rows and some ten columns,
-# chosen on masked entries of generated and of public tables.
+# The models' own defaults are for a million ratings; these are for tables of some thousand rows and
+# some ten columns, chosen on masked entries of generated and of public tables.
 _BRANCHES = {
     "hidden_sizes": (256,),
     "latent_size": 64,
@@ -54,15 +55,20 @@ TABLE_SETTINGS: dict[str, dict[str, Any]] = {
 def check_model(asked: str, given: Mapping[str, Any], *, own_units: bool) -> None:
     """Raise `BadSetting` for an unknown model or setting.
 
-    asked: the name of a model, or "auto". given: settings. own_units: whether every column has units of its own.
+    asked: the name of a model, or "auto". given: settings. own_units: whether every column has
+    units of its own.
     """
     if asked in (AUTO, *WHOLE_ROWS):
         if given:
-            raise BadSetting(f"model={asked!r} has no settings; got {min(given)}, which is for a model such as 'dmf-o'")
+            raise BadSetting(
+                f"model={asked!r} has no settings; got {min(given)}, which is for a model such as 'dmf-o'"
+            )
         if asked != AUTO and not own_units:
             raise BadSetting(f"model={asked!r} is for scale='columns'")
     elif asked not in registry.MODELS:
-        raise BadSetting(f"there is no model {asked!r}; {suggest_name(asked, (*WHOLE_ROWS, *registry.MODELS))}")
+        raise BadSetting(
+            f"there is no model {asked!r}; {suggest_name(asked, (*WHOLE_ROWS, *registry.MODELS))}"
+        )
     else:
         make_model(asked, given, seed=0)
 
@@ -82,7 +88,9 @@ def make_model(name: str, given: Mapping[str, Any], *, seed: int) -> Model:
     found = model_class(name)
     if "II" not in found.predicts:
         able = ", ".join(each for each in registry.MODELS if "II" in model_class(each).predicts)
-        raise CannotExtend(f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}")
+        raise CannotExtend(
+            f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}"
+        )
     return found(**(TABLE_SETTINGS.get(name, {}) | dict(given) | {"seed": seed}))
 
 
@@ -104,10 +112,12 @@ def choose(
     seed: int,
     show: Show = lambda name, done, total: None,
 ) -> Choice:
-    """Fit each candidate without some cells of a table, and the one that predicts these best to all cells.
+    """Fit each candidate without some cells of a table, and the one that predicts these best to all
+    cells.
 
-    `entries` are in the units of the model; `sources` says of each column which cell of a row it belongs to: the
-    columns of one cell are hidden together, and count as one. Predictions are clipped to the range of their column.
+    `entries` are in the units of the model; `sources` says of each column which cell of a row it
+    belongs to: the columns of one cell are hidden together, and count as one. Predictions are
+    clipped to the range of their column.
     """
     hidden = _hide_cells(entries, sources, seed=seed)
     if entries.rows.size < _FEW_CELLS:
@@ -132,7 +142,9 @@ def choose(
 
 def _hide_cells(entries: TableEntries, sources: IndexArray, *, seed: int) -> MaskArray:
     """Return a mask of entries to hide; the columns of one cell are hidden together."""
-    cells, cell_of = np.unique(entries.rows * sources.size + sources[entries.columns], return_inverse=True)
+    cells, cell_of = np.unique(
+        entries.rows * sources.size + sources[entries.columns], return_inverse=True
+    )
     hidden = np.zeros(cells.size, bool)
     order = np.random.default_rng(seed).permutation(cells.size)
     hidden[order[: min(round(_HIDDEN * cells.size), _MOST_HIDDEN)]] = True

@@ -66,7 +66,8 @@ class ByMeans(WholeRows):
 
 @dataclass(frozen=True, eq=False)
 class Stacked(Completer):
-    """Completes by the weighted mean of several completers, each clipped to the range of the column.
+    """Completes by the weighted mean of several completers, each clipped to the range of the
+    column.
 
     weights: (completers, columns).
     """
@@ -89,17 +90,20 @@ _STILL = 5e-3  # expected cells that move less, in standard deviations, have arr
 _JITTER = 1e-4  # a variance that every column has of its own: columns may be copies of others
 _LEAST_SPREAD = 0.02  # of what a start has in any direction
 _MOST_ROWS = 10_000  # that are learned from; a covariance is no better for more
-_MOST_WORK = 2e9  # multiplications of a pass: a few seconds. Rows of wide tables are fewer, but no less than
+# multiplications of a pass: a few seconds. Rows of wide tables are fewer, but no less than
+_MOST_WORK = 2e9
 _ROWS_OF_A_COLUMN = 4  # for each column
 
-# Groups of rows, at most on either side, and the columns of each at least: smaller groups take longer to handle.
+# Groups of rows, at most on either side, and the columns of each at least: smaller groups take
+# longer to handle.
 _GROUPS, _COLUMNS_OF_A_GROUP = 4, 10
 
 _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
 
 class Expected(NamedTuple):
-    """What a Gaussian lets expect of rows: all cells (rows, columns), and the sum of their covariances."""
+    """What a Gaussian lets expect of rows: all cells (rows, columns), and the sum of their
+    covariances."""
 
     cells: FloatArray
     covariance: FloatArray
@@ -129,7 +133,8 @@ class Gaussian(WholeRows):
         passes: int = 30,
         still: float = _STILL,
     ) -> Gaussian:
-        """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns.
+        """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent
+        columns.
 
         Of more rows than can be learned from in seconds, some are drawn by the seed.
         weights: (rows,); None where all are 1.
@@ -138,12 +143,17 @@ class Gaussian(WholeRows):
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
         observed = ~np.isnan(table)
         totals = counted @ observed
-        means = (np.where(observed, table, 0.0) * counted[:, None]).sum(axis=0) / np.where(totals > 0, totals, 1.0)
+        means = (np.where(observed, table, 0.0) * counted[:, None]).sum(axis=0) / np.where(
+            totals > 0, totals, 1.0
+        )
         best, last = cls(means, _start(table - means, counted, shrinkage)), None
         gaps, total = Gaps(table), counted.sum()
         for taken in range(passes):
             cells, covariance = best.expect(table, counted, gaps=gaps)
-            if last is not None and np.sqrt(counted @ np.mean(np.square(cells - last), axis=1) / total) < still:
+            if (
+                last is not None
+                and np.sqrt(counted @ np.mean(np.square(cells - last), axis=1) / total) < still
+            ):
                 break
             means = counted @ cells / (total + 1e-9)
             deviations = cells - means
@@ -157,7 +167,8 @@ class Gaussian(WholeRows):
         return self.expect(table).cells
 
     def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return rows with NaN completed by a draw; the missing cells of a row are drawn together."""
+        """Return rows with NaN completed by a draw; the missing cells of a row are drawn
+        together."""
         return self.expect(table, random=random).cells
 
     @cached_property
@@ -176,10 +187,11 @@ class Gaussian(WholeRows):
     ) -> Expected:
         """Return the expected cells of rows with NaN, or drawn ones.
 
-        `weights` (rows,) weight the covariances of rows; None: these stay 0. `gaps` are those of the table, if known.
-        A row is solved for its missing cells with their precision or, where these are more, for its observed cells with
-        their covariance. There, a whole row is drawn first: its deviation from what its own observed cells let expect
-        has the conditional distribution of the missing cells (Matheron's rule).
+        `weights` (rows,) weight the covariances of rows; None: these stay 0. `gaps` are those of
+        the table, if known. A row is solved for its missing cells with their precision or, where
+        these are more, for its observed cells with their covariance. There, a whole row is drawn
+        first: its deviation from what its own observed cells let expect has the conditional
+        distribution of the missing cells (Matheron's rule).
         """
         gaps = gaps or Gaps(table)
         deviations = np.where(gaps.observed, table - self.means, 0.0)
@@ -199,14 +211,17 @@ class Gaussian(WholeRows):
                 inverses = roots.mT @ (roots * weights[rows, None, None])
                 sums = blocks.add_up(inverses, covariance)
                 explained = self.covariance @ sums @ self.covariance
-                covariance += weights[rows].sum() * self.covariance - explained if few_observed else sums
+                covariance += (
+                    weights[rows].sum() * self.covariance - explained if few_observed else sums
+                )
         return Expected(self.means + deviations, covariance)
 
 
 class Gaps:
     """The missing cells of rows, and which rows are solved for together.
 
-    observed: (rows, columns). groups: rows with about equally many cells to solve for, and whether few are observed.
+    observed: (rows, columns). groups: rows with about equally many cells to solve for, and whether
+    few are observed.
     """
 
     def __init__(self, table: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> None:
@@ -223,14 +238,16 @@ class Gaps:
             rows = np.flatnonzero((steps == step) & (few_observed == few))
             width = max(1, int(widths[rows].max()))
             at_a_time = max(1, cells_at_a_time // (width * width))
-            if rows.size > at_a_time:  # some of about as many cells at a time, so that blocks are no larger than needed
+            # some of about as many cells at a time, so that blocks are no larger than needed
+            if rows.size > at_a_time:
                 rows = rows[np.argsort(widths[rows], kind="stable")]
             for start in range(0, rows.size, at_a_time):
                 yield rows[start : start + at_a_time], few
 
 
 class _Blocks:
-    """The masked cells of rows, and the blocks of a matrix that they span, as large as those of the fullest row.
+    """The masked cells of rows, and the blocks of a matrix that they span, as large as those of the
+    fullest row.
 
     Rows with fewer masked cells have blocks that end in an identity, so that inverses are right.
     """
@@ -238,7 +255,8 @@ class _Blocks:
     def __init__(self, mask: MaskArray) -> None:
         counts = np.count_nonzero(mask, axis=1)
         width = int(counts.max())
-        self._columns = np.argsort(~mask, axis=1, kind="stable")[:, :width]  # masked ones first, in their order
+        # masked ones first, in their order
+        self._columns = np.argsort(~mask, axis=1, kind="stable")[:, :width]
         self._places = self._columns[:, :, None] * mask.shape[1] + self._columns[:, None, :]
         self._own = np.arange(width) < counts[:, None]
         self._both = self._own[:, :, None] & self._own[:, None, :]
@@ -250,13 +268,19 @@ class _Blocks:
     def add_up(self, inverses: FloatArray, whole: FloatArray) -> FloatArray:
         """Return the sum of blocks (rows, cells, cells) as a matrix of the shape of `whole`."""
         blocks = np.where(self._both, inverses, 0.0)
-        sums = np.bincount(self._places.ravel(), blocks.ravel(), minlength=whole.size).astype(np.float64)
+        sums = np.bincount(self._places.ravel(), blocks.ravel(), minlength=whole.size).astype(
+            np.float64
+        )
         return sums.reshape(whole.shape)
 
-    def solve(self, roots: FloatArray, table: FloatArray, noise: FloatArray | None = None) -> FloatArray:
-        """Return the inverses times the masked cells of a table (rows, columns), 0 elsewhere, given inverted roots.
+    def solve(
+        self, roots: FloatArray, table: FloatArray, noise: FloatArray | None = None
+    ) -> FloatArray:
+        """Return the inverses times the masked cells of a table (rows, columns), 0 elsewhere, given
+        inverted roots.
 
-        noise: standard normal numbers (rows, columns), which become noise with the inverses as covariances.
+        noise: standard normal numbers (rows, columns), which become noise with the inverses as
+        covariances.
         """
         cells = np.einsum("rij,rj->ri", roots, self._take_cells(table))
         if noise is not None:
@@ -270,7 +294,8 @@ class _Blocks:
 
 
 def _invert_roots(matrices: FloatArray) -> FloatArray:
-    """Return the inverses (..., cells, cells) of the Cholesky factors of positive definite matrices."""
+    """Return the inverses (..., cells, cells) of the Cholesky factors of positive definite
+    matrices."""
     lower = torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L
     unit = torch.eye(lower.shape[-1], dtype=lower.dtype).expand_as(lower)
     return np.asarray(torch.linalg.solve_triangular(lower, unit, upper=False).numpy())
@@ -285,10 +310,12 @@ def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArr
 def sample_rows(
     table: FloatArray, *, seed: int, most_rows: int = _MOST_ROWS, most_work: float = _MOST_WORK
 ) -> IndexArray:
-    """Return the positions of the rows with entries, or of as many of them as can be learned from in seconds."""
+    """Return the positions of the rows with entries, or of as many of them as can be learned from
+    in seconds."""
     rows, n_columns = np.flatnonzero(~np.isnan(table).all(axis=1)), int(table.shape[1])
     n_observed = np.count_nonzero(~np.isnan(table[rows]), axis=1)
-    work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))  # to invert a row's
+    # to invert a row's
+    work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))
     most = min(most_rows, max(_ROWS_OF_A_COLUMN * n_columns, int(most_work / max(work, 1.0))))
     if rows.size <= most:
         return rows

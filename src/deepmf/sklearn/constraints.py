@@ -11,11 +11,13 @@ from deepmf.errors import BadSetting, suggest_name
 from deepmf.sklearn.table import MaskArray
 
 Constraint = str | tuple[Any, Any] | Callable[[Any], Any]
-Constraints = dict[int, list[Constraint]]  # by the position of a column, in the order in which they are kept
+# by the position of a column, in the order in which they are kept
+Constraints = dict[int, list[Constraint]]
 
 
 def read_constraints(given: Mapping[Any, Any], places: Mapping[Any, int]) -> Constraints:
-    """Check constraints by what columns of numbers are called; `places` has the positions of these columns.
+    """Check constraints by what columns of numbers are called; `places` has the positions of these
+    columns.
 
     Columns that follow from others come last, when these are right.
     """
@@ -23,10 +25,14 @@ def read_constraints(given: Mapping[Any, Any], places: Mapping[Any, int]) -> Con
     for name, constraint in given.items():
         if name not in places:
             hint = suggest_name(str(name), list(map(str, places)))
-            raise BadSetting(f"constraints has {name!r}, which is no column of numbers that is filled in; {hint}")
+            raise BadSetting(
+                f"constraints has {name!r}, which is no column of numbers that is filled in; {hint}"
+            )
         found[places[name]] = constraint if isinstance(constraint, list) else [constraint]
         for each in found[places[name]]:
-            if not (callable(each) or (isinstance(each, str) and each == "whole") or _are_ends(each)):
+            if not (
+                callable(each) or (isinstance(each, str) and each == "whole") or _are_ends(each)
+            ):
                 raise BadSetting(
                     f"the constraint of column {name!r} must be (low, high) with None for no end, 'whole', or a "
                     f"function of the completed table; got {each!r}"
@@ -44,9 +50,11 @@ def _are_ends(given: Any) -> bool:
 def keep_constraints(
     columns: dict[int, Any], missing: MaskArray, constraints: Constraints, build: Callable[[], Any]
 ) -> None:
-    """Change the imputed cells of columns (rows,) of numbers, by position, so that they keep their constraints.
+    """Change the imputed cells of columns (rows,) of numbers, by position, so that they keep their
+    constraints.
 
-    `build` returns the completed table of these columns, of which functions take the place of imputed cells.
+    `build` returns the completed table of these columns, of which functions take the place of
+    imputed cells.
     """
     for at, own in constraints.items():
         values, gaps = columns[at], missing[:, at]
@@ -57,4 +65,6 @@ def keep_constraints(
                 values[gaps] = np.rint(values[gaps])
             else:
                 low, high = constraint
-                values[gaps] = np.clip(values[gaps], -np.inf if low is None else low, np.inf if high is None else high)
+                values[gaps] = np.clip(
+                    values[gaps], -np.inf if low is None else low, np.inf if high is None else high
+                )

@@ -1,4 +1,5 @@
-"""A look at gaps and at what filled them: patterns of missing cells, and observed beside imputed values."""
+"""A look at gaps and at what filled them: patterns of missing cells, and observed beside imputed
+values."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from deepmf.sklearn.table import MaskArray, is_missing
 class MissingPatterns(NamedTuple):
     """Which columns are missing together, the most frequent pattern first.
 
-    columns: names of the columns. missing: (patterns, columns) whether a column is missing. counts: (patterns,) rows
-    with the pattern.
+    columns: names of the columns. missing: (patterns, columns) whether a column is missing. counts:
+    (patterns,) rows with the pattern.
     """
 
     columns: tuple[str, ...]
@@ -23,7 +24,8 @@ class MissingPatterns(NamedTuple):
     counts: npt.NDArray[np.int64]
 
     def __str__(self) -> str:
-        """The table: a line for each pattern with its rows, and the names of its missing columns."""
+        """The table: a line for each pattern with its rows, and the names of its missing
+        columns."""
         lines = [
             f"{count:>8,}  {', '.join(np.array(self.columns)[own].tolist()) or '(complete)'}"
             for count, own in zip(self.counts.tolist(), self.missing, strict=True)
@@ -50,7 +52,9 @@ def missing_patterns(X: Any, *, missing_values: Any = np.nan) -> MissingPatterns
     """
     names, columns = _read_columns(X)
     mask = np.column_stack([_find_missing(column, missing_values) for column in columns])
-    _, first, counts = np.unique(np.packbits(mask, axis=1), axis=0, return_index=True, return_counts=True)
+    _, first, counts = np.unique(
+        np.packbits(mask, axis=1), axis=0, return_index=True, return_counts=True
+    )
     patterns = mask[first]
     order = np.lexsort((patterns.sum(axis=1), -counts))
     return MissingPatterns(names, patterns[order], counts[order])
@@ -63,8 +67,11 @@ class ImputedValues(NamedTuple):
     imputed: npt.NDArray[Any]
 
 
-def imputed_values(table: Any, completed: Any, column: Any, *, missing_values: Any = np.nan) -> ImputedValues:
-    """Return the observed and the imputed values of a column, by its name (`x0`, `x1`, ... in an array).
+def imputed_values(
+    table: Any, completed: Any, column: Any, *, missing_values: Any = np.nan
+) -> ImputedValues:
+    """Return the observed and the imputed values of a column, by its name (`x0`, `x1`, ... in an
+    array).
 
     >>> table = np.array([[1.0], [np.nan], [3.0]])
     >>> imputed_values(table, np.array([[1.0], [2.0], [3.0]]), "x0")
@@ -74,10 +81,14 @@ def imputed_values(table: Any, completed: Any, column: Any, *, missing_values: A
     for each in (table, completed):
         names, columns = _read_columns(each)
         if str(column) not in names:
-            raise BadEntries(f"the table has no column {column!r}; {suggest_name(str(column), names)}")
+            raise BadEntries(
+                f"the table has no column {column!r}; {suggest_name(str(column), names)}"
+            )
         values.append(columns[names.index(str(column))])
     if len(values[0]) != len(values[1]):
-        raise BadEntries(f"the table has {len(values[0])} rows, the completed table {len(values[1])}")
+        raise BadEntries(
+            f"the table has {len(values[0])} rows, the completed table {len(values[1])}"
+        )
     gaps = _find_missing(values[0], missing_values)
     return ImputedValues(values[1][~gaps], values[1][gaps])
 

@@ -1,9 +1,9 @@
 """Multiple imputation: completed tables whose missing cells are joint draws from a posterior.
 
-Draws of a Gaussian start at that of highest likelihood and alternate two steps (data augmentation; Schafer, Analysis of
-incomplete multivariate data, 1997): the missing cells of all rows given the parameters, then the parameters given the
-completed rows. So completed tables differ by as much as the parameters and the missing values are uncertain, and
-estimates from them are pooled by `pool`.
+Draws of a Gaussian start at that of highest likelihood and alternate two steps (data augmentation;
+Schafer, Analysis of incomplete multivariate data, 1997): the missing cells of all rows given the
+parameters, then the parameters given the completed rows. So completed tables differ by as much as
+the parameters and the missing values are uncertain, and estimates from them are pooled by `pool`.
 """
 
 from __future__ import annotations
@@ -22,30 +22,36 @@ from deepmf.sklearn.completers import Completer, Gaussian, Stacked, sample_rows
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
 from deepmf.sklearn.trees import Trees, draw_by_tree
 
-# With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
+# With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias
+# correlations.
 _ROWS_OF_A_COLUMN = 5
 # Draws need all of a column's range: a clipped outlier would make its column too narrow.
 _REACH = 10.0
 # A prediction hardly changes in later passes, but parameters do.
 _PASSES, _STILL = 100, 1e-3
-# The chain forgets its start as fast as EM converges, so it takes as many steps as EM took passes, within these.
+# The chain forgets its start as fast as EM converges, so it takes as many steps as EM took passes,
+# within these.
 _LEAST_STEPS, _MOST_STEPS = 5, 40
 _ROUNDS = 3  # over the categories and numbers of a row that has both missing
 _ROWS_AT_A_TIME = 10_000
 _LEAST_SHARE = 1e-9  # of a category, so that every category can be drawn
 _JITTER = 1e-4  # of variances, because the shares of one category are dependent
-# From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more columns take long.
+# From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more
+# columns take long.
 _SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
 _LEAST_VALUES = 10  # that a skewed column has; columns of few levels are not
-# Where the knots of curves lie, as shares of the values of a column, and the rows that each predictor needs.
+# Where the knots of curves lie, as shares of the values of a column, and the rows that each
+# predictor needs.
 _KNOTS, _ROWS_OF_A_PREDICTOR = ((0.05, 0.275, 0.5, 0.725, 0.95), (0.1, 0.5, 0.9)), 5
 # Rounds over the columns, and rows with similar predictions that a residual is taken from.
 _TURNS, _DONORS = 8, 5
-# How far regressions may draw beyond a column, in its ranges: tails that are missing reach far, but curves are steep.
+# How far regressions may draw beyond a column, in its ranges: tails that are missing reach far, but
+# curves are steep.
 _BEYOND = 2.0
 _SHRINKAGES_OF_CURVES = (1e-4, 1e-2, 1.0, 100.0)  # shares of their squares
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
-# Share of the cells that are hidden to compare draws, and draws of each. Scores of few draws are uncertain.
+# Share of the cells that are hidden to compare draws, and draws of each. Scores of few draws are
+# uncertain.
 _HIDDEN, _COMPARED, _TOLERANCE, _LEAST_GAIN = 0.2, 4, 1.1, 0.9
 
 
@@ -75,7 +81,12 @@ class JointDraws:
 
     @classmethod
     def of(
-        cls, entries: TableEntries, completer: Completer, categories: tuple[IndexArray, ...], *, seed: int
+        cls,
+        entries: TableEntries,
+        completer: Completer,
+        categories: tuple[IndexArray, ...],
+        *,
+        seed: int,
     ) -> JointDraws:
         """Return the draws for a table with these entries that a completer predicts."""
         n_rows, n_columns = entries.shape
@@ -83,7 +94,9 @@ class JointDraws:
         trees: Completer = completer
         most = np.ones(n_columns)
         if isinstance(completer, Stacked):
-            place = next(place for place, part in enumerate(completer.parts) if isinstance(part, Trees))
+            place = next(
+                place for place, part in enumerate(completer.parts) if isinstance(part, Trees)
+            )
             trees, most = completer.parts[place], completer.weights[place]
         found = [each.columns for each in trees.forests] if isinstance(trees, Trees) else []
         bent = tuple(columns for columns in found if most[columns[0]] > 0.5)
@@ -96,7 +109,8 @@ class JointDraws:
 
     @cached_property
     def rows(self) -> tuple[FloatArray, FloatArray]:
-        """Rows of the fit in these units, (rows, columns), with NaN, as many as Gaussians learn from; their weights."""
+        """Rows of the fit in these units, (rows, columns), with NaN, as many as Gaussians learn
+        from; their weights."""
         table = self.units.standardise(self.entries).to_array()
         some = sample_rows(table, seed=self.seed)
         return table[some], self.entries.counted[some]
@@ -106,23 +120,35 @@ class JointDraws:
         """The Gaussian of highest likelihood."""
         table, weights = self.rows
         ending: dict[str, Any] = {"passes": _PASSES, "still": _STILL}
-        return Gaussian.fit(table, weights=weights, shrinkage=self.shrinkage, seed=self.seed, **ending)
+        return Gaussian.fit(
+            table, weights=weights, shrinkage=self.shrinkage, seed=self.seed, **ending
+        )
 
     def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return rows (rows, columns) in their own units with all cells that are NaN drawn, those of a row together.
+        """Return rows (rows, columns) in their own units with all cells that are NaN drawn, those
+        of a row together.
 
-        They are drawn by Gaussians, whose parameters are drawn first, or by regressions that start there. Drawn numbers
-        may lie beyond the range of their column: cut off there, they would bias estimates.
+        They are drawn by Gaussians, whose parameters are drawn first, or by regressions that start
+        there. Drawn numbers may lie beyond the range of their column: cut off there, they would
+        bias estimates.
         """
         drawn = self.draw_parameters(random)
         completed = self._draw_by_gaussians(drawn, table, random)
-        return completed if self.turns is None else self._draw_in_turn(drawn, table, completed, self.turns, random)
+        return (
+            completed
+            if self.turns is None
+            else self._draw_in_turn(drawn, table, completed, self.turns, random)
+        )
 
-    def _draw_by_gaussians(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:
+    def _draw_by_gaussians(
+        self, drawn: Gaussian, table: FloatArray, random: np.random.Generator
+    ) -> FloatArray:
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
-            rows = self._draw_units(drawn, self.units.standardise(TableEntries.of(some)).to_array(), random)
+            rows = self._draw_units(
+                drawn, self.units.standardise(TableEntries.of(some)).to_array(), random
+            )
             some[:] = np.where(np.isnan(some), self.units.undo(rows), some)
         return completed
 
@@ -132,21 +158,29 @@ class JointDraws:
         table = self.rows[0]
         cubes = np.nanmean((table - np.nanmean(table, axis=0)) ** 3, axis=0)
         skewness = cubes / np.maximum(np.nanstd(table, axis=0), 1e-9) ** 3
-        few_values = [at for at, column in enumerate(table.T) if np.unique(column).size < _LEAST_VALUES]
+        few_values = [
+            at for at, column in enumerate(table.T) if np.unique(column).size < _LEAST_VALUES
+        ]
         skewness[few_values] = 0.0  # such as shares of categories
         return np.where(np.abs(skewness) > _SKEWNESS, np.sign(skewness), 0.0)
 
     @cached_property
     def turns(self) -> dict[int, IndexArray | None] | None:
-        """The cells that are drawn in turn by their first column, with all columns of those that trees draw best.
+        """The cells that are drawn in turn by their first column, with all columns of those that
+        trees draw best.
 
-        None where Gaussians draw skewed cells, and cells that trees predict, clearly better than turns do. Draws of
-        hidden cells are compared by their continuous ranked probability score, in standard deviations.
+        None where Gaussians draw skewed cells, and cells that trees predict, clearly better than
+        turns do. Draws of hidden cells are compared by their continuous ranked probability score,
+        in standard deviations.
         """
         table = self.rows[0]
         gappy = set(np.nonzero(np.isnan(table))[1].tolist())
-        bent: dict[int, IndexArray | None] = {int(each[0]): each for each in self.bent if int(each[0]) in gappy}
-        tried: dict[int, Any] = {int(at): np.array([at]) for at in np.flatnonzero(self.skews)} | bent
+        bent: dict[int, IndexArray | None] = {
+            int(each[0]): each for each in self.bent if int(each[0]) in gappy
+        }
+        tried: dict[int, Any] = {
+            int(at): np.array([at]) for at in np.flatnonzero(self.skews)
+        } | bent
         if not tried or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
             return None
         random, hidden = np.random.default_rng(self.seed), np.zeros(table.shape, bool)
@@ -163,16 +197,22 @@ class JointDraws:
             in_turn = [rest._draw_in_turn(drawn, shown, start, way, random) for way in ways]
             for kept, completed in zip(found, (start, *in_turn), strict=True):
                 kept.append(completed)
-        scores = [{at: _score_draws(np.stack(kept), table, hidden, at) for at in tried} for kept in found]
+        scores = [
+            {at: _score_draws(np.stack(kept), table, hidden, at) for at in tried} for kept in found
+        ]
         # Trees draw from leaves, which flattens slopes, so they must be clearly better.
-        by_trees = {at: bent[at] for at in bent if scores[2][at] <= _LEAST_GAIN * scores[1].get(at, np.inf)}
+        by_trees = {
+            at: bent[at] for at in bent if scores[2][at] <= _LEAST_GAIN * scores[1].get(at, np.inf)
+        }
         in_turns = sum(scores[2 if at in by_trees else 1][at] for at in tried)
         tolerance = _TOLERANCE if self.skews.any() else _LEAST_GAIN
         return plain | by_trees if in_turns < tolerance * sum(scores[0].values()) else None
 
     @property
     def _numbers(self) -> IndexArray:
-        return np.setdiff1d(np.arange(self.entries.shape[1]), [at for each in self.categories for at in each])
+        return np.setdiff1d(
+            np.arange(self.entries.shape[1]), [at for each in self.categories for at in each]
+        )
 
     def _draw_in_turn(
         self,
@@ -182,53 +222,77 @@ class JointDraws:
         turns: dict[int, IndexArray | None],
         random: np.random.Generator,
     ) -> FloatArray:
-        """Return completed rows whose missing cells are drawn again, a column at a time, given all other cells.
+        """Return completed rows whose missing cells are drawn again, a column at a time, given all
+        other cells.
 
-        A cell that trees draw is that of a donor. Another number is regressed on the other cells, on the normal scores
-        of those that are skewed, and on their curves. The residual is that of a row with a similar prediction (Schenker
-        and Taylor, Partially parametric techniques for multiple imputation, 1996), so that skewed and unequal residuals
-        stay what they are. Draws do not go beyond the end of a skewed column where it has no tail.
+        A cell that trees draw is that of a donor. Another number is regressed on the other cells,
+        on the normal scores of those that are skewed, and on their curves. The residual is that of
+        a row with a similar prediction (Schenker and Taylor, Partially parametric techniques for
+        multiple imputation, 1996), so that skewed and unequal residuals stay what they are. Draws
+        do not go beyond the end of a skewed column where it has no tail.
         """
         learned, weights = self.rows
         own = self.units.standardise(TableEntries.of(completed)).to_array()
         cells = np.concatenate([self._draw_units(drawn, learned, random), own])
         missing = np.isnan(np.concatenate([learned, table]))
-        sorted_values = {at: np.sort(learned[~np.isnan(learned[:, at]), at]) for at in self._numbers.tolist()}
+        sorted_values = {
+            at: np.sort(learned[~np.isnan(learned[:, at]), at]) for at in self._numbers.tolist()
+        }
         ranked = {at: values for at, values in sorted_values.items() if self.skews[at]}
         knots = self._find_knots(sorted_values)
         for column, columns in [*turns.items()] * _TURNS:
-            asked, known = np.flatnonzero(missing[:, column]), np.flatnonzero(~missing[: len(learned), column])
+            asked, known = (
+                np.flatnonzero(missing[:, column]),
+                np.flatnonzero(~missing[: len(learned), column]),
+            )
             if asked.size == 0:
                 continue
             if columns is not None:
                 rest, values = np.delete(cells, columns, axis=1), cells[np.ix_(known, columns)]
-                cells[np.ix_(asked, columns)] = draw_by_tree(rest[known], values, weights[known], rest[asked], random)
+                cells[np.ix_(asked, columns)] = draw_by_tree(
+                    rest[known], values, weights[known], rest[asked], random
+                )
                 continue
-            scores = [_to_scores(cells[:, at], values) for at, values in ranked.items() if at != column]
-            straight = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *scores])
+            scores = [
+                _to_scores(cells[:, at], values) for at, values in ranked.items() if at != column
+            ]
+            straight = np.column_stack(
+                [np.ones(len(cells)), np.delete(cells, column, axis=1), *scores]
+            )
             curves = [_bend(cells[:, at], places) for at, places in knots.items() if at != column]
             design, values = np.hstack([straight, *curves]), cells[known, column]
             bent = np.arange(design.shape[1]) >= straight.shape[1]
             low, high, skew = values.min(), values.max(), self.skews[column]
-            shrinkages = _SHRINKAGES_OF_CURVES[: 2 if skew else None]  # what leads to a skewed column is a curve
+            # what leads to a skewed column is a curve
+            shrinkages = _SHRINKAGES_OF_CURVES[: 2 if skew else None]
             ways = (shrinkages if bent.any() else (0.0,), random)
-            found = _draw_by_regression(design[known], values, weights[known], design[asked], bent, *ways)
+            found = _draw_by_regression(
+                design[known], values, weights[known], design[asked], bent, *ways
+            )
             reach = _BEYOND * (high - low)
-            cells[asked, column] = np.clip(found, low - reach * (skew <= 0), high + reach * (skew >= 0))
+            cells[asked, column] = np.clip(
+                found, low - reach * (skew <= 0), high + reach * (skew >= 0)
+            )
         return np.where(np.isnan(table), self.units.undo(cells[len(learned) :]), table)
 
     def _find_knots(self, ranked: dict[int, FloatArray]) -> dict[int, FloatArray]:
-        """Return the knots of the curves of each column with enough different values, given its sorted values.
+        """Return the knots of the curves of each column with enough different values, given its
+        sorted values.
 
         There are as many knots as rows allow for.
         """
         rows = min((values.size for values in ranked.values()), default=0) / _ROWS_OF_A_PREDICTOR
         shares = next((each for each in _KNOTS if rows >= len(ranked) * (len(each) - 1)), ())
-        found = {at: np.unique(np.quantile(values, shares)) for at, values in ranked.items() if shares}
+        found = {
+            at: np.unique(np.quantile(values, shares)) for at, values in ranked.items() if shares
+        }
         return {at: knots for at, knots in found.items() if knots.size == len(shares)}
 
-    def draw_parameters(self, random: np.random.Generator, trace: list[FloatArray] | None = None) -> Gaussian:
-        """Return a Gaussian drawn from its posterior given the rows of the fit; `trace` notes its means."""
+    def draw_parameters(
+        self, random: np.random.Generator, trace: list[FloatArray] | None = None
+    ) -> Gaussian:
+        """Return a Gaussian drawn from its posterior given the rows of the fit; `trace` notes its
+        means."""
         drawn, (table, weights), completed = self.most_likely, self.rows, None
         for _ in range(int(np.clip(drawn.passes, _LEAST_STEPS, _MOST_STEPS))):
             completed = self._draw_start(drawn, table, random) if completed is None else completed
@@ -238,15 +302,20 @@ class JointDraws:
                 trace.append(drawn.means)
         return drawn
 
-    def _draw_units(self, drawn: Gaussian, rows: FloatArray, random: np.random.Generator) -> FloatArray:
+    def _draw_units(
+        self, drawn: Gaussian, rows: FloatArray, random: np.random.Generator
+    ) -> FloatArray:
         """Return rows (rows, columns), standardised, with missing cells drawn from Gaussians."""
         completed = self._draw_start(drawn, rows, random)
         for _ in range(_ROUNDS if self.categories else 0):
             self._draw_round(drawn, rows, completed, random)
         return completed
 
-    def _draw_start(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return rows whose numbers are drawn together, and each category by its expected shares given these."""
+    def _draw_start(
+        self, drawn: Gaussian, table: FloatArray, random: np.random.Generator
+    ) -> FloatArray:
+        """Return rows whose numbers are drawn together, and each category by its expected shares
+        given these."""
         completed = drawn.draw(table, random)
         for columns in self.categories:
             completed[:, columns] = table[:, columns]
@@ -260,7 +329,8 @@ class JointDraws:
     def _draw_round(
         self, drawn: Gaussian, table: FloatArray, completed: FloatArray, random: np.random.Generator
     ) -> None:
-        """Draw the missing cells of rows in place: numbers given the categories, then each category given the rest."""
+        """Draw the missing cells of rows in place: numbers given the categories, then each category
+        given the rest."""
         if self.categories:
             together = np.concatenate(self.categories)
             table = table.copy()
@@ -276,24 +346,33 @@ class JointDraws:
     def _classify(self, part: Gaussian, completed: FloatArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities (rows, categories) of a category given all other cells of rows.
 
-        Given a category, the other cells are a Gaussian of its own mean and of one covariance for all categories, so
-        the probabilities are those of linear discriminant analysis.
+        Given a category, the other cells are a Gaussian of its own mean and of one covariance for
+        all categories, so the probabilities are those of linear discriminant analysis.
         """
         rest = np.setdiff1d(np.arange(part.means.size), columns)
         shares = np.maximum(self.units.undo(part.means[columns], columns), _LEAST_SHARE)
         if rest.size == 0:
             return np.tile(shares, (len(completed), 1))
         free = columns[:-1]  # the last share follows from the others
-        slopes = np.linalg.solve(part.covariance[np.ix_(free, free)], part.covariance[np.ix_(free, rest)])
+        slopes = np.linalg.solve(
+            part.covariance[np.ix_(free, free)], part.covariance[np.ix_(free, rest)]
+        )
         within = part.covariance[np.ix_(rest, rest)] - part.covariance[np.ix_(rest, free)] @ slopes
-        shifts = (self.units.convert(np.eye(columns.size), columns)[:, :-1] - part.means[free]) @ slopes
+        shifts = (
+            self.units.convert(np.eye(columns.size), columns)[:, :-1] - part.means[free]
+        ) @ slopes
         weights = np.linalg.solve(within + _JITTER * np.eye(rest.size), shifts.T)
-        scores = (completed[:, rest] - part.means[rest]) @ weights - 0.5 * (shifts.T * weights).sum(axis=0)
+        scores = (completed[:, rest] - part.means[rest]) @ weights - 0.5 * (shifts.T * weights).sum(
+            axis=0
+        )
         scores += np.log(shares)
         return np.asarray(np.exp(scores - scores.max(axis=1, keepdims=True)))
 
-    def _choose_category(self, shares: FloatArray, columns: IndexArray, random: np.random.Generator) -> FloatArray:
-        """Draw one category for each row by shares (rows, categories); return 1 for it and 0 for others, in units."""
+    def _choose_category(
+        self, shares: FloatArray, columns: IndexArray, random: np.random.Generator
+    ) -> FloatArray:
+        """Draw one category for each row by shares (rows, categories); return 1 for it and 0 for
+        others, in units."""
         ends = np.cumsum(np.maximum(shares, _LEAST_SHARE), axis=1)
         chosen = (ends[:, :-1] < random.random((len(ends), 1)) * ends[:, -1:]).sum(axis=1)
         return self.units.convert(np.eye(columns.size)[chosen], columns)
@@ -305,7 +384,8 @@ def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:
 
 
 def _bend(cells: FloatArray, knots: FloatArray) -> FloatArray:
-    """Return the curved functions (rows, knots - 2) of a natural cubic spline, in units of the distance of its ends."""
+    """Return the curved functions (rows, knots - 2) of a natural cubic spline, in units of the
+    distance of its ends."""
     cubes = np.maximum(cells[:, None] - knots, 0.0) ** 3
     slopes = (cubes - cubes[:, -1:])[:, :-1] / (knots[-1] - knots[:-1])
     return np.asarray((slopes[:, :-1] - slopes[:, -1:]) / (knots[-1] - knots[0]))
@@ -320,23 +400,30 @@ def _draw_by_regression(
     shrinkages: tuple[float, ...],
     random: np.random.Generator,
 ) -> FloatArray:
-    """Draw values for rows `asked` (rows, predictors) by a linear regression whose coefficients are drawn.
+    """Draw values for rows `asked` (rows, predictors) by a linear regression whose coefficients are
+    drawn.
 
-    known: the predictors of the rows with values (rows,) and weights (rows,). bent: which predictors are curves; they
-    are shrunk as generalised cross-validation says, so that straight relations stay as certain as they are.
+    known: the predictors of the rows with values (rows,) and weights (rows,). bent: which
+    predictors are curves; they are shrunk as generalised cross-validation says, so that straight
+    relations stay as certain as they are.
     """
     squares = (known * weights[:, None]).T @ known
     size, products, best = float(weights.sum()), known.T @ (weights * values), np.inf
     for shrinkage in shrinkages:
         tried = np.linalg.inv(squares + np.diag(_RIDGE + shrinkage * bent * squares.diagonal()))
         used = float(np.sum(tried * squares))  # degrees of freedom
-        off = float(weights @ np.square(values - known @ (tried @ products))) / max(size - used, 1.0) ** 2
+        off = (
+            float(weights @ np.square(values - known @ (tried @ products)))
+            / max(size - used, 1.0) ** 2
+        )
         if off < best:
             best, inverse, freedom = off, tried, max(size - used, 1.0)
     coefficients = inverse @ products
     residuals = values - known @ coefficients
     square = weights @ np.square(residuals) / random.chisquare(freedom)
-    drawn = coefficients + np.sqrt(square) * np.linalg.cholesky(inverse) @ random.standard_normal(coefficients.size)
+    drawn = coefficients + np.sqrt(square) * np.linalg.cholesky(inverse) @ random.standard_normal(
+        coefficients.size
+    )
     expected, own = known @ drawn, asked @ drawn
     order = np.argsort(expected)
     first = np.searchsorted(expected[order], own) - _DONORS // 2 - 1
@@ -347,14 +434,19 @@ def _draw_by_regression(
 
 
 def _score_draws(draws: FloatArray, table: FloatArray, hidden: MaskArray, column: int) -> float:
-    """Return the mean continuous ranked probability score of draws (draws, rows, columns) of hidden cells."""
+    """Return the mean continuous ranked probability score of draws (draws, rows, columns) of hidden
+    cells."""
     values, drawn = table[hidden[:, column], column], draws[:, hidden[:, column], column]
     apart = np.abs(drawn[:, None] - drawn).sum(axis=(0, 1)) / (len(drawn) * (len(drawn) - 1))
     return float(np.mean(np.abs(drawn - values).mean(axis=0) - 0.5 * apart)) if values.size else 0.0
 
 
 def draw_gaussian(
-    completed: FloatArray, shrinkage: float, random: np.random.Generator, *, weights: FloatArray | None = None
+    completed: FloatArray,
+    shrinkage: float,
+    random: np.random.Generator,
+    *,
+    weights: FloatArray | None = None,
 ) -> Gaussian:
     """Draw the parameters of a Gaussian given complete rows, and weights (rows,).
 
@@ -374,12 +466,16 @@ def draw_gaussian(
     return Gaussian(mean + noise / np.sqrt(max(size, 1.0)), covariance)
 
 
-def _draw_covariance(scatter: FloatArray, freedom: float, random: np.random.Generator) -> FloatArray:
-    """Draw from the inverse Wishart distribution, by Bartlett's decomposition of the Wishart distribution."""
+def _draw_covariance(
+    scatter: FloatArray, freedom: float, random: np.random.Generator
+) -> FloatArray:
+    """Draw from the inverse Wishart distribution, by Bartlett's decomposition of the Wishart
+    distribution."""
     n_columns = len(scatter)
     factor = np.tril(random.standard_normal(scatter.shape), -1)
     np.fill_diagonal(factor, np.sqrt(random.chisquare(freedom - np.arange(n_columns))))
-    least = max(1e-9 * np.trace(scatter) / n_columns, np.finfo(np.float64).tiny)  # rows may all be the same
+    # rows may all be the same
+    least = max(1e-9 * np.trace(scatter) / n_columns, np.finfo(np.float64).tiny)
     root = np.linalg.cholesky(scatter + least * np.eye(n_columns))
     solved = scipy.linalg.solve_triangular(factor, root.T, lower=True)
     return np.asarray(solved.T @ solved)

@@ -1,4 +1,5 @@
-"""The imputer: a scikit-learn transformer that completes tables by any model that extends to new rows."""
+"""The imputer: a scikit-learn transformer that completes tables by any model that extends to new
+rows."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    _num_samples,
+    check_is_fitted,
+    validate_data,
+)
 
 from deepmf.errors import BadEntries, BadSetting, NothingObserved, check_count, warn
 from deepmf.formatting import format_quantity
@@ -60,26 +66,29 @@ _PARAMETERS = ("hidden_sizes", "latent_size", "dropout", "epochs", "learning_rat
 
 
 class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Fill in the missing values of a table: an array with NaN, a pandas or polars frame, or a scipy sparse matrix.
+    """Fill in the missing values of a table: an array with NaN, a pandas or polars frame, or a
+    scipy sparse matrix.
 
-    Observed entries are returned unchanged. Every row is completed as a new row (area II: extension without training),
-    including the rows of `fit`, so that its completion depends on that row alone. A row without entries gets the means
-    of the columns, and so does every row if `fit` saw fewer than two rows or two columns with entries. Predictions
-    stay within the range of the column in `fit`.
+    Observed entries are returned unchanged. Every row is completed as a new row (area II: extension
+    without training), including the rows of `fit`, so that its completion depends on that row
+    alone. A row without entries gets the means of the columns, and so does every row if `fit` saw
+    fewer than two rows or two columns with entries. Predictions stay within the range of the column
+    in `fit`.
 
-    Columns of text, categories and truth values are filled with their own categories. A frame is returned as a frame
-    of the same column types, in which whole numbers stay whole and dates as they are, and an array of objects as an
-    array of objects.
+    Columns of text, categories and truth values are filled with their own categories. A frame is
+    returned as a frame of the same column types, in which whole numbers stay whole and dates as
+    they are, and an array of objects as an array of objects.
 
     Parameters
     ----------
     model
-        "auto" blends a Gaussian of the rows with trees, with the weights that best predict the cells of each column
-        when these are left out. For a table of more than 500 columns or a shared scale, it chooses among means, als
-        and dmf-o instead. Or a name: "gaussian", "trees", "als", "dmf-o", or any model that can predict for new rows.
+        "auto" blends a Gaussian of the rows with trees, with the weights that best predict the
+        cells of each column when these are left out. For a table of more than 500 columns or a
+        shared scale, it chooses among means, als and dmf-o instead. Or a name: "gaussian", "trees",
+        "als", "dmf-o", or any model that can predict for new rows.
     metric
-        The error of "auto" and "trees" that should be small: "rmse"; "mae", which predicts medians; or "both", which
-        predicts the mean of the two.
+        The error of "auto" and "trees" that should be small: "rmse"; "mae", which predicts medians;
+        or "both", which predicts the mean of the two.
     effort
         "normal", or "best" for larger forests in about five times the time.
     hidden_sizes, latent_size, dropout, epochs, learning_rate
@@ -87,20 +96,21 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     settings
         Further settings of the model, by name.
     constraints
-        Of imputed values, by the name of a column (its position in an array): `(low, high)` with None for no end,
-        "whole" for whole numbers, a function of the completed table for a column that follows from others, such as a
-        ratio, or a list of these.
+        Of imputed values, by the name of a column (its position in an array): `(low, high)` with
+        None for no end, "whole" for whole numbers, a function of the completed table for a column
+        that follows from others, such as a ratio, or a list of these.
     missing_values
         Mark of missing values beside NaN and None, such as -1 or "?".
     add_indicator
         Whether to append an indicator column for each column with missing values in `fit`.
     scale
-        "columns" (each column has its own units and is standardised), "shared" (all columns have the same units, such
-        as stars or Likert points), or the shared `Scale`.
+        "columns" (each column has its own units and is standardised), "shared" (all columns have
+        the same units, such as stars or Likert points), or the shared `Scale`.
     answers
         "values", or "levels": the nearest level in columns whose values repeat.
     keep_empty_features
-        Whether to keep a column without entries in `fit`, filled with 0, or to leave it out with a warning.
+        Whether to keep a column without entries in `fit`, filled with 0, or to leave it out with a
+        warning.
     random_state
         None, a seed or a `numpy.random.RandomState`.
     verbose
@@ -111,13 +121,15 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     model_
         The fitted model or blend; None where there was too little to learn from.
     weights_, chosen_model_
-        Mean weight of each candidate in the blend, and the name of the candidate with the largest weight.
+        Mean weight of each candidate in the blend, and the name of the candidate with the largest
+        weight.
     hidden_errors_
-        Error of each model that "auto" chose from on cells that were hidden, in standard deviations or in the units of
-        a shared scale; empty for a blend.
+        Error of each model that "auto" chose from on cells that were hidden, in standard deviations
+        or in the units of a shared scale; empty for a blend.
     score_
-        Score on the cells hidden in `fit`, overall and of each column, with standard errors (`HiddenScore`); None where
-        no cells were hidden, because a single model was asked for by name.
+        Score on the cells hidden in `fit`, overall and of each column, with standard errors
+        (`HiddenScore`); None where no cells were hidden, because a single model was asked for by
+        name.
     units_
         The units of the columns.
     known_columns_
@@ -131,8 +143,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
            [  3., 270.]])
     """
 
-    # What a call of transform asks for is for the caller alone: a pipeline has none of it to hand on.
-    __metadata_request__transform: ClassVar[dict[str, str]] = {"return_interval": UNUSED, "coverage": UNUSED}
+    # What a call of transform asks for is for the caller alone: a pipeline has none of it to hand
+    # on.
+    __metadata_request__transform: ClassVar[dict[str, str]] = {
+        "return_interval": UNUSED,
+        "coverage": UNUSED,
+    }
 
     model_: Model | Completer | None
     units_: ColumnUnits
@@ -185,8 +201,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's name)
         """Learn from the observed entries of a table; `y` is not used.
 
-        `sample_weight` is how much each row counts (default: 1): a row of weight 2 counts as the row twice, and a row
-        of weight 0 as if it had not been given.
+        `sample_weight` is how much each row counts (default: 1): a row of weight 2 counts as the
+        row twice, and a row of weight 0 as if it had not been given.
         """
         X, weights = self._read_weights(X, sample_weight)  # noqa: N806
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -199,9 +215,17 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         self._known = np.unique(entries.columns)
         self.known_columns_ = np.unique(self._codes.sources[self._known]).astype(np.intp)
-        self._indicated = np.flatnonzero(table.missing.any(axis=0)) if self.add_indicator else np.empty(0, np.intp)
+        self._indicated = (
+            np.flatnonzero(table.missing.any(axis=0))
+            if self.add_indicator
+            else np.empty(0, np.intp)
+        )
         has_names = hasattr(self, "feature_names_in_")
-        numbers = [at for at in self._kept.tolist() if at not in {*self._codes.categories, *self._codes.dates}]
+        numbers = [
+            at
+            for at in self._kept.tolist()
+            if at not in {*self._codes.categories, *self._codes.dates}
+        ]
         places = {self._codes.names[at] if has_names else at: at for at in numbers}
         self._constraints = read_constraints(self.constraints or {}, places)
         self._warn_of_columns()
@@ -212,7 +236,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @staticmethod
     def _read_weights(X: Any, sample_weight: Any) -> tuple[Any, FloatArray | None]:  # noqa: N803
-        """Return the rows of a table that count, and their weights; None where all weights are 1."""
+        """Return the rows of a table that count, and their weights; None where all weights are
+        1."""
         X = make_dense(X)  # noqa: N806
         if sample_weight is None:
             return X, None
@@ -226,9 +251,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
         """Return a table with every missing entry filled in.
 
-        With `return_interval`, a pair: the table, and an `Interval` of two arrays (rows, columns) between which the
-        missing values lie with about this probability; both are the value itself where that is observed, and NaN
-        in columns of text and categories.
+        With `return_interval`, a pair: the table, and an `Interval` of two arrays (rows, columns)
+        between which the missing values lie with about this probability; both are the value itself
+        where that is observed, and NaN in columns of text and categories.
         """
         check_is_fitted(self)
         check_coverage(coverage)
@@ -239,8 +264,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def impute_many(self, X: Any, m: int = 20, *, seed: int = 0) -> Iterator[Any]:  # noqa: N803
         """Yield `m` completed tables for multiple imputation, frames for a frame.
 
-        Each table is a draw from a posterior: parameters are drawn first, then the missing cells, those of a row
-        together. Analyse every table, and combine the estimates by `pool`.
+        Each table is a draw from a posterior: parameters are drawn first, then the missing cells,
+        those of a row together. Analyse every table, and combine the estimates by `pool`.
 
         Parameters
         ----------
@@ -277,7 +302,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         traces: list[list[FloatArray]] = [[] for _ in range(chains)]
         for stream, trace in zip(np.random.SeedSequence(seed).spawn(chains), traces, strict=True):
             self._draws.draw_parameters(np.random.default_rng(stream), trace)
-        return dict(zip(map(str, self._codes.labels[self._known]), np.transpose(traces, (2, 0, 1)), strict=True))
+        return dict(
+            zip(
+                map(str, self._codes.labels[self._known]),
+                np.transpose(traces, (2, 0, 1)),
+                strict=True,
+            )
+        )
 
     def _complete(
         self,
@@ -286,17 +317,21 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         draw: Callable[[FloatArray], FloatArray] | None = None,
         coverage: float = 0.0,
     ) -> Any:
-        """Fill in a table that was read, by predictions or draws; with a coverage above 0, also return intervals."""
+        """Fill in a table that was read, by predictions or draws; with a coverage above 0, also
+        return intervals."""
         numbers = self._codes.encode(table)
         known: npt.NDArray[Any] = numbers[:, self._known]
         if isinstance(self.scale, Scale):
-            self._matrix(TableEntries.of(known))  # refuses what is off the scale by its place in this table
+            # refuses what is off the scale by its place in this table
+            self._matrix(TableEntries.of(known))
         ends = self._fill(known, coverage) if draw is None else None
         numbers[:, self._known] = known if draw is None else draw(known)
         numbers[np.isnan(numbers)] = 0.0  # of columns without entries
         kept, missing = self._kept, table.missing
         columns = self._codes.decode(numbers, table)
-        indicators = {f"missingindicator_{self._codes.names[at]}": missing[:, at] for at in self._indicated}
+        indicators = {
+            f"missingindicator_{self._codes.names[at]}": missing[:, at] for at in self._indicated
+        }
 
         def build() -> Any:
             return build_table(X, {at: columns.get(at) for at in kept.tolist()}, indicators)
@@ -313,7 +348,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return completed, Interval(*found[:, :, kept])
 
     def _draw(self, known: npt.NDArray[Any], *, random: np.random.Generator) -> FloatArray:
-        """Return rows with drawn cells in place of NaN; these have legal levels if levels are wanted or shared."""
+        """Return rows with drawn cells in place of NaN; these have legal levels if levels are
+        wanted or shared."""
         if self._draws is None:
             raise BadSetting(
                 f"missing cells are drawn together in tables of at most {MOST_COLUMNS} columns, and this one has more; "
@@ -326,7 +362,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return drawn
 
     def _fill(self, table: npt.NDArray[Any], coverage: float) -> FloatArray | None:
-        """Fill in rows (rows, columns) in place; with a coverage, return the ends of intervals (2, rows, columns)."""
+        """Fill in rows (rows, columns) in place; with a coverage, return the ends of intervals (2,
+        rows, columns)."""
         ends = np.stack([table, table]).astype(np.float64) if coverage else None
         for some in batches(np.arange(len(table)), width=table.shape[1]):
             rows, columns = np.nonzero(np.isnan(table[some]))
@@ -336,22 +373,32 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 values = self.units_.levels(values, columns)
             table[some[rows], columns] = values
             if ends is not None:
-                ends[:, some[rows], columns] = [self.units_.values(end, columns) for end in unit_ends]
+                ends[:, some[rows], columns] = [
+                    self.units_.values(end, columns) for end in unit_ends
+                ]
         return ends
 
     def _predict(
         self, table: npt.NDArray[Any], rows: IndexArray, columns: IndexArray, coverage: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return predictions (cells,) of cells, and the ends of intervals (2, cells), in the units of the model.
+        """Return predictions (cells,) of cells, and the ends of intervals (2, cells), in the units
+        of the model.
 
-        Where nothing is known of a row, they are the mean of the column and quantiles of its values.
+        Where nothing is known of a row, they are the mean of the column and quantiles of its
+        values.
         """
-        units, entries, tails = self.units_, TableEntries.of(table), [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0]
+        units, entries, tails = (
+            self.units_,
+            TableEntries.of(table),
+            [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0],
+        )
         found, ends = units.convert(units.means)[columns], np.zeros((2, columns.size))
         told = np.unique(entries.rows) if self.model_ is not None else np.empty(0, np.intp)
         is_known = np.isin(rows, told)
         for column in np.unique(columns[~is_known]) if coverage else ():
-            ends[:, columns == column] = np.quantile(self._seen.values[self._seen.columns == column], tails)[:, None]
+            ends[:, columns == column] = np.quantile(
+                self._seen.values[self._seen.columns == column], tails
+            )[:, None]
         if not is_known.any():
             return found, ends
         entries = units.standardise(entries.take_rows(told))
@@ -394,9 +441,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any, *, reset: bool) -> MixedTable:  # noqa: N803
         """Check a table and take it apart; `reset` learns its columns and categories."""
         texts = None if reset else self._codes.categories.keys()
-        if not reset and (texts or hasattr(X, "columns")):  # other columns, or another order, before any cell is read
+        # other columns, or another order, before any cell is read
+        if not reset and (texts or hasattr(X, "columns")):
             validate_data(self, X, reset=False, skip_check_array=True)
-        table = MixedTable.of(X, missing=self.missing_values, texts=texts, truths=self.scale == "columns")
+        table = MixedTable.of(
+            X, missing=self.missing_values, texts=texts, truths=self.scale == "columns"
+        )
         if table is None:
             checked = validate_data(self, X, reset=reset, **CHECKS)
             table = MixedTable(mark_missing(checked, self.missing_values), {}, {})
@@ -406,16 +456,26 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._codes = ColumnCodes.of(table, _check_feature_names_in(self))
             if table.texts and self.scale != "columns":
                 name = self._codes.names[min(table.texts)]
-                raise BadSetting(f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories")
+                raise BadSetting(
+                    f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories"
+                )
         if new := table.dates - self._codes.dates:
-            raise BadEntries(f"column {self._codes.names[min(new)]!r} holds dates, which it did not in fit")
+            raise BadEntries(
+                f"column {self._codes.names[min(new)]!r} holds dates, which it did not in fit"
+            )
         return table
 
     def _check_parameters(self) -> None:
         check_model(self.model, self._gather_settings(), own_units=self.scale == "columns")
-        for name, known in (("metric", METRICS), ("effort", EFFORTS), ("answers", ("values", "levels"))):
+        for name, known in (
+            ("metric", METRICS),
+            ("effort", EFFORTS),
+            ("answers", ("values", "levels")),
+        ):
             if getattr(self, name) not in known:
-                raise BadSetting(f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}")
+                raise BadSetting(
+                    f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}"
+                )
         if not isinstance(self.scale, Scale) and self.scale not in ("columns", "shared"):
             raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
 
@@ -436,10 +496,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             reach = _WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
             self.units_ = ColumnUnits.from_columns(entries, reach=reach)
         else:
-            self.units_ = ColumnUnits.from_shared_scale(entries, self.scale if isinstance(self.scale, Scale) else None)
-        self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
+            self.units_ = ColumnUnits.from_shared_scale(
+                entries, self.scale if isinstance(self.scale, Scale) else None
+            )
+        # refuses what is off a scale that was given by its place in this table
+        self._matrix(entries)
         self._seen = seen = self.units_.standardise(entries)
-        fit, ways = partial(self._fit_candidate, sources), {"metric": self.metric, "effort": self.effort}
+        fit, ways = (
+            partial(self._fit_candidate, sources),
+            {"metric": self.metric, "effort": self.effort},
+        )
         is_enough = min(np.unique(seen.rows).size, self._known.size) > 1
         with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
             if not is_enough:
@@ -449,35 +515,49 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             elif len(candidates) == 1:
                 choice = Choice(fit(candidates[0], seen), {candidates[0]: 1.0})
             else:
-                choice = choose(candidates, seen, sources, fit, units=self.units_, seed=self._seed, show=show)
+                choice = choose(
+                    candidates, seen, sources, fit, units=self.units_, seed=self._seed, show=show
+                )
         self._completer: Any = choice.completer
         self.weights_, self.hidden_errors_ = choice.weights, dict(choice.errors)
         self.chosen_model_ = next(iter(self.weights_))
         model = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         self.model_ = model if is_enough else None
-        # A distribution is learned over all columns together: of columns that differ, it would say the same.
+        # A distribution is learned over all columns together: of columns that differ, it would say
+        # the same.
         has_own = self.scale != "columns" and isinstance(model, Model) and model.gives_distribution
         self._residuals: Residuals | None = None if has_own else choice.residuals
         shares = self._codes.are_shares[self._known]
-        cells = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
+        cells = tuple(
+            np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares])
+        )
         has_few = self._known.size <= MOST_COLUMNS
-        self._draws = JointDraws.of(entries, self._completer, cells, seed=self._seed) if has_few else None
+        self._draws = (
+            JointDraws.of(entries, self._completer, cells, seed=self._seed) if has_few else None
+        )
         self.score_ = None
         if choice.residuals is not None:
             spreads = np.where(shares, np.nan, self.units_.spreads)
-            places, names = np.searchsorted(self.known_columns_, sources), self._codes.names[self.known_columns_]
+            places, names = (
+                np.searchsorted(self.known_columns_, sources),
+                self._codes.names[self.known_columns_],
+            )
             self.score_ = score_residuals(choice.residuals, places, names, spreads)
 
     def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:
         if name in WHOLE_ROWS:
-            return fit_whole_rows(name, seen, sources, seed=self._seed, metric=self.metric, effort=self.effort)
+            return fit_whole_rows(
+                name, seen, sources, seed=self._seed, metric=self.metric, effort=self.effort
+            )
         matrix = seen.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
-        progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
+        # scikit-learn's own also take 0 and 1
+        progress = None if self.verbose is None else bool(self.verbose)
         model = make_model(name, self._gather_settings(), seed=self._seed)
         return ByModel(model.fit(matrix, progress=progress))
 
     def _matrix(self, entries: TableEntries) -> ObservedMatrix:
-        """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""
+        """Return entries as the model sees them; only a scale that was given refuses what it does
+        not hold."""
         seen = entries if isinstance(self.scale, Scale) else self.units_.standardise(entries)
         return seen.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
 

@@ -45,14 +45,23 @@ class PooledEstimates:
 
     def __str__(self) -> str:
         """The table: a line for each estimate."""
-        found = (self.estimate, self.standard_error, *self.interval(0.95), self.p_value(), self.missing_information)
+        found = (
+            self.estimate,
+            self.standard_error,
+            *self.interval(0.95),
+            self.p_value(),
+            self.missing_information,
+        )
         columns = [np.ravel(each) for each in found]
         names = self.names or tuple(map(str, range(columns[0].size)))
         width = max(map(len, names))
         heads = ("estimate", "s.e.", "2.5 %", "97.5 %", "p", "missing information")
         lines = [" " * width + "".join(f"{head:>{max(10, len(head) + 2)}}" for head in heads)]
         for name, *numbers in zip(names, *columns, strict=True):
-            cells = (f"{number:>{max(10, len(head) + 2)}.3f}" for head, number in zip(heads, numbers, strict=True))
+            cells = (
+                f"{number:>{max(10, len(head) + 2)}.3f}"
+                for head, number in zip(heads, numbers, strict=True)
+            )
             lines.append(f"{name:<{width}}" + "".join(cells))
         return "\n".join(lines)
 
@@ -64,30 +73,38 @@ class PooledEstimates:
     def interval(self, coverage: float = 0.95) -> Interval:
         """Return confidence intervals."""
         check_coverage(coverage)
-        reach = scipy.stats.t.ppf((1.0 + coverage) / 2.0, self.degrees_of_freedom) * self.standard_error
+        reach = (
+            scipy.stats.t.ppf((1.0 + coverage) / 2.0, self.degrees_of_freedom) * self.standard_error
+        )
         return Interval(self.estimate - reach, self.estimate + reach)
 
     def p_value(self, null: float = 0.0) -> FloatArray:
         """Return two-sided p values of the hypothesis that the truth is `null`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = np.abs(self.estimate - null) / self.standard_error
-        return np.asarray(2.0 * scipy.stats.t.sf(np.nan_to_num(statistic, nan=0.0), self.degrees_of_freedom))
+        return np.asarray(
+            2.0 * scipy.stats.t.sf(np.nan_to_num(statistic, nan=0.0), self.degrees_of_freedom)
+        )
 
 
-def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = None) -> PooledEstimates:
+def pool(
+    estimates: Any, variances: Any = None, *, complete_df: float | None = None
+) -> PooledEstimates:
     """Combine the estimates of several completed tables by Rubin's rules.
 
     Parameters
     ----------
     estimates
-        One estimate, or an array of estimates, for each completed table: (tables, ...). Without variances, a fitted
-        result for each: of statsmodels (`params`, `bse`, `df_resid`), or of an estimator like scikit-learn's that knows
-        how uncertain its coefficients are (`coef_` and `sigma_`, such as BayesianRidge).
+        One estimate, or an array of estimates, for each completed table: (tables, ...). Without
+        variances, a fitted result for each: of statsmodels (`params`, `bse`, `df_resid`), or of an
+        estimator like scikit-learn's that knows how uncertain its coefficients are (`coef_` and
+        `sigma_`, such as BayesianRidge).
     variances
         Squared standard errors of the estimates, of the same shape.
     complete_df
-        Degrees of freedom that the estimate would have without missing values, such as rows minus coefficients of a
-        regression. None takes those of fitted results, else assumes a large sample.
+        Degrees of freedom that the estimate would have without missing values, such as rows minus
+        coefficients of a regression. None takes those of fitted results, else assumes a large
+        sample.
 
     Returns
     -------
@@ -95,8 +112,8 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
 
     References
     ----------
-    Rubin, Multiple imputation for nonresponse in surveys, 1987. Barnard and Rubin, Small-sample degrees of freedom
-    with multiple imputation, Biometrika 86, 1999.
+    Rubin, Multiple imputation for nonresponse in surveys, 1987. Barnard and Rubin, Small-sample
+    degrees of freedom with multiple imputation, Biometrika 86, 1999.
 
     >>> pooled = pool([1.0, 1.2, 0.8, 1.1, 0.9], [0.04] * 5)
     >>> float(pooled.estimate), float(pooled.standard_error.round(3))
@@ -106,13 +123,20 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
     if variances is None:
         fits = [_read_fit(each) for each in estimates]
         if len({each.names for each in fits}) > 1:
-            raise BadSetting("fitted results must have the same coefficients in every completed table")
+            raise BadSetting(
+                "fitted results must have the same coefficients in every completed table"
+            )
         estimates, variances = [each.estimates for each in fits], [each.variances for each in fits]
         names = fits[0].names if fits else ()
         complete_df = fits[0].freedom if fits and complete_df is None else complete_df
-    found, within_each = _read_estimates(estimates, "estimates"), _read_estimates(variances, "variances")
+    found, within_each = (
+        _read_estimates(estimates, "estimates"),
+        _read_estimates(variances, "variances"),
+    )
     if found.shape != within_each.shape:
-        raise BadSetting(f"estimates and variances must have one shape; got {found.shape} and {within_each.shape}")
+        raise BadSetting(
+            f"estimates and variances must have one shape; got {found.shape} and {within_each.shape}"
+        )
     if np.any(within_each < 0):
         raise BadSetting(f"variances cannot be negative; got {float(within_each.min()):g}")
     if complete_df is not None and not complete_df > 0:
@@ -122,7 +146,8 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
     added = (1.0 + 1.0 / n_tables) * between
     total = within + added
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(total > 0, added / total, 0.0)  # of the total variance that missing values cause
+        # of the total variance that missing values cause
+        share = np.where(total > 0, added / total, 0.0)
         freedom = (n_tables - 1) / np.square(share)
         if complete_df is not None:
             observed = (complete_df + 1.0) / (complete_df + 3.0) * complete_df * (1.0 - share)
@@ -145,7 +170,8 @@ def with_imputed(
     table
         A table with missing values that holds every variable of the analysis.
     function
-        Takes a completed table; returns a fitted result that `pool` reads, or estimates and variances.
+        Takes a completed table; returns a fitted result that `pool` reads, or estimates and
+        variances.
     m
         Number of completed tables.
     imputer
@@ -214,7 +240,9 @@ def _read_estimates(given: Any, name: str) -> npt.NDArray[np.float64]:
     except (TypeError, ValueError) as error:
         raise BadSetting(f"{name} must be numbers, as many from every table ({error})") from error
     if array.ndim == 0 or len(array) < 2:
-        raise BadSetting(f"pooling needs the {name} of at least two completed tables; got {array.shape}")
+        raise BadSetting(
+            f"pooling needs the {name} of at least two completed tables; got {array.shape}"
+        )
     if not np.all(np.isfinite(array)):
         raise BadSetting(f"{name} must be finite numbers")
     return array

@@ -17,7 +17,8 @@ from deepmf.sklearn.table import MaskArray, check_numbers, hide_entries, measure
 
 MECHANISMS = ("mcar", "mar", "mnar")
 
-# How much more often a cell is hidden for one standard deviation of the driving value, on the logistic scale.
+# How much more often a cell is hidden for one standard deviation of the driving value, on the
+# logistic scale.
 _SLOPE = 1.0
 
 
@@ -43,13 +44,14 @@ def mask_entries(
     X
         An array, a frame or a sparse matrix of numbers; what is missing already stays so.
     mechanism
-        "mcar" hides cells completely at random. "mar" hides more cells of a column in rows where the column before it
-        is large and visible (the first column stays as it is). "mnar" hides more cells that are large themselves.
+        "mcar" hides cells completely at random. "mar" hides more cells of a column in rows where
+        the column before it is large and visible (the first column stays as it is). "mnar" hides
+        more cells that are large themselves.
     share
         Share of the observed cells of each column that is hidden, on average.
     slope
-        Increase of the log odds of being hidden for one standard deviation of the driving value; negative slopes hide
-        small values.
+        Increase of the log odds of being hidden for one standard deviation of the driving value;
+        negative slopes hide small values.
     seed
         The same seed hides the same cells.
 
@@ -75,7 +77,9 @@ def mask_entries(
             log_odds = np.zeros(len(checked))
         elif mechanism == "mnar":
             log_odds = drivers[:, column]
-        else:  # a driver that is hidden itself has no influence, so the reason is always visible to an imputer
+        else:
+            # a driver that is hidden itself has no influence, so the reason is always visible to an
+            # imputer
             log_odds = np.where(hidden[:, column - 1], 0.0, drivers[:, column - 1])
         known = observed[:, column]
         hidden[:, column] = known & (chosen[:, column] < _match_share(log_odds, known, share))
@@ -83,7 +87,8 @@ def mask_entries(
 
 
 def _match_share(log_odds: FloatArray, observed: MaskArray, share: float) -> FloatArray:
-    """Return probabilities with these log odds, shifted so that their mean over observed cells is the share."""
+    """Return probabilities with these log odds, shifted so that their mean over observed cells is
+    the share."""
     own = log_odds[observed]
     if own.size == 0:
         return np.zeros(log_odds.size)
@@ -99,12 +104,14 @@ def hidden_entries_score(
     hidden: float = 0.2,
     seed: int = 0,
 ) -> float:
-    """Hide a share of the entries of a table, let a fitted imputer fill them in, and return its score.
+    """Hide a share of the entries of a table, let a fitted imputer fill them in, and return its
+    score.
 
-    A scorer for `GridSearchCV` and `cross_val_score`, with any `cv` over rows: the rows that they hold out are new to
-    the imputer (area II). It works with every imputer, and with a pipeline whose steps keep the columns' units. The
-    score is 1 - sum of squared errors / sum of squared deviations from the columns' means, each in units of the
-    column's standard deviation in `X`; the error is about sqrt(1 - score) standard deviations.
+    A scorer for `GridSearchCV` and `cross_val_score`, with any `cv` over rows: the rows that they
+    hold out are new to the imputer (area II). It works with every imputer, and with a pipeline
+    whose steps keep the columns' units. The score is 1 - sum of squared errors / sum of squared
+    deviations from the columns' means, each in units of the column's standard deviation in `X`; the
+    error is about sqrt(1 - score) standard deviations.
 
     >>> from sklearn.impute import SimpleImputer
     >>> table = np.random.RandomState(0).normal(size=(200, 3))
@@ -123,7 +130,8 @@ def imputation_scores(
     n_splits: int = 5,
     seed: int = 0,
 ) -> FloatArray:
-    """Return the scores of an imputer on hidden entries of the rows of the fit (area I), (splits,), fitted for each.
+    """Return the scores of an imputer on hidden entries of the rows of the fit (area I), (splits,),
+    fitted for each.
 
     For new rows (area II), give `hidden_entries_score` to scikit-learn's `cross_val_score`.
 
@@ -156,8 +164,11 @@ def imputation_scores(
 
 
 def _hide(X: Any, share: float, seed: int) -> MaskedTable:  # noqa: N803
-    # By a stream of its own: numbers of the seed itself may have made the gaps that the table has already.
-    return mask_entries(X, "mcar", share, seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    # By a stream of its own: numbers of the seed itself may have made the gaps that the table has
+    # already.
+    return mask_entries(
+        X, "mcar", share, seed=int(np.random.SeedSequence(seed).generate_state(1)[0])
+    )
 
 
 def _score(completed: Any, truth: npt.NDArray[Any], hidden: MaskArray) -> float:
@@ -171,7 +182,9 @@ def _score(completed: Any, truth: npt.NDArray[Any], hidden: MaskArray) -> float:
         )
     row_of, column_of = np.nonzero(hidden & (spreads > 0))
     if row_of.size == 0:
-        raise BadEntries("no entry is masked in a column whose values differ, so there is nothing to score")
+        raise BadEntries(
+            "no entry is masked in a column whose values differ, so there is nothing to score"
+        )
     values, spread = truth[row_of, column_of], spreads[column_of]
     errors = np.sum(np.square((filled[row_of, column_of] - values) / spread))
     deviations = np.sum(np.square((values - means[column_of]) / spread))
@@ -179,11 +192,12 @@ def _score(completed: Any, truth: npt.NDArray[Any], hidden: MaskArray) -> float:
 
 
 class HiddenScore(NamedTuple):
-    """The score on hidden cells: 1 is perfect, 0 no better than the mean; `margin` is its standard error.
+    """The score on hidden cells: 1 is perfect, 0 no better than the mean; `margin` is its standard
+    error.
 
-    columns: the names of the columns of the table. column_scores, column_margins, column_errors: (columns,). Scores are
-    NaN in a column with fewer than two hidden cells, or with equal ones. Errors are root mean squares in the units of
-    the column, NaN for text and categories.
+    columns: the names of the columns of the table. column_scores, column_margins, column_errors:
+    (columns,). Scores are NaN in a column with fewer than two hidden cells, or with equal ones.
+    Errors are root mean squares in the units of the column, NaN for text and categories.
     """
 
     score: float
@@ -197,26 +211,37 @@ class HiddenScore(NamedTuple):
 def score_residuals(
     residuals: Residuals, sources: IndexArray, names: npt.NDArray[Any], spreads: FloatArray
 ) -> HiddenScore:
-    """Return the score of the predictions of hidden cells, overall and for each column of the table.
+    """Return the score of the predictions of hidden cells, overall and for each column of the
+    table.
 
-    sources: the column of the table that each column of the model comes from. names: of the columns of the table.
-    spreads: units of each column of the model, NaN where it is the share of a category.
+    sources: the column of the table that each column of the model comes from. names: of the columns
+    of the table. spreads: units of each column of the model, NaN where it is the share of a
+    category.
     """
     counts = np.bincount(residuals.columns, minlength=sources.size)
-    means = np.bincount(residuals.columns, residuals.truths, minlength=sources.size) / np.maximum(counts, 1)
+    means = np.bincount(residuals.columns, residuals.truths, minlength=sources.size) / np.maximum(
+        counts, 1
+    )
     errors = np.square(residuals.values)
     deviations = np.square(residuals.truths - means[residuals.columns])
     own = [np.flatnonzero(sources[residuals.columns] == place) for place in range(names.size)]
-    scores, margins = np.array([_score_cells(errors[places], deviations[places]) for places in own]).T
+    scores, margins = np.array(
+        [_score_cells(errors[places], deviations[places]) for places in own]
+    ).T
     in_units = np.square(spreads[residuals.columns]) * errors
-    typical = np.array([np.sqrt(in_units[places].mean()) if places.size else np.nan for places in own])
+    typical = np.array(
+        [np.sqrt(in_units[places].mean()) if places.size else np.nan for places in own]
+    )
     return HiddenScore(*_score_cells(errors, deviations), names, scores, margins, typical)
 
 
 def _score_cells(errors: FloatArray, deviations: FloatArray) -> tuple[float, float]:
-    """Return 1 - mean error / mean deviation, and its standard error as that of a ratio of means."""
+    """Return 1 - mean error / mean deviation, and its standard error as that of a ratio of
+    means."""
     mean = deviations.mean() if deviations.size > 1 else 0.0
     if mean <= 0:
         return np.nan, np.nan
     ratio = errors.mean() / mean
-    return float(1.0 - ratio), float((errors - ratio * deviations).std(ddof=1) / (np.sqrt(errors.size) * mean))
+    return float(1.0 - ratio), float(
+        (errors - ratio * deviations).std(ddof=1) / (np.sqrt(errors.size) * mean)
+    )

@@ -1,4 +1,5 @@
-"""A table as the imputer reads it: entries, columns of text as numbers, and the units of columns."""
+"""A table as the imputer reads it: entries, columns of text as numbers, and the units of
+columns."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ CHECKS: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite"
 
 
 def make_dense(table: Any) -> Any:
-    """Return a sparse matrix as an array with NaN where nothing is stored, and any other table as it is.
+    """Return a sparse matrix as an array with NaN where nothing is stored, and any other table as
+    it is.
 
     >>> make_dense(scipy.sparse.coo_array(([0.0, 7.0], ([0, 1], [1, 0])), shape=(2, 2)))
     array([[nan,  0.],
@@ -42,14 +44,16 @@ def make_dense(table: Any) -> Any:
 
 
 def check_numbers(table: Any) -> npt.NDArray[Any]:
-    """Return a table of numbers of any kind as an array with NaN; scikit-learn refuses other tables."""
+    """Return a table of numbers of any kind as an array with NaN; scikit-learn refuses other
+    tables."""
     return np.asarray(check_array(make_dense(table), **CHECKS))
 
 
 class TableEntries(NamedTuple):
     """The observed entries of a checked table, by position.
 
-    row_weights: how much each row of the table counts, (rows of the table,); None where all count the same.
+    row_weights: how much each row of the table counts, (rows of the table,); None where all count
+    the same.
     """
 
     shape: tuple[int, int]
@@ -76,11 +80,15 @@ class TableEntries(NamedTuple):
         array([0., 7.])
         """
         rows, columns = np.nonzero(~np.isnan(table))
-        return cls((len(table), table.shape[1]), rows, columns, table[rows, columns].astype(np.float64))
+        return cls(
+            (len(table), table.shape[1]), rows, columns, table[rows, columns].astype(np.float64)
+        )
 
     def where(self, kept: MaskArray | IndexArray) -> TableEntries:
         """Return some of the entries, by a mask over them or by their places."""
-        return self._replace(rows=self.rows[kept], columns=self.columns[kept], values=self.values[kept])
+        return self._replace(
+            rows=self.rows[kept], columns=self.columns[kept], values=self.values[kept]
+        )
 
     def take_columns(self, positions: IndexArray) -> TableEntries:
         """Return the entries of some columns, which are then counted from 0."""
@@ -105,7 +113,9 @@ class TableEntries(NamedTuple):
     def matrix(self, scale: Scale, *, column_labels: Any = None) -> ObservedMatrix:
         """Return the entries as a matrix whose rows are numbered from 0."""
         rows = Labels.from_range(self.shape[0], axis="row")
-        columns = Labels(np.arange(self.shape[1]) if column_labels is None else column_labels, axis="column")
+        columns = Labels(
+            np.arange(self.shape[1]) if column_labels is None else column_labels, axis="column"
+        )
         return ObservedMatrix.from_positions(
             Labelled(rows, self.rows),
             Labelled(columns, self.columns),
@@ -116,7 +126,8 @@ class TableEntries(NamedTuple):
 
 
 def measure_columns(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Return the mean and the standard deviation of each column's entries; 0 for a column without any."""
+    """Return the mean and the standard deviation of each column's entries; 0 for a column without
+    any."""
     known = np.ma.masked_invalid(table.astype(np.float64))
     means, spreads = (found.filled(0.0) for found in (known.mean(axis=0), known.std(axis=0)))
     return means, spreads
@@ -131,7 +142,8 @@ def hide_entries(table: Any, mask: MaskArray) -> Any:
     if not isinstance(frame, nw.DataFrame):
         return array
     if frame.implementation.is_pandas_like():
-        return type(table)(array, columns=table.columns)  # names that are no strings stay what they are
+        # names that are no strings stay what they are
+        return type(table)(array, columns=table.columns)
     return nw.from_numpy(array, frame.columns, backend=frame.implementation).to_native()
 
 
@@ -154,10 +166,11 @@ class MixedTable:
     def of(
         cls, table: Any, *, missing: Any, texts: Iterable[int] | None = None, truths: bool = True
     ) -> MixedTable | None:
-        """Take a table apart; None where all of its columns are numbers, which scikit-learn knows to check.
+        """Take a table apart; None where all of its columns are numbers, which scikit-learn knows
+        to check.
 
-        `texts` says which columns are not numbers; left out, those of which any cell is text or a category, and, unless
-        `truths` is False, those of truth values.
+        `texts` says which columns are not numbers; left out, those of which any cell is text or a
+        category, and, unless `truths` is False, those of truth values.
         """
         kinds, columns = _list_columns(table)
         kind_of = dict(enumerate(kinds))
@@ -165,14 +178,18 @@ class MixedTable:
         may_be_text = [at for at, kind in kind_of.items() if kind in ("text", "ordered", "objects")]
         cells = {at: _mark_cells(columns[at], missing) for at in {*may_be_text, *(texts or ())}}
         if texts is None:
-            texts = [at for at in may_be_text if _holds_text(cells[at], kind_of[at] != "objects", truths)]
+            texts = [
+                at for at in may_be_text if _holds_text(cells[at], kind_of[at] != "objects", truths)
+            ]
         if not columns or not (texts or dates or isinstance(missing, str)):
             return None
         texts = set(texts)
         numbers = np.full((len(columns[0]), len(columns)), np.nan)
         for at in kind_of.keys() - texts - dates:
             numbers[:, at] = _read_numbers(cells[at] if at in cells else columns[at], missing)
-        orders = {at: tuple(columns[at].dtype.categories) for at in texts if kind_of[at] == "ordered"}
+        orders = {
+            at: tuple(columns[at].dtype.categories) for at in texts if kind_of[at] == "ordered"
+        }
         return cls(numbers, {at: cells[at] for at in sorted(texts)}, orders, dates)
 
     @property
@@ -208,14 +225,17 @@ _NOTHING = ("NAType", "NaTType")  # what is missing in pandas, which need not be
 
 
 def _list_columns(table: Any) -> tuple[list[str], list[Any]]:
-    """Return the kind of each column, "numbers", "text", "ordered", "objects" or "dates", and the columns."""
+    """Return the kind of each column, "numbers", "text", "ordered", "objects" or "dates", and the
+    columns."""
     import narwhals as nw
 
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         columns = [frame[:, at] for at in range(frame.shape[1])]
         return [_name_kind(column.dtype) for column in columns], columns
-    array = np.array(table, dtype=object) if isinstance(table, list | tuple) else np.asanyarray(table)
+    array = (
+        np.array(table, dtype=object) if isinstance(table, list | tuple) else np.asanyarray(table)
+    )
     if array.ndim != 2:
         return [], []
     return ["objects" if array.dtype.kind in "OUS" else "numbers"] * array.shape[1], list(array.T)
@@ -249,7 +269,9 @@ def _holds_text(cells: ObjectArray, is_text: bool, truths: bool) -> bool:
 
 def _read_numbers(column: Any, missing: Any) -> FloatArray:
     if isinstance(column, np.ndarray):
-        column = np.array([np.nan if cell is None else cell for cell in column], dtype=object)[:, None]
+        column = np.array([np.nan if cell is None else cell for cell in column], dtype=object)[
+            :, None
+        ]
     else:
         column = column.to_frame().to_native()
     values = check_array(column, **CHECKS, ensure_min_samples=0)[:, 0].astype(np.float64)
@@ -259,7 +281,8 @@ def _read_numbers(column: Any, missing: Any) -> FloatArray:
 def with_columns(table: Any, columns: dict[Any, Any]) -> Any:
     """Return a frame of the same kind that has these columns, in the types of the old columns.
 
-    Values are arrays of numbers, lists, or None for the old column itself. Whole numbers are rounded.
+    Values are arrays of numbers, lists, or None for the old column itself. Whole numbers are
+    rounded.
     """
     import narwhals as nw
 
@@ -274,7 +297,9 @@ def with_columns(table: Any, columns: dict[Any, Any]) -> Any:
         kind = None
         if isinstance(values, list):
             kind = _holding(native, values)
-        elif values is not None and (old.dtype.is_float() or old.dtype.is_integer() or old.dtype == nw.Boolean):
+        elif values is not None and (
+            old.dtype.is_float() or old.dtype.is_integer() or old.dtype == nw.Boolean
+        ):
             values, kind = _to_type(values, old.dtype), native
         if values is None:
             made[name] = table[name]
@@ -288,7 +313,8 @@ def with_columns(table: Any, columns: dict[Any, Any]) -> Any:
 
 
 def _to_type(values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
-    """Return numbers as whole numbers that a type holds, or as truth values, where the type is one of these."""
+    """Return numbers as whole numbers that a type holds, or as truth values, where the type is one
+    of these."""
     if kind.is_integer():
         limits = np.iinfo(str(kind).lower())
         values = np.clip(np.rint(values), limits.min, limits.max).astype(limits.dtype)
@@ -301,16 +327,20 @@ def _holding(kind: Any, values: list[Any]) -> Any:
     more = [] if known is None else sorted(set(values) - set(known))
     if known is None or not more:
         return kind
-    return type(kind)([*known, *more], kind.ordered) if hasattr(kind, "ordered") else type(kind)([*known, *more])
+    return (
+        type(kind)([*known, *more], kind.ordered)
+        if hasattr(kind, "ordered")
+        else type(kind)([*known, *more])
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnCodes:
     """How the columns of a table become columns of numbers, and completed numbers a table again.
 
-    A category without an order has a column of its own, 1 where a row has it and 0 where not; what is predicted is the
-    category whose number is largest. Categories in an order are numbered, and the nearest is predicted. Dates have no
-    column of numbers.
+    A category without an order has a column of its own, 1 where a row has it and 0 where not; what
+    is predicted is the category whose number is largest. Categories in an order are numbered, and
+    the nearest is predicted. Dates have no column of numbers.
 
     >>> table = MixedTable.of(np.array([["red", 1.5], ["blue", 2.5], [None, 3.5]], dtype=object), missing=np.nan)
     >>> codes = ColumnCodes.of(table, ["colour", "size"])
@@ -347,7 +377,10 @@ class ColumnCodes:
     def sources(self) -> IndexArray:
         """Of each column of numbers, the column that it comes from."""
         spread, every = self.spread, range(len(self.names))
-        return np.repeat(every, [0 if at in self.dates else len(spread[at]) if at in spread else 1 for at in every])
+        return np.repeat(
+            every,
+            [0 if at in self.dates else len(spread[at]) if at in spread else 1 for at in every],
+        )
 
     @property
     def are_shares(self) -> MaskArray:
@@ -358,7 +391,11 @@ class ColumnCodes:
     def labels(self) -> npt.NDArray[np.object_]:
         """The names of the columns of numbers."""
         labels, shares = self.names[self.sources], self.are_shares
-        labels[shares] = [f"{self.names[at]}={category}" for at, own in sorted(self.spread.items()) for category in own]
+        labels[shares] = [
+            f"{self.names[at]}={category}"
+            for at, own in sorted(self.spread.items())
+            for category in own
+        ]
         return labels
 
     def encode(self, table: MixedTable) -> npt.NDArray[Any]:
@@ -367,7 +404,9 @@ class ColumnCodes:
         for at in range(len(self.names)):
             if at in self.categories:
                 places = {category: place for place, category in enumerate(self.categories[at])}
-                codes = np.array([[places.get(cell, np.nan)] for cell in table.texts[at]], dtype=np.float64)
+                codes = np.array(
+                    [[places.get(cell, np.nan)] for cell in table.texts[at]], dtype=np.float64
+                )
                 is_known, shares = ~np.isnan(codes), codes == [*places.values()]
                 parts.append(codes if at in self.ordered else np.where(is_known, shares, np.nan))
             elif at not in self.dates:
@@ -375,7 +414,8 @@ class ColumnCodes:
         return np.hstack(parts) if parts else table.numbers[:, :0]
 
     def decode(self, numbers: npt.NDArray[Any], table: MixedTable) -> dict[int, Any]:
-        """Return the columns of a completed table by position; observed cells as they were, and no dates.
+        """Return the columns of a completed table by position; observed cells as they were, and no
+        dates.
 
         They are arrays of numbers, and lists of categories.
         """
@@ -386,14 +426,17 @@ class ColumnCodes:
                 columns[at] = own[:, 0]
                 continue
             known, numbered = self.categories[at], at in self.ordered
-            places = np.clip(np.rint(own[:, 0]), 0, len(known) - 1) if numbered else own.argmax(axis=1)
+            places = (
+                np.clip(np.rint(own[:, 0]), 0, len(known) - 1) if numbered else own.argmax(axis=1)
+            )
             cells = zip(table.texts[at], places.astype(int), strict=True)
             columns[at] = [known[place] if cell is None else cell for cell, place in cells]
         return columns
 
 
 def build_table(given: Any, columns: Mapping[int, Any], more: Mapping[str, MaskArray]) -> Any:
-    """Return these columns, by position, of a table as it was given: a frame of the same types, or an array.
+    """Return these columns, by position, of a table as it was given: a frame of the same types, or
+    an array.
 
     Columns that are None stay as they are. `more` are columns of truth values that come after them.
     """
@@ -410,13 +453,15 @@ def build_table(given: Any, columns: Mapping[int, Any], more: Mapping[str, MaskA
     return array
 
 
-# A model sees a column's values up to this many standard deviations from its mean; what lies beyond is clipped.
+# A model sees a column's values up to this many standard deviations from its mean; what lies beyond
+# is clipped.
 REACH = 4.0
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnUnits:
-    """What a table's values are to a model: (value - centre) / spread, on one scale for all columns.
+    """What a table's values are to a model: (value - centre) / spread, on one scale for all
+    columns.
 
     >>> entries = TableEntries.of(np.array([[1.0, 100.0], [3.0, np.nan], [2.0, 300.0]]))
     >>> ColumnUnits.from_columns(entries).standardise(entries).values
@@ -434,7 +479,9 @@ class ColumnUnits:
         """Standardise each column by its mean and standard deviation."""
         means = compute_means(entries)
         squares = entries._replace(values=np.square(entries.values - means[entries.columns]))
-        scales = tuple(_scale_of(entries.values[places]) for places in _places(entries.columns, means.size))
+        scales = tuple(
+            _scale_of(entries.values[places]) for places in _places(entries.columns, means.size)
+        )
         constant = [scale.low == scale.high for scale in scales]
         spreads = np.where(constant, 1.0, np.sqrt(compute_means(squares)))
         return cls(means, means, spreads, Scale(low=-reach, high=reach), scales)
@@ -448,11 +495,16 @@ class ColumnUnits:
 
     def standardise(self, entries: TableEntries) -> TableEntries:
         """Return entries in the units of the model, clipped to its scale."""
-        return entries._replace(values=self.scale.nearest_level(self.convert(entries.values, entries.columns)))
+        return entries._replace(
+            values=self.scale.nearest_level(self.convert(entries.values, entries.columns))
+        )
 
     def values(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
         """Return predictions in the units of their columns, clipped to the range of the column."""
-        ends = [(scale.low, scale.high) if scale.is_bounded else (-np.inf, np.inf) for scale in self.column_scales]
+        ends = [
+            (scale.low, scale.high) if scale.is_bounded else (-np.inf, np.inf)
+            for scale in self.column_scales
+        ]
         lows, highs = np.array(ends).T
         return np.clip(self.undo(units, columns), lows[columns], highs[columns])
 
@@ -460,7 +512,9 @@ class ColumnUnits:
         """Return values (..., columns) in the units of the model, wherever they lie."""
         return np.asarray((values - self.centres[columns]) / self.spreads[columns])
 
-    def undo(self, units: npt.NDArray[np.floating], columns: IndexArray | slice = slice(None)) -> FloatArray:
+    def undo(
+        self, units: npt.NDArray[np.floating], columns: IndexArray | slice = slice(None)
+    ) -> FloatArray:
         """Return values (..., columns) in the units of their columns, wherever they lie."""
         return np.asarray(self.centres[columns] + self.spreads[columns] * units)
 
@@ -469,9 +523,12 @@ class ColumnUnits:
         return self.convert(self.values(units, columns), columns)
 
     def levels(self, values: FloatArray, columns: IndexArray) -> FloatArray:
-        """Return the nearest level of each value in columns that have levels, the value itself in others."""
+        """Return the nearest level of each value in columns that have levels, the value itself in
+        others."""
         nearest = np.empty_like(values)
-        for scale, places in zip(self.column_scales, _places(columns, len(self.column_scales)), strict=True):
+        for scale, places in zip(
+            self.column_scales, _places(columns, len(self.column_scales)), strict=True
+        ):
             nearest[places] = scale.nearest_level(values[places])
         return nearest
 
@@ -488,7 +545,8 @@ def _places(columns: IndexArray, n_columns: int) -> list[IndexArray]:
 
 
 def _scale_of(values: FloatArray) -> Scale:
-    """Return the levels of a column whose values repeat (few, and each seen twice on average), otherwise its range."""
+    """Return the levels of a column whose values repeat (few, and each seen twice on average),
+    otherwise its range."""
     levels = np.unique(values)
     if levels.size == 1 or levels.size <= min(MOST_LEVELS, values.size // 2):
         return Scale(levels)

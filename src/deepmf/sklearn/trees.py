@@ -1,4 +1,5 @@
-"""Trees of a column: forests that complete a cell from the other cells of its row, by rows that are like it."""
+"""Trees of a column: forests that complete a cell from the other cells of its row, by rows that are
+like it."""
 
 from __future__ import annotations
 
@@ -12,28 +13,36 @@ from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.completers import Gaussian, WholeRows
 
-# The share of the rows, and their most, that a tree is grown from; and the inputs that a split chooses from, at most.
+# The share of the rows, and their most, that a tree is grown from; and the inputs that a split
+# chooses from, at most.
 _SHARE, _ROWS_OF_A_TREE, _INPUTS_OF_A_SPLIT = 0.632, 2_000, 16
 
-# Rows of a leaf that draws are taken from, at least, and rows that a tree of draws is grown from, at most.
+# Rows of a leaf that draws are taken from, at least, and rows that a tree of draws is grown from,
+# at most.
 _LEAF, _ROWS_OF_DRAWS = 5, 1_000
 
 LEAST_ROWS = 20  # that a forest is grown from
 
 
 class Forest:
-    """A forest of extremely randomised trees (Geurts, Ernst and Wehenkel, 2006), each grown from some of the rows.
+    """A forest of extremely randomised trees (Geurts, Ernst and Wehenkel, 2006), each grown from
+    some of the rows.
 
-    Means over trees and over the rows of a leaf predict squared errors best, medians absolute errors.
+    Means over trees and over the rows of a leaf predict squared errors best, medians absolute
+    errors.
 
     values: (rows, columns) of the cell that is predicted, several for a category.
     """
 
-    def __init__(self, inputs: FloatArray, values: FloatArray, weights: FloatArray, *, seed: int) -> None:
+    def __init__(
+        self, inputs: FloatArray, values: FloatArray, weights: FloatArray, *, seed: int
+    ) -> None:
         self._inputs, self._values, self._weights = inputs.astype(np.float32), values, weights
         self._random = np.random.default_rng(seed)
-        self._trees: list[tuple[Any, FloatArray]] = []  # and the means and medians at their nodes, (2, nodes, columns)
-        self._unseen: list[FloatArray] = []  # of each tree both (2, rows, columns) for rows that it did not see
+        # and the means and medians at their nodes, (2, nodes, columns)
+        self._trees: list[tuple[Any, FloatArray]] = []
+        # of each tree both (2, rows, columns) for rows that it did not see
+        self._unseen: list[FloatArray] = []
 
     def grow(self, n_trees: int) -> Forest:
         """Grow more trees, up to this number."""
@@ -43,16 +52,26 @@ class Forest:
         gappy = np.isnan(self._inputs).any(axis=0)
         for _ in range(len(self._trees), n_trees):
             rows = np.sort(self._random.permutation(n_rows)[:n_grown])
-            tree = ExtraTreeRegressor(max_features=n_tried, random_state=int(self._random.integers(1 << 31)))
+            tree = ExtraTreeRegressor(
+                max_features=n_tried, random_state=int(self._random.integers(1 << 31))
+            )
             # As scikit-learn's forests grow them: checks take as long as a small tree does.
-            unchecked: dict[str, Any] = {"check_input": False, "missing_values_in_feature_mask": gappy}
+            unchecked: dict[str, Any] = {
+                "check_input": False,
+                "missing_values_in_feature_mask": gappy,
+            }
             grown = tree._fit(
-                self._inputs[rows], self._values[rows], sample_weight=self._weights[rows], **unchecked
+                self._inputs[rows],
+                self._values[rows],
+                sample_weight=self._weights[rows],
+                **unchecked,
             ).tree_
             leaves, answers = grown.apply(self._inputs), np.tile(grown.value[:, :, 0], (2, 1, 1))
             if self._values.shape[1] == 1:  # the medians of shares would not be shares
                 order = np.lexsort((self._values[rows, 0], leaves[rows]))
-                found, starts, counts = np.unique(leaves[rows][order], return_index=True, return_counts=True)
+                found, starts, counts = np.unique(
+                    leaves[rows][order], return_index=True, return_counts=True
+                )
                 answers[1, found] = self._values[rows[order[starts + counts // 2]]]
             self._trees.append((grown, answers))
             self._unseen.append(answers[:, leaves])
@@ -61,21 +80,28 @@ class Forest:
 
     def drop_inputs(self) -> Forest:
         """Forget what is needed to grow alone."""
-        self._inputs, self._values, self._weights, self._unseen = np.empty((0, 0), np.float32), *np.empty((2, 0)), []
+        self._inputs, self._values, self._weights, self._unseen = (
+            np.empty((0, 0), np.float32),
+            *np.empty((2, 0)),
+            [],
+        )
         return self
 
     def predict(self, inputs: FloatArray, *, medians: float) -> FloatArray:
-        """Return predictions (rows, columns): means, medians, or this share of medians and the rest of means."""
+        """Return predictions (rows, columns): means, medians, or this share of medians and the rest
+        of means."""
         read = inputs.astype(np.float32)
         return _average([leaves[:, grown.apply(read)] for grown, leaves in self._trees], medians)
 
     def predict_own(self, *, medians: float) -> FloatArray:
-        """Return predictions (rows, columns) for the rows of the fit by trees that did not see them, else NaN."""
+        """Return predictions (rows, columns) for the rows of the fit by trees that did not see
+        them, else NaN."""
         return _average(self._unseen, medians)
 
 
 def _average(found: list[FloatArray], medians: float) -> FloatArray:
-    """Return means over trees of what they find (2, rows, columns), medians, or a share of each; NaN is left out."""
+    """Return means over trees of what they find (2, rows, columns), medians, or a share of each;
+    NaN is left out."""
     averaged: FloatArray = np.zeros(found[0].shape[1:])
     for place, share in enumerate((1.0 - medians, medians)):
         if share > 0:
@@ -83,7 +109,9 @@ def _average(found: list[FloatArray], medians: float) -> FloatArray:
             never = np.isnan(every).all(axis=0)
             every[:, never] = 0.0
             by_median = place == 1 and averaged.shape[1] == 1
-            averaged += share * (np.nanmedian(every, axis=0) if by_median else np.nanmean(every, axis=0))
+            averaged += share * (
+                np.nanmedian(every, axis=0) if by_median else np.nanmean(every, axis=0)
+            )
             averaged[never] = np.nan
     return averaged
 
@@ -99,7 +127,8 @@ class CellForest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trees(WholeRows):
-    """Completes each cell by its forest; cells without one, and the inputs of forests, by a Gaussian.
+    """Completes each cell by its forest; cells without one, and the inputs of forests, by a
+    Gaussian.
 
     medians: of each column the share of medians over trees in predictions, beside means.
     """
@@ -116,22 +145,29 @@ class Trees(WholeRows):
             rows = np.flatnonzero(np.isnan(table[:, columns[0]]))
             if rows.size:
                 inputs = _read_inputs(expected[rows], table[rows], *read)
-                found[np.ix_(rows, columns)] = forest.predict(inputs, medians=self.medians[columns[0]])
+                found[np.ix_(rows, columns)] = forest.predict(
+                    inputs, medians=self.medians[columns[0]]
+                )
         return found
 
 
-def _read_inputs(completed: FloatArray, table: FloatArray, others: IndexArray, gappy: IndexArray) -> FloatArray:
-    """Return what a forest reads of rows: their completed cells, then their cells with NaN, of these columns."""
+def _read_inputs(
+    completed: FloatArray, table: FloatArray, others: IndexArray, gappy: IndexArray
+) -> FloatArray:
+    """Return what a forest reads of rows: their completed cells, then their cells with NaN, of
+    these columns."""
     return np.hstack([completed[:, others], table[:, gappy]])
 
 
 def start_forest(
     table: FloatArray, completed: FloatArray, columns: IndexArray, *, weights: FloatArray, seed: int
 ) -> tuple[CellForest, IndexArray] | None:
-    """Return a forest without trees for the cell of these columns, and the rows (rows,) that it learns from.
+    """Return a forest without trees for the cell of these columns, and the rows (rows,) that it
+    learns from.
 
-    completed: rows (rows, columns) as a Gaussian completes them without this cell, so that inputs of rows that have the
-    cell are like those of rows that miss it. None where too few rows have the cell.
+    completed: rows (rows, columns) as a Gaussian completes them without this cell, so that inputs
+    of rows that have the cell are like those of rows that miss it. None where too few rows have the
+    cell.
     """
     rows = np.flatnonzero(~np.isnan(table[:, columns[0]]))
     others = np.setdiff1d(np.arange(table.shape[1]), columns)
@@ -144,12 +180,18 @@ def start_forest(
 
 
 def draw_by_tree(
-    known: FloatArray, values: FloatArray, weights: FloatArray, asked: FloatArray, random: np.random.Generator
+    known: FloatArray,
+    values: FloatArray,
+    weights: FloatArray,
+    asked: FloatArray,
+    random: np.random.Generator,
 ) -> FloatArray:
-    """Return values (rows, columns) for rows `asked` (rows, inputs), each that of a donor in the same leaf of one tree.
+    """Return values (rows, columns) for rows `asked` (rows, inputs), each that of a donor in the
+    same leaf of one tree.
 
-    known: the inputs of the rows with values (rows, columns) and weights (rows,). The tree is grown from a bootstrap
-    sample of them, as parameters are drawn (Doove et al., Recursive partitioning for missing data imputation, 2014).
+    known: the inputs of the rows with values (rows, columns) and weights (rows,). The tree is grown
+    from a bootstrap sample of them, as parameters are drawn (Doove et al., Recursive partitioning
+    for missing data imputation, 2014).
     """
     rows = random.choice(len(known), min(len(known), _ROWS_OF_DRAWS), p=weights / weights.sum())
     tree = DecisionTreeRegressor(min_samples_leaf=_LEAF, random_state=int(random.integers(1 << 31)))
@@ -157,5 +199,7 @@ def draw_by_tree(
     own, leaves = grown.apply(known[rows].astype(np.float32)), grown.apply(asked.astype(np.float32))
     order = np.argsort(own, kind="stable")
     starts, ends = (np.searchsorted(own[order], leaves, side) for side in ("left", "right"))
-    drawn: FloatArray = values[rows[order[starts + np.floor(random.random(len(asked)) * (ends - starts)).astype(int)]]]
+    drawn: FloatArray = values[
+        rows[order[starts + np.floor(random.random(len(asked)) * (ends - starts)).astype(int)]]
+    ]
     return drawn

@@ -1,1 +1,2 @@
-"""Models and checkpoints as files: written whole or not at all, checked when read or mapped into memory."""
+"""Models and checkpoints as files: written whole or not at all, checked when read or mapped into
+memory."""

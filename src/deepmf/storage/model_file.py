@@ -1,4 +1,5 @@
-"""The model file: safetensors for arrays, a JSON header for everything else, and a checksum of both.
+"""The model file: safetensors for arrays, a JSON header for everything else, and a checksum of
+both.
 
 Checks of stored content come first, then writing and reading of files."""
 
@@ -70,7 +71,8 @@ def refuse_stored(what: str) -> Iterator[None]:
 FORMAT = 4
 
 _KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
-_BEGINNING = f'{{"__metadata__":{{"{_KEY}":'.encode()  # of the JSON of a file, after its length of 8 bytes
+# of the JSON of a file, after its length of 8 bytes
+_BEGINNING = f'{{"__metadata__":{{"{_KEY}":'.encode()
 
 # numpy types by their names in safetensors.
 _TYPES = {"BOOL": "bool"} | {
@@ -89,7 +91,8 @@ _ALIGNMENT = 8  # bytes, of the tensors in a file
 
 _LARGEST_HEADER = 100_000_000  # bytes, of safetensors
 
-# Errors for unreadable bytes; the last ones for tensors that numpy cannot hold, and a file that changes meanwhile.
+# Errors for unreadable bytes; the last ones for tensors that numpy cannot hold, and a file that
+# changes meanwhile.
 _UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError, KeyError)
 
 
@@ -103,8 +106,8 @@ class TensorFacts(NamedTuple):
 class StoredFile(NamedTuple):
     """The content of a file.
 
-    kind: "model", "checkpoint" or "matrix". content: JSON content. tensors: tensors by name. version: of the deepmf
-    that wrote it. values: the sha256 of all tensors that the file states.
+    kind: "model", "checkpoint" or "matrix". content: JSON content. tensors: tensors by name.
+    version: of the deepmf that wrote it. values: the sha256 of all tensors that the file states.
     """
 
     kind: str
@@ -120,16 +123,22 @@ def is_mapped(path: AnyPath, n_bytes: int) -> bool:
 
 
 def write_file(path: AnyPath, *, kind: str, content: dict[str, Any], tensors: Tensors) -> None:
-    """Write one file, whole or not at all; the same arguments give the same bytes, and no tensor is copied.
+    """Write one file, whole or not at all; the same arguments give the same bytes, and no tensor is
+    copied.
 
     `content` is plain JSON content; NaN and infinities become None.
     """
     # Arrays are written as they are in memory, so they must be contiguous and little-endian.
     ordered = {
-        name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False) for name, array in tensors.items()
+        name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+        for name, array in tensors.items()
     }
-    facts = {name: TensorFacts(array.dtype.name, list(array.shape)) for name, array in ordered.items()}
-    beginning = encode_beginning(make_header(kind, content) | {"values": _hash_values(ordered)}, facts)
+    facts = {
+        name: TensorFacts(array.dtype.name, list(array.shape)) for name, array in ordered.items()
+    }
+    beginning = encode_beginning(
+        make_header(kind, content) | {"values": _hash_values(ordered)}, facts
+    )
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -142,16 +151,24 @@ def write_file(path: AnyPath, *, kind: str, content: dict[str, Any], tensors: Te
 
 def make_header(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     """Return the header of a file, without its checksums."""
-    return {"format": FORMAT, "version": find_version(), "kind": kind, "content": _make_plain(content)}
+    return {
+        "format": FORMAT,
+        "version": find_version(),
+        "kind": kind,
+        "content": _make_plain(content),
+    }
 
 
 def read_file(path: AnyPath, *, kind: str) -> StoredFile:
     """Read one file of a kind into memory; raise `BadModelFile` for any defect.
 
-    The checksums detect damage and edits, but do not prove who wrote the file. Nothing is unpickled.
+    The checksums detect damage and edits, but do not prove who wrote the file. Nothing is
+    unpickled.
     """
     stored = verify_file(path, kind=kind)
-    return stored._replace(tensors={name: np.array(array) for name, array in stored.tensors.items()})
+    return stored._replace(
+        tensors={name: np.array(array) for name, array in stored.tensors.items()}
+    )
 
 
 def verify_file(path: AnyPath, *, kind: str) -> StoredFile:
@@ -163,7 +180,8 @@ def verify_file(path: AnyPath, *, kind: str) -> StoredFile:
 
 
 def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
-    """Open one file, of a kind if given, with memory-mapped tensors; types and shapes are checked, values are not.
+    """Open one file, of a kind if given, with memory-mapped tensors; types and shapes are checked,
+    values are not.
 
     Writing to a tensor does not change the file.
     """
@@ -177,9 +195,16 @@ def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
         length = int.from_bytes(whole[:8], "little")
         table = json.loads(whole[8 : 8 + length])
         del table["__metadata__"]
-        facts = {name: TensorFacts(_TYPES[each["dtype"]], each["shape"]) for name, each in table.items()}
+        facts = {
+            name: TensorFacts(_TYPES[each["dtype"]], each["shape"]) for name, each in table.items()
+        }
         tensors = MappedTensors(
-            (name, np.ndarray(shape, dtype, buffer=whole, offset=8 + length + table[name]["data_offsets"][0]))
+            (
+                name,
+                np.ndarray(
+                    shape, dtype, buffer=whole, offset=8 + length + table[name]["data_offsets"][0]
+                ),
+            )
             if math.prod(shape)
             else (name, np.empty(shape, dtype))
             for name, (dtype, shape) in facts.items()
@@ -193,7 +218,9 @@ def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
     _check_sum(file, header, facts)
     if kind not in (None, header["kind"]):
         raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
-    return StoredFile(header["kind"], header["content"], tensors, header["version"], header["values"])
+    return StoredFile(
+        header["kind"], header["content"], tensors, header["version"], header["values"]
+    )
 
 
 def _check_sum(file: Path, header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> None:
@@ -201,7 +228,8 @@ def _check_sum(file: Path, header: dict[str, Any], facts: Mapping[str, TensorFac
     wanted = header.pop("sha256")
     try:
         is_whole = compute_checksum(header, facts) == wanted
-    except (ValueError, RecursionError):  # JSON that can be read but not written (NaN) was not written by us
+    except (ValueError, RecursionError):
+        # JSON that can be read but not written (NaN) was not written by us
         is_whole = False
     if not is_whole:
         raise BadModelFile(f"{file} is damaged: its header does not match its checksum")
@@ -211,7 +239,9 @@ def _map(handle: int) -> mmap.mmap:
     """Map an open file privately, without reserving memory: it may be larger than the memory."""
     if os.name != "posix":
         return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
-    flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    flags = mmap.MAP_PRIVATE | getattr(
+        mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0
+    )
     return mmap.mmap(handle, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
@@ -227,7 +257,8 @@ def is_own_file(path: AnyPath) -> bool:
 
 
 def compute_digest(path: AnyPath) -> str:
-    """Return a sha256 that identifies a model file: of its header, which holds the checksum of its tensors."""
+    """Return a sha256 that identifies a model file: of its header, which holds the checksum of its
+    tensors."""
     with Path(path).open("rb") as file:
         length = file.read(8)
         return _hash(length + file.read(min(int.from_bytes(length, "little"), _LARGEST_HEADER)))
@@ -240,16 +271,29 @@ def _parse_header(file: Path, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadModelFile(f"{file} has a header that is not valid JSON ({error})") from error
     if not isinstance(header, dict):
-        raise BadModelFile(f"{file} has a header that is not a JSON object but a {type(header).__name__}")
+        raise BadModelFile(
+            f"{file} has a header that is not a JSON object but a {type(header).__name__}"
+        )
     number = header.get("format")
     if type(number) is int and number > FORMAT:
-        raise BadModelFile(f"{file} was written by a newer deepmf (format {number}; this version reads up to {FORMAT})")
-    types = {"format": int, "version": str, "kind": str, "content": dict, "values": str, "sha256": str}
+        raise BadModelFile(
+            f"{file} was written by a newer deepmf (format {number}; this version reads up to {FORMAT})"
+        )
+    types = {
+        "format": int,
+        "version": str,
+        "kind": str,
+        "content": dict,
+        "values": str,
+        "sha256": str,
+    }
     for name, wanted in types.items():
         if type(header.get(name)) is not wanted:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")
     if number != FORMAT:
-        raise BadModelFile(f"{file} is of format {number}, which this version does not read; it reads {FORMAT}")
+        raise BadModelFile(
+            f"{file} is of format {number}, which this version does not read; it reads {FORMAT}"
+        )
     return header
 
 
@@ -268,7 +312,8 @@ def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -
 
 
 def _order_tensors(facts: Mapping[str, TensorFacts]) -> list[str]:
-    """Return the names of tensors in the order of a file: larger types come first, so that all are aligned."""
+    """Return the names of tensors in the order of a file: larger types come first, so that all are
+    aligned."""
     return sorted(facts, key=lambda name: (-np.dtype(facts[name].type).itemsize, name))
 
 
@@ -279,7 +324,9 @@ def compute_checksum(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -
 
 def _hash_values(tensors: Tensors) -> str:
     """Return the sha256 of every tensor's name and own sha256."""
-    return _hash(encode_json([[name, _hash(view_bytes(tensors[name]))] for name in sorted(tensors)]).encode())
+    return _hash(
+        encode_json([[name, _hash(view_bytes(tensors[name]))] for name in sorted(tensors)]).encode()
+    )
 
 
 def _hash(content: Any) -> str:

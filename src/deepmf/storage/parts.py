@@ -1,7 +1,9 @@
-"""Declared files: the content of a file is declared once, and the declaration writes, reads and checks it.
+"""Declared files: the content of a file is declared once, and the declaration writes, reads and
+checks it.
 
-A `Form` lists parts. A `Part` is a tensor or a field of the JSON content: its name, type, shape by named sizes
-and checks. A size is known to the reader (the number of rows), or the first part that has it decides.
+A `Form` lists parts. A `Part` is a tensor or a field of the JSON content: its name, type, shape by
+named sizes and checks. A size is known to the reader (the number of rows), or the first part that
+has it decides.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ _PIECE = 1 << 22  # numbers checked at a time
 def are_positions(array: npt.NDArray[Any], count: int) -> bool:
     """Whether all whole numbers are positions on an axis of this length."""
     unsigned = array.view(f"u{array.itemsize}")  # a negative number is larger than any position
-    return all(unsigned[start : start + _PIECE].max() < count for start in range(0, array.size, _PIECE))
+    return all(
+        unsigned[start : start + _PIECE].max() < count for start in range(0, array.size, _PIECE)
+    )
 
 
 class Check(NamedTuple):
-    """What a part must be, in words, and whether it is; `is_lazy` checks skip memory-mapped tensors."""
+    """What a part must be, in words, and whether it is; `is_lazy` checks skip memory-mapped
+    tensors."""
 
     wording: str
     holds: Callable[[Any, Sizes], Any]
@@ -45,7 +50,9 @@ distinct = Check("be different", lambda found, _: len(set(found)) == len(found))
 
 def between(low: float, high: float) -> Check:
     """Return the check that numbers have bounds, which are allowed."""
-    return Check(f"be {low:g} to {high:g}", lambda found, _: np.all(found >= low) and np.all(found <= high))
+    return Check(
+        f"be {low:g} to {high:g}", lambda found, _: np.all(found >= low) and np.all(found <= high)
+    )
 
 
 def below(high: float) -> Check:
@@ -60,13 +67,16 @@ def at_most(size: str) -> Check:
 
 def positions_of(size: str) -> Check:
     """Return the check that numbers are positions below a size, so that no other memory is read."""
-    return Check(f"be positions of {size}", lambda found, sizes: are_positions(found.ravel(), sizes[size]))
+    return Check(
+        f"be positions of {size}", lambda found, sizes: are_positions(found.ravel(), sizes[size])
+    )
 
 
 def ends_of(size: str) -> Check:
     """Return the check that the first start is 0 and the last one a size."""
     return Check(
-        f"rise from 0 to the number of {size}", lambda found, sizes: found[0] == 0 and found[-1] == sizes[size]
+        f"rise from 0 to the number of {size}",
+        lambda found, sizes: found[0] == 0 and found[-1] == sizes[size],
     )
 
 
@@ -102,7 +112,8 @@ class Part:
 
     kind: a numpy type ("float32"), or several ("int32 int64"), of a tensor; or the type of a
         field: "number", "whole", "text", "flag", "object", "any", or another form.
-    shape: lengths: numbers, names of sizes, or formulas of them ("rows + 1", "samples * latent"). A field with a
+    shape: lengths: numbers, names of sizes, or formulas of them ("rows + 1", "samples * latent"). A
+    field with a
         shape is a list.
     optional: it may be absent, and is then None.
     is_finite: whether the numbers of a tensor are finite.
@@ -125,7 +136,9 @@ class Part:
         """Whether the part is a tensor."""
         return isinstance(self.kind, str) and self.kind not in _FIELDS
 
-    def read(self, content: Mapping[str, Any], tensors: Tensors, name: str, sizes: dict[str, int]) -> Any:
+    def read(
+        self, content: Mapping[str, Any], tensors: Tensors, name: str, sizes: dict[str, int]
+    ) -> Any:
         """Return the stored part; `sizes` gets those that the part decides."""
         found = tensors.get(name) if self.is_tensor else content.get(self.name)
         if found is None:
@@ -141,7 +154,9 @@ class Part:
             found = self._read_field(found, tensors, name, sizes)
         for check in self.checks:
             if not (is_lazy and check.is_lazy) and not check.holds(found, sizes):
-                raise BadModelFile(f"the stored {name} must {check.wording}; got {reprlib.repr(found)}")
+                raise BadModelFile(
+                    f"the stored {name} must {check.wording}; got {reprlib.repr(found)}"
+                )
         return found
 
     def _check_tensor(self, array: npt.NDArray[Any], name: str, sizes: dict[str, int]) -> None:
@@ -173,20 +188,28 @@ class Part:
         if not isinstance(field, list) or not self._fits((len(field),), sizes):
             wanted = _find_length(self.shape[0], sizes)
             length = "" if wanted is None else f" of length {wanted}"
-            raise BadModelFile(f"the stored {name} must be a list{length}; got {reprlib.repr(field)}")
-        items = [self._read_item(item, tensors, f"{name}.{number}", sizes) for number, item in enumerate(field)]
+            raise BadModelFile(
+                f"the stored {name} must be a list{length}; got {reprlib.repr(field)}"
+            )
+        items = [
+            self._read_item(item, tensors, f"{name}.{number}", sizes)
+            for number, item in enumerate(field)
+        ]
         return np.array(items, dtype=np.float64) if self.kind == "number" else items
 
     def _read_item(self, item: Any, tensors: Tensors, name: str, sizes: dict[str, int]) -> Any:
         if isinstance(self.kind, Form):
             return self.kind.read(item, tensors, prefix=name, **sizes)
         if not _FIELDS[self.kind](item):
-            raise BadModelFile(f"the stored {name} must be of the type {self.kind}; got {reprlib.repr(item)}")
+            raise BadModelFile(
+                f"the stored {name} must be of the type {self.kind}; got {reprlib.repr(item)}"
+            )
         return float(item) if self.kind == "number" else item
 
 
 class Form:
-    """The declared content of a file or of a part of it; `prefix` is that of the names of its tensors.
+    """The declared content of a file or of a part of it; `prefix` is that of the names of its
+    tensors.
 
     >>> form = Form(Part("means", "float32", ("samples", "latent")), Part("spread", "number", (), positive), prefix="x")
     >>> packed = form.pack({"means": np.zeros((2, 3)), "spread": 0.5})
@@ -201,14 +224,17 @@ class Form:
 
     @classmethod
     def like(cls, tensors: Mapping[str, Any], prefix: str) -> Form:
-        """Return the form of these tensors of torch and no others; counts and variances are not negative."""
+        """Return the form of these tensors of torch and no others; counts and variances are not
+        negative."""
         parts = (
-            Part(name, _find_type(each), tuple(each.shape), *_find_checks(name, each)) for name, each in tensors.items()
+            Part(name, _find_type(each), tuple(each.shape), *_find_checks(name, each))
+            for name, each in tensors.items()
         )
         return cls(*parts, prefix=prefix, is_exact=True)
 
     def pack(self, values: Any = None, *, prefix: str | None = None, **others: Any) -> Packed:
-        """Return the parts for a file: attributes or items of `values`, or `others` by name; None is left out."""
+        """Return the parts for a file: attributes or items of `values`, or `others` by name; None
+        is left out."""
         content: dict[str, Any] = {}
         tensors: dict[str, npt.NDArray[Any]] = {}
         for part, name in self._name_parts(prefix):
@@ -219,17 +245,31 @@ class Form:
                 array, types = np.asarray(value), str(part.kind).split()
                 tensors[name] = array if array.dtype.name in types else array.astype(types[0])
             elif isinstance(part.kind, Form):
-                items = [(value, name)] if not part.shape else [(each, f"{name}.{k}") for k, each in enumerate(value)]
+                items = (
+                    [(value, name)]
+                    if not part.shape
+                    else [(each, f"{name}.{k}") for k, each in enumerate(value)]
+                )
                 packed = [part.kind.pack(item, prefix=place) for item, place in items]
-                content[part.name] = [each.content for each in packed] if part.shape else packed[0].content
+                content[part.name] = (
+                    [each.content for each in packed] if part.shape else packed[0].content
+                )
                 tensors |= {key: array for each in packed for key, array in each.tensors.items()}
             else:
                 plain = value.tolist() if isinstance(value, np.ndarray) else value
                 content[part.name] = list(plain) if part.shape else plain
         return Packed(content, tensors)
 
-    def read(self, content: Any, tensors: Tensors = {}, *, prefix: str | None = None, **sizes: int) -> dict[str, Any]:  # noqa: B006 (never changed)
-        """Return the parts by name; anything that does not match the declaration raises `BadModelFile`."""
+    def read(
+        self,
+        content: Any,
+        tensors: Tensors = {},  # noqa: B006 (never changed)
+        *,
+        prefix: str | None = None,
+        **sizes: int,
+    ) -> dict[str, Any]:
+        """Return the parts by name; anything that does not match the declaration raises
+        `BadModelFile`."""
         if not isinstance(content, dict):
             raise BadModelFile(
                 f"the stored {prefix or self.prefix or 'content'} must have names; got {reprlib.repr(content)}"
@@ -239,7 +279,10 @@ class Form:
             unknown = {name for name in tensors if name.startswith(f"{self.prefix}.")} - known
             if unknown:
                 raise BadModelFile(f"the stored tensor {min(unknown)} has no place in the model")
-        return {part.name: part.read(content, tensors, name, sizes) for part, name in self._name_parts(prefix)}
+        return {
+            part.name: part.read(content, tensors, name, sizes)
+            for part, name in self._name_parts(prefix)
+        }
 
     def _name_parts(self, prefix: str | None = None) -> Iterable[tuple[Part, str]]:
         start = self.prefix if prefix is None else prefix
@@ -275,6 +318,8 @@ def _find_type(tensor: Any) -> str:
 
 def _find_checks(name: str, tensor: Any) -> list[Check]:
     if name.endswith("running_var"):
-        return [Check("have variances of at least 0", lambda found, _: np.all(found >= 0), is_lazy=True)]
+        return [
+            Check("have variances of at least 0", lambda found, _: np.all(found >= 0), is_lazy=True)
+        ]
     is_count = not (tensor.is_floating_point() or _find_type(tensor) == "bool")
     return [between(0, _LARGEST_COUNT)] if is_count else []

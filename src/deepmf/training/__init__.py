@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
-    from deepmf.training.history import Callback as Callback, EpochRecord as EpochRecord, History as History
+    from deepmf.training.history import (
+        Callback as Callback,
+        EpochRecord as EpochRecord,
+        History as History,
+    )
     from deepmf.training.settings import (
         LoopSettings as LoopSettings,
         Setting as Setting,

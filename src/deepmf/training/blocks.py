@@ -1,4 +1,5 @@
-"""Blocks for training steps: batches of rows, columns or both as vectors, with the entries to predict."""
+"""Blocks for training steps: batches of rows, columns or both as vectors, with the entries to
+predict."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ class SampledAxis:
     All blocks have one size: the last block of a pass is filled up from its start.
     """
 
-    def __init__(self, positions: IndexArray, block: int, device: torch.device, generator: torch.Generator) -> None:
+    def __init__(
+        self, positions: IndexArray, block: int, device: torch.device, generator: torch.Generator
+    ) -> None:
         self._positions, self._generator = torch.from_numpy(positions).to(device), generator
         self._order = self._positions.clone()
         self._offsets = torch.arange(min(block, positions.size), device=device)
@@ -54,11 +57,12 @@ class SampledAxis:
         return self._order[(step * self._offsets.numel() + self._offsets) % self._order.numel()]
 
 
-# On a CPU, torch's sparse products run at a seventh of the speed of its dense products (docs/log.md): dense tables are
-# faster if more than a seventh of the matrix is observed.
+# On a CPU, torch's sparse products run at a seventh of the speed of its dense products
+# (docs/log.md): dense tables are faster if more than a seventh of the matrix is observed.
 DENSE_SHARE_ON_CPU = 1 / 7
 
-# On a GPU, dense tables are always faster; they are used up to this many bytes and this share of the free memory.
+# On a GPU, dense tables are always faster; they are used up to this many bytes and this share of
+# the free memory.
 DENSE_BYTES_ON_GPU = 16 << 30
 DENSE_SHARE_OF_FREE = 1 / 3
 
@@ -66,8 +70,9 @@ DENSE_SHARE_OF_FREE = 1 / 3
 class BlockSource(ABC):
     """The blocks of an epoch, one for each step.
 
-    `prepare` puts the entries on a device: as dense tables if a measured rule says that they are faster and fit, and as
-    sparse vectors otherwise. With dense tables every step has the same shapes.
+    `prepare` puts the entries on a device: as dense tables if a measured rule says that they are
+    faster and fit, and as sparse vectors otherwise. With dense tables every step has the same
+    shapes.
 
     Parameters
     ----------
@@ -83,16 +88,23 @@ class BlockSource(ABC):
         self.matrix, self._force_dense = matrix, force_dense
 
     def prepare(
-        self, device: torch.device, *, half: bool, generator: torch.Generator, ranks: Ranks | None = None
+        self,
+        device: torch.device,
+        *,
+        half: bool,
+        generator: torch.Generator,
+        ranks: Ranks | None = None,
     ) -> None:
-        """Put the entries on a device; `half` stores dense inputs as bfloat16, `generator` shuffles epochs.
+        """Put the entries on a device; `half` stores dense inputs as bfloat16, `generator` shuffles
+        epochs.
 
         Each of several ranks may hold only a part of the entries.
         """
         self._ranks = ranks
         if self._force_dense is None:
             prefers = prefer_dense(self.matrix, device, half=half)
-            self.dense = prefers if ranks is None else all(ranks.collect(prefers))  # all ranks take the same steps
+            # all ranks take the same steps
+            self.dense = prefers if ranks is None else all(ranks.collect(prefers))
         else:
             self.dense = self._force_dense
         if self.dense:
@@ -112,11 +124,13 @@ class BlockSource(ABC):
 
     @abstractmethod
     def _list_axes(self) -> list[tuple[IndexArray, int]]:
-        """Return the positions that blocks are sampled from, and the size of a block, on each axis."""
+        """Return the positions that blocks are sampled from, and the size of a block, on each
+        axis."""
 
     @property
     def n_steps(self) -> int:
-        """The number of blocks in an epoch: those of one pass over the shorter axis, or over the longer one."""
+        """The number of blocks in an epoch: those of one pass over the shorter axis, or over the
+        longer one."""
         return (max if self.whole_epochs else min)(axis.n_blocks for axis in self._axes)
 
     def begin_epoch(self) -> None:
@@ -145,7 +159,9 @@ def prefer_dense(matrix: ObservedMatrix, device: torch.device, *, half: bool) ->
     if device.type != "cuda":
         return matrix.n_entries >= DENSE_SHARE_ON_CPU * matrix.shape[0] * matrix.shape[1]
     free = count_free_bytes(device)
-    budget = DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
+    budget = (
+        DENSE_BYTES_ON_GPU if free is None else min(DENSE_BYTES_ON_GPU, DENSE_SHARE_OF_FREE * free)
+    )
     return count_dense_bytes(matrix, half=half) <= budget
 
 
@@ -159,10 +175,15 @@ def copy_to(device: torch.device, array: Array) -> Tensor:
     return torch.from_numpy(np.array(array)).to(device)
 
 
-def make_dense_table(matrix: ObservedMatrix, values: Array, device: torch.device, *, missing: float) -> Tensor:
+def make_dense_table(
+    matrix: ObservedMatrix, values: Array, device: torch.device, *, missing: float
+) -> Tensor:
     """Return the values of entries as a float32 table (rows, columns), with `missing` elsewhere."""
     table = torch.full(matrix.shape, missing, dtype=torch.float32, device=device)
-    places = copy_to(device, matrix.entry_rows).long(), copy_to(device, matrix.by_row.columns).long()
+    places = (
+        copy_to(device, matrix.entry_rows).long(),
+        copy_to(device, matrix.by_row.columns).long(),
+    )
     table[places] = copy_to(device, values.astype(np.float32))
     return table
 
@@ -216,10 +237,11 @@ class VectorBlocks(BlockSource):
         return self.block(ids)
 
     def block(self, ids: Tensor) -> VectorBlock:
-        """Return the vectors at these positions; for as many as have entries, return all vectors in order.
+        """Return the vectors at these positions; for as many as have entries, return all vectors in
+        order.
 
-        All vectors at once need no gathering and are summed in the same order in every step. Vectors without entries
-        have no targets.
+        All vectors at once need no gathering and are summed in the same order in every step.
+        Vectors without entries have no targets.
         """
         vectors, n_vectors = self.vectors, ids.numel()
         is_whole, share = n_vectors == self._positions.size, n_vectors / self._positions.size
@@ -227,7 +249,11 @@ class VectorBlocks(BlockSource):
             table = vectors.table if is_whole else vectors.take(ids)
             targets = self._targets if is_whole else self._targets.index_select(0, ids)
             return VectorBlock(table, targets, n_vectors, share)
-        inputs = SparseBatch(vectors.indices, vectors.starts, vectors.weights) if is_whole else vectors.take(ids)
+        inputs = (
+            SparseBatch(vectors.indices, vectors.starts, vectors.weights)
+            if is_whole
+            else vectors.take(ids)
+        )
         return VectorBlock(inputs, inputs.weights, n_vectors, share)
 
     def _list_axes(self) -> list[tuple[IndexArray, int]]:
@@ -259,10 +285,12 @@ class Block:
     column_ids: Tensor
     rows: Batch
     columns: Batch
-    observed: Tensor | BlockEntries  # a table (rows, columns) scaled to [-1, 1] with NaN for missing, or the entries
+    # a table (rows, columns) scaled to [-1, 1] with NaN for missing, or the entries
+    observed: Tensor | BlockEntries
     row_features: FeatureBatch | None = None
     column_features: FeatureBatch | None = None
-    weights: Tensor | None = None  # of the entries: a table (rows, columns), or (entries,) as in `observed`
+    # of the entries: a table (rows, columns), or (entries,) as in `observed`
+    weights: Tensor | None = None
     sum_over_ranks: SumOverRanks = keep_sums  # each rank may hold a part of the entries
 
     @property
@@ -274,7 +302,8 @@ class Block:
 
     @property
     def weight_table(self) -> Tensor | None:
-        """The table of weights (rows, columns), 0 for missing entries; None where all weights are 1."""
+        """The table of weights (rows, columns), 0 for missing entries; None where all weights are
+        1."""
         if self.weights is None or isinstance(self.observed, Tensor):
             return self.weights
         return self._make_table(self.observed, self.weights, missing=0.0)
@@ -288,8 +317,9 @@ class Block:
 class MatrixBlocks(BlockSource):
     """Blocks of rows x columns; `rows` and `columns` have the vectors of all rows and columns.
 
-    Each of several ranks holds the part of the sparse vectors that its lines of the first layers read: all rows at some
-    columns, and all columns at some rows. Dense tables are whole on every rank.
+    Each of several ranks holds the part of the sparse vectors that its lines of the first layers
+    read: all rows at some columns, and all columns at some rows. Dense tables are whole on every
+    rank.
 
     Parameters
     ----------
@@ -350,7 +380,10 @@ class MatrixBlocks(BlockSource):
             self._place_sparse(self._targets.device)
 
     def _list_axes(self) -> list[tuple[IndexArray, int]]:
-        positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
+        positions = (
+            np.flatnonzero(self.matrix.row_counts),
+            np.flatnonzero(self.matrix.column_counts),
+        )
         if min(positions[0].size, positions[1].size) < 2:
             raise BadEntries(
                 "a model with two branches learns from at least two rows and two columns with entries; "
@@ -360,7 +393,9 @@ class MatrixBlocks(BlockSource):
 
     def _place_dense(self, device: torch.device, dtype: torch.dtype) -> None:
         matrix = self.matrix
-        self._target_table = make_dense_table(matrix, matrix.scale.to_unit(matrix.values), device, missing=float("nan"))
+        self._target_table = make_dense_table(
+            matrix, matrix.scale.to_unit(matrix.values), device, missing=float("nan")
+        )
         inputs = self._encoding(matrix.scale, matrix.values)
         table = make_dense_table(matrix, inputs, device, missing=self._missing).to(dtype)
         if matrix.weights is not None:
@@ -372,7 +407,9 @@ class MatrixBlocks(BlockSource):
     def _place_sparse(self, device: torch.device) -> None:
         matrix, ranks = self.matrix, self._ranks
         if ranks is None:
-            by_row, by_column = (group_entries(matrix, axis, matrix.values) for axis in get_args(Axis))
+            by_row, by_column = (
+                group_entries(matrix, axis, matrix.values) for axis in get_args(Axis)
+            )
         else:
             by_row = take_entries_within(matrix, "row", ranks.find_lines(matrix.shape[1]))
             by_column = take_entries_within(matrix, "column", ranks.find_lines(matrix.shape[0]))
@@ -385,11 +422,18 @@ class MatrixBlocks(BlockSource):
         self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
 
     def _vectors(
-        self, entries: AxisEntries, counts: IndexArray, features: FeatureBatch | None, device: torch.device
+        self,
+        entries: AxisEntries,
+        counts: IndexArray,
+        features: FeatureBatch | None,
+        device: torch.device,
     ) -> SparseVectors:
-        """Return entries as a branch reads them; `counts` also counts the entries of other ranks."""
+        """Return entries as a branch reads them; `counts` also counts the entries of other
+        ranks."""
         inputs = self._encoding(self.matrix.scale, entries.values).astype(np.float32)
-        starts, indices, weights = (copy_to(device, array) for array in (entries.starts, entries.others, inputs))
+        starts, indices, weights = (
+            copy_to(device, array) for array in (entries.starts, entries.others, inputs)
+        )
         in_all = None if self._ranks is None else copy_to(device, counts)
         return SparseVectors(starts, indices, weights, features=features, all_counts=in_all)
 
@@ -411,7 +455,11 @@ class MatrixBlocks(BlockSource):
         column_at = self._column_place.index_select(0, rows.indices)
         inside = (column_at >= 0).nonzero().squeeze(1)
         row_at = torch.searchsorted(rows.starts, inside, right=True) - 1
-        entries = self.rows.starts[row_ids].index_select(0, row_at) + inside - rows.starts.index_select(0, row_at)
+        entries = (
+            self.rows.starts[row_ids].index_select(0, row_at)
+            + inside
+            - rows.starts.index_select(0, row_at)
+        )
         weights = None if self._weights is None else self._weights.index_select(0, entries)
         column_at = column_at.index_select(0, inside).long()
         return BlockEntries(row_at, column_at, self._targets.index_select(0, entries)), weights

@@ -34,14 +34,17 @@ class Checkpoint:
     divided: Mapping[str, Division] = field(default_factory=dict)
 
     def run(self, loop: Loop, *, every: int) -> History:
-        """Run a training from its stored state, or from its start, and write the state after every `every` epochs.
+        """Run a training from its stored state, or from its start, and write the state after every
+        `every` epochs.
 
-        The final state is written too, so that a process killed before it has saved the model loses nothing. If a state
-        cannot be written, training continues with one warning for each cause.
+        The final state is written too, so that a process killed before it has saved the model loses
+        nothing. If a state cannot be written, training continues with one warning for each cause.
         """
         check_count("checkpoint_every", every)
         if not self.path.parent.is_dir():  # noticed now and not after the first epochs
-            raise BadSetting(f"the checkpoint {self.path} needs a folder {self.path.parent}, which does not exist")
+            raise BadSetting(
+                f"the checkpoint {self.path} needs a folder {self.path.parent}, which does not exist"
+            )
         state = self.read()
         if state is not None:
             try:
@@ -68,7 +71,9 @@ class Checkpoint:
             if is_first():  # the others need no memory for whole tensors
                 tensors[name] = whole.numpy()
         content = {"fingerprint": self.fingerprint, "state": state.content}
-        decide_on_first(lambda: write_file(self.path, kind="checkpoint", content=content, tensors=tensors))
+        decide_on_first(
+            lambda: write_file(self.path, kind="checkpoint", content=content, tensors=tensors)
+        )
 
     def read(self) -> TrainingState | None:
         """Return the stored state, None if there is none; refuse the state of another run."""
@@ -86,7 +91,9 @@ class Checkpoint:
                 "delete it to start again, or give another name"
             )
         tensors = {name: torch.from_numpy(each.copy()) for name, each in stored.tensors.items()}
-        return TrainingState(content, {name: self._take_share(name, tensor) for name, tensor in tensors.items()})
+        return TrainingState(
+            content, {name: self._take_share(name, tensor) for name, tensor in tensors.items()}
+        )
 
     def _gather(self, name: str, tensor: Tensor) -> Tensor:
         """Return the lines of all ranks."""
@@ -96,21 +103,31 @@ class Checkpoint:
         return division.gather_whole(tensor.to(ranks.device), ranks).cpu()
 
     def _take_share(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the lines of this rank; a tensor of another shape stays as it is, and is refused later."""
+        """Return the lines of this rank; a tensor of another shape stays as it is, and is refused
+        later."""
         division, ranks = self._find_division(name)
-        if division is None or ranks is None or len(tensor) != division.n_inputs * division.n_channels:
+        if (
+            division is None
+            or ranks is None
+            or len(tensor) != division.n_inputs * division.n_channels
+        ):
             return tensor
         return division.take_share(tensor, ranks)
 
     def _find_division(self, name: str) -> tuple[Division | None, Ranks | None]:
-        """Return how ranks divide a tensor, if they do; the best weights are divided as the last ones."""
+        """Return how ranks divide a tensor, if they do; the best weights are divided as the last
+        ones."""
         last = f"learned.{name.removeprefix('good.')}" if name.startswith("good.") else name
         return self.divided.get(last), find_ranks()
 
 
 def list_differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Return the names that only one of two fingerprints has, or that have other values."""
-    return [name for name in one | other if name not in one or name not in other or one[name] != other[name]]
+    return [
+        name
+        for name in one | other
+        if name not in one or name not in other or one[name] != other[name]
+    ]
 
 
 def remove_checkpoint(path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The history of a training: its epochs, its best epoch, why it stopped, and how it is shown and stored."""
+"""The history of a training: its epochs, its best epoch, why it stopped, and how it is shown and
+stored."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from deepmf.formatting import format_amount, format_duration, format_quantity
-from deepmf.storage.parts import Check, Form, Part, at_most, is_number, not_negative, one_of, positive
+from deepmf.storage.parts import (
+    Check,
+    Form,
+    Part,
+    at_most,
+    is_number,
+    not_negative,
+    one_of,
+    positive,
+)
 
 # Why training stopped; empty while it runs.
 ENDINGS = {
@@ -21,7 +31,8 @@ ENDINGS = {
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch: its mean loss over steps, its validation error if it was computed, and notes of the model."""
+    """One epoch: its mean loss over steps, its validation error if it was computed, and notes of
+    the model."""
 
     epoch: int
     loss: float
@@ -39,10 +50,11 @@ class History:
     ----------
     records : one record per epoch.
     best_epoch, best_error : epoch with the lowest validation error, counted from 0, and that error.
-    stopped : "epochs" (all epochs were run), "patience", "interrupted" or "diverged"; empty while training runs.
+    stopped : "epochs" (all epochs were run), "patience", "interrupted" or "diverged"; empty while
+        training runs.
     threads : number of CPU threads that torch used.
-    means_error : validation error of the shrunk means (`Means`), which `best_error` should beat; rounded to levels if
-        the model predicts levels.
+    means_error : validation error of the shrunk means (`Means`), which `best_error` should beat;
+        rounded to levels if the model predicts levels.
     stages : validation error after each stage that follows the epochs, if there is any.
     """
 
@@ -64,11 +76,16 @@ class History:
         return sum(known) if len(known) == len(self.records) else None
 
     def __repr__(self) -> str:
-        return f"History({', '.join(filter(None, [describe_training(self), describe_errors(self)]))})"
+        return (
+            f"History({', '.join(filter(None, [describe_training(self), describe_errors(self)]))})"
+        )
 
     def drop_times(self) -> History:
-        """Return the part that is the same in every run with the same entries, settings and seed."""
-        return replace(self, records=[replace(record, seconds=None) for record in self.records], threads=None)
+        """Return the part that is the same in every run with the same entries, settings and
+        seed."""
+        return replace(
+            self, records=[replace(record, seconds=None) for record in self.records], threads=None
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -76,7 +93,8 @@ class History:
 
     @classmethod
     def from_dict(cls, plain: Any) -> History:
-        """Return the history that `to_dict` described; raise `BadModelFile` for impossible values."""
+        """Return the history that `to_dict` described; raise `BadModelFile` for impossible
+        values."""
         found = _HISTORY.read(plain)
         return cls(**found | {"records": [EpochRecord(**each) for each in found["records"]]})
 
@@ -100,7 +118,8 @@ def describe_stages(stages: Mapping[str, float]) -> str:
 
 
 def describe_training(history: History) -> str:
-    """Describe the length of training and why it stopped: 20 epochs in 1.2 s; all epochs were run."""
+    """Describe the length of training and why it stopped: 20 epochs in 1.2 s; all epochs were
+    run."""
     ending = ENDINGS[history.stopped]
     took = "" if history.seconds is None else f" in {format_duration(history.seconds)}"
     return f"{format_quantity(len(history), 'epoch')}{took}" + (f"; {ending}" if ending else "")
@@ -115,7 +134,9 @@ def describe_errors(history: History) -> str:
 
 
 def _are_notes(notes: dict[str, Any], _: Any) -> bool:
-    items = (item for note in notes.values() for item in (note if isinstance(note, list) else [note]))
+    items = (
+        item for note in notes.values() for item in (note if isinstance(note, list) else [note])
+    )
     return all(item is None or is_number(item) for item in items)
 
 
@@ -131,7 +152,10 @@ _HISTORY = Form(
             Part("notes", "object", (), Check("be numbers or lists of them", _are_notes)),
         ),
         ("epochs",),
-        Check("be numbered from 0", lambda found, _: all(each["epoch"] == at for at, each in enumerate(found))),
+        Check(
+            "be numbered from 0",
+            lambda found, _: all(each["epoch"] == at for at, each in enumerate(found)),
+        ),
     ),
     Part("best_epoch", "whole", (), at_most("epochs"), optional=True),
     Part("best_error", "number", (), not_negative, optional=True),
@@ -142,7 +166,10 @@ _HISTORY = Form(
         "stages",
         "object",
         (),
-        Check("be errors", lambda found, _: all(is_number(each) and each >= 0 for each in found.values())),
+        Check(
+            "be errors",
+            lambda found, _: all(is_number(each) and each >= 0 for each in found.values()),
+        ),
     ),
     prefix="history",
 )

@@ -15,11 +15,12 @@ from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
 
-# The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more change no choice.
+# The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more
+# change no choice.
 _FEWEST, _MOST = 20, 50_000
 
-# Held-out entries to compare epochs and settings on. More would separate them no better, and need more rows and columns
-# to be encoded.
+# Held-out entries to compare epochs and settings on. More would separate them no better, and need
+# more rows and columns to be encoded.
 _MOST_COMPARED = 1 << 16
 
 Candidate = TypeVar("Candidate")
@@ -33,16 +34,22 @@ class Choice(NamedTuple, Generic[Candidate]):
 
 
 def choose(
-    candidates: Sequence[Candidate], score: Callable[[Candidate], Any], *, usual: int = 0, at_least: float = 0.0
+    candidates: Sequence[Candidate],
+    score: Callable[[Candidate], Any],
+    *,
+    usual: int = 0,
+    at_least: float = 0.0,
 ) -> Choice[Candidate]:
-    """Return the candidate with the lowest loss on held-out entries; the usual one, unless the loss falls by enough.
+    """Return the candidate with the lowest loss on held-out entries; the usual one, unless the loss
+    falls by enough.
 
     Parameters
     ----------
-    score : the loss of a candidate: a number, or an array with a number for each entry or row, whose mean counts.
+    score : the loss of a candidate: a number, or an array with a number for each entry or row,
+        whose mean counts.
     usual : the place of the usual candidate.
-    at_least : how far the loss must fall: in standard errors of the fall where losses are arrays, otherwise as a share
-        of the usual loss.
+    at_least : how far the loss must fall: in standard errors of the fall where losses are arrays,
+        otherwise as a share of the usual loss.
 
     >>> losses = {"none": 1.0, "some": 0.9999, "all": 2.0}
     >>> choose(list(losses), losses.__getitem__).candidate
@@ -66,7 +73,8 @@ def draw_some(places: IndexArray, most: int, *, seed: int | list[int]) -> IndexA
 
 
 class HeldOut(NamedTuple):
-    """Entries that are not learned from: their positions in the training matrix, and their values."""
+    """Entries that are not learned from: their positions in the training matrix, and their
+    values."""
 
     rows: IndexArray
     columns: IndexArray
@@ -74,14 +82,18 @@ class HeldOut(NamedTuple):
 
     @classmethod
     def of(cls, train: ObservedMatrix, validation: ObservedMatrix | None) -> HeldOut | None:
-        """Return the validation entries, or None without any; refuse labels and levels unknown to training."""
+        """Return the validation entries, or None without any; refuse labels and levels unknown to
+        training."""
         if validation is None:
             return None
         rows, columns, values = validation.entries()
         found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
-        # The interval of a scale without levels is only the range seen in training: values may lie beyond it.
+        # The interval of a scale without levels is only the range seen in training: values may lie
+        # beyond it.
         if train.scale.levels is not None and not np.all(train.scale.holds(values)):
-            raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
+            raise BadEntries(
+                f"validation has the scale {validation.scale}; the training matrix has {train.scale}"
+            )
         return found if values.size else None
 
     @classmethod
@@ -101,7 +113,9 @@ class HeldOut(NamedTuple):
         if n_held_out < _FEWEST:
             return train, None
         chosen = np.zeros(train.n_entries, dtype=bool)
-        chosen[np.random.default_rng(seed).choice(train.n_entries, n_held_out, replace=False)] = True
+        chosen[np.random.default_rng(seed).choice(train.n_entries, n_held_out, replace=False)] = (
+            True
+        )
         values = train.values[chosen].astype(np.float64)
         seen = train.take_entries(np.flatnonzero(~chosen))
         return seen, cls(train.entry_rows[chosen], train.by_row.columns[chosen], values)

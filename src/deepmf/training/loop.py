@@ -21,7 +21,8 @@ from deepmf.training.settings import LoopSettings
 
 @dataclass(frozen=True)
 class Epoch:
-    """The outcome of one epoch: its loss, its learning rate if it has one, and notes for the history."""
+    """The outcome of one epoch: its loss, its learning rate if it has one, and notes for the
+    history."""
 
     loss: float
     learning_rate: float | None = None
@@ -35,7 +36,8 @@ class Task(Protocol):
         """Learn for one epoch."""
 
     def validation_error(self) -> float | None:
-        """Return the error on validation entries: None without any, NaN if it cannot be computed."""
+        """Return the error on validation entries: None without any, NaN if it cannot be
+        computed."""
 
     def get_learned(self) -> dict[str, Tensor]:
         """Return all learned tensors, not copied."""
@@ -44,7 +46,8 @@ class Task(Protocol):
         """Go back to tensors learned earlier."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors that the next epoch depends on beside the learned ones, not copied; by default none."""
+        """Return the tensors that the next epoch depends on beside the learned ones, not copied; by
+        default none."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -64,21 +67,30 @@ class Loop:
     """Runs the epochs of a task, for all methods."""
 
     def __init__(
-        self, task: Task, settings: LoopSettings, *, callbacks: Sequence[Callback] = (), threads: Threads | None = None
+        self,
+        task: Task,
+        settings: LoopSettings,
+        *,
+        callbacks: Sequence[Callback] = (),
+        threads: Threads | None = None,
     ) -> None:
         self.task, self.settings = task, settings
         self.history = History(threads=torch.get_num_threads())
         self._callbacks = callbacks
         self._threads = threads
-        self._good: dict[str, Tensor] | None = None  # learned in the best epoch, or in the last with a finite loss
+        # learned in the best epoch, or in the last with a finite loss
+        self._good: dict[str, Tensor] | None = None
 
-    def run(self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1) -> History:
+    def run(
+        self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1
+    ) -> History:
         """Run to the end and leave the task with the tensors of its best epoch.
 
-        `keep` is called with the state every `keep_every` epochs and at the end; a loop restored from the final state
-        runs nothing. Ctrl-C ends the loop early without keeping the state, and `history.stopped` says so; on several
-        ranks it raises, because it reaches each rank in another step. A loss or validation error that is not finite
-        ends the loop with the last good tensors.
+        `keep` is called with the state every `keep_every` epochs and at the end; a loop restored
+        from the final state runs nothing. Ctrl-C ends the loop early without keeping the state, and
+        `history.stopped` says so; on several ranks it raises, because it reaches each rank in
+        another step. A loss or validation error that is not finite ends the loop with the last good
+        tensors.
         """
         from deepmf.nn.ranks import find_ranks
 
@@ -88,7 +100,11 @@ class Loop:
             for epoch in range(len(self.history), self.settings.epochs):
                 if not self._run_epoch(epoch):
                     break
-                if keep is not None and (epoch + 1) % keep_every == 0 and epoch + 1 < self.settings.epochs:
+                if (
+                    keep is not None
+                    and (epoch + 1) % keep_every == 0
+                    and epoch + 1 < self.settings.epochs
+                ):
                     keep(self.state())
             else:
                 self.history.stopped = "epochs"
@@ -101,7 +117,8 @@ class Loop:
                 raise
             self.history.stopped = "interrupted"
             if self._good is None and self.history.records:
-                self._validate(len(self.history) - 1)  # else nobody would know how good it is by now
+                # else nobody would know how good it is by now
+                self._validate(len(self.history) - 1)
             if self._good is not None:
                 self.task.set_learned(self._good)
         return self.history
@@ -120,13 +137,21 @@ class Loop:
         Raise `BadModelFile` for a state that this training cannot have been in.
         """
         history = History.from_dict(state.content.get("history"))
-        learned, good, rest = (select_prefix(state.tensors, name) for name in ("learned", "good", "state"))
+        learned, good, rest = (
+            select_prefix(state.tensors, name) for name in ("learned", "good", "state")
+        )
         known = self.task.get_learned()
         try:
             stored = {name: tensor.numpy() for name, tensor in state.tensors.items()}
         except TypeError as error:  # a type that numpy lacks
-            raise BadModelFile(f"the stored state of training has tensors of another type ({error})") from error
-        for prefix, own in (("learned", known), ("good", known if good else {}), ("state", self.task.state())):
+            raise BadModelFile(
+                f"the stored state of training has tensors of another type ({error})"
+            ) from error
+        for prefix, own in (
+            ("learned", known),
+            ("good", known if good else {}),
+            ("state", self.task.state()),
+        ):
             Form.like(own, prefix).read({}, stored)
         never = history.stopped == "interrupted" or bool(good) != (history.best_epoch is not None)
         if never or len(history) > self.settings.epochs:
@@ -134,8 +159,11 @@ class Loop:
         try:
             self.task.set_learned(learned)
             self.task.restore(rest)
-        except (RuntimeError, np.linalg.LinAlgError) as error:  # a bad generator state, or factors without a solution
-            raise BadModelFile(f"the stored state of training cannot be restored ({error})") from error
+        except (RuntimeError, np.linalg.LinAlgError) as error:
+            # a bad generator state, or factors without a solution
+            raise BadModelFile(
+                f"the stored state of training cannot be restored ({error})"
+            ) from error
         self.history = history
         if self._threads is not None:
             self._threads.resume_with(history.threads)
@@ -145,13 +173,17 @@ class Loop:
         """Run one epoch; return whether to continue."""
         start = time.perf_counter()
         outcome = self.task.run_epoch(epoch)
-        is_validated = (epoch + 1) % self.settings.validate_every == 0 or epoch + 1 == self.settings.epochs
+        is_validated = (
+            epoch + 1
+        ) % self.settings.validate_every == 0 or epoch + 1 == self.settings.epochs
         error = self._validate(epoch) if is_validated and math.isfinite(outcome.loss) else None
         if not math.isfinite(outcome.loss) or (error is not None and not math.isfinite(error)):
             self.history.stopped = "diverged"
             return False
         seconds = time.perf_counter() - start
-        record = EpochRecord(epoch, outcome.loss, error, outcome.learning_rate, seconds, outcome.notes)
+        record = EpochRecord(
+            epoch, outcome.loss, error, outcome.learning_rate, seconds, outcome.notes
+        )
         self.history.records.append(record)
         for callback in self._callbacks:
             callback(record, self.history)
@@ -178,6 +210,11 @@ class Loop:
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with a prefix and a dot, under the rest of their names."""
+    """Return the tensors whose names start with a prefix and a dot, under the rest of their
+    names."""
     start = f"{prefix}."
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+    return {
+        name.removeprefix(start): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(start)
+    }

@@ -21,7 +21,8 @@ _BYTES_PER_ENTRY = 2 * (8 + 4) + 4
 # OrdinalDMF was measured to hold five copies of its latents.
 _BYTES_PER_LATENT = 4 * 5
 
-# Of each entry that a step reads: its position, whether it is masked, and tensors for the backward pass.
+# Of each entry that a step reads: its position, whether it is masked, and tensors for the backward
+# pass.
 _BYTES_PER_READ_ENTRY = 60
 
 _GIB = 1 << 30
@@ -50,7 +51,8 @@ def estimate_fit_bytes(
     latent_width: int,
     n_read: float = 0,
 ) -> FitBytes:
-    """Estimate the least memory for fitting a network to a matrix, for all processes on this machine together.
+    """Estimate the least memory for fitting a network to a matrix, for all processes on this
+    machine together.
 
     Parameters
     ----------

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from deepmf.errors import BadSetting
 
-if TYPE_CHECKING:  # this module stays light: commands that train nothing show progress without waiting for torch
+# this module stays light: commands that train nothing show progress without waiting for torch
+if TYPE_CHECKING:
     from deepmf.training.history import Callback, EpochRecord, History
 
 
@@ -43,7 +44,8 @@ def describe_duration(seconds: float) -> str:
     """Describe an estimated duration, rounded as far as the estimate is good.
 
     >>> [describe_duration(seconds) for seconds in (0.3, 7.2, 83, 400, 9100)]
-    ['about a second', 'about 7 seconds', 'about 85 seconds', 'about 7 minutes', 'about 150 minutes']
+    ['about a second', 'about 7 seconds', 'about 85 seconds', 'about 7 minutes', 'about 150
+    minutes']
     """
     if seconds < 1.5:
         return "about a second"
@@ -87,7 +89,8 @@ class ProgressLine:
 
 
 class EpochDisplay(ProgressLine):
-    """Shows the progress of training in a line: a callback for epochs, with a method for the stages after them."""
+    """Shows the progress of training in a line: a callback for epochs, with a method for the stages
+    after them."""
 
     def __init__(self, title: str, n_epochs: int, stream: TextIO) -> None:
         super().__init__(stream)
@@ -100,7 +103,11 @@ class EpochDisplay(ProgressLine):
             self._error = f"validation {record.validation_error:.4f}"
         if history.best_error is not None and history.best_epoch is not None:
             self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
-        left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
+        left = timedelta(
+            seconds=round(
+                (history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)
+            )
+        )
         epoch = f"epoch {record.epoch + 1} of {self._n_epochs}, {left} left, loss {record.loss:.4f}"
         self.write(f"{self._title}: {', '.join(filter(None, [epoch, self._error, self._best]))}")
 
@@ -111,16 +118,20 @@ class EpochDisplay(ProgressLine):
 
 @contextmanager
 def show_epochs(
-    title: str, n_epochs: int | None, progress: bool | None = None, plan: Callable[[], str | None] = lambda: None
+    title: str,
+    n_epochs: int | None,
+    progress: bool | None = None,
+    plan: Callable[[], str | None] = lambda: None,
 ) -> Iterator[Sequence[Callback]]:
-    """Yield the callbacks that show each epoch: loss, validation error, best error so far and time left.
+    """Yield the callbacks that show each epoch: loss, validation error, best error so far and time
+    left.
 
     Parameters
     ----------
     title : name of the model.
     n_epochs : number of epochs; None for methods without epochs, which show nothing.
-    progress : true (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
-        together, only the first shows progress.
+    progress : true (always), False (never) or None (on a terminal and in a notebook). Of several
+        processes that train together, only the first shows progress.
     plan : describes what the fit will do; shown first, in a line of its own.
     """
     from deepmf.nn.ranks import is_first  # here, so that this module stays light
@@ -139,7 +150,8 @@ def show_epochs(
 
 @contextmanager
 def show_fits(progress: bool | None) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows the candidate of an imputer that is fitted now, the fits done, and their number.
+    """Yield a function that shows the candidate of an imputer that is fitted now, the fits done,
+    and their number.
 
     progress: True (always), False (never) or None (on a terminal and in a notebook).
     """
@@ -159,6 +171,7 @@ def show_fits(progress: bool | None) -> Iterator[Callable[[str, int, int], None]
 
 
 def _find_stream(progress: bool | None) -> TextIO | None:
-    """Return the stream for progress; None where nobody wants to see it, or standard error is closed."""
+    """Return the stream for progress; None where nobody wants to see it, or standard error is
+    closed."""
     is_wanted = (is_terminal() or is_notebook()) if progress is None else progress
     return sys.stderr if is_wanted else None

@@ -1,6 +1,7 @@
 """The runtime of a training: device, precision, ranks, threads, free memory and random generators.
 
-The loop gets all of these here, so that it is the same on a CPU and a GPU, in one process and in several."""
+The loop gets all of these here, so that it is the same on a CPU and a GPU, in one process and in
+several."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from torch import Tensor
 
 from deepmf.errors import DeviceUnavailable
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # environment variables for the number of threads
+# environment variables for the number of threads
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 _SAMPLES, _SECONDS_BETWEEN = 5, 0.002  # of the number of running threads
 
@@ -35,21 +37,27 @@ class Threads:
     is_given: bool
 
     def resume_with(self, number: int | None) -> None:
-        """Use as many threads as the training began with, so that a resumed training ends with the same bits."""
+        """Use as many threads as the training began with, so that a resumed training ends with the
+        same bits."""
         if number is not None and 1 <= number <= _count_allowed_cores() and not self.is_given:
             torch.set_num_threads(number)
 
 
 @contextmanager
-def limit_threads(device: str = "cpu", *, n_entries: int = _FEWEST_FOR_THREADS) -> Iterator[Threads]:
-    """Limit torch to the free cores during a training on a CPU, unless the user has set a number of threads.
+def limit_threads(
+    device: str = "cpu", *, n_entries: int = _FEWEST_FOR_THREADS
+) -> Iterator[Threads]:
+    """Limit torch to the free cores during a training on a CPU, unless the user has set a number of
+    threads.
 
     A few entries are learned from in one thread: two would wait for each other.
     """
     before = torch.get_num_threads()
     is_given = _is_given(before) or (device != "cpu" and torch.cuda.is_available())
     if before > 1 and not is_given:
-        torch.set_num_threads(1 if n_entries < _FEWEST_FOR_THREADS else min(before, count_free_cores()))
+        torch.set_num_threads(
+            1 if n_entries < _FEWEST_FOR_THREADS else min(before, count_free_cores())
+        )
     try:
         yield Threads(is_given)
     finally:
@@ -70,7 +78,8 @@ def limit_blas_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def use_threads(number: int) -> Iterator[None]:
-    """Let torch and, with threadpoolctl, numpy use some threads; for work so small that more would wait for others."""
+    """Let torch and, with threadpoolctl, numpy use some threads; for work so small that more would
+    wait for others."""
     before = torch.get_num_threads()
     try:
         with limit_blas_threads(number):
@@ -81,16 +90,18 @@ def use_threads(number: int) -> Iterator[None]:
 
 
 def keep_numpy_to_one_thread() -> AbstractContextManager[Any]:
-    """Keep numpy and scipy to one thread each, if threadpoolctl is there; torch, whose BLAS uses OpenMP, keeps its own.
+    """Keep numpy and scipy to one thread each, if threadpoolctl is there; torch, whose BLAS uses
+    OpenMP, keeps its own.
 
-    Fits call them for many small matrices. The threads of OpenBLAS wait for each other there, and take the cores from
-    torch: with them, sweeps of ALS and iterations of BayesianMF on two cores take 1.4 times as long.
+    Fits call them for many small matrices. The threads of OpenBLAS wait for each other there, and
+    take the cores from torch: with them, sweeps of ALS and iterations of BayesianMF on two cores
+    take 1.4 times as long.
     """
     return _limit_shared_threads(1)
 
 
-# OpenBLAS has one number of threads for the whole process: the first limit keeps the number from before, and the last
-# one to end restores it, whichever thread that is.
+# OpenBLAS has one number of threads for the whole process: the first limit keeps the number from
+# before, and the last one to end restores it, whichever thread that is.
 _SHARED_LOCK = threading.Lock()
 _shared_limits: list[int] = []
 _shared_before: list[Any] = []
@@ -122,13 +133,14 @@ def _limit_shared_threads(number: int) -> Iterator[Any]:
                 _shared_before.pop().restore_original_limits()
 
 
-# The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates are in, and the
-# rounds: enough to wait for other programs several times.
+# The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates
+# are in, and the rounds: enough to wait for other programs several times.
 _USUAL_SECONDS, _ROUNDS = 0.004, 16
 
 
 def measure_slowness(n_entries: int) -> float:
-    """Return how long a fit to some entries takes on the CPU now, as a multiple of the time of one idle core.
+    """Return how long a fit to some entries takes on the CPU now, as a multiple of the time of one
+    idle core.
 
     Solves small systems, which other programs slow down as they do a fit.
     """
@@ -154,14 +166,16 @@ def count_free_cores() -> int:
     while samples[0] is not None and len(samples) < _SAMPLES:
         time.sleep(_SECONDS_BETWEEN)
         samples.append(count_running())
-    others = statistics.median_low([each - 1 for each in samples if each is not None] or [0])  # without this thread
+    # without this thread
+    others = statistics.median_low([each - 1 for each in samples if each is not None] or [0])
     return max(1, min(_count_allowed_cores(), (os.cpu_count() or 1) - others))
 
 
 def _is_given(current: int) -> bool:
     """Whether the user has set the number of threads, in the environment or in torch."""
     cores = {_read_affinity(), os.cpu_count() or 1}
-    defaults = cores | {max(1, count // 2) for count in cores}  # with two threads per core, torch may count cores
+    # with two threads per core, torch may count cores
+    defaults = cores | {max(1, count // 2) for count in cores}
     return any(os.environ.get(name) for name in _THREAD_VARIABLES) or current not in defaults
 
 
@@ -184,23 +198,31 @@ def read_quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
 
 
 def count_running(file: Path = Path("/proc/stat")) -> int | None:
-    """Count the threads of this computer that run or are ready to; None if the system does not report it."""
+    """Count the threads of this computer that run or are ready to; None if the system does not
+    report it."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
-        return max(1, next(int(line.split()[1]) for line in lines if line.startswith("procs_running ")))
+        return max(
+            1, next(int(line.split()[1]) for line in lines if line.startswith("procs_running "))
+        )
     except (OSError, ValueError, IndexError, StopIteration):
         return None
 
 
 def count_free_bytes(
-    device: torch.device, *, meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")
+    device: torch.device,
+    *,
+    meminfo: Path = Path("/proc/meminfo"),
+    group: Path = Path("/sys/fs/cgroup"),
 ) -> int | None:
     """Count the free bytes of memory of a device; None if the system does not report them."""
     if device.type == "cuda":
         # Memory that torch caches for later tensors is not free to the driver.
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
-    known = [each for each in (_read_available(meminfo), _read_group_limit(group)) if each is not None]
+    known = [
+        each for each in (_read_available(meminfo), _read_group_limit(group)) if each is not None
+    ]
     return min(known, default=None)
 
 
@@ -216,9 +238,13 @@ def _read_available(meminfo: Path) -> int | None:
 
 
 def _read_group_limit(folder: Path) -> int | None:
-    """Return the memory that the limit of a container leaves; its inactive file cache counts as free."""
+    """Return the memory that the limit of a container leaves; its inactive file cache counts as
+    free."""
     with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
-        limit, used = (int((folder / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+        limit, used = (
+            int((folder / name).read_text(encoding="ascii"))
+            for name in ("memory.max", "memory.current")
+        )
         lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
         stat = dict(line.split() for line in lines)
         return max(0, limit - used + int(stat.get("inactive_file", 0)))
@@ -242,18 +268,23 @@ class Runtime:
 
         has_gpu = torch.cuda.is_available()
         if device == "cuda" and not has_gpu:
-            raise DeviceUnavailable("device 'cuda' was requested, but torch sees no GPU here; device='cpu' would work")
+            raise DeviceUnavailable(
+                "device 'cuda' was requested, but torch sees no GPU here; device='cpu' would work"
+            )
         self.ranks = find_ranks()
         self.device = torch.device("cuda" if device != "cpu" and has_gpu else "cpu")
         self.is_gpu = self.device.type == "cuda"
         if self.is_gpu and self.ranks is not None:
-            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+            self.device = torch.device(
+                "cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()
+            )
             torch.cuda.set_device(self.device)
         self.half = precision == "half" or (precision == "auto" and self.is_gpu)
 
     @property
     def n_sharing(self) -> int:
-        """The number of ranks that share the memory of this device: those on this machine, or on this GPU."""
+        """The number of ranks that share the memory of this device: those on this machine, or on
+        this GPU."""
         if self.ranks is None:
             return 1
         n_here = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks.size))
@@ -263,7 +294,9 @@ class Runtime:
         """Return the context in which matrix products run in the chosen precision."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half)
 
-    def capture(self, step: Step, generators: Iterable[torch.Generator], *, static_shapes: bool) -> Step:
+    def capture(
+        self, step: Step, generators: Iterable[torch.Generator], *, static_shapes: bool
+    ) -> Step:
         """Return the step with the least overhead: on a GPU, the replay of a CUDA graph."""
         can_record = self.is_gpu and static_shapes and self.ranks is None
         return GraphStep(step, list(generators)) if can_record else step
@@ -274,11 +307,16 @@ class Runtime:
 
     def describe(self) -> str:
         """Name the device for a record of results."""
-        return torch.cuda.get_device_name(self.device) if self.is_gpu else f"CPU, {torch.get_num_threads()} threads"
+        return (
+            torch.cuda.get_device_name(self.device)
+            if self.is_gpu
+            else f"CPU, {torch.get_num_threads()} threads"
+        )
 
 
 def make_generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """Return a private generator for one purpose of a seed; the global generators are never used."""
+    """Return a private generator for one purpose of a seed; the global generators are never
+    used."""
     state = np.random.SeedSequence([seed, *purpose.encode()]).generate_state(1, dtype=np.uint64)
     return torch.Generator(device=device).manual_seed(int(state[0]) >> 1)
 
@@ -312,7 +350,8 @@ class GraphStep:
 
 
 class GraphFunction:
-    """A function of tensors as a CUDA graph: after a few plain calls, one launch replays all its kernels.
+    """A function of tensors as a CUDA graph: after a few plain calls, one launch replays all its
+    kernels.
 
     Arguments have the same shapes in every call. Results are copies.
     """
@@ -346,9 +385,11 @@ def record_graph(step: Step, generators: Iterable[torch.Generator] = ()) -> torc
     for generator in generators:
         graph.register_generator_state(generator)
     is_collecting = gc.isenabled()
-    gc.disable()  # if it freed the graph of an earlier fit during this recording, the recording would fail
+    # if it freed the graph of an earlier fit during this recording, the recording would fail
+    gc.disable()
     try:
-        # Other threads may use the GPU meanwhile: without this mode, their allocations would spoil the recording.
+        # Other threads may use the GPU meanwhile: without this mode, their allocations would spoil
+        # the recording.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
     finally:

@@ -1,4 +1,5 @@
-"""Search spaces: the values of a setting that tuning tries, declared with the settings of each model."""
+"""Search spaces: the values of a setting that tuning tries, declared with the settings of each
+model."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers between two ends, both included; only whole numbers where both ends are integers."""
+    """All numbers between two ends, both included; only whole numbers where both ends are
+    integers."""
 
     low: float
     high: float
@@ -28,7 +30,8 @@ class Range:
         return value
 
     def decode(self, stored: Any) -> Any:
-        """Return a value of the setting; real numbers have four digits, so that they can be typed."""
+        """Return a value of the setting; real numbers have four digits, so that they can be
+        typed."""
         return stored if self.is_whole else float(f"{stored:.4g}")
 
 

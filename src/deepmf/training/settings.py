@@ -8,13 +8,23 @@ import types
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform, get_args, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 from deepmf.errors import BadSetting, suggest_name
 from deepmf.training.search_space import Space
 
-# Settings are dataclasses and not pydantic models: the numeric core also runs where only torch, numpy, scipy and
-# safetensors are installed.
+# Settings are dataclasses and not pydantic models: the numeric core also runs where only torch,
+# numpy, scipy and safetensors are installed.
 
 LARGEST_COUNT = 10**9  # a larger count, of epochs for example, is a typing error
 LARGEST = 1e38  # a larger number overflows float32
@@ -32,7 +42,11 @@ _KINDS: dict[frozenset[Any], Kind] = {
     frozenset({tuple[int, ...]}): "sizes",
     frozenset({int, tuple[int, ...]}): "epochs",
 }
-_HIGHEST: dict[Kind, float] = {**dict.fromkeys(get_args(Kind), LARGEST_COUNT), "number": LARGEST, "sizes": WIDEST}
+_HIGHEST: dict[Kind, float] = {
+    **dict.fromkeys(get_args(Kind), LARGEST_COUNT),
+    "number": LARGEST,
+    "sizes": WIDEST,
+}
 
 _Default = TypeVar("_Default")
 _SettingsClass = TypeVar("_SettingsClass")
@@ -48,10 +62,12 @@ def setting(
     choices: tuple[str, ...] = (),
     fewest: int = 0,
 ) -> _Default:
-    """Declare a setting of a `settings_dataclass`; its annotation decides what kind of values it takes.
+    """Declare a setting of a `settings_dataclass`; its annotation decides what kind of values it
+    takes.
 
-    `int` is a whole number, `float` a number, `str` one of `choices`, `tuple[int, ...]` the sizes of layers,
-    `int | tuple[int, ...]` a period in epochs or a list of epochs; each may also be `| None`.
+    `int` is a whole number, `float` a number, `str` one of `choices`, `tuple[int, ...]` the sizes
+    of layers, `int | tuple[int, ...]` a period in epochs or a list of epochs; each may also be `|
+    None`.
 
     Parameters
     ----------
@@ -62,9 +78,18 @@ def setting(
     choices : allowed words.
     fewest : smallest allowed number of sizes.
     """
-    declaration = {"description": description, "low": low, "above": above, "choices": choices, "fewest": fewest}
-    # As `field` itself, this returns a field and claims to return the default, which is what instances have.
-    return field(default=default, metadata=declaration if high is None else declaration | {"high": high})
+    declaration = {
+        "description": description,
+        "low": low,
+        "above": above,
+        "choices": choices,
+        "fewest": fewest,
+    }
+    # As `field` itself, this returns a field and claims to return the default, which is what
+    # instances have.
+    return field(
+        default=default, metadata=declaration if high is None else declaration | {"high": high}
+    )
 
 
 @dataclass(frozen=True)
@@ -110,9 +135,15 @@ class Setting:
             case "sizes":
                 words = f"whole numbers, 1 to {self.high}"
             case "number" if self.above > -math.inf:
-                words = f"above {self.above:g}" + (f", at most {self.high:g}" if self._is_bounded else "")
+                words = f"above {self.above:g}" + (
+                    f", at most {self.high:g}" if self._is_bounded else ""
+                )
             case kind:
-                words = f"{self.low:.15g} to {self.high:.15g}" if self._is_bounded else f"{self.low:g} or more"
+                words = (
+                    f"{self.low:.15g} to {self.high:.15g}"
+                    if self._is_bounded
+                    else f"{self.low:g} or more"
+                )
                 words = words if kind == "number" else f"whole, {words}"
                 words += ", or increasing epochs" if kind == "epochs" else ""
         return f"{words}, or none" if self.is_optional else words
@@ -140,7 +171,9 @@ class Setting:
         if self.kind == "sizes" and not isinstance(stored, tuple):
             stored = (stored,)
         if not self._allows(stored):
-            is_too_large = isinstance(value, int | float) and value > self.high and not self._is_bounded
+            is_too_large = (
+                isinstance(value, int | float) and value > self.high and not self._is_bounded
+            )
             most = f", at most {self.high:g}" if is_too_large else ""
             words = f"one of {self.values}" if self.choices else f"{self.values}{most}"
             if self.kind == "sizes" and len(stored) > MOST_LAYERS:
@@ -164,7 +197,9 @@ class Setting:
                 are_sizes = all(_is_whole(size) and 1 <= size <= self.high for size in value)
                 return are_sizes and self.fewest <= len(value) <= MOST_LAYERS
             case "epochs" if isinstance(value, tuple):
-                return all(map(_is_whole, value)) and all(early < late for early, late in pairwise((0, *value)))
+                return all(map(_is_whole, value)) and all(
+                    early < late for early, late in pairwise((0, *value))
+                )
             case _:
                 return _is_whole(value) and self.low <= value <= self.high
 
@@ -175,14 +210,16 @@ def list_settings(settings_class: type[Any]) -> tuple[Setting, ...]:
     >>> [(each.name, each.default) for each in list_settings(LoopSettings)][:2]
     [('seed', 0), ('epochs', 100)]
     """
-    return cast("tuple[Setting, ...]", settings_class._all)  # collected once: evaluating annotations takes milliseconds
+    # collected once: evaluating annotations takes milliseconds
+    return cast("tuple[Setting, ...]", settings_class._all)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings_dataclass(settings_class: type[_SettingsClass]) -> type[_SettingsClass]:
     """Make a frozen dataclass of settings, whose docstring lists all of them as parameters.
 
-    A subclass may give an inherited setting another default alone: its bounds and its description stay.
+    A subclass may give an inherited setting another default alone: its bounds and its description
+    stay.
     """
     summary = inspect.cleandoc(settings_class.__doc__ or "")
     made: Any = dataclass(frozen=True, kw_only=True)(settings_class)
@@ -199,7 +236,10 @@ def _collect_settings(settings_class: type[Any]) -> tuple[Setting, ...]:
             annotation=hints[each.name],
             default=each.default,
             is_chosen_at_fit=each.name in chosen,
-            **{"high": _HIGHEST[_find_kind(hints[each.name])], **_find_declaration(settings_class, each.name)},
+            **{
+                "high": _HIGHEST[_find_kind(hints[each.name])],
+                **_find_declaration(settings_class, each.name),
+            },
         )
         for each in fields(settings_class)
     )
@@ -221,7 +261,9 @@ def _find_declaration(settings_class: type, name: str) -> Mapping[str, Any]:
         declared = vars(part).get("__dataclass_fields__", {}).get(name)
         if declared is not None and "description" in declared.metadata:
             return cast("Mapping[str, Any]", declared.metadata)
-    raise TypeError(f"{settings_class.__name__}.{name} has no description; declare it by setting(default, description)")
+    raise TypeError(
+        f"{settings_class.__name__}.{name} has no description; declare it by setting(default, description)"
+    )
 
 
 def _is_whole(value: Any) -> bool:
@@ -232,9 +274,11 @@ def _is_whole(value: Any) -> bool:
 class Settings:
     """Settings of every model, checked when they are made."""
 
-    chosen_at_fit: ClassVar[Collection[str]] = ()  # names of settings that `fit` chooses unless the user gives them
+    # names of settings that `fit` chooses unless the user gives them
+    chosen_at_fit: ClassVar[Collection[str]] = ()
 
-    searched: ClassVar[Space] = {}  # what tuning tries; never `epochs`, which early stopping chooses
+    # what tuning tries; never `epochs`, which early stopping chooses
+    searched: ClassVar[Space] = {}
 
     # The bound admits the seeds that numpy draws from the operating system.
     seed: int = setting(0, "Seed of all random numbers.", low=0, high=2**128 - 1)
@@ -245,7 +289,8 @@ class Settings:
 
     @classmethod
     def from_names(cls, values: Mapping[str, Any]) -> Self:
-        """Make settings from values by name; an unknown name raises an error that suggests the nearest name."""
+        """Make settings from values by name; an unknown name raises an error that suggests the
+        nearest name."""
         known = [each.name for each in fields(cls)]
         for name in values:
             if name not in known:
@@ -266,7 +311,8 @@ OF_TIMES = ("times",)
 
 @settings_dataclass
 class RecommendationSettings(Settings):
-    """Settings of models that recommend columns a row is likely to take and like, and use the times of entries."""
+    """Settings of models that recommend columns a row is likely to take and like, and use the times
+    of entries."""
 
     chosen_at_fit: ClassVar[Collection[str]] = RECOMMENDATION
 
@@ -307,10 +353,15 @@ class TrainingSettings(LoopSettings):
     validate_every: int = 5
     learning_rate: float = setting(1e-2, "Learning rate in the first epoch.", above=0.0)
     averaging: float = setting(
-        0.0, "Decay of the exponential moving average of the weights, such as 0.995 (0: no average).", low=0.0, high=1.0
+        0.0,
+        "Decay of the exponential moving average of the weights, such as 0.995 (0: no average).",
+        low=0.0,
+        high=1.0,
     )
     device: str = setting(
-        "auto", 'Device to train on; "auto" is a GPU if there is one.', choices=("auto", "cpu", "cuda")
+        "auto",
+        'Device to train on; "auto" is a GPU if there is one.',
+        choices=("auto", "cpu", "cuda"),
     )
     precision: str = setting(
         "auto",
@@ -329,13 +380,17 @@ class StepDecaySettings(TrainingSettings):
 
     decay: float = setting(0.65, "Factor on the learning rate at each decay.", above=0.0, high=1.0)
     decay_every: int | tuple[int, ...] = setting(
-        50, "Number of epochs between two decays, or the epochs of all decays, such as (24, 36, 48).", low=1
+        50,
+        "Number of epochs between two decays, or the epochs of all decays, such as (24, 36, 48).",
+        low=1,
     )
 
     def learning_rate_at(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
         every = self.decay_every
-        n_decays = sum(start <= epoch for start in every) if isinstance(every, tuple) else epoch // every
+        n_decays = (
+            sum(start <= epoch for start in every) if isinstance(every, tuple) else epoch // every
+        )
         return float(self.learning_rate * self.decay**n_decays)
 
 
@@ -347,7 +402,9 @@ class TwoBranchSettings(TrainingSettings):
     block_rows: int = setting(300, "Number of rows in a block.", low=2)
     block_columns: int = setting(200, "Number of columns in a block.", low=2)
     hidden_sizes: tuple[int, ...] = setting((2048,), "Hidden sizes of each branch.")
-    latent_size: int = setting(1024, "Latent size: the width of the last layer of each branch.", low=1, high=WIDEST)
+    latent_size: int = setting(
+        1024, "Latent size: the width of the last layer of each branch.", low=1, high=WIDEST
+    )
     dropout: float = setting(0.8, "Fraction dropped after every hidden layer.", low=0.0, high=0.99)
 
     @property

@@ -24,8 +24,9 @@ from deepmf.training.settings import TrainingSettings
 class ExponentialAverage:
     """An exponential moving average of parameters, which replaces them between epochs.
 
-    Step t, counted from 1, keeps min(decay, (t + 1) / (t + 10)) of the average, so that the start of training is soon
-    forgotten. Tensors stay in place and the step count is on the device, so that a CUDA graph can replay the update.
+    Step t, counted from 1, keeps min(decay, (t + 1) / (t + 10)) of the average, so that the start
+    of training is soon forgotten. Tensors stay in place and the step count is on the device, so
+    that a CUDA graph can replay the update.
     """
 
     def __init__(self, parameters: Iterable[Tensor], decay: float) -> None:
@@ -39,7 +40,8 @@ class ExponentialAverage:
     def update(self) -> None:
         """Move the average towards the parameters after a step."""
         self._steps += 1
-        share = (9.0 / (self._steps + 10.0)).clamp(min=1.0 - self._decay)  # 9 / (t + 10) = 1 - (t + 1) / (t + 10)
+        # 9 / (t + 10) = 1 - (t + 1) / (t + 10)
+        share = (9.0 / (self._steps + 10.0)).clamp(min=1.0 - self._decay)
         for average, parameter in zip(self._others, self._parameters, strict=True):
             average.lerp_(parameter, share.to(average.dtype))
 
@@ -54,7 +56,9 @@ class ExponentialAverage:
 
     def state(self) -> dict[str, Tensor]:
         """Return the stepped weights and the step count, not copied."""
-        return {"steps": self._steps} | {f"{number}.stepped": other for number, other in enumerate(self._others)}
+        return {"steps": self._steps} | {
+            f"{number}.stepped": other for number, other in enumerate(self._others)
+        }
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -65,7 +69,8 @@ class ExponentialAverage:
 
 
 class Optimiser(ABC):
-    """Parameters, their state by name (`slots`), and a learning rate, which is on the GPU if they are.
+    """Parameters, their state by name (`slots`), and a learning rate, which is on the GPU if they
+    are.
 
     Written here because importing `torch.optim` takes long.
     """
@@ -75,7 +80,9 @@ class Optimiser(ABC):
         device = self._parameters[0].device
         self._on_gpu = device.type == "cuda"
         self._rate: Tensor | float = (
-            torch.tensor(learning_rate, dtype=torch.float32, device=device) if self._on_gpu else learning_rate
+            torch.tensor(learning_rate, dtype=torch.float32, device=device)
+            if self._on_gpu
+            else learning_rate
         )
         self._slots: dict[str, list[Tensor]] = {}
 
@@ -96,12 +103,18 @@ class Optimiser(ABC):
             parameter.grad = None  # so that the backward pass does not accumulate
         loss = evaluate()
         with torch.no_grad():
-            self._update([parameter.grad for parameter in self._parameters if parameter.grad is not None])
+            self._update(
+                [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+            )
         return loss
 
     def state(self) -> dict[str, Tensor]:
         """Return the slots of all parameters, not copied."""
-        return {f"{number}.{name}": slot for name, slots in self._slots.items() for number, slot in enumerate(slots)}
+        return {
+            f"{number}.{name}": slot
+            for name, slots in self._slots.items()
+            for number, slot in enumerate(slots)
+        }
 
     def _make_zeros(self) -> list[Tensor]:
         return [torch.zeros_like(parameter) for parameter in self._parameters]
@@ -112,8 +125,15 @@ class Adam(Optimiser):
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
         super().__init__(parameters, learning_rate)
-        steps = [torch.zeros((), dtype=torch.float32, device=parameter.device) for parameter in self._parameters]
-        self._slots = {"step": steps, "exp_avg": self._make_zeros(), "exp_avg_sq": self._make_zeros()}
+        steps = [
+            torch.zeros((), dtype=torch.float32, device=parameter.device)
+            for parameter in self._parameters
+        ]
+        self._slots = {
+            "step": steps,
+            "exp_avg": self._make_zeros(),
+            "exp_avg_sq": self._make_zeros(),
+        }
 
     def _update(self, gradients: list[Tensor]) -> None:
         adam(
@@ -138,15 +158,20 @@ class Adam(Optimiser):
 class SGD(Optimiser):
     """Stochastic gradient descent with momentum: v <- momentum v + g, weight <- weight - rate v."""
 
-    def __init__(self, parameters: Iterable[Tensor], learning_rate: float, *, momentum: float = 0.9) -> None:
+    def __init__(
+        self, parameters: Iterable[Tensor], learning_rate: float, *, momentum: float = 0.9
+    ) -> None:
         super().__init__(parameters, learning_rate)
         self._momentum = momentum
         self._slots = {"velocity": self._make_zeros()}
 
     def _update(self, gradients: list[Tensor]) -> None:
-        # Torch's own function reads a learning rate in a tensor on the host, which no CUDA graph can capture.
+        # Torch's own function reads a learning rate in a tensor on the host, which no CUDA graph
+        # can capture.
         rate = torch.as_tensor(self._rate, dtype=torch.float32)
-        for parameter, velocity, gradient in zip(self._parameters, self._slots["velocity"], gradients, strict=True):
+        for parameter, velocity, gradient in zip(
+            self._parameters, self._slots["velocity"], gradients, strict=True
+        ):
             velocity.mul_(self._momentum).add_(gradient)
             parameter.addcmul_(velocity, rate, value=-1.0)
 
@@ -202,18 +227,29 @@ class Trainer:
         self.settings, self.source, self.validation = settings, source, validation
         # The word "walk" is part of the seed of the blocks: another word would change every result.
         self._sampling_generator = make_generator(settings.seed, "walk")
-        source.prepare(runtime.device, half=runtime.half, generator=self._sampling_generator, ranks=runtime.ranks)
+        source.prepare(
+            runtime.device,
+            half=runtime.half,
+            generator=self._sampling_generator,
+            ranks=runtime.ranks,
+        )
         self._divisions = find_divisions(network)
         self._spread = None if runtime.ranks is None else SpreadNetwork(network, runtime.ranks)
         self.network, self.objective = network.to(runtime.device), objective.to(runtime.device)
         self._generator = make_generator(settings.seed, "dropout", runtime.device)
         use_generator(network, self._generator)
         self._optimiser = new_optimiser(network.parameters(), settings.learning_rate)
-        self._average = ExponentialAverage(network.parameters(), settings.averaging) if settings.averaging else None
+        self._average = (
+            ExponentialAverage(network.parameters(), settings.averaging)
+            if settings.averaging
+            else None
+        )
         compared_on = None if validation is None else validation.sample(seed=settings.seed)
         self._validation = None if compared_on is None else compared_on.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
-        self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)
+        self._step = runtime.capture(
+            self._train_step, [self._generator], static_shapes=source.dense
+        )
 
     @property
     def replays_steps(self) -> bool:
@@ -249,7 +285,8 @@ class Trainer:
             return self.runtime.agree_on(float((predictions - values).square().mean().sqrt()))
 
     def get_learned(self) -> dict[str, Tensor]:
-        """Return the weights (their average, if there is one) and statistics of the network, not copied.
+        """Return the weights (their average, if there is one) and statistics of the network, not
+        copied.
 
         Divided tables have the lines of this rank only.
         """
@@ -260,12 +297,17 @@ class Trainer:
         self.network.load_state_dict(learned)
 
     def find_divided(self) -> dict[str, Division]:
-        """Return the divisions of those tensors of `get_learned` and `state` that ranks divide, by name."""
+        """Return the divisions of those tensors of `get_learned` and `state` that ranks divide, by
+        name."""
         divided = {f"learned.{name}": division for name, division in self._divisions.items()}
         for number, (name, _) in enumerate(self.network.named_parameters()):
             if name in self._divisions:
                 starts = f"optimiser.{number}.", f"average.{number}."
-                slots = [slot for slot, tensor in self.state().items() if slot.startswith(starts) and tensor.ndim]
+                slots = [
+                    slot
+                    for slot, tensor in self.state().items()
+                    if slot.startswith(starts) and tensor.ndim
+                ]
                 divided |= {f"state.{slot}": self._divisions[name] for slot in slots}
         return divided
 
@@ -297,7 +339,9 @@ class Trainer:
         return slots
 
     def _train_step(self) -> None:
-        for number, evaluate in enumerate(self.objective.passes(self.network, self.source.next_block())):
+        for number, evaluate in enumerate(
+            self.objective.passes(self.network, self.source.next_block())
+        ):
             loss = self._optimiser.step(lambda evaluate=evaluate: self._differentiate(evaluate))  # type: ignore[misc]
             if self._average is not None:
                 self._average.update()

@@ -1,4 +1,5 @@
-"""The encoder of OrdinalDMF: trained latents are what it makes of the training entries; choices on held-out ones."""
+"""The encoder of OrdinalDMF: trained latents are what it makes of the training entries; choices on
+held-out ones."""
 
 from __future__ import annotations
 
@@ -95,16 +96,20 @@ def test_latents_have_the_fields_of_the_layout(model: OrdinalDMF) -> None:
     assert model.predictor_.n_beside == layout.n_beside
 
 
-def test_rows_are_encoded_by_the_columns_of_the_refinement_and_columns_by_trained_rows(model: OrdinalDMF) -> None:
+def test_rows_are_encoded_by_the_columns_of_the_refinement_and_columns_by_trained_rows(
+    model: OrdinalDMF,
+) -> None:
     encoder, predictor = encoder_of(model), model.predictor_
     others = Latents(np.full_like(predictor.columns.base, 7.0))
     np.testing.assert_array_equal(
-        encoder.encode("row", all_rows(model), others), encoder.encode("row", all_rows(model), predictor.columns)
+        encoder.encode("row", all_rows(model), others),
+        encoder.encode("row", all_rows(model), predictor.columns),
     )
     entries = model.entries_.column_entries(np.arange(15))
     changed = predictor.rows.replace(np.array([0]), np.full((1, predictor.rows.base.shape[1]), 7.0))
     np.testing.assert_array_equal(
-        encoder.encode("column", entries, changed), encoder.encode("column", entries, predictor.rows)
+        encoder.encode("column", entries, changed),
+        encoder.encode("column", entries, predictor.rows),
     )
 
 
@@ -114,19 +119,24 @@ def test_each_row_is_encoded_alone(model: OrdinalDMF) -> None:
     for row in (0, 7, 19):
         alone = encoder.encode("row", entries.take(np.array([row])), predictor.columns)
         np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
-    assert encoder.encode("row", entries.take(np.array([], dtype=int)), predictor.columns).shape == (
-        0,
-        together.shape[1],
-    )
+    assert encoder.encode(
+        "row", entries.take(np.array([], dtype=int)), predictor.columns
+    ).shape == (0, together.shape[1])
 
 
 def test_columns_without_entries_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     refine = Refinement.refine
-    monkeypatch.setattr(Refinement, "refine", lambda own, vectors: sizes.append(len(vectors)) or refine(own, vectors))
+    monkeypatch.setattr(
+        Refinement,
+        "refine",
+        lambda own, vectors: sizes.append(len(vectors)) or refine(own, vectors),
+    )
     rows, columns, values = MATRIX.entries()
     model = OrdinalDMF(**SMALL).fit(
-        ObservedMatrix.from_entries(rows, columns, values, column_labels=[*MATRIX.column_labels, *map(str, range(500))])
+        ObservedMatrix.from_entries(
+            rows, columns, values, column_labels=[*MATRIX.column_labels, *map(str, range(500))]
+        )
     )
     assert max(sizes) == 20 and 16 in sizes
     entries, predictor = model.entries_.column_entries(np.array([300])), model.predictor_
@@ -139,14 +149,18 @@ def test_encoding_changes_and_draws_nothing(model: OrdinalDMF) -> None:
     weights = {name: tensor.clone() for name, tensor in model.network_.state_dict().items()}
     encoder_of(model).encode("row", all_rows(model), model.predictor_.columns)
     assert torch.equal(before, torch.get_rng_state())
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.network_.state_dict().items())
+    assert all(
+        torch.equal(tensor, weights[name]) for name, tensor in model.network_.state_dict().items()
+    )
 
 
 def test_what_is_packed(model: OrdinalDMF) -> None:
     packed, encoder = encoder_of(model).pack(), encoder_of(model)
     assert packed.content == {"penalties": encoder.penalties._asdict()}
     np.testing.assert_array_equal(packed.tensors["refinement.columns"], encoder.refinement_columns)
-    np.testing.assert_array_equal(packed.tensors["refinement.landmarks"], model.predictor_.encoder.landmarks)
+    np.testing.assert_array_equal(
+        packed.tensors["refinement.landmarks"], model.predictor_.encoder.landmarks
+    )
     network = {name for name in packed.tensors if name.startswith("network.")}
     assert network == {f"network.{name}" for name in model.network_.state_dict()}
     assert len(packed.tensors) == len(network) + 2
@@ -204,13 +218,17 @@ def validated(split: Split) -> OrdinalDMF:
         "cpu",
         pytest.param(
             "cuda",
-            marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+            ],
         ),
     ],
 )
 def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str) -> None:
     class Replaying(OrdinalTrainer):
-        """One that replays its steps from the second epoch on, as on a GPU where an epoch has a few steps."""
+        """One that replays its steps from the second epoch on, as on a GPU where an epoch has a few
+        steps."""
 
         n_epochs = 0
 
@@ -237,14 +255,20 @@ def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str
     linear = encoder_of(beside).linear
     assert linear is not None and linear.model.samples is sampled.model.samples
     assert beside.chosen_on_entries_ == after.chosen_on_entries_
-    np.testing.assert_allclose(beside.complete(), after.complete(), atol=0.0 if device == "cpu" else 1e-3)
+    np.testing.assert_allclose(
+        beside.complete(), after.complete(), atol=0.0 if device == "cpu" else 1e-3
+    )
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_steps_are_recorded_while_another_thread_allocates() -> None:
     # One step in each epoch: the graph is recorded in the fourth.
-    one_step = {"block_rows": LARGER.shape[0], "block_columns": LARGER.shape[1], "linear_iterations": 20}
+    one_step = {
+        "block_rows": LARGER.shape[0],
+        "block_columns": LARGER.shape[1],
+        "linear_iterations": 20,
+    }
     model = OrdinalDMF(**WITH_LINEAR | one_step | {"device": "cuda", "epochs": 12}).fit(LARGER)
     assert encoder_of(model).linear is not None
 
@@ -265,7 +289,11 @@ def with_linear(request: pytest.FixtureRequest) -> OrdinalDMF:
 
 @pytest.mark.slow
 def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: OrdinalDMF) -> None:
-    encoder, entries, predictor = (encoder_of(with_linear), with_linear.entries_, with_linear.predictor_)
+    encoder, entries, predictor = (
+        encoder_of(with_linear),
+        with_linear.entries_,
+        with_linear.predictor_,
+    )
     n_rows, n_columns = entries.train.shape
     rows = encoder.encode("row", entries.row_entries(np.arange(n_rows)), predictor.columns)
     columns = encoder.encode("column", entries.column_entries(np.arange(n_columns)), predictor.rows)
@@ -274,7 +302,8 @@ def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: 
     fields = encoder.layout.linear
     linear = rows[:, fields]
     assert linear[:, :-3].any(axis=0).all() and not linear[:, -3].any()  # the mean is the network's
-    assert np.all(linear[:, -2] > 0) and np.all(columns[:, fields][:, -1] > 0)  # deviations of the posterior
+    # deviations of the posterior
+    assert np.all(linear[:, -2] > 0) and np.all(columns[:, fields][:, -1] > 0)
     np.testing.assert_array_equal(columns[:, fields][:, [-5, -3]], 1)
 
 
@@ -283,41 +312,61 @@ def test_copies_are_predicted_as_the_originals(with_linear: OrdinalDMF) -> None:
     rows, columns, values = train.entries()
     row, column = train.row_labels[3], train.column_labels[5]
     row_copy = with_linear.extend(
-        ObservedMatrix.from_entries(["new"] * sum(rows == row), columns[rows == row], values[rows == row], train.scale)
+        ObservedMatrix.from_entries(
+            ["new"] * sum(rows == row), columns[rows == row], values[rows == row], train.scale
+        )
     )
-    found, expected = (row_copy.predict([each] * n_columns, train.column_labels) for each in ("new", row))
+    found, expected = (
+        row_copy.predict([each] * n_columns, train.column_labels) for each in ("new", row)
+    )
     np.testing.assert_allclose(found, expected, atol=1e-5)
     mine = columns == column
     column_copy = with_linear.extend(
         ObservedMatrix.from_entries(rows[mine], ["new"] * sum(mine), values[mine], train.scale)
     )
-    found, expected = (column_copy.predict(train.row_labels, [each] * train.shape[0]) for each in ("new", column))
+    found, expected = (
+        column_copy.predict(train.row_labels, [each] * train.shape[0]) for each in ("new", column)
+    )
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_what_is_loaded_extends_folds_in_and_forgets_to_the_bit(with_linear: OrdinalDMF, tmp_path: Path) -> None:
+def test_what_is_loaded_extends_folds_in_and_forgets_to_the_bit(
+    with_linear: OrdinalDMF, tmp_path: Path
+) -> None:
     with_linear.save(tmp_path / "model")
     columns, some = with_linear.column_labels_, with_linear.column_labels_[:6]
     new = ObservedMatrix.from_entries(["new"] * 6, some, [5, 1, 4, 2, 5, 3], with_linear.scale_)
     trained = tuple(part[:4] for part in with_linear.entries_.train.entries()[:2])
     for again in (load(tmp_path / "model"), pickle.loads(pickle.dumps(with_linear))):  # noqa: S301
-        for change in (lambda each: each, lambda each: each.extend(new), lambda each: each.forget(entries=trained)):
+        for change in (
+            lambda each: each,
+            lambda each: each.extend(new),
+            lambda each: each.forget(entries=trained),
+        ):
             np.testing.assert_array_equal(change(again).complete(), change(with_linear).complete())
-        folded = [each.fold_in(some, [5, 1, 4, 2, 5, 3]).predict(columns) for each in (again, with_linear)]
+        folded = [
+            each.fold_in(some, [5, 1, 4, 2, 5, 3]).predict(columns) for each in (again, with_linear)
+        ]
         np.testing.assert_array_equal(*folded)
-        np.testing.assert_array_equal(folded[0], with_linear.extend(new).predict(["new"] * columns.size, columns))
+        np.testing.assert_array_equal(
+            folded[0], with_linear.extend(new).predict(["new"] * columns.size, columns)
+        )
 
 
 def test_forgetting_what_was_added_is_as_if_it_had_never_come(with_linear: OrdinalDMF) -> None:
     new = ObservedMatrix.from_entries(
         ["new"] * 6, with_linear.column_labels_[:6], [5, 1, 4, 2, 5, 3], with_linear.scale_
     )
-    np.testing.assert_array_equal(with_linear.extend(new).forget(rows=["new"]).complete(), with_linear.complete())
+    np.testing.assert_array_equal(
+        with_linear.extend(new).forget(rows=["new"]).complete(), with_linear.complete()
+    )
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])
-def test_an_explanation_is_the_difference_without_each_entry(with_linear: OrdinalDMF, axis: Any) -> None:
+def test_an_explanation_is_the_difference_without_each_entry(
+    with_linear: OrdinalDMF, axis: Any
+) -> None:
     train = with_linear.entries_.train
     row, column = train.row_labels[3], train.column_labels[5]
     told = with_linear.explain(row, column, n=4, axis=axis)
@@ -365,16 +414,27 @@ def test_a_column_with_few_entries_has_less_of_the_linear_part(with_linear: Ordi
     assert shares.max() < share
     np.testing.assert_allclose(found[:, fields], whole[:, fields] * shares / share, rtol=1e-5)
     network = [np.delete(each, fields, axis=1) for each in (found, whole)]
-    np.testing.assert_allclose(network[0], network[1] * (1 - shares) / (1 - share), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        network[0], network[1] * (1 - shares) / (1 - share), rtol=1e-5, atol=1e-7
+    )
 
 
-def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: OrdinalDMF, split: Split) -> None:
+def test_stages_are_told_and_the_last_is_the_error_of_the_model(
+    validated: OrdinalDMF, split: Split
+) -> None:
     history = validated.history_
-    assert list(history.stages) == ["branches", "refined", "linear part alone", "with the linear part"]
+    assert list(history.stages) == [
+        "branches",
+        "refined",
+        "linear part alone",
+        "with the linear part",
+    ]
     assert history.stages["with the linear part"] < history.stages["refined"]
     rows, columns, values = split.validation.entries()
     # All iterations predict held-out entries, the model has some of them as samples.
-    assert history.best_error == pytest.approx(rmse_error(validated.predict(rows, columns), values), rel=0.02)
+    assert history.best_error == pytest.approx(
+        rmse_error(validated.predict(rows, columns), values), rel=0.02
+    )
 
 
 class Stages(EpochDisplay):
@@ -404,19 +464,27 @@ def test_stages_are_shown_as_they_begin(split: Split) -> None:
             model = OrdinalDMF(**settings | {"linear_size": linear_size})
             model.fit(split.train, validation, callbacks=[shown])
         assert shown.names == names
-        assert vars(model).keys() == vars(OrdinalDMF()).keys()  # nothing of this fit is left for the next one
+        # nothing of this fit is left for the next one
+        assert vars(model).keys() == vars(OrdinalDMF()).keys()
 
 
 def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalDMF) -> None:
     seen, held_out = HeldOut.split(LARGER, seed=alone.settings.seed, one_in=10)
     assert held_out is not None
-    means = Means().fit(seen).predict(LARGER.row_labels[held_out.rows], LARGER.column_labels[held_out.columns])
+    means = (
+        Means()
+        .fit(seen)
+        .predict(LARGER.row_labels[held_out.rows], LARGER.column_labels[held_out.columns])
+    )
     assert alone.history_.means_error == pytest.approx(rmse_error(means, held_out.values))
-    assert OrdinalDMF(**WITH_LINEAR).fit(additive(12, 10)).history_.means_error is None  # too few to set any aside
+    # too few to set any aside
+    assert OrdinalDMF(**WITH_LINEAR).fit(additive(12, 10)).history_.means_error is None
 
 
 @pytest.mark.slow
-def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tmp_path: Path) -> None:
+def test_a_fit_that_was_killed_continues_to_the_same_model(
+    alone: OrdinalDMF, tmp_path: Path
+) -> None:
     path = tmp_path / "run.checkpoint"
 
     def kill(record: EpochRecord, _: History) -> None:
@@ -424,7 +492,9 @@ def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tm
             raise KeyboardInterrupt
 
     with pytest.warns(TrainingInterrupted):
-        early = OrdinalDMF(**WITH_LINEAR).fit(LARGER, checkpoint=path, checkpoint_every=1, callbacks=[kill])
+        early = OrdinalDMF(**WITH_LINEAR).fit(
+            LARGER, checkpoint=path, checkpoint_every=1, callbacks=[kill]
+        )
     assert len(early.history_) < len(alone.history_)
     again = OrdinalDMF(**WITH_LINEAR).fit(LARGER, checkpoint=path, checkpoint_every=1)
     np.testing.assert_array_equal(again.complete(), alone.complete())
@@ -432,21 +502,30 @@ def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tm
 
 
 @pytest.mark.slow
-def test_on_real_values_of_low_rank_it_is_as_good_as_als_with_a_penalty_that_was_searched(tmp_path: Path) -> None:
+def test_on_real_values_of_low_rank_it_is_as_good_as_als_with_a_penalty_that_was_searched(
+    tmp_path: Path,
+) -> None:
     dice = np.random.default_rng(0)
-    whole = dice.normal(size=(150, 3)) @ dice.normal(size=(3, 60)) + 0.5 * dice.normal(size=(150, 60))
+    whole = dice.normal(size=(150, 3)) @ dice.normal(size=(3, 60)) + 0.5 * dice.normal(
+        size=(150, 60)
+    )
     matrix = ObservedMatrix.from_array(np.where(dice.random(whole.shape) < 0.4, whole, np.nan))
     parts = split_areas(matrix, new_rows=0.2, new_columns=0.0, seed=0)
 
     def errors(model: Model) -> Any:
         more = model.fit(parts.train, parts.validation).extend(parts.extension)
         tests = (parts.test[area].entries() for area in ("I", "II"))
-        return np.array([rmse_error(more.predict(rows, columns), values) for rows, columns, values in tests])
+        return np.array(
+            [rmse_error(more.predict(rows, columns), values) for rows, columns, values in tests]
+        )
 
     model = OrdinalDMF(**WITH_LINEAR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotBetterThanMeans)
-        searched = min((errors(ALS(penalty=each)) for each in (0.007, 0.015, 0.03, 0.06)), key=lambda each: each[0])
+        searched = min(
+            (errors(ALS(penalty=each)) for each in (0.007, 0.015, 0.03, 0.06)),
+            key=lambda each: each[0],
+        )
         found = errors(model)
     assert np.all(found < 1.03 * searched) and np.all(searched < 0.6 * whole.std())
     assert model.chosen_on_entries_["linear_share"] > 0.8
@@ -485,7 +564,9 @@ def test_parts_of_the_entries_give_what_all_at_once_do(
     def fit_model() -> OrdinalDMF:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotBetterThanMeans)
-            return OrdinalDMF(**WITH_LINEAR).fit(split.train, split.validation if with_validation else None)
+            return OrdinalDMF(**WITH_LINEAR).fit(
+                split.train, split.validation if with_validation else None
+            )
 
     sizes, read_vectors = [], OrdinalEncoder.read_vectors
 
@@ -497,7 +578,9 @@ def test_parts_of_the_entries_give_what_all_at_once_do(
     whole = fit_model()
     longest = max(sizes)
     sizes.clear()
-    monkeypatch.setattr(encoder_module, "split_by_entries", partial(split_by_entries, most_entries=100))
+    monkeypatch.setattr(
+        encoder_module, "split_by_entries", partial(split_by_entries, most_entries=100)
+    )
     in_parts = fit_model()
     assert sum(sizes) > 2 * split.train.n_entries and len(sizes) > 10 and max(sizes) <= longest
     np.testing.assert_allclose(in_parts.complete(), whole.complete(), atol=1e-4)

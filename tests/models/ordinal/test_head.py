@@ -15,7 +15,9 @@ from deepmf.models.ordinal.head import LatentLayout, OrdinalHead, OrdinalReadout
 
 def test_the_fields_of_a_small_latent() -> None:
     layout = LatentLayout(n_direction=3, n_landmarks=2, n_linear=2, n_response=4)
-    latent = np.array(["d", "d", "d", "l", "l", "a", "a", "row", "column", "cut", "cut", "cut", "slope"])
+    latent = np.array(
+        ["d", "d", "d", "l", "l", "a", "a", "row", "column", "cut", "cut", "cut", "slope"]
+    )
     assert layout.width == latent.size == 13
     assert latent[layout.direction].tolist() == ["d"] * 3
     assert latent[layout.landmarks].tolist() == ["l"] * 2
@@ -30,10 +32,19 @@ def test_the_fields_of_a_small_latent() -> None:
 @pytest.mark.parametrize("n_landmarks", [0, 1, 7])
 @pytest.mark.parametrize("n_linear", [0, 4])
 @pytest.mark.parametrize("n_response", [1, 5])
-def test_every_number_is_in_one_field(n_direction: int, n_landmarks: int, n_linear: int, n_response: int) -> None:
+def test_every_number_is_in_one_field(
+    n_direction: int, n_landmarks: int, n_linear: int, n_response: int
+) -> None:
     layout = LatentLayout(n_direction, n_landmarks, n_linear, n_response)
     taken = np.zeros(layout.width, dtype=int)
-    fields = layout.direction, layout.landmarks, layout.linear, layout.row_effect, layout.column_effect, layout.response
+    fields = (
+        layout.direction,
+        layout.landmarks,
+        layout.linear,
+        layout.row_effect,
+        layout.column_effect,
+        layout.response,
+    )
     for field in fields:
         taken[field] += 1
     assert taken.tolist() == [1] * layout.width
@@ -86,7 +97,9 @@ def restated_response(head: OrdinalHead, beside: Array) -> tuple[Array, Array]:
     offsets = EFFECT * beside[:, :-1]
     steps = np.log1p(np.exp(gaps + offsets[:, 1:]))
     start = first + offsets[:, :1]
-    return np.concatenate([start, start + np.cumsum(steps, axis=1)], axis=1), np.exp(EFFECT * beside[:, -1])
+    return np.concatenate([start, start + np.cumsum(steps, axis=1)], axis=1), np.exp(
+        EFFECT * beside[:, -1]
+    )
 
 
 def row_latents(head: OrdinalHead, outputs: Tensor) -> Tensor:
@@ -100,9 +113,15 @@ def column_latents(head: OrdinalHead, outputs: Tensor) -> Tensor:
 @every_head
 def test_latents_are_scaled_cosines_effects_and_offset(name: str) -> None:
     head = moved(new_head(name))
-    row_outputs, column_outputs = outputs(6, 5 + head.n_row_outputs), outputs(4, 5 + head.n_column_outputs, seed=1)
+    row_outputs, column_outputs = (
+        outputs(6, 5 + head.n_row_outputs),
+        outputs(4, 5 + head.n_column_outputs, seed=1),
+    )
     rows, columns = row_latents(head, row_outputs), column_latents(head, column_outputs)
-    assert rows.shape == (6, 5 + 2 + head.n_response) and columns.shape == (4, 5 + 2 + head.n_response)
+    assert rows.shape == (6, 5 + 2 + head.n_response) and columns.shape == (
+        4,
+        5 + 2 + head.n_response,
+    )
     of_rows, of_columns = row_outputs.double().numpy(), column_outputs.double().numpy()
     scores = (rows @ columns.T).detach()
     scale, offset = head.scale.item(), head.offset.item()
@@ -136,7 +155,10 @@ def test_scores_and_responses_of_several_networks_are_means(name: str) -> None:
     each_row = [row_latents(one, part) for part in row_outputs.chunk(n_groups, dim=1)]
     each_column = [column_latents(one, part) for part in column_outputs.chunk(n_groups, dim=1)]
     beside = n_direction + 2
-    scores = [row[:, :beside] @ column[:, :beside].T for row, column in zip(each_row, each_column, strict=True)]
+    scores = [
+        row[:, :beside] @ column[:, :beside].T
+        for row, column in zip(each_row, each_column, strict=True)
+    ]
     joined = rows[:, : -head.n_response] @ columns[:, : -head.n_response].T
     torch.testing.assert_close(joined, torch.stack(scores).mean(0))
     responses = torch.stack([row[:, beside:] for row in each_row])
@@ -161,7 +183,9 @@ def test_logits_loss_and_expectation(name: str) -> None:
     at_least = np.concatenate([np.ones((3, 4, 1)), exceeded, np.zeros((3, 4, 1))], axis=-1)
     probabilities = at_least[..., :-1] - at_least[..., 1:]
     assert probabilities.min() >= 0
-    np.testing.assert_allclose(head.expectation(logits), (probabilities * answers).sum(-1), atol=1e-5)
+    np.testing.assert_allclose(
+        head.expectation(logits), (probabilities * answers).sum(-1), atol=1e-5
+    )
     for level in range(answers.size):  # the loss of each answer, as of yes or no at every boundary
         above = np.arange(n_boundaries) < level
         losses = -np.log(np.where(above, exceeded, 1 - exceeded)).sum(-1)
@@ -175,8 +199,11 @@ def test_targets_exceed_the_boundaries_below_them(name: str) -> None:
     levels, boundaries, _ = HEADS[name]
     low, high = levels[0], levels[-1]
     units = [0.0 if high == low else (2 * level - low - high) / (high - low) for level in levels]
-    assert torch.equal(head.mark_exceeded(torch.tensor(units)), torch.ones(len(levels), len(boundaries)).tril(-1))
-    assert not head.mark_exceeded(torch.tensor(boundaries)).diagonal().any()  # on a boundary is not above it
+    assert torch.equal(
+        head.mark_exceeded(torch.tensor(units)), torch.ones(len(levels), len(boundaries)).tril(-1)
+    )
+    # on a boundary is not above it
+    assert not head.mark_exceeded(torch.tensor(boundaries)).diagonal().any()
     assert not head.mark_exceeded(torch.tensor([float("nan")])).any()
     assert head.mark_exceeded(torch.zeros(2, 3)).shape == (2, 3, len(boundaries))
 
@@ -184,10 +211,15 @@ def test_targets_exceed_the_boundaries_below_them(name: str) -> None:
 @every_head
 def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> None:
     head = new_head(name)
-    rows, columns = torch.zeros(1, 5 + head.n_row_outputs), torch.zeros(1, 5 + head.n_column_outputs)
+    rows, columns = (
+        torch.zeros(1, 5 + head.n_row_outputs),
+        torch.zeros(1, 5 + head.n_column_outputs),
+    )
     latents = row_latents(head, rows)
     score = (latents @ column_latents(head, columns).T)[0]
-    exceeded = head.logits(score, latents[:, -head.n_response :])[0].sigmoid().detach().double().numpy()
+    exceeded = (
+        head.logits(score, latents[:, -head.n_response :])[0].sigmoid().detach().double().numpy()
+    )
     expected = np.array(HEADS[name][2])
     if name != "a level nobody used":
         np.testing.assert_allclose(exceeded, expected, atol=1e-6)
@@ -197,7 +229,11 @@ def test_before_training_the_answer_is_the_marginal_distribution(name: str) -> N
     assert 0.001 < exceeded[1] - exceeded[2] < 0.02
 
 
-@given(st.sampled_from(["five stars", "two levels", "a level nobody used"]), st.floats(0, 20), st.integers(0, 1000))
+@given(
+    st.sampled_from(["five stars", "two levels", "a level nobody used"]),
+    st.floats(0, 20),
+    st.integers(0, 1000),
+)
 @settings(max_examples=40)
 def test_cutpoints_increase_whatever_the_branch_says(name: str, size: float, seed: int) -> None:
     head = moved(new_head(name))
@@ -221,7 +257,14 @@ def test_every_parameter_learns() -> None:
 def test_the_support_is_kept_to_the_last_digit() -> None:
     head = OrdinalHead([0.1, 1 / 3, 1e9 + 0.1], [0.0, 0.5], [0.5, 0.25])
     assert head.support.tolist() == [0.1, 1 / 3, 1e9 + 0.1]
-    assert set(head.state_dict()) == {"support", "boundaries", "scale", "offset", "first_cutpoint", "gaps"}
+    assert set(head.state_dict()) == {
+        "support",
+        "boundaries",
+        "scale",
+        "offset",
+        "first_cutpoint",
+        "gaps",
+    }
 
 
 def test_half_precision_outputs_make_single_precision_latents() -> None:
@@ -267,13 +310,16 @@ def test_scores_are_expected_values() -> None:
     expected = 1 + exceedance @ [1.0, 3.0]  # the steps from level to level
     found = readout().scores(products, fields)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    np.testing.assert_allclose(readout().distribution(products, fields).probabilities @ LEVELS, expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        readout().distribution(products, fields).probabilities @ LEVELS, expected, rtol=1e-5
+    )
 
 
 def test_a_share_of_the_logits_is_the_linear_parts() -> None:
     products, fields = drawn(50)
     head, share = head_of_readout(), 0.3
-    # What the linear part adds to products is weighted so that the slope, and the share of the network, cancel out.
+    # What the linear part adds to products is weighted so that the slope, and the share of the
+    # network, cancel out.
     slopes = np.exp(fields[:, -1].astype(float))
     linear, slope = np.random.default_rng(1).normal(size=50), 2.0
     added = share * slope / (1 - share) * linear / slopes
@@ -292,7 +338,9 @@ def test_a_block_is_read_as_its_pairs() -> None:
     table = np.stack([products, products[::-1], 3 * products], axis=1)  # (rows, columns)
     block = readout().scores(table, fields[:, None])
     for column in range(3):
-        np.testing.assert_allclose(block[:, column], readout().scores(table[:, column].copy(), fields), rtol=1e-6)
+        np.testing.assert_allclose(
+            block[:, column], readout().scores(table[:, column].copy(), fields), rtol=1e-6
+        )
 
 
 def test_distributions_are_the_formula() -> None:
@@ -312,4 +360,5 @@ def stored(support: list[float], boundaries: list[float]) -> OrdinalHead:
 
 def test_a_stored_support_of_the_scale() -> None:
     check_support(head_of_readout(), SCALE)
-    check_support(stored([0.5, 0.5, 4.0], [-1.0, 1.0]), Scale(low=0, high=4))  # bins may have one mean
+    # bins may have one mean
+    check_support(stored([0.5, 0.5, 4.0], [-1.0, 1.0]), Scale(low=0, high=4))

@@ -36,7 +36,12 @@ QUICK: dict[str, Any] = {
 }
 LONGER = QUICK | {"epochs": 60, "learning_rate": 3e-2, "bins": 12, "linear_iterations": 60}
 # Latents as the branches have them.
-PLAIN: dict[str, Any] = {"row_penalty": 1e12, "column_penalty": 1e12, "landmarks": 1, "linear_size": 0}
+PLAIN: dict[str, Any] = {
+    "row_penalty": 1e12,
+    "column_penalty": 1e12,
+    "landmarks": 1,
+    "linear_size": 0,
+}
 STARS = Scale([1, 2, 3, 4, 5])
 
 
@@ -50,7 +55,9 @@ class TestOrdinalDMF(FullContract):
 @pytest.mark.slow
 def test_several_networks_are_one_model(tmp_path: Path) -> None:
     areas = split_areas(generate(80, 60, density=0.4, seed=0).matrix, seed=0)
-    model = OrdinalDMF(**QUICK, networks=3, landmarks=8, linear_size=0).fit(areas.train, areas.validation)
+    model = OrdinalDMF(**QUICK, networks=3, landmarks=8, linear_size=0).fit(
+        areas.train, areas.validation
+    )
     assert model.predictor_.encoder.landmarks.shape == (8, 3 * model.settings.latent_size)
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
@@ -86,13 +93,25 @@ class HeldOut:
 
 @pytest.fixture(scope="module")
 def stars() -> HeldOut:
-    settings: dict[str, Any] = {"density": 0.4, "rank": 2, "noise": 0.6, "row_effect": 0.5, "column_effect": 0.5}
-    return HeldOut.of(generate(100, 80, **settings, seed=3).matrix)  # one where the linear part has a share
+    settings: dict[str, Any] = {
+        "density": 0.4,
+        "rank": 2,
+        "noise": 0.6,
+        "row_effect": 0.5,
+        "column_effect": 0.5,
+    }
+    # one where the linear part has a share
+    return HeldOut.of(generate(100, 80, **settings, seed=3).matrix)
 
 
 def real_values() -> ObservedMatrix:
     """Real values of rank 2 with some noise and no selection."""
-    effects: dict[str, Any] = {"row_effect": 0.3, "column_effect": 0.3, "popularity": 0.2, "selection": 0}
+    effects: dict[str, Any] = {
+        "row_effect": 0.3,
+        "column_effect": 0.3,
+        "popularity": 0.2,
+        "selection": 0,
+    }
     return generate(80, 60, density=0.5, rank=2, levels=None, noise=0.6, **effects, seed=0).matrix
 
 
@@ -113,7 +132,9 @@ def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> Non
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
     np.testing.assert_array_equal(stars.model.support_, [1, 2, 3, 4, 5])
     # Its mean is the prediction; what is left is the rounding of single precision.
-    np.testing.assert_allclose(found @ stars.model.support_, stars.model.predict(*stars.pairs), atol=2e-6)
+    np.testing.assert_allclose(
+        found @ stars.model.support_, stars.model.predict(*stars.pairs), atol=2e-6
+    )
 
 
 @pytest.mark.slow
@@ -128,20 +149,28 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     assert 0 < share < 1 and n_linear > 24 + 2
     own, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
     assert (
-        np.all(np.diff(own) > 0) and of_rows.shape[1] == 16 + len(model.predictor_.encoder.landmarks) + n_linear + 2 + 5
+        np.all(np.diff(own) > 0)
+        and of_rows.shape[1] == 16 + len(model.predictor_.encoder.landmarks) + n_linear + 2 + 5
     )
     assert encoder.linear_cutpoints is not None
     cutpoints = (1 - share) * own + share * encoder.linear_cutpoints.astype(float)
     logits = ((1 - share) * slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints
-    exceeded = np.concatenate([np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1)
-    np.testing.assert_allclose(model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6)
+    exceeded = np.concatenate(
+        [np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1
+    )
+    np.testing.assert_allclose(
+        model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6
+    )
 
 
 @pytest.mark.slow
 def test_distributions_can_be_taken_at_their_word(stars: HeldOut) -> None:
     found = stars.model.predict_distribution(*stars.pairs)
     assert calibration_error(found, stars.values, scale_levels=[1, 2, 3, 4, 5]) < 0.05
-    assert rmse_error(stars.model.predict(*stars.pairs), stars.values) < 0.85 * stars.compute_rmse_means
+    assert (
+        rmse_error(stars.model.predict(*stars.pairs), stars.values)
+        < 0.85 * stars.compute_rmse_means
+    )
 
 
 @pytest.mark.slow
@@ -150,7 +179,10 @@ def test_levels_by_metric_are_read_off_the_distribution(stars: HeldOut) -> None:
     table = model.predict_distribution(*stars.pairs)
     losses = np.abs(np.subtract.outer(levels, levels)) @ table.T
     squares = np.subtract.outer(levels, levels) ** 2 @ table.T
-    by_metric = {metric: model.predict_levels(*stars.pairs, metric=metric) for metric in ("rmse", "mae", "accuracy")}
+    by_metric = {
+        metric: model.predict_levels(*stars.pairs, metric=metric)
+        for metric in ("rmse", "mae", "accuracy")
+    }
     np.testing.assert_array_equal(by_metric["rmse"], levels[squares.argmin(0)])
     np.testing.assert_array_equal(by_metric["mae"], levels[losses.argmin(0)])
     np.testing.assert_array_equal(by_metric["accuracy"], levels[table.argmax(1)])
@@ -169,14 +201,19 @@ def test_intervals_of_levels(stars: HeldOut) -> None:
         likeliest = table.argmax(1) + 1
         assert np.all((found.lower <= likeliest) & (likeliest <= found.upper))
         widths.append(np.mean(found.upper - found.lower))
-    assert widths[0] <= widths[1] < widths[2] < widths[3]  # below 60 %, the likeliest level is enough
+    # below 60 %, the likeliest level is enough
+    assert widths[0] <= widths[1] < widths[2] < widths[3]
     default = model.predict_interval(*stars.pairs)
-    np.testing.assert_array_equal(default.lower, model.predict_interval(*stars.pairs, coverage=0.9).lower)
+    np.testing.assert_array_equal(
+        default.lower, model.predict_interval(*stars.pairs, coverage=0.9).lower
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
-def test_intervals_hold_about_the_share_they_should(stars: HeldOut, real: HeldOut, coverage: float) -> None:
+def test_intervals_hold_about_the_share_they_should(
+    stars: HeldOut, real: HeldOut, coverage: float
+) -> None:
     for held_out in (stars, real):
         ends = held_out.model.predict_interval(*held_out.pairs, coverage=coverage)
         assert interval_coverage_score(*ends, held_out.values) == pytest.approx(coverage, abs=0.1)
@@ -194,7 +231,8 @@ def test_similar_rows_are_compared_by_directions_alone() -> None:
     board[np.random.default_rng(0).random(board.shape) < 0.2] = np.nan
     model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(board))
     layout = encoder_of(model).layout
-    assert model.predictor_.n_beside == layout.n_landmarks + layout.n_linear + 2 + 2  # two effects, cutpoint, slope
+    # two effects, cutpoint, slope
+    assert model.predictor_.n_beside == layout.n_landmarks + layout.n_linear + 2 + 2
     assert all(label % 2 == 0 for label in model.similar_columns(4, n=5).labels)
     assert all(label % 2 == 1 for label in model.similar_rows(5, n=5).labels)
     directions = model.predictor_.directions(model.predictor_.rows)
@@ -205,9 +243,13 @@ def test_similar_rows_are_compared_by_directions_alone() -> None:
 @pytest.mark.slow
 def test_new_rows_have_distributions_too(stars: HeldOut) -> None:
     columns = stars.model.column_labels_
-    new = ObservedMatrix.from_entries(["glad"] * 12 + ["sad"] * 12, [*columns[:12]] * 2, [5] * 12 + [1] * 12, STARS)
+    new = ObservedMatrix.from_entries(
+        ["glad"] * 12 + ["sad"] * 12, [*columns[:12]] * 2, [5] * 12 + [1] * 12, STARS
+    )
     more = stars.model.extend(new)
-    glad, sad = (more.predict_distribution([row] * 20, columns[-20:]).mean(0) for row in ("glad", "sad"))
+    glad, sad = (
+        more.predict_distribution([row] * 20, columns[-20:]).mean(0) for row in ("glad", "sad")
+    )
     assert glad[4] > 2 * sad[4] and sad[0] > 2 * glad[0]
     lower, upper = more.predict_interval(["glad", "sad"], columns[-2:])
     assert np.all(STARS.holds(lower)) and np.all(lower <= upper)
@@ -223,7 +265,8 @@ def test_a_scale_without_levels_is_predicted_and_has_none(real: HeldOut) -> None
     table = model.predict_distribution(*real.pairs)
     assert table.shape == (real.values.size, 12) and table.min() >= 0
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-12)
-    # Calibration changes the spread of distributions around their medians, and so their means a little.
+    # Calibration changes the spread of distributions around their medians, and so their means a
+    # little.
     np.testing.assert_allclose(table @ model.support_, model.predict(*real.pairs), atol=0.1)
     # Bins are of equal frequency in training, so overall all are about as likely.
     assert 0.5 / 12 < table.mean(0).min() < table.mean(0).max() < 2 / 12
@@ -239,7 +282,9 @@ def test_intervals_of_real_values(real: HeldOut) -> None:
         assert np.all(scale.holds(ends.lower)) and np.all(scale.holds(ends.upper))
     assert np.all(outer.lower < inner.lower) and np.all(inner.upper < outer.upper)
     # They tell more than the spread of all values does.
-    assert np.mean(inner.upper - inner.lower) < 0.95 * np.subtract(*np.quantile(real.values, [0.75, 0.25]))
+    assert np.mean(inner.upper - inner.lower) < 0.95 * np.subtract(
+        *np.quantile(real.values, [0.75, 0.25])
+    )
 
 
 @pytest.mark.slow
@@ -274,7 +319,9 @@ def test_an_interval_far_wider_than_its_values() -> None:
 def test_no_interval_leaves_the_scale() -> None:
     # Most values are near the upper end: a bin around their mean would reach beyond it.
     values = 1 - np.random.default_rng(0).random((12, 10)) ** 5
-    model = OrdinalDMF(**QUICK | {"epochs": 3, "bins": 2}).fit(ObservedMatrix.from_array(values, Scale(low=0, high=1)))
+    model = OrdinalDMF(**QUICK | {"epochs": 3, "bins": 2}).fit(
+        ObservedMatrix.from_array(values, Scale(low=0, high=1))
+    )
     rows, columns = np.divmod(np.arange(120), 10)
     lower, upper = model.predict_interval(rows, columns, coverage=0.99)
     assert np.all(lower >= 0) and upper.max() == 1
@@ -313,7 +360,8 @@ def test_one_view_is_a_look_at_everything() -> None:
 @pytest.mark.slow
 def test_a_pickle_holds_a_network_for_any_machine(stars: HeldOut) -> None:
     model = stars.model
-    assert model.network_.rows.dropout.generator is None  # it belongs to training, and to the machine of that
+    # it belongs to training, and to the machine of that
+    assert model.network_.rows.dropout.generator is None
     again = pickle.loads(pickle.dumps(model))  # noqa: S301
     assert again.network_.rows.dropout.generator is None
     np.testing.assert_array_equal(again.predict(*stars.pairs), model.predict(*stars.pairs))
@@ -347,8 +395,15 @@ def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [0, 3])
 def test_best_is_no_worse_than_normal_on_held_out_entries_and_parts_say_why(seed: int) -> None:
     matrix = generate(80, 60, n_entries=1500, rank=3, noise=1.0, named=False, seed=seed).matrix
-    settings: dict[str, Any] = {"seed": seed, "presence": None, "linear_iterations": 20, "device": "cpu"}
-    quick, normal, best = (OrdinalDMF(effort=each, **settings).fit(matrix) for each in ("quick", "normal", "best"))
+    settings: dict[str, Any] = {
+        "seed": seed,
+        "presence": None,
+        "linear_iterations": 20,
+        "device": "cpu",
+    }
+    quick, normal, best = (
+        OrdinalDMF(effort=each, **settings).fit(matrix) for each in ("quick", "normal", "best")
+    )
     assert (best.history_.best_error or 9.0) <= (normal.history_.best_error or 0.0)
     for model in (quick, normal, best):
         parts, stages = model.chosen_["parts"], model.history_.stages
@@ -362,16 +417,28 @@ def test_best_is_no_worse_than_normal_on_held_out_entries_and_parts_say_why(seed
 @pytest.mark.slow
 def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
-    model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(split.train, split.validation)
+    model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(
+        split.train, split.validation
+    )
     rows, columns, values = split.validation.entries()
     # Epochs are compared by a few views; the error told at the end is by all of them, refined.
-    assert model.history_.best_error == pytest.approx(rmse_error(model.predict(rows, columns), values), abs=1e-3)
+    assert model.history_.best_error == pytest.approx(
+        rmse_error(model.predict(rows, columns), values), abs=1e-3
+    )
     stages = model.history_.stages
     assert list(stages) == ["branches", "refined", "linear part alone", "with the linear part"]
-    assert stages["branches"] == min(record.validation_error or 9 for record in model.history_.records)
+    assert stages["branches"] == min(
+        record.validation_error or 9 for record in model.history_.records
+    )
     assert stages["refined"] >= stages["with the linear part"] == model.history_.best_error
-    looks = {record.epoch: record.validation_error for record in model.history_.records if record.validation_error}
-    assert list(looks) == [*range(4, 40, 5)] and model.history_.best_epoch == min(looks, key=lambda at: looks[at] or 9)
+    looks = {
+        record.epoch: record.validation_error
+        for record in model.history_.records
+        if record.validation_error
+    }
+    assert list(looks) == [*range(4, 40, 5)] and model.history_.best_epoch == min(
+        looks, key=lambda at: looks[at] or 9
+    )
     rates = [record.learning_rate for record in model.history_.records]
     assert rates[0] == 5e-2 and rates[-1] is not None and rates[-1] < 1e-4  # along a cosine
 
@@ -382,7 +449,9 @@ def test_without_refinement_validation_predicts_the_error() -> None:
     model = OrdinalDMF(**QUICK | PLAIN | {"validate_every": 40, "epochs": 40, "views": 4}).fit(
         split.train, split.validation
     )
-    assert model.history_.records[-1].validation_error == pytest.approx(model.history_.best_error, rel=1e-5)
+    assert model.history_.records[-1].validation_error == pytest.approx(
+        model.history_.best_error, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The network of OrdinalDMF: latents of visible entries, and their mean over views, restated vector by vector."""
+"""The network of OrdinalDMF: latents of visible entries, and their mean over views, restated vector
+by vector."""
 
 from __future__ import annotations
 
@@ -54,8 +55,13 @@ def network(*, n_views: int = N_VIEWS) -> OrdinalNetwork:
         for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
             assert tensor is not None
             tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.25)
-    seen = [draw_views(n_views, size, mask_rate=0.5, generator=generator) for size in (N_COLUMNS, N_ROWS)]
-    return OrdinalNetwork(rows, columns, head, Masking(0.5), row_views=seen[0], column_views=seen[1]).eval()
+    seen = [
+        draw_views(n_views, size, mask_rate=0.5, generator=generator)
+        for size in (N_COLUMNS, N_ROWS)
+    ]
+    return OrdinalNetwork(
+        rows, columns, head, Masking(0.5), row_views=seen[0], column_views=seen[1]
+    ).eval()
 
 
 def table() -> Tensor:
@@ -71,21 +77,30 @@ def table() -> Tensor:
 def sparse(values: Tensor) -> SparseVectors:
     observed = ~values.isnan()
     at = observed.nonzero(as_tuple=True)
-    return SparseVectors(torch.nn.functional.pad(observed.sum(1).cumsum(0), (1, 0)), at[1].int(), values[at])
+    return SparseVectors(
+        torch.nn.functional.pad(observed.sum(1).cumsum(0), (1, 0)), at[1].int(), values[at]
+    )
 
 
-def viewed(two: OrdinalNetwork, axis: Axis, vectors: Vectors, *, n_views: int | None = None) -> Tensor:
+def viewed(
+    two: OrdinalNetwork, axis: Axis, vectors: Vectors, *, n_views: int | None = None
+) -> Tensor:
     return two.encode_views(axis, vectors, n_views=n_views).detach()
 
 
 def restated(two: OrdinalNetwork, axis: Axis, values: Tensor, n_views: int) -> Tensor:
-    """The mean over views of the latents of what each view sees, one vector and one view at a time."""
+    """The mean over views of the latents of what each view sees, one vector and one view at a
+    time."""
     means = []
     for vector in values:
         latents = []
         for view in two.get_views(axis)[:n_views]:
             visible = torch.where(view, vector, float("nan"))[None]
-            latents.append(two.make_latents(axis, two.get_branch(axis)(make_channels(visible, vector.numel())))[0])
+            latents.append(
+                two.make_latents(
+                    axis, two.get_branch(axis)(make_channels(visible, vector.numel()))
+                )[0]
+            )
         means.append(torch.stack(latents).double().mean(0))
     return torch.stack(means).detach()
 
@@ -112,7 +127,10 @@ def test_vectors_in_parts_are_many_at_once(axis: Axis) -> None:
     two, vectors = network(), sparse(AXES[axis])
     many = torch.arange(3000) % len(vectors)  # three parts
     torch.testing.assert_close(
-        two.encode_views(axis, vectors, many).detach(), viewed(two, axis, vectors)[many], rtol=0, atol=1e-6
+        two.encode_views(axis, vectors, many).detach(),
+        viewed(two, axis, vectors)[many],
+        rtol=0,
+        atol=1e-6,
     )
 
 
@@ -130,7 +148,9 @@ def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
 @every_axis
 def test_one_view_is_a_look_at_all_of_it(axis: Axis) -> None:
     two, values = network(n_views=1), AXES[axis]
-    torch.testing.assert_close(viewed(two, axis, sparse(values)), two.encode(axis, values).detach(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        viewed(two, axis, sparse(values)), two.encode(axis, values).detach(), rtol=0, atol=1e-6
+    )
 
 
 def test_a_vector_without_entries_has_the_latent_of_nothing() -> None:
@@ -174,7 +194,9 @@ def matrix() -> ObservedMatrix:
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Lie on the side of the rule that makes tables dense, or on the other."""
-    monkeypatch.setattr(blocks_module, "DENSE_SHARE_ON_CPU", {"dense": 0.0, "sparse": 2.0}[request.param])
+    monkeypatch.setattr(
+        blocks_module, "DENSE_SHARE_ON_CPU", {"dense": 0.0, "sparse": 2.0}[request.param]
+    )
     kind: str = request.param
     return kind
 
@@ -199,7 +221,8 @@ class Step:
 
 
 def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
-    """The blocks of a matrix, as the model would have them; with validation entries, nothing is set aside."""
+    """The blocks of a matrix, as the model would have them; with validation entries, nothing is set
+    aside."""
     validation = HeldOut(np.array([0]), np.array([0]), np.array([matrix.scale.low]))
     source = OrdinalDMF(**SIZES)._make_task(EntryStore.of(matrix), validation).source
     assert isinstance(source, MatrixBlocks)
@@ -209,15 +232,21 @@ def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
 def hidden_of(step: Step, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
     """What the first step of a fresh network hides of the whole matrix."""
     own = step.network.masking
-    masking = Masking(own.mask_rate, cold_row_rate=own.cold_row_rate, cold_column_rate=own.cold_column_rate)
+    masking = Masking(
+        own.mask_rate, cold_row_rate=own.cold_row_rate, cold_column_rate=own.cold_column_rate
+    )
     use_generator(masking, torch.Generator().manual_seed(SEED))
-    return masking.is_masked(torch.arange(shape[0])[:, None], torch.arange(shape[1]), masking.draw_step_seed()).numpy()
+    return masking.is_masked(
+        torch.arange(shape[0])[:, None], torch.arange(shape[1]), masking.draw_step_seed()
+    ).numpy()
 
 
 def latents_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array]:
     """The latents of the block's rows and columns from what is visible of the whole matrix."""
     units = matrix.scale.to_unit(matrix.to_array())
-    visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
+    visible = torch.tensor(
+        np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32
+    )
     with torch.no_grad():
         rows = step.network.encode("row", visible[ROWS])
         columns = step.network.encode("column", visible.T[COLUMNS])
@@ -225,7 +254,8 @@ def latents_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array]:
 
 
 def chances_of(row_latents: Array, column_latents: Array) -> Array:
-    """The chance of more than each level but the last (rows, columns, levels - 1); a row's last 5 are its response."""
+    """The chance of more than each level but the last (rows, columns, levels - 1); a row's last 5
+    are its response."""
     scores = row_latents @ column_latents.T
     logits = np.exp(row_latents[:, None, -1:]) * scores[..., None] - row_latents[:, None, -5:-1]
     return 1 / (1 + np.exp(-logits))
@@ -237,14 +267,21 @@ def mean_loss(chances: Array, wanted: Array, asked: npt.NDArray[np.bool_]) -> fl
 
 
 def block_of(step: Step, matrix: ObservedMatrix) -> tuple[Array, Array, Array]:
-    """Which boundaries the block's values exceed, which of its places are observed, and which hidden."""
+    """Which boundaries the block's values exceed, which of its places are observed, and which
+    hidden."""
     units = matrix.scale.to_unit(matrix.to_array())[BLOCK]
-    return (units[..., None] > BOUNDARIES).astype(float), ~np.isnan(units), hidden_of(step, matrix.shape)[BLOCK]
+    return (
+        (units[..., None] > BOUNDARIES).astype(float),
+        ~np.isnan(units),
+        hidden_of(step, matrix.shape)[BLOCK],
+    )
 
 
 @either_kind
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_the_loss_is_that_of_hidden_entries_alone(matrix: ObservedMatrix, kind: str, mode: str) -> None:
+def test_the_loss_is_that_of_hidden_entries_alone(
+    matrix: ObservedMatrix, kind: str, mode: str
+) -> None:
     step = Step(matrix)
     assert step.source.dense is (kind == "dense")
     step.network.train(mode == "train")
@@ -261,17 +298,28 @@ def test_each_of_several_networks_has_a_loss_of_its_own(matrix: ObservedMatrix, 
     step.network.eval()
     above, observed, hidden = block_of(step, matrix)
     units = matrix.scale.to_unit(matrix.to_array())
-    visible = torch.tensor(np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32)
+    visible = torch.tensor(
+        np.where(hidden_of(step, matrix.shape), np.nan, units), dtype=torch.float32
+    )
     network, head = step.network, step.network.head
     with torch.no_grad():
         rows = head.make_row_latents(network.run_branch("row", visible[ROWS])).double().numpy()
-        columns = head.make_column_latents(network.run_branch("column", visible.T[COLUMNS])).double().numpy()
-    losses = [mean_loss(chances_of(rows[:, group], columns[:, group]), above, observed & hidden) for group in range(3)]
+        columns = (
+            head.make_column_latents(network.run_branch("column", visible.T[COLUMNS]))
+            .double()
+            .numpy()
+        )
+    losses = [
+        mean_loss(chances_of(rows[:, group], columns[:, group]), above, observed & hidden)
+        for group in range(3)
+    ]
     assert np.ptp(losses) > 0.01
     assert step.loss().item() == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-def test_dense_and_sparse_steps_are_the_same(matrix: ObservedMatrix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_and_sparse_steps_are_the_same(
+    matrix: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
     losses, gradients = [], []
     for share in (0.0, 2.0):
         monkeypatch.setattr(blocks_module, "DENSE_SHARE_ON_CPU", share)
@@ -280,7 +328,9 @@ def test_dense_and_sparse_steps_are_the_same(matrix: ObservedMatrix, monkeypatch
         steps = [step.loss() for _ in range(3)]
         sum(steps).backward()  # type: ignore[union-attr]
         losses.append([loss.item() for loss in steps])
-        gradients.append({name: parameter.grad for name, parameter in step.network.named_parameters()})
+        gradients.append(
+            {name: parameter.grad for name, parameter in step.network.named_parameters()}
+        )
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert len(set(losses[0])) == 3  # each step hides others
     for name, gradient in gradients[0].items():
@@ -308,7 +358,11 @@ def recorded(step: Step) -> tuple[float, Tensor, Tensor]:
 
     network.run_branch = keep  # type: ignore[assignment, method-assign]
     loss = step.loss().item()
-    return loss, network.make_latents("row", kept[0]).detach(), network.make_latents("column", kept[1]).detach()
+    return (
+        loss,
+        network.make_latents("row", kept[0]).detach(),
+        network.make_latents("column", kept[1]).detach(),
+    )
 
 
 @either_kind
@@ -326,18 +380,23 @@ def test_no_branch_sees_what_is_asked_for(matrix: ObservedMatrix, kind: str, whe
     if where == "hidden":
         assert torch.equal(rows, other_rows) and torch.equal(columns, other_columns)
         return
-    # A visible entry is an input of its row and of its column. Batch norm hands it on to the others.
+    # A visible entry is an input of its row and of its column. Batch norm hands it on to the
+    # others.
     assert not torch.equal(rows[i], other_rows[i]) and not torch.equal(columns[j], other_columns[j])
     # It is no target: the difference in loss is that of the latents.
     above, _, _ = block_of(step, matrix)
     expected = mean_loss(
-        chances_of(other_rows.double().numpy(), other_columns.double().numpy()), above, observed & hidden
+        chances_of(other_rows.double().numpy(), other_columns.double().numpy()),
+        above,
+        observed & hidden,
     )
     assert other_loss == pytest.approx(expected, rel=1e-4)
 
 
 @either_kind
-def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(matrix: ObservedMatrix, kind: str) -> None:
+def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(
+    matrix: ObservedMatrix, kind: str
+) -> None:
     step = Step(matrix, mask_rate=1e-9)
     loss = step.loss()
     loss.backward()
@@ -350,7 +409,9 @@ def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(matrix: O
 def test_the_validation_error_is_that_of_a_few_views(matrix: ObservedMatrix, kind: str) -> None:
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
     model = OrdinalDMF(**SIZES | {"views": 6})
-    trainer = model._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation))
+    trainer = model._make_task(
+        EntryStore.of(split.train), HeldOut.of(split.train, split.validation)
+    )
     assert isinstance(trainer, Trainer) and isinstance(trainer.network, OrdinalNetwork)
     network = trainer.network.eval()
     units = torch.tensor(split.train.scale.to_unit(split.train.to_array()), dtype=torch.float32)
@@ -359,7 +420,9 @@ def test_the_validation_error_is_that_of_a_few_views(matrix: ObservedMatrix, kin
         views = [(network.row_views[k], network.column_views[k]) for k in range(4)]
         nothing = torch.tensor(float("nan"))
         rows = sum(network.encode("row", units.where(seen, nothing)) for seen, _ in views) / 4
-        columns = sum(network.encode("column", units.T.where(seen, nothing)) for _, seen in views) / 4
+        columns = (
+            sum(network.encode("column", units.T.where(seen, nothing)) for _, seen in views) / 4
+        )
     assert isinstance(rows, Tensor) and isinstance(columns, Tensor)
     expected = 1 + chances_of(rows.double().numpy(), columns.double().numpy()).sum(-1)
     labels = split.validation.entries()
@@ -369,23 +432,36 @@ def test_the_validation_error_is_that_of_a_few_views(matrix: ObservedMatrix, kin
 
 @pytest.mark.parametrize(
     "scale",
-    [Scale([1, 2, 3, 4, 5]), Scale(np.arange(1, 11) / 2), Scale([-1, 0, 0.1, 1000]), Scale(low=-7, high=1e4)],
+    [
+        Scale([1, 2, 3, 4, 5]),
+        Scale(np.arange(1, 11) / 2),
+        Scale([-1, 0, 0.1, 1000]),
+        Scale(low=-7, high=1e4),
+    ],
     ids=str,
 )
 @either_kind
-def test_single_precision_puts_no_value_on_the_wrong_side_of_a_boundary(kind: str, scale: Scale) -> None:
+def test_single_precision_puts_no_value_on_the_wrong_side_of_a_boundary(
+    kind: str, scale: Scale
+) -> None:
     dice = np.random.default_rng(0)
     # Real values often repeat one another, and then bins are cut exactly at a value.
-    reals = np.concatenate([dice.normal(size=400), dice.integers(-3, 3, 400) / 3, 900 + dice.normal(size=100)])
+    reals = np.concatenate(
+        [dice.normal(size=400), dice.integers(-3, 3, 400) / 3, 900 + dice.normal(size=100)]
+    )
     values = dice.choice(reals if scale.levels is None else scale.levels, size=(40, 30))
-    matrix = ObservedMatrix.from_array(np.where(dice.random(values.shape) < 0.5, values, np.nan), scale)
+    matrix = ObservedMatrix.from_array(
+        np.where(dice.random(values.shape) < 0.5, values, np.nan), scale
+    )
     step = Step(matrix)
     targets = step.source.block(torch.arange(40), torch.arange(30)).targets
     above = step.network.head.mark_exceeded(targets).sum((0, 1)).numpy()
     observed = matrix.values.astype(np.float64)
     if scale.levels is None:
         tail = 0.5 ** np.arange(1, 5) / 24
-        boundaries = np.unique(np.quantile(observed, np.concatenate([tail, np.arange(1, 24) / 24, 1 - tail])))
+        boundaries = np.unique(
+            np.quantile(observed, np.concatenate([tail, np.arange(1, 24) / 24, 1 - tail]))
+        )
     else:
         boundaries = (scale.levels[1:] + scale.levels[:-1]) / 2
     np.testing.assert_array_equal(above, (observed[:, None] > boundaries).sum(0))
@@ -407,6 +483,12 @@ def test_validation_encodes_the_rows_and_columns_that_it_needs(
 
         monkeypatch.setattr(vectors, "take", watched)
     found = OrdinalObjective().predictions(network, step.source, rows, columns)
-    assert {name: sorted(ids) for name, ids in taken.items()} == {"rows": [0, 4, 7], "columns": [1, 3, 9]}
-    alone = [OrdinalObjective().predictions(network, step.source, rows[[at]], columns[[at]]).item() for at in range(4)]
+    assert {name: sorted(ids) for name, ids in taken.items()} == {
+        "rows": [0, 4, 7],
+        "columns": [1, 3, 9],
+    }
+    alone = [
+        OrdinalObjective().predictions(network, step.source, rows[[at]], columns[[at]]).item()
+        for at in range(4)
+    ]
     np.testing.assert_allclose(found.detach(), alone, rtol=1e-5)

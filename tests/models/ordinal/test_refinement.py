@@ -59,7 +59,9 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def model() -> OrdinalDMF:
-    split = split_entries(generate(40, 30, density=0.4, seed=0).matrix, train=0.95, validation=0.05, test=0, seed=0)
+    split = split_entries(
+        generate(40, 30, density=0.4, seed=0).matrix, train=0.95, validation=0.05, test=0, seed=0
+    )
     return OrdinalDMF(**SMALL).fit(split.train, split.validation)
 
 
@@ -86,7 +88,9 @@ def sides(model: OrdinalDMF) -> dict[str, Side]:
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
     return {
         "row": Side(encoder.row_refinement(), encoder.read_vectors(rows)),
-        "column": Side(encoder.column_refinement(model.predictor_.rows.base), encoder.read_vectors(columns)),
+        "column": Side(
+            encoder.column_refinement(model.predictor_.rows.base), encoder.read_vectors(columns)
+        ),
     }
 
 
@@ -108,24 +112,33 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
     trust = 0.0 if axis == "row" else indices.size / (indices.size + 5)
     between = trust * landmarks_of(model).features(direction)[0].numpy()
-    by_view = np.insert(by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1)
+    by_view = np.insert(
+        by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1
+    )
     latent, met = by_view.mean(0), others.double().numpy()[indices]
     lines, wanted = [], []
     for place, index in enumerate(indices):
-        blind = [view for view in range(len(views)) if not views[view, index]] or list(range(len(views)))
+        blind = [view for view in range(len(views)) if not views[view, index]] or list(
+            range(len(views))
+        )
         score = np.mean([by_view[view] @ met[place] for view in blind])
         response = latent[-n_response:] if axis == "row" else met[place][-n_response:]
         slope = np.exp(response[-1])
         chances = 1 / (1 + np.exp(-(slope * score - response[:-1])))
         exceeded = units[place] > model.network_.head.boundaries.numpy()
-        gradient, curvature = (slope * (exceeded - chances)).sum(), (slope**2 * chances * (1 - chances)).sum()
+        gradient, curvature = (
+            (slope * (exceeded - chances)).sum(),
+            (slope**2 * chances * (1 - chances)).sum(),
+        )
         feature = met[place][n_directions:n_moves]
         if axis == "column":
             feature = np.append(met[place][:n_directions] / scale, LANDMARK_STEP_SIZE * feature)
         lines.append(np.sqrt(curvature) * np.append(feature, CONSTANT_SIZE))
         wanted.append(gradient / np.sqrt(curvature))
     design = np.array(lines)
-    *move, offset = np.linalg.solve(design.T @ design + penalty * np.eye(design.shape[1]), design.T @ np.array(wanted))
+    *move, offset = np.linalg.solve(
+        design.T @ design + penalty * np.eye(design.shape[1]), design.T @ np.array(wanted)
+    )
     if axis == "row":
         latent[n_directions:n_moves] = move
     else:
@@ -156,12 +169,16 @@ def test_an_entry_predicted_with_certainty_gives_a_finite_step() -> None:
     response = torch.tensor([-1.0, 1.0, 0.0])
     features = torch.tensor([[[0.7, 0.3]]])
     for n_copies in (1, 5):  # fewer entries than features, and more: solved either way
-        scores = torch.full((1, n_copies), -400.0)  # so sure of the lowest answer that all chances are 0 in float32
+        # so sure of the lowest answer that all chances are 0 in float32
+        scores = torch.full((1, n_copies), -400.0)
         units, real = torch.ones(1, n_copies), torch.ones(1, n_copies, dtype=torch.bool)
         responses, many = response.expand(1, n_copies, 3), features.expand(1, n_copies, 2)
-        step = NewtonStep.from_scores(head, scores, responses, PaddedEntries(units.long(), units, real), many)
+        step = NewtonStep.from_scores(
+            head, scores, responses, PaddedEntries(units.long(), units, real), many
+        )
         found = step.take(3.0, solve_cholesky).numpy()[0]
-        # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature there is.
+        # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature
+        # there is.
         line = features[0, 0].double().numpy()
         gram = n_copies * 1e-6 * np.outer(line, line) + 3.0 * np.eye(2)
         np.testing.assert_allclose(found, np.linalg.solve(gram, n_copies * 2.0 * line), rtol=1e-4)
@@ -190,9 +207,13 @@ def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
     few = OrdinalDMF(**SMALL | {"landmarks": 5}).fit(generate(40, 30, density=0.4, seed=0).matrix)
     many = OrdinalDMF(**SMALL | {"landmarks": 30}).fit(few.entries_.train)
     counts = np.diff(few.entries_.train.by_row.starts)
-    assert len(few.predictor_.encoder.landmarks) < counts[3] < len(many.predictor_.encoder.landmarks)
+    assert (
+        len(few.predictor_.encoder.landmarks) < counts[3] < len(many.predictor_.encoder.landmarks)
+    )
     for model in (few, many):
-        np.testing.assert_allclose(model.predictor_.rows.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4)
+        np.testing.assert_allclose(
+            model.predictor_.rows.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4
+        )
 
 
 @torch.no_grad()
@@ -234,7 +255,8 @@ def test_parts_hold_every_vector_once_and_fit() -> None:
     parts = split_by_length(order, counts, most_vectors=32, most_entries=8192)
     assert torch.equal(torch.cat(parts), order)
     assert all(
-        part.numel() <= 32 and (part.numel() == 1 or part.numel() * counts[part].max() <= 8192) for part in parts
+        part.numel() <= 32 and (part.numel() == 1 or part.numel() * counts[part].max() <= 8192)
+        for part in parts
     )
 
 
@@ -255,7 +277,9 @@ def test_with_a_landmark_for_each_the_similarity_is_exact() -> None:
     assert len(landmarks) == 40
     features = landmarks.features(known)
     torch.testing.assert_close(features @ features.T, similarity(known, known), atol=1e-4, rtol=0)
-    torch.testing.assert_close(landmarks.features(new) @ features.T, similarity(new, known), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        landmarks.features(new) @ features.T, similarity(new, known), atol=1e-4, rtol=0
+    )
 
 
 def test_few_landmarks_explain_most() -> None:
@@ -300,7 +324,8 @@ def encoder() -> OrdinalEncoder:
 
 
 def hold_out(levels: npt.NDArray[Any]) -> tuple[ReadVectors, HeldOut]:
-    """Of the levels of some rows on all columns, a part as the entries of the rows, another held out."""
+    """Of the levels of some rows on all columns, a part as the entries of the rows, another held
+    out."""
     lot = np.random.default_rng(1).random(levels.shape)
     rows, columns = np.nonzero(lot < 0.5)
     starts = np.concatenate([[0], np.cumsum((lot < 0.5).sum(1))])
@@ -322,7 +347,10 @@ def noise(seed: int) -> npt.NDArray[Any]:
 def structure(encoder: OrdinalEncoder) -> npt.NDArray[Any]:
     """Rows that like the columns around directions of their own, and no others."""
     columns = encoder.refinement_columns[:, encoder.layout.direction]
-    liked = np.random.default_rng(0).standard_normal((N_ROWS, columns.shape[1])) @ (columns - columns.mean(0)).T
+    liked = (
+        np.random.default_rng(0).standard_normal((N_ROWS, columns.shape[1]))
+        @ (columns - columns.mean(0)).T
+    )
     return np.where(liked > 0, 5.0, 1.0)
 
 
@@ -351,9 +379,13 @@ def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place:
     alone = replace(refinement, penalty=penalty)
     rows = alone.refine(read_vectors(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.rows)]
     columns = refinement.others.double()[torch.from_numpy(held_out.columns)]
-    expected = head.expectation(head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])).numpy()
+    expected = head.expectation(
+        head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])
+    ).numpy()
     errors = compute_penalty_errors(refinement, read_vectors, held_out, seed=0)
-    assert errors[place] == pytest.approx(np.sqrt(np.mean((expected - held_out.values) ** 2)), rel=1e-4)
+    assert errors[place] == pytest.approx(
+        np.sqrt(np.mean((expected - held_out.values) ** 2)), rel=1e-4
+    )
 
 
 @torch.no_grad()
@@ -363,12 +395,16 @@ def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder) ->
     def compute_errors(held_out: HeldOut, **options: int) -> npt.NDArray[Any]:
         return compute_penalty_errors(encoder.row_refinement(), read_vectors, held_out, **options)
 
-    first, again, other = (compute_errors(held_out, seed=seed, most_vectors=20) for seed in (0, 0, 1))
+    first, again, other = (
+        compute_errors(held_out, seed=seed, most_vectors=20) for seed in (0, 0, 1)
+    )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     few = held_out.rows < 20
     of_few = HeldOut(*(each[few] for each in held_out))
-    np.testing.assert_array_equal(compute_errors(of_few, seed=9, most_vectors=20), compute_errors(of_few, seed=0))
+    np.testing.assert_array_equal(
+        compute_errors(of_few, seed=9, most_vectors=20), compute_errors(of_few, seed=0)
+    )
 
 
 N_INPUTS = 9
@@ -376,14 +412,22 @@ N_INPUTS = 9
 VIEWS = draw_views(5, N_INPUTS, mask_rate=0.6, generator=torch.Generator().manual_seed(1))
 
 VECTORS = SparseVectors(
-    torch.tensor([0, 4, 4, 5, 11]), torch.tensor([0, 3, 5, 8, 2, 0, 1, 3, 4, 6, 7]), torch.linspace(-1, 1, 11)
+    torch.tensor([0, 4, 4, 5, 11]),
+    torch.tensor([0, 3, 5, 8, 2, 0, 1, 3, 4, 6, 7]),
+    torch.linspace(-1, 1, 11),
 )
 
 
 @pytest.fixture(scope="module")
 def branch() -> Branch:
     generator = torch.Generator().manual_seed(0)
-    branch = Branch(2 * N_INPUTS, (7, 4), dropout=0.5, generator=generator, n_summary_features=N_SUMMARY_FEATURES)
+    branch = Branch(
+        2 * N_INPUTS,
+        (7, 4),
+        dropout=0.5,
+        generator=generator,
+        n_summary_features=N_SUMMARY_FEATURES,
+    )
     with torch.no_grad():
         for norm in branch.norms:
             norm.running_mean.normal_(generator=generator)  # type: ignore[operator, union-attr]
@@ -398,9 +442,18 @@ def one_by_one(branch: Branch, vectors: SparseVectors, position: int) -> Tensor:
 
 
 @pytest.mark.parametrize("at_a_time", [1, 5, 8192])
-def test_every_view_is_what_the_branch_makes_of_what_it_sees(branch: Branch, at_a_time: int) -> None:
+def test_every_view_is_what_the_branch_makes_of_what_it_sees(
+    branch: Branch, at_a_time: int
+) -> None:
     for ids in ([0, 1, 2, 3], [3], [1], [2, 0]):
-        found = encode_views(branch, VIEWS, PaddedEntries.from_vectors(VECTORS, torch.tensor(ids)), at_a_time=at_a_time)
+        found = encode_views(
+            branch,
+            VIEWS,
+            PaddedEntries.from_vectors(VECTORS, torch.tensor(ids)),
+            at_a_time=at_a_time,
+        )
         assert found.shape == (len(ids), 5, 4)
         for outputs, position in zip(found, ids, strict=True):
-            torch.testing.assert_close(outputs, one_by_one(branch, VECTORS, position), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                outputs, one_by_one(branch, VECTORS, position), atol=1e-5, rtol=1e-5
+            )

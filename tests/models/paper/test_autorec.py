@@ -19,7 +19,15 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import UnitMap
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.paper.autorec import Autoencoder, AutoRec, DeepUAutoRec, IAutoRec, Shift, UAutoRec, find_unit_map
+from deepmf.models.paper.autorec import (
+    Autoencoder,
+    AutoRec,
+    DeepUAutoRec,
+    IAutoRec,
+    Shift,
+    UAutoRec,
+    find_unit_map,
+)
 from deepmf.models.paper.cfnade import ICFNADE, UCFNADE
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
@@ -32,7 +40,13 @@ from deepmf.training.trainer import SGD, Evaluate, Trainer
 Array = npt.NDArray[np.float64]
 
 
-QUICK: dict[str, Any] = {"hidden_size": 12, "gamma": 0.3, "epochs": 120, "learning_rate": 0.05, "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "hidden_size": 12,
+    "gamma": 0.3,
+    "epochs": 120,
+    "learning_rate": 0.05,
+    "device": "cpu",
+}
 
 
 @pytest.mark.slow
@@ -77,7 +91,9 @@ def trainer_of(model: AutoRec, matrix: ObservedMatrix) -> Trainer:
 
 def every_vector(model: AutoRec, matrix: ObservedMatrix) -> Tensor:
     """Return the positions of all vectors that have entries."""
-    return torch.from_numpy(np.flatnonzero(matrix.row_counts if model.axis == "row" else matrix.column_counts))
+    return torch.from_numpy(
+        np.flatnonzero(matrix.row_counts if model.axis == "row" else matrix.column_counts)
+    )
 
 
 def loss_of(trainer: Any, ids: Tensor) -> Tensor:
@@ -85,7 +101,9 @@ def loss_of(trainer: Any, ids: Tensor) -> Tensor:
     return loss
 
 
-def restated(model: AutoRec, network: nn.Module, matrix: ObservedMatrix, ids: list[int] | None) -> float:
+def restated(
+    model: AutoRec, network: nn.Module, matrix: ObservedMatrix, ids: list[int] | None
+) -> float:
     """Return the sum of squared errors on the observed entries plus lambda / 2 (||V||^2 + ||W||^2).
 
     Of some vectors, their errors are scaled up to all that have entries.
@@ -96,7 +114,9 @@ def restated(model: AutoRec, network: nn.Module, matrix: ObservedMatrix, ids: li
     units = (array - shift) / (2.0 if model.settings.inputs == "scaled" else 1.0)
     n_vectors = int((~np.isnan(units)).any(axis=1).sum())
     some = units if ids is None else units[ids]
-    hidden = 1 / (1 + np.exp(-(np.nan_to_num(some) @ weights["first.weight"] + weights["first_bias"])))
+    hidden = 1 / (
+        1 + np.exp(-(np.nan_to_num(some) @ weights["first.weight"] + weights["first_bias"]))
+    )
     outputs = hidden @ weights["last.weight"].T + weights["last.bias"]
     errors = np.nansum((outputs - some) ** 2) * (1 if ids is None else n_vectors / len(ids))
     squared_weights = np.sum(weights["first.weight"] ** 2) + np.sum(weights["last.weight"] ** 2)
@@ -136,20 +156,28 @@ def test_gradients_against_differences(model: type[AutoRec], dense: bool) -> Non
                 numbers[place] = there + way
                 losses.append(loss_of(trainer, ids).item())
             numbers[place] = there
-            assert gradient.view(-1)[place].item() == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-5, abs=1e-9)
+            assert gradient.view(-1)[place].item() == pytest.approx(
+                (losses[0] - losses[1]) / 2e-5, rel=1e-5, abs=1e-9
+            )
 
 
 @every_model
-def test_sparse_and_dense_training_agree(model: type[AutoRec], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_and_dense_training_agree(
+    model: type[AutoRec], monkeypatch: pytest.MonkeyPatch
+) -> None:
     completed = []
     for dense in (True, False):
-        monkeypatch.setattr("deepmf.training.blocks.prefer_dense", lambda *_, dense=dense, **__: dense)
+        monkeypatch.setattr(
+            "deepmf.training.blocks.prefer_dense", lambda *_, dense=dense, **__: dense
+        )
         completed.append(model(**QUICK | {"epochs": 6}).fit(additive()).complete())
     np.testing.assert_allclose(*completed, atol=1e-3)
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    return one.keys() == other.keys() and all(
+        torch.equal(tensor, other[name]) for name, tensor in one.items()
+    )
 
 
 @pytest.mark.slow
@@ -159,13 +187,16 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def test_seven_and_five_epochs_are_twelve_to_the_bit(
     model: type[AutoRec], changes: dict[str, Any], dense: bool
 ) -> None:
-    split = split_entries(thinned(additive(), dense=dense), train=0.8, validation=0.2, test=0, seed=0)
+    split = split_entries(
+        thinned(additive(), dense=dense), train=0.8, validation=0.2, test=0, seed=0
+    )
     settings = QUICK | {"epochs": 12, "validate_every": 3} | changes
 
     def new_loop() -> Loop:
         some = model(**settings)
         return Loop(
-            some._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation)), some.settings
+            some._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation)),
+            some.settings,
         )
 
     states: list[TrainingState] = []
@@ -179,9 +210,13 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
     later: list[TrainingState] = []
     rest.run(keep=later.append)
     assert len(later) == 5
-    assert all(same(one.tensors, other.tensors) for one, other in zip(later, states[7:], strict=True))
+    assert all(
+        same(one.tensors, other.tensors) for one, other in zip(later, states[7:], strict=True)
+    )
     assert same(rest.task.get_learned(), whole.task.get_learned())
-    assert not torch.equal(states[6].tensors["learned.last.weight"], states[11].tensors["learned.last.weight"])
+    assert not torch.equal(
+        states[6].tensors["learned.last.weight"], states[11].tensors["learned.last.weight"]
+    )
 
 
 N_INPUTS = 9
@@ -197,7 +232,9 @@ def sigmoid(sums: Array) -> Array:
 
 def new(sizes: tuple[int, ...], *, dropout: float = 0.0) -> Autoencoder:
     generator = torch.Generator().manual_seed(0)
-    network = Autoencoder(N_INPUTS, sizes, activation=torch.sigmoid, dropout=dropout, generator=generator).double()
+    network = Autoencoder(
+        N_INPUTS, sizes, activation=torch.sigmoid, dropout=dropout, generator=generator
+    ).double()
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if "bias" in name:
@@ -208,7 +245,9 @@ def new(sizes: tuple[int, ...], *, dropout: float = 0.0) -> Autoencoder:
 def vectors(count: int = 4) -> Array:
     """Some vectors with holes; the last one is empty."""
     generator = np.random.default_rng(1)
-    table = np.where(generator.random((count, N_INPUTS)) < 0.5, generator.normal(size=(count, N_INPUTS)), 0.0)
+    table = np.where(
+        generator.random((count, N_INPUTS)) < 0.5, generator.normal(size=(count, N_INPUTS)), 0.0
+    )
     table[-1] = 0.0
     return table
 
@@ -216,7 +255,9 @@ def vectors(count: int = 4) -> Array:
 def sparse(table: Array) -> SparseBatch:
     rows, columns = np.nonzero(table)
     starts = np.searchsorted(rows, np.arange(len(table) + 1))
-    return SparseBatch(torch.tensor(columns), torch.tensor(starts), torch.tensor(table[rows, columns]))
+    return SparseBatch(
+        torch.tensor(columns), torch.tensor(starts), torch.tensor(table[rows, columns])
+    )
 
 
 @every_depth
@@ -265,17 +306,27 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
 
 
 SHORT_FITS: dict[str, Any] = {
-    "i": IAutoRec(hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="raw", device="cpu"),
-    "u": UAutoRec(hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="centred", device="cpu"),
-    "deep": DeepUAutoRec(hidden_sizes=(6, 4), epochs=4, batch_size=10, inputs="scaled", device="cpu"),
+    "i": IAutoRec(
+        hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="raw", device="cpu"
+    ),
+    "u": UAutoRec(
+        hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="centred", device="cpu"
+    ),
+    "deep": DeepUAutoRec(
+        hidden_sizes=(6, 4), epochs=4, batch_size=10, inputs="scaled", device="cpu"
+    ),
 }
 
 every_short_fit = pytest.mark.parametrize("name", SHORT_FITS)
 
 
-def fitted(name: str, train: ObservedMatrix | None = None, validation: ObservedMatrix | None = None) -> NetworkModel:
+def fitted(
+    name: str, train: ObservedMatrix | None = None, validation: ObservedMatrix | None = None
+) -> NetworkModel:
     model = SHORT_FITS[name]
-    return type(model)(**model.settings.to_dict()).fit(additive() if train is None else train, validation)
+    return type(model)(**model.settings.to_dict()).fit(
+        additive() if train is None else train, validation
+    )
 
 
 def axis_of(model: Any) -> str:
@@ -289,13 +340,15 @@ def unit_map_of(model: Any) -> Shift | UnitMap:
 
 
 def read_vectors(model: NetworkModel, array: Any) -> Any:
-    """Return what a model reads of a matrix with holes, as a dense table: 0 where nothing is observed."""
+    """Return what a model reads of a matrix with holes, as a dense table: 0 where nothing is
+    observed."""
     table = np.nan_to_num(unit_map_of(model).to_unit(array))
     return torch.tensor(table if axis_of(model) == "row" else table.T, dtype=torch.float32)
 
 
 def outputs(model: NetworkModel, table: Any) -> Any:
-    """Return the whole matrix (rows, columns) that the network answers, in the scale's units, clipped."""
+    """Return the whole matrix (rows, columns) that the network answers, in the scale's units,
+    clipped."""
     with torch.no_grad():
         answers = model.network_(table).double().numpy()
     array = unit_map_of(model).from_unit(answers if axis_of(model) == "row" else answers.T)
@@ -303,7 +356,9 @@ def outputs(model: NetworkModel, table: Any) -> Any:
 
 
 @every_short_fit
-@pytest.mark.parametrize("matrix", [additive(), thinned(additive(), dense=False)], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "matrix", [additive(), thinned(additive(), dense=False)], ids=["dense", "sparse"]
+)
 def test_predictions_are_outputs_of_the_network(name: str, matrix: ObservedMatrix) -> None:
     model = fitted(name, matrix)
     expected = outputs(model, read_vectors(model, matrix.to_array()))
@@ -314,7 +369,9 @@ def test_predictions_are_outputs_of_the_network(name: str, matrix: ObservedMatri
 
 
 @every_short_fit
-def test_only_vectors_that_changed_pass_through_the_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_vectors_that_changed_pass_through_the_network(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     matrix = additive()
     model = fitted(name, matrix)
     read: list[int] = []
@@ -329,7 +386,9 @@ def test_only_vectors_that_changed_pass_through_the_network(name: str, monkeypat
     new = ("newcomer", known[1]) if axis_of(model) == "row" else (known[0], "newcomer")
     with monkeypatch.context() as patch:
         patch.setattr(Autoencoder, "hidden", counted)
-        more = model.extend(ObservedMatrix.from_entries(*zip(known, new, strict=True), [5, 4], matrix.scale))
+        more = model.extend(
+            ObservedMatrix.from_entries(*zip(known, new, strict=True), [5, 4], matrix.scale)
+        )
     assert read == [2]  # the known one with a new entry, and the new one
     latents, others = more.predictor_.rows, more.predictor_.columns
     if axis_of(model) == "column":
@@ -390,13 +449,17 @@ def rows_with_entries(*, dense: bool = True) -> Tensor:
 
 
 def passes_of(trainer: Any, ids: Tensor) -> Sequence[Evaluate]:
-    passes: Sequence[Evaluate] = trainer.objective.passes(trainer.network, trainer.source.block(ids))
+    passes: Sequence[Evaluate] = trainer.objective.passes(
+        trainer.network, trainer.source.block(ids)
+    )
     return passes
 
 
 def inputs_of(ids: Tensor, *, dense: bool = True) -> tuple[Tensor, Tensor]:
     """Return rows with 0 where nothing is observed, and with NaN there."""
-    array = torch.tensor(thinned(additive(), dense=dense).to_array()[ids.numpy()], dtype=torch.float32)
+    array = torch.tensor(
+        thinned(additive(), dense=dense).to_array()[ids.numpy()], dtype=torch.float32
+    )
     return array.nan_to_num(0.0), array
 
 

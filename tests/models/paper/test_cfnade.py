@@ -43,7 +43,9 @@ def network(normalise: str = "none", *, seed: int = 0) -> Nade:
     """A network with random weights, biases too."""
     generator = torch.Generator().manual_seed(seed)
     frequencies = torch.full((N_LEVELS,), 1 / N_LEVELS)
-    nade = Nade(N_PLACES, N_HIDDEN, frequencies=frequencies, normalise=normalise, generator=generator).double()
+    nade = Nade(
+        N_PLACES, N_HIDDEN, frequencies=frequencies, normalise=normalise, generator=generator
+    ).double()
     with torch.no_grad():
         for parameter in nade.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
@@ -62,16 +64,25 @@ def level_scores_by_hand(nade: Nade, hidden: np.ndarray, place: int) -> np.ndarr
 
 def test_level_scores() -> None:
     nade = network()
-    hidden = torch.randn(2, N_HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    expected = np.array(
-        [[level_scores_by_hand(nade, vector, place) for place in range(N_PLACES)] for vector in hidden.numpy()]
+    hidden = torch.randn(
+        2, N_HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
     )
-    np.testing.assert_allclose(nade.level_scores(hidden).detach(), expected.transpose(0, 2, 1), atol=1e-12)
+    expected = np.array(
+        [
+            [level_scores_by_hand(nade, vector, place) for place in range(N_PLACES)]
+            for vector in hidden.numpy()
+        ]
+    )
+    np.testing.assert_allclose(
+        nade.level_scores(hidden).detach(), expected.transpose(0, 2, 1), atol=1e-12
+    )
     some = nade.level_scores(hidden, torch.tensor([4, 0, 4])).detach()
     np.testing.assert_allclose(some, expected[:, [4, 0, 4]].transpose(0, 2, 1), atol=1e-12)
     at = nade.outputs_at(hidden, torch.tensor([5, 1, 3]), torch.tensor([0, 1, 3])).detach()
     np.testing.assert_allclose(at, expected[[0, 1, 1], [5, 1, 3]], atol=1e-12)
-    assert nade.outputs_at(hidden, torch.tensor([], dtype=torch.int64), torch.tensor([0, 0, 0])).shape == (0, 4)
+    assert nade.outputs_at(
+        hidden, torch.tensor([], dtype=torch.int64), torch.tensor([0, 0, 0])
+    ).shape == (0, 4)
 
 
 def cost_by_hand(scores: np.ndarray, number: int) -> float:
@@ -91,8 +102,12 @@ def test_ordinal_costs(n_levels: int) -> None:
     scores = generator.normal(size=(8, n_levels, 3), scale=2)
     numbers = generator.integers(1, n_levels + 1, size=(8, 3))
     expected = [[cost_by_hand(scores[b, :, p], numbers[b, p]) for p in range(3)] for b in range(8)]
-    np.testing.assert_allclose(compute_ordinal_costs(torch.tensor(scores), torch.tensor(numbers)), expected, rtol=1e-12)
-    flat = compute_ordinal_costs(torch.tensor(scores[:, :, 0]), torch.tensor(numbers[:, 0], dtype=torch.float32))
+    np.testing.assert_allclose(
+        compute_ordinal_costs(torch.tensor(scores), torch.tensor(numbers)), expected, rtol=1e-12
+    )
+    flat = compute_ordinal_costs(
+        torch.tensor(scores[:, :, 0]), torch.tensor(numbers[:, 0], dtype=torch.float32)
+    )
     np.testing.assert_allclose(flat, np.array(expected)[:, 0], rtol=1e-12)
 
 
@@ -105,9 +120,12 @@ def test_costs_of_far_scores_are_finite() -> None:
 
 
 def chances_of_three() -> dict[frozenset[int], float]:
-    """How likely each choice out of three entries is: a number of 0, 1 or 2, then any of the choices of so many."""
+    """How likely each choice out of three entries is: a number of 0, 1 or 2, then any of the
+    choices of so many."""
     return {
-        frozenset(chosen): 1 / 3 / math.comb(3, size) for size in range(3) for chosen in combinations(range(3), size)
+        frozenset(chosen): 1 / 3 / math.comb(3, size)
+        for size in range(3)
+        for chosen in combinations(range(3), size)
     }
 
 
@@ -176,7 +194,8 @@ def tables(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
 
 
 def level_scores(model: CFNADE, numbers: np.ndarray, network: Nade | None = None) -> np.ndarray:
-    """The scores of all levels of all outputs for the vector `numbers` (places,), in double precision.
+    """The scores of all levels of all outputs for the vector `numbers` (places,), in double
+    precision.
 
     They are those of the model's own network, or of another one of its settings.
     """
@@ -185,7 +204,10 @@ def level_scores(model: CFNADE, numbers: np.ndarray, network: Nade | None = None
     n_places, n_levels = numbers.size, network.n_levels
     inputs = weights["first.weight"].reshape(n_levels, n_places, -1)
     count = max((numbers > 0).sum(), 1)
-    sums = sum((inputs[level][numbers > level].sum(axis=0) for level in range(n_levels)), np.zeros(inputs.shape[2]))
+    sums = sum(
+        (inputs[level][numbers > level].sum(axis=0) for level in range(n_levels)),
+        np.zeros(inputs.shape[2]),
+    )
     power = {"none": 0.0, "root": 0.5, "count": 1.0}[model.settings.normalise]
     hidden = np.tanh(weights["first_bias"] + sums * (100 / count) ** power)
     steps = weights["last.bias"] + weights["last.weight"] @ hidden
@@ -202,7 +224,9 @@ def distributions(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
 
 @both
 @pytest.mark.parametrize("normalise", ["none", "root", "count"])
-def test_predictions_are_means_of_the_distribution_given_all_entries(model_class: type[CFNADE], normalise: str) -> None:
+def test_predictions_are_means_of_the_distribution_given_all_entries(
+    model_class: type[CFNADE], normalise: str
+) -> None:
     matrix = odd_matrix()
     model = model_class(**QUICK | {"normalise": normalise, "epochs": 10}).fit(matrix)
     expected = distributions(model, matrix)
@@ -213,21 +237,30 @@ def test_predictions_are_means_of_the_distribution_given_all_entries(model_class
     np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
     means = chances @ [-3, 0, 1, 7, 20]
     np.testing.assert_allclose(model.predict(rows, columns), means, atol=1e-9)
-    np.testing.assert_array_equal(model.predict_levels(rows, columns), matrix.scale.nearest_level(means))
+    np.testing.assert_array_equal(
+        model.predict_levels(rows, columns), matrix.scale.nearest_level(means)
+    )
 
 
 @both
-def test_levels_by_metric_and_intervals_are_those_of_the_distribution(model_class: type[CFNADE]) -> None:
+def test_levels_by_metric_and_intervals_are_those_of_the_distribution(
+    model_class: type[CFNADE],
+) -> None:
     matrix = odd_matrix()
     model = model_class(**QUICK | {"epochs": 10}).fit(matrix)
     rows, columns = (array.ravel() for array in np.indices(matrix.shape))
     levels, chances = np.array([-3, 0, 1, 7, 20]), model.predict_distribution(rows, columns)
     np.testing.assert_array_equal(model.support_, levels)
-    likeliest, medians = levels[chances.argmax(axis=1)], levels[(chances.cumsum(axis=1) < 0.5).sum(axis=1)]
+    likeliest, medians = (
+        levels[chances.argmax(axis=1)],
+        levels[(chances.cumsum(axis=1) < 0.5).sum(axis=1)],
+    )
     np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="accuracy"), likeliest)
     np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="mae"), medians)
     assert np.any(likeliest != medians)
-    wide, narrow = (model.predict_interval(rows, columns, coverage=coverage) for coverage in (0.99, 0.5))
+    wide, narrow = (
+        model.predict_interval(rows, columns, coverage=coverage) for coverage in (0.99, 0.5)
+    )
     for low, high in (wide, narrow):
         assert np.all(np.isin(low, levels) & np.isin(high, levels))
         assert np.all((low <= likeliest) & (likeliest <= high))
@@ -254,7 +287,8 @@ class Parts(NamedTuple):
 
 
 def new_parts(model: CFNADE, train: ObservedMatrix) -> Parts:
-    """The parts of a model's trainer; the network has random biases too and draws from a generator of its own."""
+    """The parts of a model's trainer; the network has random biases too and draws from a generator
+    of its own."""
     network = model._new_network(EntryStore.of(train))
     with torch.no_grad():
         for bias in (network.first_bias, network.last.bias):
@@ -262,15 +296,20 @@ def new_parts(model: CFNADE, train: ObservedMatrix) -> Parts:
     network.subset.generator = make_generator(0, "draws")
     objective = CFNADEObjective(train, model.settings)
     numbers = number_levels(train.scale, train.values)
-    source = VectorBlocks(train, numbers, axis=model.axis, batch_size=model.settings.batch_size, force_dense=False)
+    source = VectorBlocks(
+        train, numbers, axis=model.axis, batch_size=model.settings.batch_size, force_dense=False
+    )
     source.prepare(torch.device("cpu"), half=False, generator=make_generator(0, "sampling"))
     return Parts(network, objective, source)
 
 
 def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
-    """D / (D - d) of the costs of what is not shown is in the mean what predicting entry after entry costs."""
+    """D / (D - d) of the costs of what is not shown is in the mean what predicting entry after
+    entry costs."""
     numbers = np.array([2, 0, 5, 1, 0])
-    matrix = ObservedMatrix.from_array([[2, np.nan, 5, 1, np.nan], [1, 2, 3, 4, 5]], Scale([1, 2, 3, 4, 5]))
+    matrix = ObservedMatrix.from_array(
+        [[2, np.nan, 5, 1, np.nan], [1, 2, 3, 4, 5]], Scale([1, 2, 3, 4, 5])
+    )
     model = UCFNADE(**QUICK)
     parts = new_parts(model, matrix)
     places = [0, 2, 3]
@@ -278,26 +317,40 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
     def costs_given(shown: tuple[int, ...]) -> dict[int, float]:
         inputs = np.where(np.isin(np.arange(5), shown), numbers, 0)
         scores = level_scores(model, inputs, parts.network)
-        return {place: cost_by_hand(scores[place], numbers[place]) for place in places if place not in shown}
+        return {
+            place: cost_by_hand(scores[place], numbers[place])
+            for place in places
+            if place not in shown
+        }
 
-    in_order = [sum(costs_given(order[:known])[order[known]] for known in range(3)) for order in permutations(places)]
+    in_order = [
+        sum(costs_given(order[:known])[order[known]] for known in range(3))
+        for order in permutations(places)
+    ]
     batch = parts.inputs(torch.tensor([0]))
     mean = 0.0
     for size in range(3):
         for shown in combinations(range(3), size):
             cost = parts.cost(batch, torch.tensor([entry in shown for entry in range(3)])).item()
-            by_hand = sum(costs_given(tuple(places[entry] for entry in shown)).values()) * 3 / (3 - size)
+            by_hand = (
+                sum(costs_given(tuple(places[entry] for entry in shown)).values()) * 3 / (3 - size)
+            )
             assert cost == pytest.approx(by_hand, rel=1e-5)
             mean += cost / 3 / comb(3, size)
     assert mean == pytest.approx(np.mean(in_order), rel=1e-5)
 
 
 def test_the_slope_of_the_cost() -> None:
-    matrix = ObservedMatrix.from_array([[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5]))
+    matrix = ObservedMatrix.from_array(
+        [[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5])
+    )
     parts = new_parts(UCFNADE(**QUICK | {"hidden_size": 3}), matrix)
     parts.network.double()
     batch = parts.inputs(torch.arange(3))
-    batch, shown = batch._replace(weights=batch.weights.double()), torch.tensor([1, 0, 0, 1, 0, 0]) == 1
+    batch, shown = (
+        batch._replace(weights=batch.weights.double()),
+        torch.tensor([1, 0, 0, 1, 0, 0]) == 1,
+    )
     parts.cost(batch, shown).backward()  # type: ignore[no-untyped-call]
     for name, parameter in parts.network.named_parameters():
         flat, gradient = parameter.detach().view(-1), parameter.grad
@@ -319,10 +372,14 @@ def test_a_killed_fit_continues_to_the_same(model_class: type[CFNADE], tmp_path:
     settings = QUICK | {"epochs": 8, "batch_size": 10, "validate_every": 3}
     path = tmp_path / "run.checkpoint"
     with pytest.warns(TrainingInterrupted):
-        model_class(**settings).fit(additive(), checkpoint=path, checkpoint_every=1, callbacks=[_interrupting_at(4)])
+        model_class(**settings).fit(
+            additive(), checkpoint=path, checkpoint_every=1, callbacks=[_interrupting_at(4)]
+        )
     again = model_class(**settings).fit(additive(), checkpoint=path)
     whole = model_class(**settings).fit(additive())
-    assert [record.loss for record in again.history_.records] == [record.loss for record in whole.history_.records]
+    assert [record.loss for record in again.history_.records] == [
+        record.loss for record in whole.history_.records
+    ]
     for name, weight in whole.network_.state_dict().items():
         assert torch.equal(weight, again.network_.state_dict()[name])
     np.testing.assert_array_equal(again.complete(), whole.complete())
@@ -334,7 +391,9 @@ def test_a_checkerboard_of_two_levels(model_class: type[CFNADE]) -> None:
     ones_and_fives = ObservedMatrix.from_array(board.matrix.to_array(), Scale([1, 5]))
     model = model_class(**QUICK).fit(ones_and_fives)
     rows, columns = np.divmod(np.arange(24 * 20), 20)
-    np.testing.assert_array_equal(model.predict_levels(rows, columns), board.truth.mean(rows, columns))
+    np.testing.assert_array_equal(
+        model.predict_levels(rows, columns), board.truth.mean(rows, columns)
+    )
     assert model.predict_distribution([0], [0]).shape == (1, 2)
     # Odd rows are alike, and so are odd columns: on the side that is read, and on the other.
     for similar in (model.similar_rows, model.similar_columns):
@@ -348,14 +407,16 @@ def test_a_new_row_is_read_and_an_empty_one_is_answered_for() -> None:
     model = UCFNADE(**QUICK).fit(matrix)
     labels = [f"column {k}" for k in range(0, 20, 2)]
     high, low = (
-        model.extend(ObservedMatrix.from_entries(["n"] * 10, labels, [value] * 10, matrix.scale)).predict(
-            ["n"] * 25, matrix.column_labels
-        )
+        model.extend(
+            ObservedMatrix.from_entries(["n"] * 10, labels, [value] * 10, matrix.scale)
+        ).predict(["n"] * 25, matrix.column_labels)
         for value in (5, 1)
     )
     assert np.mean(high - low) > 1
     with pytest.warns(match="entry"):
-        more = model.extend(ObservedMatrix.from_entries([], [], [], matrix.scale, row_labels=["empty"]))
+        more = model.extend(
+            ObservedMatrix.from_entries([], [], [], matrix.scale, row_labels=["empty"])
+        )
     chances = more.predict_distribution(["empty"], ["column 1"])
     scores = level_scores(model, np.zeros(25, dtype=int))[1]
     np.testing.assert_allclose(chances[0], np.exp(scores) / np.exp(scores).sum(), atol=1e-5)

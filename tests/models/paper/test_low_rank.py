@@ -1,4 +1,5 @@
-"""Low-rank methods: linear algebra against dense matrices, thresholds against what they minimise, the contract."""
+"""Low-rank methods: linear algebra against dense matrices, thresholds against what they minimise,
+the contract."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ from deepmf.testing import ModelContract, additive
 
 def some_low_rank(n_rows: int = 12, n_columns: int = 9, *, rank: int = 3) -> LowRank:
     generator = np.random.default_rng(0)
-    vectors = [np.linalg.qr(generator.standard_normal((size, rank))).Q for size in (n_rows, n_columns)]
+    vectors = [
+        np.linalg.qr(generator.standard_normal((size, rank))).Q for size in (n_rows, n_columns)
+    ]
     return LowRank(vectors[0], np.arange(rank, 0.0, -1.0), vectors[1])
 
 
@@ -70,8 +73,14 @@ def matrix(request: pytest.FixtureRequest) -> tuple[Products, FloatArray]:
     matrices: dict[str, tuple[Products, FloatArray]] = {
         "low rank": (part, dense_of(part)),
         "sparse": (multiply_sparse(scipy.sparse.csr_array(both)), both),
-        "low rank + sparse": (multiply_sum(part, make_sparse(observed, observed.values.astype(np.float64))), both),
-        "blocks of rows": (multiply_row_blocks(both.shape, lambda some: both[some], cells_at_a_time=50), both),
+        "low rank + sparse": (
+            multiply_sum(part, make_sparse(observed, observed.values.astype(np.float64))),
+            both,
+        ),
+        "blocks of rows": (
+            multiply_row_blocks(both.shape, lambda some: both[some], cells_at_a_time=50),
+            both,
+        ),
     }
     return matrices[request.param]
 
@@ -90,7 +99,9 @@ def test_truncated_svd(matrix: tuple[Products, FloatArray], rank: int) -> None:
     found = compute_truncated_svd(products, start=start, steps=300)
     rows, values, columns = np.linalg.svd(dense)
     np.testing.assert_allclose(found.values, values[:rank], rtol=1e-10)
-    np.testing.assert_allclose(dense_of(found), (rows[:, :rank] * values[:rank]) @ columns[:rank], atol=1e-8)
+    np.testing.assert_allclose(
+        dense_of(found), (rows[:, :rank] * values[:rank]) @ columns[:rank], atol=1e-8
+    )
     for vectors in (found.row_vectors, found.column_vectors):
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(rank), atol=1e-12)
 
@@ -98,7 +109,8 @@ def test_truncated_svd(matrix: tuple[Products, FloatArray], rank: int) -> None:
 def test_a_warm_start_needs_one_step(matrix: tuple[Products, FloatArray]) -> None:
     products, dense = matrix
     columns = np.linalg.svd(dense)[2][:3].T
-    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3))).Q  # the space is known, its vectors are not
+    # the space is known, its vectors are not
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3))).Q
     found = compute_truncated_svd(products, start=columns @ turn, steps=1)
     np.testing.assert_allclose(dense_of(found), dense @ columns @ columns.T, atol=1e-12)
     np.testing.assert_allclose(found.values, np.linalg.svd(dense)[1][:3])
@@ -111,21 +123,30 @@ def test_krylov_svd_from_random_vectors(rank: int) -> None:
     start = np.random.default_rng(0).standard_normal((30, rank))
     found = compute_krylov_svd(multiply_sparse(sparse), start=start, powers=20)
     np.testing.assert_allclose(found.values, values[:rank], rtol=1e-10)
-    for vectors, expected in ((found.row_vectors, left[:, :rank]), (found.column_vectors, right[:rank].T)):
+    for vectors, expected in (
+        (found.row_vectors, left[:, :rank]),
+        (found.column_vectors, right[:rank].T),
+    ):
         np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-8)
 
 
 def test_entries_at_pairs() -> None:
     rows, columns = np.array([0, 11, 5, 5]), np.array([8, 0, 3, 3])
     part = some_low_rank()
-    np.testing.assert_allclose(part.predict(rows, columns), dense_of(part)[rows, columns], atol=1e-14)
+    np.testing.assert_allclose(
+        part.predict(rows, columns), dense_of(part)[rows, columns], atol=1e-14
+    )
     assert part.predict(rows[:0], columns[:0]).shape == (0,)
 
 
 def test_lower_singular_values() -> None:
-    dense = dense_of(some_low_rank(rank=4)) + 0.1 * np.random.default_rng(5).standard_normal((12, 9))
+    dense = dense_of(some_low_rank(rank=4)) + 0.1 * np.random.default_rng(5).standard_normal(
+        (12, 9)
+    )
     start = LowRank.zero(dense.shape, rank=9, seed=0).column_vectors
-    part = compute_truncated_svd(multiply_row_blocks(dense.shape, lambda some: dense[some]), start=start, steps=50)
+    part = compute_truncated_svd(
+        multiply_row_blocks(dense.shape, lambda some: dense[some]), start=start, steps=50
+    )
     found = dense_of(part._replace(values=soft_threshold(part.values, 1.5)))
     rows, values, columns = np.linalg.svd(dense, full_matrices=False)
     np.testing.assert_allclose(found, (rows * np.maximum(values - 1.5, 0)) @ columns, atol=1e-10)
@@ -136,14 +157,19 @@ def test_lower_singular_values() -> None:
     generator = np.random.default_rng(6)
     for size in (1e-3, 1e-1, 1.0):
         for _ in range(20):
-            assert objective(found + size * generator.standard_normal(found.shape)) > objective(found)
+            assert objective(found + size * generator.standard_normal(found.shape)) > objective(
+                found
+            )
 
 
 @pytest.mark.parametrize("value", [-3.0, -0.7, -0.69, 0.0, 0.2, 0.7, 4.5])
 def test_the_soft_threshold_solves_its_problem(value: float) -> None:
     found = soft_threshold(np.array([value]), 0.7)[0]
     solved = scipy.optimize.minimize_scalar(
-        lambda x: 0.7 * abs(x) + (x - value) ** 2 / 2, bounds=(-6, 6), method="bounded", options={"xatol": 1e-9}
+        lambda x: 0.7 * abs(x) + (x - value) ** 2 / 2,
+        bounds=(-6, 6),
+        method="bounded",
+        options={"xatol": 1e-9},
     )
     assert found == pytest.approx(solved.x, abs=1e-5)
 
@@ -158,14 +184,17 @@ def random_spaces(generator: np.random.Generator, shape: tuple[int, int], rank: 
 
 
 def half_of_low_rank() -> tuple[FloatArray, ObservedMatrix]:
-    """A matrix of rank 2 without noise, and the half of it that is observed; its lower half mirrors the upper one.
+    """A matrix of rank 2 without noise, and the half of it that is observed; its lower half mirrors
+    the upper one.
 
     So the observed mean is 0, and subtracting it leaves the rank as it is.
     """
     generator = np.random.default_rng(5)
     half = generator.standard_normal((30, 2)) @ generator.standard_normal((2, 50))
     whole, observed = np.vstack([half, -half]), np.tile(generator.random(half.shape) < 0.5, (2, 1))
-    return whole, ObservedMatrix.from_array(np.where(observed, whole, np.nan), Scale(low=-20, high=20))
+    return whole, ObservedMatrix.from_array(
+        np.where(observed, whole, np.nan), Scale(low=-20, high=20)
+    )
 
 
 class TestOptSpace(ModelContract):
@@ -180,11 +209,15 @@ class TestOptSpace(ModelContract):
             objective = solver.sweep()
         spaces, core, residuals, _ = solver.point
         dense = matrix.to_array()
-        error = (spaces.rows @ core @ spaces.columns.T - (dense - np.nanmean(dense)))[~np.isnan(dense)]
+        error = (spaces.rows @ core @ spaces.columns.T - (dense - np.nanmean(dense)))[
+            ~np.isnan(dense)
+        ]
         np.testing.assert_allclose(residuals, error, atol=1e-12)
         assert objective == pytest.approx(0.5 * np.sum(error**2))
         rows, columns = solver.latents()
-        np.testing.assert_allclose(rows @ columns.T, spaces.rows @ core @ spaces.columns.T + np.nanmean(dense))
+        np.testing.assert_allclose(
+            rows @ columns.T, spaces.rows @ core @ spaces.columns.T + np.nanmean(dense)
+        )
 
     def test_the_gradient_against_finite_differences(self) -> None:
         generator = np.random.default_rng(0)
@@ -195,8 +228,12 @@ class TestOptSpace(ModelContract):
             np.testing.assert_allclose(space.T @ slope, 0, atol=1e-10)  # tangent
         for _ in range(5):
             free = [generator.standard_normal(space.shape) for space in spaces]
-            direction = Spaces(*(d - space @ (space.T @ d) for d, space in zip(free, spaces, strict=True)))
-            ahead, behind = (solver.solve_core(spaces.move(direction, h)).objective for h in (1e-5, -1e-5))
+            direction = Spaces(
+                *(d - space @ (space.T @ d) for d, space in zip(free, spaces, strict=True))
+            )
+            ahead, behind = (
+                solver.solve_core(spaces.move(direction, h)).objective for h in (1e-5, -1e-5)
+            )
             expected = sum(np.sum(g * d) for g, d in zip(gradient, direction, strict=True))
             assert (ahead - behind) / 2e-5 == pytest.approx(expected, rel=1e-6)
 
@@ -205,13 +242,17 @@ class TestOptSpace(ModelContract):
         solver = make_optspace(matrix, latent_size=3)
         spaces = random_spaces(np.random.default_rng(2), (15, 11), 3)
         # an entry (i, j) has the coefficients x_ia y_jb of S_ab
-        design = np.einsum("ea,eb->eab", spaces.rows[matrix.entry_rows], spaces.columns[matrix.by_row.columns])
+        design = np.einsum(
+            "ea,eb->eab", spaces.rows[matrix.entry_rows], spaces.columns[matrix.by_row.columns]
+        )
         values = matrix.values - matrix.values.mean(dtype=np.float64)
         expected = np.linalg.lstsq(design.reshape(-1, 9), values)[0].reshape(3, 3)
         np.testing.assert_allclose(solver.find_best_core(spaces), expected, rtol=1e-9)
 
     def test_an_undetermined_core_is_the_smallest(self) -> None:
-        matrix = ObservedMatrix.from_array([[1, np.nan, 2], [np.nan, 5, np.nan], [np.nan, np.nan, 4]])
+        matrix = ObservedMatrix.from_array(
+            [[1, np.nan, 2], [np.nan, 5, np.nan], [np.nan, np.nan, 4]]
+        )
         solver = make_optspace(matrix, latent_size=3)
         spaces = Spaces(np.eye(3), np.eye(3))
         expected = np.where(np.isnan(matrix.to_array()), 0, matrix.to_array() - 3)
@@ -230,7 +271,9 @@ class TestOptSpace(ModelContract):
     def test_a_step_that_is_too_long_is_shortened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(low_rank, "_OVERSHOOT", 100.0)
         solver = OptSpaceSolver(additive(), OptSpaceSettings(latent_size=4))
-        first = solver.point.spaces.move(Spaces(*(-100 * part for part in solver.compute_gradient())), 1.0)
+        first = solver.point.spaces.move(
+            Spaces(*(-100 * part for part in solver.compute_gradient())), 1.0
+        )
         assert solver.solve_core(first).objective > solver.point.objective
         objectives = [solver.point.objective, *(solver.sweep() for _ in range(10))]
         assert np.all(np.diff(objectives) < 0)
@@ -243,7 +286,8 @@ class TestOptSpace(ModelContract):
     def test_trimming_drops_exactly_the_heavy_rows_and_columns(self) -> None:
         values = np.full((8, 8), np.nan)
         values[np.arange(8), np.arange(8)] = np.arange(8)
-        values[1, [0, 2, 4, 5]] = 2.0  # with the diagonal 5 entries, and a sixth below: just twice the mean, so light
+        # with the diagonal 5 entries, and a sixth below: just twice the mean, so light
+        values[1, [0, 2, 4, 5]] = 2.0
         values[0] = values[:, 3] = 1.0  # 8 entries each: heavy
         values[7, 1] = 3.0
         matrix = ObservedMatrix.from_array(values)
@@ -254,7 +298,9 @@ class TestOptSpace(ModelContract):
         np.testing.assert_array_equal(
             find_light_entries(matrix, 6 / 3.25), (rows != 0) & (columns != 3)
         )  # not more than
-        np.testing.assert_array_equal(find_light_entries(matrix, 5.9 / 3.25), (rows > 1) & (columns != 3))
+        np.testing.assert_array_equal(
+            find_light_entries(matrix, 5.9 / 3.25), (rows > 1) & (columns != 3)
+        )
         solver = make_optspace(matrix, latent_size=2)
         start = solver.point.spaces
         np.testing.assert_allclose(start.rows[0], 0, atol=1e-12)
@@ -266,11 +312,14 @@ class TestOptSpace(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
-        assert_resumes_to_the_bit(*(make_optspace(matrix, latent_size=3, seed=seed) for seed in (0, 0, 1)))
+        assert_resumes_to_the_bit(
+            *(make_optspace(matrix, latent_size=3, seed=seed) for seed in (0, 0, 1))
+        )
 
 
 def with_gross_errors(*, seed: int = 0) -> tuple[ObservedMatrix, FloatArray]:
-    """A matrix of rank 2, 70 % observed, 5 % grossly wrong, its lower half the mirror of the upper; and the truth.
+    """A matrix of rank 2, 70 % observed, 5 % grossly wrong, its lower half the mirror of the upper;
+    and the truth.
 
     So the observed mean is 0, and subtracting it leaves the rank as it is.
     """
@@ -279,7 +328,9 @@ def with_gross_errors(*, seed: int = 0) -> tuple[ObservedMatrix, FloatArray]:
     values = np.where(generator.random(truth.shape) < 0.7, truth, np.nan)
     wrong = generator.random(truth.shape) < 0.05
     values[wrong] += generator.choice([-20.0, 20.0], np.count_nonzero(wrong))
-    return ObservedMatrix.from_array(np.vstack([values, -values]), Scale(low=-40, high=40)), np.vstack([truth, -truth])
+    return ObservedMatrix.from_array(
+        np.vstack([values, -values]), Scale(low=-40, high=40)
+    ), np.vstack([truth, -truth])
 
 
 def make_rankk(matrix: ObservedMatrix, **settings: Any) -> RankKSolver:
@@ -345,7 +396,8 @@ class TestRankK(ModelContract):
 
     def test_the_step_over_low_rank_matrices_is_the_best_to_what_is_filled_in(self) -> None:
         matrix, _ = with_gross_errors()
-        solver = make_rankk(matrix, latent_size=30)  # all that 30 columns have, so that one step is exact
+        # all that 30 columns have, so that one step is exact
+        solver = make_rankk(matrix, latent_size=30)
         for _ in range(3):
             solver.sweep()
         solver.update_errors()
@@ -362,7 +414,9 @@ class TestRankK(ModelContract):
     def test_units_do_not_matter(self) -> None:
         matrix, _ = with_gross_errors()
         rows, columns, values = matrix.entries()
-        other = ObservedMatrix.from_entries(rows, columns, 100 * values + 7, Scale(low=-4000, high=4100))
+        other = ObservedMatrix.from_entries(
+            rows, columns, 100 * values + 7, Scale(low=-4000, high=4100)
+        )
         predicted = (self.new().fit(each).predict(rows, columns) for each in (matrix, other))
         np.testing.assert_allclose(100 * next(predicted) + 7, next(predicted), atol=1e-2)
 
@@ -374,12 +428,17 @@ TWO = (0.0, 1.0)
 UNEQUAL = (-3.0, 0.0, 1.0, 7.0, 20.0)
 
 
-def grouped(levels: tuple[float, ...], *, wrong: float = 0.0, seed: int = 0) -> tuple[ObservedMatrix, FloatArray]:
-    """A level for each of 3 x 3 groups of rows and columns, 60 % observed, a share of it wrong; and the truth."""
+def grouped(
+    levels: tuple[float, ...], *, wrong: float = 0.0, seed: int = 0
+) -> tuple[ObservedMatrix, FloatArray]:
+    """A level for each of 3 x 3 groups of rows and columns, 60 % observed, a share of it wrong; and
+    the truth."""
     generator = np.random.default_rng(seed)
     of_groups = np.array(levels)[np.array([[0, 1, 2], [4, 3, 0], [1, 4, 4]]) % len(levels)]
     truth = of_groups[np.ix_(generator.integers(0, 3, 60), generator.integers(0, 3, 50))]
-    values = np.where(generator.random(truth.shape) < wrong, generator.choice(levels, truth.shape), truth)
+    values = np.where(
+        generator.random(truth.shape) < wrong, generator.choice(levels, truth.shape), truth
+    )
     values[generator.random(truth.shape) < 0.4] = np.nan
     return ObservedMatrix.from_array(values, Scale(levels)), truth
 
@@ -403,7 +462,9 @@ class TestRDMC(ModelContract):
 
     @pytest.mark.parametrize("levels", [STARS, TWO, UNEQUAL])
     @pytest.mark.parametrize("wrong", [0.0, 0.05])
-    def test_a_discrete_matrix_is_recovered_exactly(self, levels: tuple[float, ...], wrong: float) -> None:
+    def test_a_discrete_matrix_is_recovered_exactly(
+        self, levels: tuple[float, ...], wrong: float
+    ) -> None:
         matrix, truth = grouped(levels, wrong=wrong)
         model = RDMC(latent_size=3, gamma=0.2).fit(matrix)
         rows, columns = np.indices(truth.shape)
@@ -432,7 +493,9 @@ class TestRDMC(ModelContract):
     def test_no_step_raises_the_lagrangian(self) -> None:
         matrix, _ = grouped(UNEQUAL, wrong=0.1)
         # All 50 columns as rank, so that one step of subspace iteration is exact.
-        settings = RDMCSettings(latent_size=50, penalty=0.5, level_penalty=0.1, level_penalty_growth=1.2)
+        settings = RDMCSettings(
+            latent_size=50, penalty=0.5, level_penalty=0.1, level_penalty_growth=1.2
+        )
         solver = RDMCSolver(matrix, settings, cells_at_a_time=200)  # blocks of 4 of the 60 rows
         observed = ~np.isnan(matrix.to_array())
         targets = matrix.to_array()[observed]
@@ -456,7 +519,9 @@ class TestRDMC(ModelContract):
             shifted = discrete - solver.mean
             shifted[observed] += solver.copy_multipliers / solver.penalty
             rows, values, columns = np.linalg.svd(shifted, full_matrices=False)
-            return np.asarray((rows * np.maximum(values - solver.gamma / solver.penalty, 0)) @ columns)
+            return np.asarray(
+                (rows * np.maximum(values - solver.gamma / solver.penalty, 0)) @ columns
+            )
 
         generator = np.random.default_rng(0)
         for _ in range(15):
@@ -491,6 +556,9 @@ class TestRDMC(ModelContract):
 
     def test_needs_levels(self) -> None:
         values = np.random.default_rng(0).random((12, 12))
-        for matrix in (ObservedMatrix.from_array(values), ObservedMatrix.from_array(values > 2, Scale([0]))):
+        for matrix in (
+            ObservedMatrix.from_array(values),
+            ObservedMatrix.from_array(values > 2, Scale([0])),
+        ):
             with pytest.raises(BadSetting, match="levels"):
                 self.new().fit(matrix)

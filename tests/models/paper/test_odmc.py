@@ -24,7 +24,9 @@ def unequal(n_rows: int = 9, n_columns: int = 7) -> ObservedMatrix:
     """Random levels in unequal steps, two thirds of them observed."""
     generator = np.random.default_rng(0)
     values = generator.choice(UNEQUAL.levels, size=(n_rows, n_columns))
-    return ObservedMatrix.from_array(np.where(generator.random(values.shape) < 0.67, values, np.nan), UNEQUAL)
+    return ObservedMatrix.from_array(
+        np.where(generator.random(values.shape) < 0.67, values, np.nan), UNEQUAL
+    )
 
 
 def shaken(matrix: ObservedMatrix, **settings: Any) -> ODMCSolver:
@@ -80,7 +82,9 @@ class TestODMC(ModelContract):
     def test_the_objective_against_a_plain_restatement(self, margin: float) -> None:
         matrix = unequal()
         solver = shaken(matrix, gamma=0.7, alpha=0.3, margin=margin)
-        assert solver.slopes(everything(solver)).objective == pytest.approx(objective_of(solver, matrix))
+        assert solver.slopes(everything(solver)).objective == pytest.approx(
+            objective_of(solver, matrix)
+        )
 
     @pytest.mark.parametrize("margin", [0.0, 0.2])
     def test_the_gradient_against_finite_differences(self, margin: float) -> None:
@@ -115,11 +119,15 @@ class TestODMC(ModelContract):
         assert solver.slopes(everything(solver)).objective == 0.0
         columns[:, -1] += 0.11  # 0.1 above the upper boundary, where there is one
         free = int(np.sum(matrix.values == 5))
-        assert solver.slopes(everything(solver)).objective == pytest.approx(0.005 * (matrix.n_entries - free))
+        assert solver.slopes(everything(solver)).objective == pytest.approx(
+            0.005 * (matrix.n_entries - free)
+        )
 
     @pytest.mark.slow
     def test_thresholds_stay_inside_and_boundaries_never_cross(self) -> None:
-        solver = solver_of(unequal(30, 20), latent_size=2, alpha=0.0, learning_rate=0.5, gamma=20.0, momentum=0.5)
+        solver = solver_of(
+            unequal(30, 20), latent_size=2, alpha=0.0, learning_rate=0.5, gamma=20.0, momentum=0.5
+        )
         reached = []
         for _ in range(8):
             solver.sweep()
@@ -127,7 +135,9 @@ class TestODMC(ModelContract):
             assert np.all((thresholds >= 0) & (thresholds <= 1))
             assert np.all(np.diff(solver.boundaries) >= 0)
             np.testing.assert_allclose(
-                solver.boundaries, UNEQUAL.levels[:-1] + thresholds * np.diff(UNEQUAL.levels), atol=1e-12
+                solver.boundaries,
+                UNEQUAL.levels[:-1] + thresholds * np.diff(UNEQUAL.levels),
+                atol=1e-12,
             )
             reached += [*thresholds]
         assert {0.0, 1.0} <= set(reached)  # they were stopped at both ends
@@ -143,7 +153,9 @@ class TestODMC(ModelContract):
     @pytest.mark.slow
     def test_two_levels(self) -> None:
         board = checkerboard(20, 20, observed=0.7, seed=0).matrix
-        model = ODMC(latent_size=1, gamma=0.1, margin=0.25, learning_rate=0.02, epochs=20).fit(board)
+        model = ODMC(latent_size=1, gamma=0.1, margin=0.25, learning_rate=0.02, epochs=20).fit(
+            board
+        )
         assert model.boundaries_.shape == (1,)
         truth = np.where(np.add.outer(np.arange(20), np.arange(20)) % 2 == 0, 5.0, 1.0)
         np.testing.assert_array_equal(model.complete(), truth)
@@ -153,19 +165,32 @@ class TestODMC(ModelContract):
         stars = additive()
         rows, columns, values = stars.entries()
         labels = {"row_labels": stars.row_labels, "column_labels": stars.column_labels}
-        tens = ObservedMatrix.from_entries(rows, columns, 10 * values - 70, Scale([-60, -50, -40, -30, -20]), **labels)
+        tens = ObservedMatrix.from_entries(
+            rows, columns, 10 * values - 70, Scale([-60, -50, -40, -30, -20]), **labels
+        )
         one, other = self.new().fit(stars), self.new().fit(tens)
         np.testing.assert_allclose(other.boundaries_, 10 * one.boundaries_ - 70)
-        np.testing.assert_array_equal(other.predict(rows, columns), 10 * one.predict(rows, columns) - 70)
+        np.testing.assert_array_equal(
+            other.predict(rows, columns), 10 * one.predict(rows, columns) - 70
+        )
 
     def test_a_sweep_is_gradient_descent_with_momentum(self) -> None:
-        settings = {"latent_size": 2, "alpha": 0.0, "learning_rate": 0.1, "decay": 0.5, "momentum": 0.6, "seed": 3}
+        settings = {
+            "latent_size": 2,
+            "alpha": 0.0,
+            "learning_rate": 0.1,
+            "decay": 0.5,
+            "momentum": 0.6,
+            "seed": 3,
+        }
         solver, plain = (solver_of(unequal(60, 40), **settings) for _ in range(2))
         n_entries, clipped = plain.entry_levels.size, 0
         velocities = {name: np.zeros_like(array) for name, array in plain.learned.items()}
         for sweep, rate in ((1, 0.1), (2, 0.05)):
             order = np.random.default_rng([3, sweep]).permutation(n_entries)
-            for batch in np.split(order, np.arange(plain._batch_size, n_entries, plain._batch_size)):
+            for batch in np.split(
+                order, np.arange(plain._batch_size, n_entries, plain._batch_size)
+            ):
                 slopes = plain.slopes(batch)
                 for name, array in plain.learned.items():
                     slope = getattr(slopes, name) / (batch.size if name == "thresholds" else 1)
@@ -173,7 +198,9 @@ class TestODMC(ModelContract):
                     plain.learned[name] = array + velocities[name]
                 free = plain.learned["thresholds"]
                 plain.learned["thresholds"] = np.clip(free, 0, 1)
-                velocities["thresholds"] = np.where(free == np.clip(free, 0, 1), velocities["thresholds"], 0)
+                velocities["thresholds"] = np.where(
+                    free == np.clip(free, 0, 1), velocities["thresholds"], 0
+                )
                 clipped += int(np.sum(free != np.clip(free, 0, 1)))
             solver.sweep()
         assert clipped > 0

@@ -6,23 +6,24 @@ The model. With m the mean of all values and s their standard deviation,
 
 Entries of some rows and columns are more reliable than others: g_i and h_j ~ Gamma with mean 1.
 
-Let p_i = (u_i, b_i) be the D = d + 1 factors of a row, and q_j = (v_j, c_j) those of a column. Their priors are
+Let p_i = (u_i, b_i) be the D = d + 1 factors of a row, and q_j = (v_j, c_j) those of a column.
+Their priors are
 
     p_i ~ Normal(mean + W'f_i, precision^-1),
 
-and likewise for columns. The inputs f_i of a row say in which of the columns it has entries, each 1 / sqrt(n_i): the
-choice of columns says something before their values do. Few entries say little about the choice, so that f_i is shrunk
-to the average of all entries' rows, as if by 5 entries. Features of the row are a second block of
-inputs. This is the prior of Macau (Simm et al., "Macau: scalable Bayesian multi-relational factorization with side
-information using MCMC", 2015); the inputs are those of SVD++ (Koren, 2008), on both sides. All parameters have
-conjugate priors:
+and likewise for columns. The inputs f_i of a row say in which of the columns it has entries, each 1
+/ sqrt(n_i): the choice of columns says something before their values do. Few entries say little
+about the choice, so that f_i is shrunk to the average of all entries' rows, as if by 5 entries.
+Features of the row are a second block of inputs. This is the prior of Macau (Simm et al., "Macau:
+scalable Bayesian multi-relational factorization with side information using MCMC", 2015); the
+inputs are those of SVD++ (Koren, 2008), on both sides. All parameters have conjugate priors:
 
-    (mean, precision) ~ Normal-Wishart        rows of W ~ Normal(0, (lambda * precision)^-1), a lambda for each block
-    lambda ~ Gamma, alpha ~ Gamma
+    (mean, precision) ~ Normal-Wishart        rows of W ~ Normal(0, (lambda * precision)^-1), a
+    lambda for each block lambda ~ Gamma, alpha ~ Gamma
 
-One iteration draws each of them given all others: (mean, precision), W, lambda of both sides (`prior.py`), then all
-rows given the columns and all columns given the rows, with their reliabilities (`posterior.py`), then alpha. Some
-iterations are kept as samples.
+One iteration draws each of them given all others: (mean, precision), W, lambda of both sides
+(`prior.py`), then all rows given the columns and all columns given the rows, with their
+reliabilities (`posterior.py`), then alpha. Some iterations are kept as samples.
 """
 
 from __future__ import annotations
@@ -47,23 +48,27 @@ from deepmf.training.runtime import make_generator
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
 
-# The prior of a reliability counts as this many entries of usual noise. Half precision holds the smallest and largest.
+# The prior of a reliability counts as this many entries of usual noise. Half precision holds the
+# smallest and largest.
 RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
 
-# Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations; and the
-# lambda that it starts from. Lambda moves slowly. From 2 instead of its prior mean of 10, held-out errors after 30
-# iterations are lower: .8302 instead of .8337 on MovieLens-1M, .8892 instead of .8968 on MovieLens-100K, .7617 instead
-# of .7676 on a generated matrix.
+# Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard
+# deviations; and the lambda that it starts from. Lambda moves slowly. From 2 instead of its prior
+# mean of 10, held-out errors after 30 iterations are lower: .8302 instead of .8337 on MovieLens-1M,
+# .8892 instead of .8968 on MovieLens-100K, .7617 instead of .7676 on a generated matrix.
 _START_SWEEPS, _START_PRECISION, _START_ALPHA, START_LAMBDA = 4, 10.0, 1.5, 2.0
 
-# The least noise of a chain, as a share of its squared error of entries that it is not given, the share of the newest
-# iteration in their predictions, and the largest error that counts. Where the model is right, noise is a larger share.
+# The least noise of a chain, as a share of its squared error of entries that it is not given, the
+# share of the newest iteration in their predictions, and the largest error that counts. Where the
+# model is right, noise is a larger share.
 NOISE_SHARE, _NEWEST_SHARE, _LARGEST_ERROR = 0.6, 0.1, 4.0
 
 
 def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Generator) -> float:
     """Draw the precision of the noise from its Gamma posterior."""
-    return float(numbers.gamma(_ALPHA_SHAPE + n_entries / 2.0, 1.0 / (_ALPHA_RATE + squared_error / 2.0)))
+    return float(
+        numbers.gamma(_ALPHA_SHAPE + n_entries / 2.0, 1.0 / (_ALPHA_RATE + squared_error / 2.0))
+    )
 
 
 def draw_reliabilities(
@@ -74,9 +79,11 @@ def draw_reliabilities(
     *,
     prior_count: float = RELIABILITY_COUNT,
 ) -> Tensor:
-    """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma posteriors.
+    """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma
+    posteriors.
 
-    prior_count: the number of entries that the prior counts as; infinity for the same noise everywhere.
+    prior_count: the number of entries that the prior counts as; infinity for the same noise
+    everywhere.
     """
     errors = fit.squared_errors
     if math.isinf(prior_count):
@@ -97,10 +104,12 @@ class Parameters(NamedTuple):
 
 
 class GibbsSampler:
-    """The chain: factors of all rows and columns, their priors and the noise; an iteration draws each given all others.
+    """The chain: factors of all rows and columns, their priors and the noise; an iteration draws
+    each given all others.
 
-    Random numbers depend on the seed and the iteration alone, so that a resumed chain goes on as it would have, and all
-    ranks draw the same: they divide the rows and columns that they solve for, and each knows all factors.
+    Random numbers depend on the seed and the iteration alone, so that a resumed chain goes on as it
+    would have, and all ranks draw the same: they divide the rows and columns that they solve for,
+    and each knows all factors.
     """
 
     def __init__(
@@ -122,12 +131,16 @@ class GibbsSampler:
         self.set_entries(entries)
         self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
         start = make_generator(seed, "start", device)
-        self.column_factors = 0.3 * torch.randn(n_columns, size, generator=start, dtype=torch.float32, device=device)
+        self.column_factors = 0.3 * torch.randn(
+            n_columns, size, generator=start, dtype=torch.float32, device=device
+        )
 
         def start_prior(inputs: Inputs) -> Prior:
             zeros = self.row_factors.new_zeros(1 + sum(inputs.blocks), size)
             precision = _START_PRECISION * torch.eye(size, dtype=torch.float32, device=device)
-            return Prior(zeros[0], precision, zeros[1:], zeros.new_full((len(inputs.blocks),), start_lambda))
+            return Prior(
+                zeros[0], precision, zeros[1:], zeros.new_full((len(inputs.blocks),), start_lambda)
+            )
 
         rows, columns = start_prior(self.row_inputs), start_prior(self.column_inputs)
         reliabilities = self.row_factors.new_ones(n_rows), self.row_factors.new_ones(n_columns)
@@ -136,11 +149,18 @@ class GibbsSampler:
     def set_entries(self, entries: EntryStore) -> None:
         """Sample given these entries from now on."""
         n_rows, n_columns = entries.train.shape
-        by_row, by_column = entries.row_entries(np.arange(n_rows)), entries.column_entries(np.arange(n_columns))
+        by_row, by_column = (
+            entries.row_entries(np.arange(n_rows)),
+            entries.column_entries(np.arange(n_columns)),
+        )
         self._row_totals, self._column_totals = by_row.totals, by_column.totals
         where: dict[str, Any] = {"device": self._device, "ranks": self._ranks}
-        self.rows = AxisSolver(by_row, self.units.standardise(by_row.values), n_others=n_columns, **where)
-        self.columns = AxisSolver(by_column, self.units.standardise(by_column.values), n_others=n_rows, **where)
+        self.rows = AxisSolver(
+            by_row, self.units.standardise(by_row.values), n_others=n_columns, **where
+        )
+        self.columns = AxisSolver(
+            by_column, self.units.standardise(by_column.values), n_others=n_rows, **where
+        )
         self.row_inputs = Inputs(by_row, by_column, n_others=n_columns, **where)
         self.column_inputs = Inputs(by_column, by_row, n_others=n_rows, **where)
 
@@ -149,8 +169,12 @@ class GibbsSampler:
         rows, columns, alpha, *_ = self.parameters
         for _ in range(_START_SWEEPS):
             zeros = torch.zeros_like(self.row_factors), torch.zeros_like(self.column_factors)
-            self.row_factors = self.rows.draw(self.column_factors, zeros[0], rows.precision, alpha).means
-            self.column_factors = self.columns.draw(self.row_factors, zeros[1], columns.precision, alpha).means
+            self.row_factors = self.rows.draw(
+                self.column_factors, zeros[0], rows.precision, alpha
+            ).means
+            self.column_factors = self.columns.draw(
+                self.row_factors, zeros[1], columns.precision, alpha
+            ).means
 
     def iterate(self, epoch: int) -> Iteration:
         """Draw everything once."""
@@ -159,14 +183,23 @@ class GibbsSampler:
         size = self.row_factors.shape[1]
 
         def noise(count: int) -> Tensor:
-            return torch.randn(count, size, generator=generator, dtype=torch.float32, device=self._device)
+            return torch.randn(
+                count, size, generator=generator, dtype=torch.float32, device=self._device
+            )
 
         has_link = epoch % LINK_EVERY[self._device.type == "cuda"] == 0
         rows, columns, alpha, own, others = self.parameters
-        rows = draw_prior(rows, self.row_factors, self.row_inputs, numbers, noise if has_link else None)
-        columns = draw_prior(columns, self.column_factors, self.column_inputs, numbers, noise if has_link else None)
+        rows = draw_prior(
+            rows, self.row_factors, self.row_inputs, numbers, noise if has_link else None
+        )
+        columns = draw_prior(
+            columns, self.column_factors, self.column_inputs, numbers, noise if has_link else None
+        )
         given = self.column_factors
-        averages = self.row_inputs.average(rows.weights), self.column_inputs.average(columns.weights)
+        averages = (
+            self.row_inputs.average(rows.weights),
+            self.column_inputs.average(columns.weights),
+        )
         row_means = self.row_inputs.predict(rows, averages[0])
         drawn = self.rows.draw(
             *(given, row_means, rows.precision, alpha),
@@ -184,7 +217,9 @@ class GibbsSampler:
             reliabilities=others,
             noise=noise(len(column_means)),
         )
-        others = draw_reliabilities(other.fit, self._column_totals, alpha, numbers, prior_count=count)
+        others = draw_reliabilities(
+            other.fit, self._column_totals, alpha, numbers, prior_count=count
+        )
         error, total = (float((others.double() * each).sum()) for each in other.fit)
         self.row_factors, self.column_factors = drawn.draws.contiguous(), other.draws.contiguous()
         alpha = min(draw_alpha(float(self._row_totals.sum()), error, numbers), self.most_alpha)
@@ -197,13 +232,15 @@ class GibbsSampler:
 
 
 class Iteration(NamedTuple):
-    """An iteration: the posteriors of rows given `given` and of columns given the rows, under the same parameters."""
+    """An iteration: the posteriors of rows given `given` and of columns given the rows, under the
+    same parameters."""
 
     rows: AxisPosterior
     columns: AxisPosterior
     given: Tensor
     parameters: Parameters
-    averages: tuple[Tensor, Tensor]  # the average inputs of rows, and of columns, times their weights
+    # the average inputs of rows, and of columns, times their weights
+    averages: tuple[Tensor, Tensor]
     centres: tuple[Tensor, Tensor]  # by `Inputs.find_centre`
     mean_squared_error: float  # in which entries count by their reliability
 
@@ -215,9 +252,11 @@ class Iteration(NamedTuple):
 
 
 class Units(NamedTuple):
-    """The units of a chain: values, or their scores, less the mean and divided by the standard deviation.
+    """The units of a chain: values, or their scores, less the mean and divided by the standard
+    deviation.
 
-    knots: (2, knots) increasing values, and their scores; values between them have interpolated scores.
+    knots: (2, knots) increasing values, and their scores; values between them have interpolated
+    scores.
     """
 
     mean: float
@@ -226,27 +265,36 @@ class Units(NamedTuple):
 
     @classmethod
     def of(cls, train: ObservedMatrix) -> Units:
-        """Return the units of a matrix; values that are equal but for rounding have a small deviation."""
+        """Return the units of a matrix; values that are equal but for rounding have a small
+        deviation."""
         values = train.values.astype(np.float64)
         largest = float(np.abs(values).max()) or 1.0
         deviation = np.std(values / largest)
         if train.weights is not None:
-            deviation = np.sqrt(np.average(np.square((values - train.mean) / largest), weights=train.weights))
+            deviation = np.sqrt(
+                np.average(np.square((values - train.mean) / largest), weights=train.weights)
+            )
         units = cls(train.mean, max(float(deviation), 1e-9) * largest)
         if not all(map(math.isfinite, units[:2])):
-            raise np.linalg.LinAlgError(f"values of up to {largest:g} have no finite mean and deviation")
+            raise np.linalg.LinAlgError(
+                f"values of up to {largest:g} have no finite mean and deviation"
+            )
         return units
 
     @classmethod
     def by_scores(cls, train: ObservedMatrix) -> Units:
-        """Return the units of normal scores: the quantiles of a normal distribution at the middle ranks of values.
+        """Return the units of normal scores: the quantiles of a normal distribution at the middle
+        ranks of values.
 
-        The noise of scores is more nearly normal than that of counts, skewed levels or values with outliers.
+        The noise of scores is more nearly normal than that of counts, skewed levels or values with
+        outliers.
         """
         values, counts = np.unique(train.values.astype(np.float64), return_counts=True)
         middles = (np.cumsum(counts) - counts / 2.0) / counts.sum()
         if values.size > _MOST_KNOTS:
-            at = np.unique(np.searchsorted(middles, np.linspace(middles[0], middles[-1], _MOST_KNOTS)))
+            at = np.unique(
+                np.searchsorted(middles, np.linspace(middles[0], middles[-1], _MOST_KNOTS))
+            )
             values, middles = values[at], middles[at]
         units = cls(0.0, 1.0, np.stack([values, scipy.special.ndtri(middles)]))
         scores = units.score(train.values)
@@ -268,7 +316,8 @@ _MOST_KNOTS = 1024
 
 
 class AxisSamples(NamedTuple):
-    """The kept samples of one side: draws of all rows, and what the posterior of a row depends on."""
+    """The kept samples of one side: draws of all rows, and what the posterior of a row depends
+    on."""
 
     draws: Array  # (samples, rows, D) in half precision
     reliabilities: Array  # (samples, rows) in half precision
@@ -294,7 +343,9 @@ class Samples(NamedTuple):
 
     def take_last(self, count: int) -> Samples:
         """Return the last samples."""
-        rows, columns = (AxisSamples(*(array[-count:] for array in axis)) for axis in (self.rows, self.columns))
+        rows, columns = (
+            AxisSamples(*(array[-count:] for array in axis)) for axis in (self.rows, self.columns)
+        )
         return Samples(rows, columns, self.alphas[-count:])
 
 
@@ -336,51 +387,79 @@ class SampleRing:
 
     def take(self, slots: Tensor) -> Samples:
         """Return the samples of some slots."""
-        arrays = {name: tensor[slots.to(tensor.device)].cpu().numpy() for name, tensor in self.tensors.items()}
+        arrays = {
+            name: tensor[slots.to(tensor.device)].cpu().numpy()
+            for name, tensor in self.tensors.items()
+        }
         names = AxisSamples._fields
-        rows, columns = (AxisSamples(*(arrays[f"{axis}.{name}"] for name in names)) for axis in ("rows", "columns"))
+        rows, columns = (
+            AxisSamples(*(arrays[f"{axis}.{name}"] for name in names))
+            for axis in ("rows", "columns")
+        )
         return Samples(rows, columns, arrays["alphas"])
 
 
 class ChainPart(NamedTuple):
-    """A part of a chain: its samples, and the mean predictions of held-out entries, in the units of the chain."""
+    """A part of a chain: its samples, and the mean predictions of held-out entries, in the units of
+    the chain."""
 
     samples: Samples
     predictions: Tensor  # (entries,) less the mean
 
 
 class NoiseBound:
-    """Keeps the noise of a chain from falling far below what it leaves unexplained of entries that it is not given.
+    """Keeps the noise of a chain from falling far below what it leaves unexplained of entries that
+    it is not given.
 
-    Where values are far from normal (skewed levels, counts, outliers), or factors as many as entries, a chain may come
-    to a state that explains every entry it is given, with next to no noise, and no other.
+    Where values are far from normal (skewed levels, counts, outliers), or factors as many as
+    entries, a chain may come to a state that explains every entry it is given, with next to no
+    noise, and no other.
 
-    share: the least variance of the noise, as a share of the mean squared error of held-out entries.
+    share: the least variance of the noise, as a share of the mean squared error of held-out
+    entries.
     """
 
-    def __init__(self, held_out: HeldOut, units: Units, device: torch.device, share: float = NOISE_SHARE) -> None:
+    def __init__(
+        self, held_out: HeldOut, units: Units, device: torch.device, share: float = NOISE_SHARE
+    ) -> None:
         rows, columns = (torch.from_numpy(each).to(device) for each in held_out[:2])
-        pairs, targets = (rows, columns), torch.from_numpy(units.standardise(held_out.values)).float().to(device)
+        pairs, targets = (
+            (rows, columns),
+            torch.from_numpy(units.standardise(held_out.values)).float().to(device),
+        )
         self._pairs, self._targets, self._share = pairs, targets, share
         self.mean = torch.full_like(targets, math.nan)  # of the last predictions
 
     def apply(self, sampler: GibbsSampler, iteration: Iteration) -> Tensor:
-        """Bound the next noise by the last predictions, of which an iteration's is the newest; return this."""
+        """Bound the next noise by the last predictions, of which an iteration's is the newest;
+        return this."""
         predicted = iteration.predict(*self._pairs)
-        self.mean = torch.where(self.mean.isnan(), predicted, self.mean.lerp(predicted, _NEWEST_SHARE))
+        self.mean = torch.where(
+            self.mean.isnan(), predicted, self.mean.lerp(predicted, _NEWEST_SHARE)
+        )
         sampler.most_alpha = self.find_most_alpha()
         return predicted
 
     def find_most_alpha(self) -> float:
         """Return the largest precision of the noise; infinity before the first iteration."""
         error = float((self.mean - self._targets).square().mean())
-        return 1.0 / (self._share * min(max(error, 1e-9), _LARGEST_ERROR)) if math.isfinite(error) else math.inf
+        return (
+            1.0 / (self._share * min(max(error, 1e-9), _LARGEST_ERROR))
+            if math.isfinite(error)
+            else math.inf
+        )
 
 
 def run_chain(
-    sampler: GibbsSampler, epochs: range, *, burn_in: int, n_samples: int, bound: NoiseBound | None = None
+    sampler: GibbsSampler,
+    epochs: range,
+    *,
+    burn_in: int,
+    n_samples: int,
+    bound: NoiseBound | None = None,
 ) -> ChainPart:
-    """Run some iterations of a chain; keep samples, evenly spaced after the burn-in, the last iteration among them.
+    """Run some iterations of a chain; keep samples, evenly spaced after the burn-in, the last
+    iteration among them.
 
     bound: predicts held-out entries in all iterations; None once the chain is given them.
     """

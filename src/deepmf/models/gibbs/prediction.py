@@ -1,13 +1,15 @@
-"""Predictions from kept samples of the Gibbs sampler: the encoder, the readout, its calibration and their files.
+"""Predictions from kept samples of the Gibbs sampler: the encoder, the readout, its calibration and
+their files.
 
-A kept sample has draws of all rows P and columns Q, and its parameters. Given these, p_i and q_j of a pair without an
-entry are independent, so that the product of the conditional means E[p_i | Q] and E[q_j | P] is an unbiased estimate of
-the posterior mean with far less noise than the product of two draws (Rao-Blackwell). Predictions average this product
-over the samples. A fold-in is the same conditional mean, so that a new row with the entries of a trained row gets its
-latents.
+A kept sample has draws of all rows P and columns Q, and its parameters. Given these, p_i and q_j of
+a pair without an entry are independent, so that the product of the conditional means E[p_i | Q] and
+E[q_j | P] is an unbiased estimate of the posterior mean with far less noise than the product of two
+draws (Rao-Blackwell). Predictions average this product over the samples. A fold-in is the same
+conditional mean, so that a new row with the entries of a trained row gets its latents.
 
-Factors of all samples side by side make latents whose product is this average. The samples agree about most of it, so
-that many of them are projected to far fewer numbers, which predict the same to about 1e-3 of the scale.
+Factors of all samples side by side make latents whose product is this average. The samples agree
+about most of it, so that many of them are projected to far fewer numbers, which predict the same to
+about 1e-3 of the scale.
 """
 
 from __future__ import annotations
@@ -37,35 +39,43 @@ from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, between, not_falling, positive
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
-# Scales of the predictive spread that are compared on held-out entries, and how closely cutpoints are placed.
+# Scales of the predictive spread that are compared on held-out entries, and how closely cutpoints
+# are placed.
 _SPREADS = np.geomspace(0.6, 1.7, 27)
 _CUTPOINT_TOLERANCE = 1e-7
 _MOST_CALIBRATED = 8192
 
-# What follows the factors in a latent: of a row (b, 1, m, r, s, 0, 0), of a column (1, c, 1, 0, 0, r, s). The posterior
-# of the row, or the column, adds the standard deviation r to a prediction, and s multiplies that of the noise.
+# What follows the factors in a latent: of a row (b, 1, m, r, s, 0, 0), of a column (1, c, 1, 0, 0,
+# r, s). The posterior of the row, or the column, adds the standard deviation r to a prediction, and
+# s multiplies that of the noise.
 N_BESIDE = 7
 _ROW_SPREADS, _COLUMN_SPREADS = slice(-4, -2), slice(-2, None)
 
 # The prior of a factor on the noise counts as this many entries.
 _NOISE_COUNT = 20.0
 
-NOTHING_NEW = Latents(np.empty((0, 0), dtype=np.float16))  # trained rows and columns are in the samples
+# trained rows and columns are in the samples
+NOTHING_NEW = Latents(np.empty((0, 0), dtype=np.float16))
 
 
 class SampleEncoder(SolvingEncoder):
-    """The fold-in: the posterior mean of a row, or of a column, given its entries in each kept sample.
+    """The fold-in: the posterior mean of a row, or of a column, given its entries in each kept
+    sample.
 
-    The prior mean of a row is shrunk to the average row of all entries: few known entries of a row do not make it a
-    row of few entries. The factors of a row are its posterior mean (samples * D) in each sample, by which new columns
-    are solved for, and its spreads r and s.
+    The prior mean of a row is shrunk to the average row of all entries: few known entries of a row
+    do not make it a row of few entries. The factors of a row are its posterior mean (samples * D)
+    in each sample, by which new columns are solved for, and its spreads r and s.
     """
 
     factor_type = "float16"
     moves_rows = True
 
     def __init__(
-        self, units: Units, samples: Samples, device: torch.device | None = None, projection: Projection | None = None
+        self,
+        units: Units,
+        samples: Samples,
+        device: torch.device | None = None,
+        projection: Projection | None = None,
     ) -> None:
         self.units, self.samples, self.projection = units, samples, projection
         self._device = torch.device("cpu") if device is None else device
@@ -75,7 +85,9 @@ class SampleEncoder(SolvingEncoder):
     def n_factors(self) -> int:
         """The number of factors in a latent."""
         n_samples, size = self.samples.rows.means.shape
-        n_factors: int = n_samples * (size - 1) if self.projection is None else self.projection.rows.shape[1]
+        n_factors: int = (
+            n_samples * (size - 1) if self.projection is None else self.projection.rows.shape[1]
+        )
         return n_factors
 
     def count_factors(self, n_latents: int) -> int:
@@ -83,18 +95,24 @@ class SampleEncoder(SolvingEncoder):
         return self.samples.rows.means.size
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
-        """Return the posterior means of rows (or columns) in all samples side by side, and r and s of the spreads."""
+        """Return the posterior means of rows (or columns) in all samples side by side, and r and s
+        of the spreads."""
         problem = self._lay_out(axis, entries, others, self._device)
         alphas = [float(alpha) for alpha in self.samples.alphas]
         found = [problem.solve(sample, alpha) for sample, alpha in enumerate(alphas)]
         means = torch.stack([each.means for each in found])
         variances = torch.stack([each.variances for each in found]).mean(0).clamp_min(0.0)
-        noises = torch.stack([problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)])
-        spreads = torch.stack([self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1)
+        noises = torch.stack(
+            [problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)]
+        )
+        spreads = torch.stack(
+            [self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1
+        )
         return torch.cat([means.transpose(0, 1).flatten(1), spreads], dim=1).cpu().numpy()
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of trained rows with new entries, of which every sample explains the same residuals.
+        """Return the latents of trained rows with new entries, of which every sample explains the
+        same residuals.
 
         Spreads stay as they were.
         """
@@ -102,7 +120,8 @@ class SampleEncoder(SolvingEncoder):
         if self._held is None:
             known = zip(samples.columns.draws, samples.rows.precisions, samples.alphas, strict=True)
             self._held = [
-                Held.of(_end_in_ones(draws), trained.column_counts, matrix / alpha) for draws, matrix, alpha in known
+                Held.of(_end_in_ones(draws), trained.column_counts, matrix / alpha)
+                for draws, matrix, alpha in known
             ]
         used, new = new.renumber_others()
         factors = columns.extra[used - samples.columns.draws.shape[1]].astype(np.float32)
@@ -122,14 +141,21 @@ class SampleEncoder(SolvingEncoder):
         return moved
 
     def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
-        """Return the latents of rows, (u, b, 1, m, r, s, 0, 0), or of columns, (v, 1, c, 1, 0, 0, r, s).
+        """Return the latents of rows, (u, b, 1, m, r, s, 0, 0), or of columns, (v, 1, c, 1, 0, 0,
+        r, s).
 
         u and v are those of all samples, or their projection.
         """
         factors, effects, spreads = self._split(factors)
         ones = np.ones_like(effects)
         if axis == "row":
-            beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(spreads)
+            beside = (
+                effects,
+                ones,
+                np.float32(self.units.mean) * ones,
+                spreads,
+                np.zeros_like(spreads),
+            )
             factors = factors * np.float32(self.units.deviation / self.samples.n_samples)
         else:
             beside = ones, effects, ones, np.zeros_like(spreads), spreads
@@ -143,13 +169,16 @@ class SampleEncoder(SolvingEncoder):
             return self
         numbers = np.random.default_rng(0)
         row_at, column_at = (
-            np.sort(numbers.choice(n, min(n, _MOST_PROJECTED), replace=False)) for n in entries.train.shape
+            np.sort(numbers.choice(n, min(n, _MOST_PROJECTED), replace=False))
+            for n in entries.train.shape
         )
         latents = (
             self.encode("row", entries.row_entries(row_at), NOTHING_NEW),
             self.encode("column", entries.column_entries(column_at), NOTHING_NEW),
         )
-        rows, columns = (torch.from_numpy(each[:, : self.n_factors]).to(self._device) for each in latents)
+        rows, columns = (
+            torch.from_numpy(each[:, : self.n_factors]).to(self._device) for each in latents
+        )
         return type(self)(self.units, self.samples, self._device, find_projection(rows, columns))
 
     def on_cpu(self) -> Self:
@@ -157,12 +186,25 @@ class SampleEncoder(SolvingEncoder):
         return type(self)(self.units, self.samples, projection=self.projection)
 
     def draw(
-        self, axis: Axis, entries: AxisEntries, others: Latents, which: Sequence[int], generator: torch.Generator
+        self,
+        axis: Axis,
+        entries: AxisEntries,
+        others: Latents,
+        which: Sequence[int],
+        generator: torch.Generator,
     ) -> Tensor:
         """Draw rows (or columns) from their posterior in some samples, (draws, rows, D)."""
-        problem, alphas = self._lay_out(axis, entries, others, torch.device("cpu")), self.samples.alphas
-        noises = [torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which]
-        found = [problem.solve(each, float(alphas[each]), noise) for each, noise in zip(which, noises, strict=True)]
+        problem, alphas = (
+            self._lay_out(axis, entries, others, torch.device("cpu")),
+            self.samples.alphas,
+        )
+        noises = [
+            torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which
+        ]
+        found = [
+            problem.solve(each, float(alphas[each]), noise)
+            for each, noise in zip(which, noises, strict=True)
+        ]
         return torch.stack([each.draws for each in found])
 
     def pack(self) -> Packed:
@@ -178,8 +220,13 @@ class SampleEncoder(SolvingEncoder):
 
         size: the latent size, without the effect.
         """
-        (n_rows, n_columns), inputs = entries.train.shape, (entries.row_features, entries.column_features)
-        n_row_features, n_column_features = (0 if each is None else each.n_inputs for each in inputs)
+        (n_rows, n_columns), inputs = (
+            entries.train.shape,
+            (entries.row_features, entries.column_features),
+        )
+        n_row_features, n_column_features = (
+            0 if each is None else each.n_inputs for each in inputs
+        )
         found = _ENCODER.read(
             content,
             tensors,
@@ -191,18 +238,25 @@ class SampleEncoder(SolvingEncoder):
         )
         rows, columns = (AxisSamples(**found[axis]) for axis in ("rows", "columns"))
         projection = None if found["projection"] is None else Projection(**found["projection"])
-        units = Units(found["mean"], found["deviation"], found["knots"] if found["knots"].size else None)
+        units = Units(
+            found["mean"], found["deviation"], found["knots"] if found["knots"].size else None
+        )
         return cls(units, Samples(rows, columns, found["alphas"]), projection=projection)
 
-    def _lay_out(self, axis: Axis, entries: AxisEntries, others: Latents, device: torch.device) -> _FoldIn:
+    def _lay_out(
+        self, axis: Axis, entries: AxisEntries, others: Latents, device: torch.device
+    ) -> _FoldIn:
         sides = self.samples.rows, self.samples.columns
         own, across = sides if axis == "row" else sides[::-1]
         return _FoldIn(entries, own, across, self.units, device, others.extra)
 
     def _split(self, factors: LatentArray) -> tuple[LatentArray, LatentArray, LatentArray]:
-        """Return the factors of all samples side by side, the mean effects, and r and s of the spreads."""
+        """Return the factors of all samples side by side, the mean effects, and r and s of the
+        spreads."""
         means = factors[:, :-2].reshape(len(factors), *self.samples.rows.means.shape)
-        effects = torch.from_numpy(means[..., -1].T.copy()).mean(0).numpy() * np.float32(self.units.deviation)
+        effects = torch.from_numpy(means[..., -1].T.copy()).mean(0).numpy() * np.float32(
+            self.units.deviation
+        )
         return means[..., :-1].reshape(len(factors), -1), effects, factors[:, -2:]
 
 
@@ -212,28 +266,34 @@ def _end_in_ones(factors: Array) -> LatentArray:
 
 
 class Projection(NamedTuple):
-    """Linear maps of factors to fewer numbers whose products are about the same: u'v is about (u'P)(v'T)'."""
+    """Linear maps of factors to fewer numbers whose products are about the same: u'v is about
+    (u'P)(v'T)'."""
 
     rows: LatentArray  # P, (factors, projected)
     columns: LatentArray  # T, (factors, projected)
 
 
-# More factors than this are projected to as many. The projection is that of at most some rows and columns, found from
-# random vectors, some of them spare, in a few steps. Singular values below a share of the largest are rounding errors.
+# More factors than this are projected to as many. The projection is that of at most some rows and
+# columns, found from random vectors, some of them spare, in a few steps. Singular values below a
+# share of the largest are rounding errors.
 MOST_FACTORS = 256
 _MOST_PROJECTED, _SPARE_VECTORS, _PROJECTION_STEPS, _LEAST_VALUE = 1_024, 16, 3, 1e-6
 
 
 def find_projection(rows: Tensor, columns: Tensor, *, most: int = MOST_FACTORS) -> Projection:
-    """Return the projection to at most some numbers that changes the products of rows and columns least.
+    """Return the projection to at most some numbers that changes the products of rows and columns
+    least.
 
-    These products are a matrix U V'. With its leading left singular vectors L and values s, the columns are projected
-    by T = U'L / sqrt(s), and the rows by the least-squares solution P of U P (V T)' = U V'.
+    These products are a matrix U V'. With its leading left singular vectors L and values s, the
+    columns are projected by T = U'L / sqrt(s), and the rows by the least-squares solution P of U P
+    (V T)' = U V'.
     """
     rows, columns = rows.double(), columns.double()
     n_vectors = min(most + _SPARE_VECTORS, len(rows), len(columns))
     generator = torch.Generator().manual_seed(0)
-    right = torch.randn(len(columns), n_vectors, generator=generator, dtype=torch.float64).to(columns.device)
+    right = torch.randn(len(columns), n_vectors, generator=generator, dtype=torch.float64).to(
+        columns.device
+    )
     for _ in range(_PROJECTION_STEPS):
         left = torch.linalg.qr(rows @ (columns.mT @ right)).Q
         right = torch.linalg.qr(columns @ (rows.mT @ left)).Q
@@ -242,7 +302,8 @@ def find_projection(rows: Tensor, columns: Tensor, *, most: int = MOST_FACTORS) 
     values = values[:n_kept].clamp_min(torch.finfo(torch.float64).tiny)
     of_columns = rows.mT @ (left @ turn[:, :n_kept]) / values.sqrt()
     projected = columns @ of_columns
-    of_rows = columns.mT @ (projected / values)  # the columns of `projected` are orthogonal, of square `values`
+    # the columns of `projected` are orthogonal, of square `values`
+    of_rows = columns.mT @ (projected / values)
     return Projection(of_rows.float().cpu().numpy(), of_columns.float().cpu().numpy())
 
 
@@ -278,8 +339,12 @@ class _FoldIn:
         """Return the posterior in a sample; with variances, unless it draws."""
         own, others = self._own, self._others
         of_inputs = own.weights[sample]
-        weights = torch.cat([self._copy(of_inputs[self._used]), self._copy(of_inputs[self._n_others :])])
-        means = self._copy(own.means[sample]) + self._inputs.multiply(weights, self._copy(own.averages[sample]))
+        weights = torch.cat(
+            [self._copy(of_inputs[self._used]), self._copy(of_inputs[self._n_others :])]
+        )
+        means = self._copy(own.means[sample]) + self._inputs.multiply(
+            weights, self._copy(own.averages[sample])
+        )
         means += self._inputs.centre_shares * self._copy(own.centres[sample])
         draws = self._copy(others.draws[sample][self._used])
         reliabilities = self._copy(others.reliabilities[sample][self._used])
@@ -299,7 +364,8 @@ class _FoldIn:
     def compare_noise(self, found: AxisPosterior, alpha: float) -> Tensor:
         """Return the variance of the noise of each row divided by the usual 1 / alpha.
 
-        Squared errors are those expected under the posterior: those of its means, and its own variance.
+        Squared errors are those expected under the posterior: those of its means, and its own
+        variance.
         """
         errors = found.fit.squared_errors + found.fit.totals * found.variances
         return (_NOISE_COUNT + alpha * errors) / (_NOISE_COUNT + self._totals)
@@ -307,7 +373,8 @@ class _FoldIn:
     def _copy(self, array: Array) -> Tensor:
         """Return an array, which may be memory-mapped, as a tensor in single precision.
 
-        The tensor lies where torch puts tensors: last bits of products depend on the alignment of their factors.
+        The tensor lies where torch puts tensors: last bits of products depend on the alignment of
+        their factors.
         """
         return torch.from_numpy(array.astype(np.float32)).to(self._device, copy=True)
 
@@ -317,12 +384,13 @@ class SampleReadout(Readout):
 
     Parameters
     ----------
-    cutpoints : boundaries between neighbouring values of the support, in the scale's units, as held-out entries place
-        them.
+    cutpoints : boundaries between neighbouring values of the support, in the scale's units, as
+        held-out entries place them.
     noise : standard deviation of the usual noise.
     spread : factor on the standard deviation of predictions, chosen on held-out entries.
-    coverages : calibration of intervals, as in `OrdinalReadout`; default: intervals are not calibrated. A few levels
-        cannot add up to a coverage exactly, and tails of real entries are not quite normal.
+    coverages : calibration of intervals, as in `OrdinalReadout`; default: intervals are not
+        calibrated. A few levels cannot add up to a coverage exactly, and tails of real entries are
+        not quite normal.
     """
 
     row_fields = _ROW_SPREADS
@@ -339,19 +407,30 @@ class SampleReadout(Readout):
         coverages: FloatArray | None = None,
     ) -> None:
         super().__init__(scale, support, unit_boundaries)
-        self.cutpoints, self.noise, self.spread, self.coverages = cutpoints, noise, spread, coverages
+        self.cutpoints, self.noise, self.spread, self.coverages = (
+            cutpoints,
+            noise,
+            spread,
+            coverages,
+        )
         if coverages is None and scale.levels is not None:
             self.coverages = COVERAGES
 
     def distribution(self, products: Array, row_fields: Array) -> PredictiveDistribution:
-        """Return the distribution of each product, with spreads of its row, or of its row and column, (pairs, 2)."""
+        """Return the distribution of each product, with spreads of its row, or of its row and
+        column, (pairs, 2)."""
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
-        exceedance = scipy.special.ndtr((products[:, None].astype(np.float64) - self.cutpoints) / deviations)
-        found = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
+        exceedance = scipy.special.ndtr(
+            (products[:, None].astype(np.float64) - self.cutpoints) / deviations
+        )
+        found = PredictiveDistribution(
+            self.support, self.scale.from_unit(self.unit_boundaries), exceedance
+        )
         return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
 
     def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
-        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one cutpoint a row."""
+        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one
+        cutpoint a row."""
         if self.scale.levels is None:
             return super().log_exceedance(products, row_fields, thresholds)
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
@@ -367,16 +446,20 @@ class SampleReadout(Readout):
 
 
 def combine_spreads(noise: float, spreads: Array) -> FloatArray:
-    """Return standard deviations of values: of the noise times s, and of the posterior r, for spreads (..., 2)."""
+    """Return standard deviations of values: of the noise times s, and of the posterior r, for
+    spreads (..., 2)."""
     return np.hypot(noise * spreads[..., 1].astype(np.float64), spreads[..., 0].astype(np.float64))
 
 
 class SamplePredictor(Predictor):
-    """A predictor whose distributions are wider for rows and columns that are noisy, or of which little is known."""
+    """A predictor whose distributions are wider for rows and columns that are noisy, or of which
+    little is known."""
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over the support of each pair of positions."""
-        return self.readout.distribution(self._products(rows, columns), self.find_spreads(rows, columns))
+        return self.readout.distribution(
+            self._products(rows, columns), self.find_spreads(rows, columns)
+        )
 
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
         return self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
@@ -396,12 +479,16 @@ def encode_all(
     n_rows, n_columns = entries.train.shape
     encoder = SampleEncoder(units, samples, device).narrow(entries)
     rows = Latents(encoder.encode("row", entries.row_entries(np.arange(n_rows)), NOTHING_NEW))
-    columns = Latents(encoder.encode("column", entries.column_entries(np.arange(n_columns)), NOTHING_NEW))
+    columns = Latents(
+        encoder.encode("column", entries.column_entries(np.arange(n_columns)), NOTHING_NEW)
+    )
     noise = units.deviation * float(np.sqrt(np.mean(1.0 / samples.alphas.astype(np.float64))))
     support = find_support(entries.train, n_bins=n_bins)
     unit_boundaries = np.array(support.boundaries, dtype=np.float32)
     boundaries = entries.scale.from_unit(unit_boundaries)
-    readout = SampleReadout(entries.scale, np.array(support.values), unit_boundaries, cutpoints=boundaries, noise=noise)
+    readout = SampleReadout(
+        entries.scale, np.array(support.values), unit_boundaries, cutpoints=boundaries, noise=noise
+    )
     return SamplePredictor(rows, columns, encoder.on_cpu(), readout, N_BESIDE)
 
 
@@ -416,18 +503,26 @@ class HeldOutPredictions(NamedTuple):
 def predict_held_out(predictor: SamplePredictor, held_out: HeldOut) -> HeldOutPredictions:
     """Return the predictions of held-out entries."""
     means = predictor.score_pairs(held_out.rows, held_out.columns).astype(np.float64)
-    return HeldOutPredictions(means, predictor.find_spreads(held_out.rows, held_out.columns), held_out.values)
+    return HeldOutPredictions(
+        means, predictor.find_spreads(held_out.rows, held_out.columns), held_out.values
+    )
 
 
 def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> SampleReadout:
-    """Return the readout whose distributions fit held-out entries best; without any, the model's own `plain` readout.
+    """Return the readout whose distributions fit held-out entries best; without any, the model's
+    own `plain` readout.
 
-    On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the spread under which
-    the held-out entries are most probable. On other scales, cutpoints are the boundaries.
+    On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the
+    spread under which the held-out entries are most probable. On other scales, cutpoints are the
+    boundaries.
     """
     if held_out is None or plain.support.size < 2:
         return plain
-    scale, noise, boundaries = plain.scale, plain.noise, plain.scale.from_unit(plain.unit_boundaries)
+    scale, noise, boundaries = (
+        plain.scale,
+        plain.noise,
+        plain.scale.from_unit(plain.unit_boundaries),
+    )
     chosen = draw_some(np.arange(held_out.values.size), _MOST_CALIBRATED, seed=0)
     held_out = HeldOutPredictions(*(array[chosen] for array in held_out))
     above = held_out.values[:, None] > boundaries
@@ -436,7 +531,9 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> Samp
         cutpoints = boundaries
         if scale.levels is not None:
             deviations = spread * combine_spreads(noise, held_out.spreads)
-            cutpoints = np.array([_place_cutpoint(held_out.means, deviations, n) for n in above.sum(axis=0)])
+            cutpoints = np.array(
+                [_place_cutpoint(held_out.means, deviations, n) for n in above.sum(axis=0)]
+            )
         values = plain.support, plain.unit_boundaries
         return SampleReadout(scale, *values, cutpoints=cutpoints, noise=noise, spread=spread)
 
@@ -467,7 +564,8 @@ def _place_cutpoint(means: FloatArray, deviations: FloatArray, n_above: int) -> 
 def _definite(least: float) -> Check:
     """Return the check that the eigenvalues of matrices are not below a number."""
     return Check(
-        "be positive definite", lambda found, _: np.linalg.eigvalsh(found.astype(np.float64)).min(initial=1.0) >= least
+        "be positive definite",
+        lambda found, _: np.linalg.eigvalsh(found.astype(np.float64)).min(initial=1.0) >= least,
     )
 
 
@@ -489,8 +587,19 @@ _ENCODER = Form(
     Part("mean", "number"),
     Part("deviation", "number", (), positive),
     # Without knots, the units are those of values.
-    Part("knots", "float64", (2, "knots"), Check("increase", lambda found, _: np.all(np.diff(found, axis=1) > 0))),
-    Part("alphas", "float32", ("samples",), positive, Check("have numbers", lambda found, _: found.size)),
+    Part(
+        "knots",
+        "float64",
+        (2, "knots"),
+        Check("increase", lambda found, _: np.all(np.diff(found, axis=1) > 0)),
+    ),
+    Part(
+        "alphas",
+        "float32",
+        ("samples",),
+        positive,
+        Check("have numbers", lambda found, _: found.size),
+    ),
     Part("rows", _declare_axis("rows", "row_inputs")),
     Part("columns", _declare_axis("columns", "column_inputs")),
     Part(
@@ -519,7 +628,9 @@ def load_readout(scale: Scale, tensors: Tensors) -> SampleReadout:
     found = _READOUT.read({}, tensors)
     noise, spread = found.pop("spread").tolist()
     if scale.levels is not None and not np.array_equal(found["support"], scale.levels):
-        raise BadModelFile(f"the stored support must be the levels of {scale}; it is {found['support'].tolist()}")
+        raise BadModelFile(
+            f"the stored support must be the levels of {scale}; it is {found['support'].tolist()}"
+        )
     if scale.levels is not None and found.get("coverages") is None:
         raise BadModelFile("the stored readout of levels lacks readout.coverages")
     return SampleReadout(scale, noise=noise, spread=spread, **found)

@@ -1,8 +1,9 @@
-"""The encoder of OrdinalDMF: latents of rows and columns from their entries, and how `fit` builds it.
+"""The encoder of OrdinalDMF: latents of rows and columns from their entries, and how `fit` builds
+it.
 
-The latent of a row is the mean of the branch's latents over views, one refinement step on the row's own entries, and
-the linear part; so for columns. Landmarks, penalties, the linear part and the calibration of intervals are chosen after
-the network is trained, on held-out entries.
+The latent of a row is the mean of the branch's latents over views, one refinement step on the row's
+own entries, and the linear part; so for columns. Landmarks, penalties, the linear part and the
+calibration of intervals are chosen after the network is trained, on held-out entries.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ from deepmf.storage.parts import Check, Form, Part, below, between, not_falling,
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.holdout import HeldOut
 
-# Columns are refined given rows and rows given columns this many times; a third round gains half of the second.
+# Columns are refined given rows and rows given columns this many times; a third round gains half of
+# the second.
 _ROUNDS = 2
 
 # The penalties without held-out entries: those that were best on MovieLens.
@@ -68,13 +70,14 @@ _DEFAULT_PENALTIES = Penalties(3.0, 40.0)
 
 
 class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
-    """Encodes rows and columns: views through the branches, averaged, refined, with the linear part.
+    """Encodes rows and columns: views through the branches, averaged, refined, with the linear
+    part.
 
     Parameters
     ----------
     landmarks : directions of the Nyström landmarks, (landmarks, direction).
-    refinement_columns : latents of the trained columns that rows are refined by, one round behind the final latents;
-        their linear fields are 0.
+    refinement_columns : latents of the trained columns that rows are refined by, one round behind
+        the final latents; their linear fields are 0.
     penalties : ridge penalties of the refinement of rows and of columns.
     linear : the linear part, if there is one.
     coverages : calibration of intervals, as in `OrdinalReadout`.
@@ -95,7 +98,11 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     ) -> None:
         super().__init__(network)
         self.scale = scale
-        self.landmarks, self.refinement_columns, self.penalties = landmarks, refinement_columns, penalties
+        self.landmarks, self.refinement_columns, self.penalties = (
+            landmarks,
+            refinement_columns,
+            penalties,
+        )
         self.linear, self.coverages = linear, coverages
 
     @property
@@ -118,14 +125,20 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return None if self.linear is None else self.linear.cutpoints
 
     def count_factors(self, n_latents: int) -> int:
-        """Return the numbers of a latent and of the linear part's factors; the entry count of a column is not kept."""
-        return n_latents + (0 if self.linear is None else self.linear.model.count_factors(n_latents))
+        """Return the numbers of a latent and of the linear part's factors; the entry count of a
+        column is not kept."""
+        return n_latents + (
+            0 if self.linear is None else self.linear.model.count_factors(n_latents)
+        )
 
     @torch.no_grad()
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
-        """Return latents, and the factors of their linear part; of columns before they are balanced, and counts."""
+        """Return latents, and the factors of their linear part; of columns before they are
+        balanced, and counts."""
         is_row = axis == "row"
-        refinement = self.row_refinement(others) if is_row else self.column_refinement(others.base, others)
+        refinement = (
+            self.row_refinement(others) if is_row else self.column_refinement(others.base, others)
+        )
         latents = self.refine(refinement, entries)
         if self.linear is None:
             return latents
@@ -133,7 +146,10 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         base = self.refinement_columns if is_row else others.base
         others = Latents(base[:, fields], others.positions, others.extra[:, self.layout.width :])
         factors = model.solve(axis, entries, others)
-        linear, kept = model.finish(axis, factors), factors[:, : model.count_factors(latents.shape[1])]
+        linear, kept = (
+            model.finish(axis, factors),
+            factors[:, : model.count_factors(latents.shape[1])],
+        )
         if is_row:
             latents[:, fields] = self.linear.apply_weights(linear, latents[:, -1])
             return np.hstack([latents, kept])
@@ -148,22 +164,27 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return self.linear.balance_columns(latents, layout.linear, factors[:, -1])
 
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
-        """Return the standard deviations of products by the posterior of the linear part, if there is one."""
+        """Return the standard deviations of products by the posterior of the linear part, if there
+        is one."""
         fields = self.layout.linear
         if self.linear is None:
             return super().find_deviations(rows, columns)
         return self.linear.find_deviations(rows[:, fields], columns[:, fields])
 
     def refine_all(self, refinement: Refinement, entries: EntryStore) -> LatentArray:
-        """Return the latents of all trained rows, or columns, without the linear part, a part of them at a time."""
+        """Return the latents of all trained rows, or columns, without the linear part, a part of
+        them at a time."""
         if refinement.axis == "row":
             counts, take = entries.train.row_counts, entries.row_entries
         else:
             counts, take = entries.train.column_counts, entries.column_entries
-        return np.concatenate([self.refine(refinement, take(part)) for part in split_by_entries(counts)])
+        return np.concatenate(
+            [self.refine(refinement, take(part)) for part in split_by_entries(counts)]
+        )
 
     def row_refinement(self, columns: Latents | None = None) -> RowRefinement:
-        """Return the refinement of rows, given `refinement_columns` and the latents of new columns."""
+        """Return the refinement of rows, given `refinement_columns` and the latents of new
+        columns."""
         return RowRefinement(
             network=self.network,
             layout=self.layout,
@@ -172,8 +193,11 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
             new=self._take_new(columns),
         )
 
-    def column_refinement(self, row_latents: LatentArray, rows: Latents | None = None) -> ColumnRefinement:
-        """Return the refinement of columns, given the latents of the trained rows and of new ones."""
+    def column_refinement(
+        self, row_latents: LatentArray, rows: Latents | None = None
+    ) -> ColumnRefinement:
+        """Return the refinement of columns, given the latents of the trained rows and of new
+        ones."""
         return ColumnRefinement(
             network=self.network,
             layout=self.layout,
@@ -197,23 +221,43 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
             return np.hstack([latents[:, :place], fields, latents[:, place:]])
 
         nothing = np.zeros((len(columns), part.model.width), dtype=np.float32)
-        self.linear, self.refinement_columns = part.on_cpu(), insert(self.refinement_columns, nothing)
+        self.linear, self.refinement_columns = (
+            part.on_cpu(),
+            insert(self.refinement_columns, nothing),
+        )
         counts = entries.train.column_counts
         joined = part.balance_columns(insert(columns, linear.columns), self.layout.linear, counts)
         return insert(rows, part.apply_weights(linear.rows, rows[:, -1])), joined
 
     def pack(self) -> Packed:
-        """Return the network, the landmarks, the refinement columns, and the choices on held-out entries."""
-        parts = [super().pack(), REFINEMENT.pack(columns=self.refinement_columns, landmarks=self.landmarks)]
-        penalties = {axis: each if math.isfinite(each) else None for axis, each in self.penalties._asdict().items()}
+        """Return the network, the landmarks, the refinement columns, and the choices on held-out
+        entries."""
+        parts = [
+            super().pack(),
+            REFINEMENT.pack(columns=self.refinement_columns, landmarks=self.landmarks),
+        ]
+        penalties = {
+            axis: each if math.isfinite(each) else None
+            for axis, each in self.penalties._asdict().items()
+        }
         linear = Packed({}, {}) if self.linear is None else self.linear.pack()
-        parts += [_CHOICES.pack(penalties=penalties, linear=linear.content or None, coverages=self.coverages), linear]
-        return Packed(parts[2].content, {name: each for part in parts for name, each in part.tensors.items()})
+        parts += [
+            _CHOICES.pack(
+                penalties=penalties, linear=linear.content or None, coverages=self.coverages
+            ),
+            linear,
+        ]
+        return Packed(
+            parts[2].content, {name: each for part in parts for name, each in part.tensors.items()}
+        )
 
     def refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
-        """Return latents without the linear part; all vectors without entries and features share one."""
+        """Return latents without the linear part; all vectors without entries and features share
+        one."""
         kept, places = share_empty(entries.are_empty)
-        refined: LatentArray = refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)).cpu().numpy()
+        refined: LatentArray = (
+            refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)).cpu().numpy()
+        )
         return refined[places]
 
     def _take_new(self, others: Latents | None) -> Tensor | None:
@@ -232,7 +276,8 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
 
 
 def share_empty(are_empty: BoolArray) -> tuple[IndexArray, IndexArray]:
-    """Return the vectors to encode, the first empty one among them, and the place of each vector's latent there.
+    """Return the vectors to encode, the first empty one among them, and the place of each vector's
+    latent there.
 
     >>> share_empty(np.array([False, True, False, True]))
     (array([0, 1, 2]), array([0, 1, 2, 1]))
@@ -244,8 +289,11 @@ def share_empty(are_empty: BoolArray) -> tuple[IndexArray, IndexArray]:
     return np.flatnonzero(kept), places
 
 
-def load_choices(content: Any, entries: EntryStore, tensors: Tensors, *, n_cutpoints: int) -> dict[str, Any]:
-    """Return the stored choices on held-out entries by name; raise `BadModelFile` for anything else."""
+def load_choices(
+    content: Any, entries: EntryStore, tensors: Tensors, *, n_cutpoints: int
+) -> dict[str, Any]:
+    """Return the stored choices on held-out entries by name; raise `BadModelFile` for anything
+    else."""
     found = _CHOICES.read(content)
     penalties = (math.inf if each is None else each for each in found["penalties"].values())
     linear = (
@@ -261,7 +309,10 @@ _PENALTY = (), positive, below(LARGEST)
 _CHOICES = Form(
     Part(
         "penalties",
-        Form(Part("rows", "number", *_PENALTY, optional=True), Part("columns", "number", *_PENALTY, optional=True)),
+        Form(
+            Part("rows", "number", *_PENALTY, optional=True),
+            Part("columns", "number", *_PENALTY, optional=True),
+        ),
     ),
     Part("linear", "object", optional=True),
     Part(
@@ -285,7 +336,8 @@ REFINEMENT = Form(
 class EncodedMatrix(NamedTuple):
     """An encoder with the latents of all rows and columns.
 
-    stages: the error on held-out entries after the refinement, of the linear part alone, and of both.
+    stages: the error on held-out entries after the refinement, of the linear part alone, and of
+    both.
     """
 
     encoder: OrdinalEncoder
@@ -310,10 +362,12 @@ def build_encoder(
 
     Parameters
     ----------
-    entries : entries that the latents are computed from. The network was trained on the entries of `source`, which are
-        fewer where `fit` has held some out.
-    held_out : entries that the network was not trained on, for choices that the settings leave open.
-    linear_fit : the model of `fit_linear`, where it is fitted beside the network; default: it is fitted now.
+    entries : entries that the latents are computed from. The network was trained on the entries of
+        `source`, which are fewer where `fit` has held some out.
+    held_out : entries that the network was not trained on, for choices that the settings leave
+        open.
+    linear_fit : the model of `fit_linear`, where it is fitted beside the network; default: it is
+        fitted now.
     earlier : a chain that it goes on from.
     tell : called with the name of each stage as it begins.
     """
@@ -321,7 +375,9 @@ def build_encoder(
     encoder = _start_encoder(network, source, entries, settings)
     start = encoder.refinement_columns
     if held_out is None:
-        rows, columns = _refine_in_rounds(encoder, encoder.refine_all(encoder.row_refinement(), entries), entries)
+        rows, columns = _refine_in_rounds(
+            encoder, encoder.refine_all(encoder.row_refinement(), entries), entries
+        )
         return EncodedMatrix(encoder, Latents(rows), Latents(columns), {})
     held_out = held_out.sample(seed=settings.seed)
     seen = find_seen(source.matrix, entries)
@@ -345,7 +401,9 @@ def build_encoder(
         blend = choose_blend(logits, fit.chain.held_out, is_trained=settings.networks > 0).candidate
         if blend is not None:
             if entries.scale.levels is not None and settings.networks > 0:
-                blend = blend._replace(few_count=_choose_few_count(encoder, blend, fit, rows, seen, held_out))
+                blend = blend._replace(
+                    few_count=_choose_few_count(encoder, blend, fit, rows, seen, held_out)
+                )
             part = LinearPart(fit.model, blend)
             counts = seen.train.column_counts[held_out.columns]
             logits = blend.mix_logits(scores, cutpoints, fit.chain.held_out.linear, counts)
@@ -355,10 +413,14 @@ def build_encoder(
     if seen is not entries:
         tell("refining")
         encoder.refinement_columns = start
-        rows, columns = _refine_in_rounds(encoder, encoder.refine_all(encoder.row_refinement(), entries), entries)
+        rows, columns = _refine_in_rounds(
+            encoder, encoder.refine_all(encoder.row_refinement(), entries), entries
+        )
     if part is not None:
         rows, columns = encoder.add_linear_part(part, entries, rows, columns)
-    return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages, None if fit is None else fit.chain)
+    return EncodedMatrix(
+        encoder, Latents(rows), Latents(columns), stages, None if fit is None else fit.chain
+    )
 
 
 def _start_encoder(
@@ -367,7 +429,9 @@ def _start_encoder(
     """Return an encoder with landmarks chosen among the columns, which are not refined yet."""
     column_counts = source.matrix.column_counts
     shared = share_empty((column_counts == 0) & (entries.column_features is None))
-    counts, kept, places = (torch.from_numpy(each).to(network.head.scale.device) for each in (column_counts, *shared))
+    counts, kept, places = (
+        torch.from_numpy(each).to(network.head.scale.device) for each in (column_counts, *shared)
+    )
     encoded = network.encode_views("column", source.columns, kept)[places]
     directions = encoded[:, network.layout.direction]
     encoder = OrdinalEncoder(
@@ -376,7 +440,8 @@ def _start_encoder(
         landmarks=directions[choose_landmarks(directions, settings.landmarks)].cpu().numpy(),
         refinement_columns=encoded[:0].cpu().numpy(),
         penalties=Penalties(
-            settings.row_penalty or _DEFAULT_PENALTIES.rows, settings.column_penalty or _DEFAULT_PENALTIES.columns
+            settings.row_penalty or _DEFAULT_PENALTIES.rows,
+            settings.column_penalty or _DEFAULT_PENALTIES.columns,
         ),
     )
     unrefined = encoder.column_refinement(encoder.refinement_columns).add_landmarks(encoded, counts)
@@ -387,10 +452,13 @@ def _start_encoder(
 def _choose_penalties(
     encoder: OrdinalEncoder, seen: EntryStore, held_out: HeldOut, settings: OrdinalDMFSettings
 ) -> LatentArray:
-    """Choose the penalties that the settings leave open; return the latents of rows, refined once."""
+    """Choose the penalties that the settings leave open; return the latents of rows, refined
+    once."""
 
     def choose(refinement: Refinement, take: Callable[[IndexArray], AxisEntries]) -> float:
-        return choose_penalty(refinement, lambda at: encoder.read_vectors(take(at)), held_out, seed=settings.seed)
+        return choose_penalty(
+            refinement, lambda at: encoder.read_vectors(take(at)), held_out, seed=settings.seed
+        )
 
     if settings.row_penalty is None and settings.networks:
         penalty = choose(encoder.row_refinement(), seen.row_entries)
@@ -405,7 +473,8 @@ def _choose_penalties(
 def _refine_in_rounds(
     encoder: OrdinalEncoder, rows: LatentArray, entries: EntryStore
 ) -> tuple[LatentArray, LatentArray]:
-    """Refine columns given rows that were refined once, then rows given columns, in rounds; return both latents."""
+    """Refine columns given rows that were refined once, then rows given columns, in rounds; return
+    both latents."""
     columns = encoder.refine_all(encoder.column_refinement(rows), entries)
     for _ in range(_ROUNDS - 1 if math.isfinite(max(encoder.penalties)) else 0):
         encoder.refinement_columns = columns
@@ -415,18 +484,29 @@ def _refine_in_rounds(
 
 
 def _compute_scores(
-    encoder: OrdinalEncoder, rows: LatentArray, columns: LatentArray, row_at: IndexArray, column_at: IndexArray
+    encoder: OrdinalEncoder,
+    rows: LatentArray,
+    columns: LatentArray,
+    row_at: IndexArray,
+    column_at: IndexArray,
 ) -> tuple[LatentArray, LatentArray]:
-    """Return the network's scores of pairs times the slopes of rows, and the rows' cutpoints (pairs, cutpoints)."""
+    """Return the network's scores of pairs times the slopes of rows, and the rows' cutpoints
+    (pairs, cutpoints)."""
     scores = pair_products(Latents(rows), Latents(columns), row_at, column_at)
     response = rows[row_at][:, encoder.layout.response]
     return scores * np.exp(response[:, -1]), response[:, :-1]
 
 
 def _choose_few_count(
-    encoder: OrdinalEncoder, blend: Blend, fit: LinearFit, rows: LatentArray, seen: EntryStore, held_out: HeldOut
+    encoder: OrdinalEncoder,
+    blend: Blend,
+    fit: LinearFit,
+    rows: LatentArray,
+    seen: EntryStore,
+    held_out: HeldOut,
 ) -> float:
-    """Return how many entries are few for a linear part of samples, by columns cut to a few of their entries."""
+    """Return how many entries are few for a linear part of samples, by columns cut to a few of
+    their entries."""
     cut = cut_columns(seen, held_out, seed=0)
     columns = encoder.refine(encoder.column_refinement(rows), cut.entries)
     scores, cutpoints = _compute_scores(encoder, rows, columns, cut.rows, cut.places)
@@ -439,16 +519,25 @@ def _choose_few_count(
     return choose_few_count(blend, scores, cutpoints, linear, counts, cut.values, support)
 
 
-def _measure_coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: HeldOut, *, seed: int) -> FloatArray:
+def _measure_coverages(
+    encoder: OrdinalEncoder, logits: LatentArray, held_out: HeldOut, *, seed: int
+) -> FloatArray:
     """Return the calibration of intervals by held-out values, as in `OrdinalReadout`."""
     head = encoder.network.head
     boundaries = encoder.scale.from_unit(head.boundaries.cpu().numpy())
-    nominal = PredictiveDistribution(head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64))
-    return nominal.choose_coverages(held_out.values, of_levels=encoder.scale.levels is not None, seed=seed)
+    nominal = PredictiveDistribution(
+        head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64)
+    )
+    return nominal.choose_coverages(
+        held_out.values, of_levels=encoder.scale.levels is not None, seed=seed
+    )
 
 
-def explain_parts(encoder: OrdinalEncoder, stages: dict[str, float], settings: OrdinalDMFSettings) -> dict[str, str]:
-    """Say for each part whether it was fitted and takes part, and what it does to the error of held-out entries."""
+def explain_parts(
+    encoder: OrdinalEncoder, stages: dict[str, float], settings: OrdinalDMFSettings
+) -> dict[str, str]:
+    """Say for each part whether it was fitted and takes part, and what it does to the error of
+    held-out entries."""
     errors = {name: f"{error:.4f}" for name, error in stages.items()}
     blend = None if encoder.linear is None else encoder.linear.blend
     alone, together = errors.get("linear part alone"), errors.get("with the linear part")
@@ -457,15 +546,22 @@ def explain_parts(encoder: OrdinalEncoder, stages: dict[str, float], settings: O
             "sampler": "not fitted: no entries were held out"
         }
     if alone is None:
-        sampler = "not fitted" + (": linear_size is 0" if settings.linear_size == 0 else ": its chain has no posterior")
+        sampler = "not fitted" + (
+            ": linear_size is 0" if settings.linear_size == 0 else ": its chain has no posterior"
+        )
     elif blend is None:
         sampler = f"left out: the network alone has a held-out error of {errors['refined']}, the sampler {alone}"
     else:
         sampler = f"fitted: held-out error {alone}"
     if not settings.networks:
-        network, refinement = "not fitted: it takes longer than this effort allows", "not fitted: no network to refine"
+        network, refinement = (
+            "not fitted: it takes longer than this effort allows",
+            "not fitted: no network to refine",
+        )
     else:
-        network = f"fitted: held-out error {errors['refined']}" + (f", together {together}" if blend else "")
+        network = f"fitted: held-out error {errors['refined']}" + (
+            f", together {together}" if blend else ""
+        )
         if blend is not None and blend.leaves_network_out:
             network = f"left out: beside the sampler's {alone}, its {errors['refined']} lowers no error beyond doubt"
         refinement = f"fitted: lowers the network's held-out error from {errors['branches']} to {errors['refined']}"

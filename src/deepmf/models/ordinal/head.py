@@ -1,4 +1,5 @@
-"""The ordinal head of OrdinalDMF: the layout of latents, cumulative logits, and the readout of predictions."""
+"""The ordinal head of OrdinalDMF: the layout of latents, cumulative logits, and the readout of
+predictions."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from deepmf.scoring.predictor import Readout
 
 @dataclass(frozen=True)
 class LatentLayout:
-    """The fields of a latent, in order. The score of a pair is the inner product of all fields but the last.
+    """The fields of a latent, in order. The score of a pair is the inner product of all fields but
+    the last.
 
     | field         | of a row                                 | of a column                                 |
     | ------------- | ---------------------------------------- | ------------------------------------------- |
@@ -94,25 +96,32 @@ _SMALLEST_GAP = 0.05
 
 
 class OrdinalHead(nn.Module):
-    """Cumulative logits: P(value k is exceeded) = sigmoid(slope_i * score_ij - cutpoint_ik), k = 1 .. values - 1.
+    """Cumulative logits: P(value k is exceeded) = sigmoid(slope_i * score_ij - cutpoint_ik), k = 1
+    .. values - 1.
 
-    The score is a scaled cosine plus a row effect and a column effect. Each row has its own slope and cutpoints, as
-    people use a scale in different ways. Cutpoints increase by construction: a first cutpoint and positive gaps.
+    The score is a scaled cosine plus a row effect and a column effect. Each row has its own slope
+    and cutpoints, as people use a scale in different ways. Cutpoints increase by construction: a
+    first cutpoint and positive gaps.
 
     Parameters
     ----------
     support : values of the distribution in increasing order: levels, or means of bins.
     boundaries : boundaries between neighbouring values, in the units of the targets.
     exceedance : share of entries above each boundary, from which the cutpoints start.
-    groups : number of networks. Each has its own latents; joined to one latent, they average the scores, effects and
-        response parameters of the networks.
+    groups : number of networks. Each has its own latents; joined to one latent, they average the
+        scores, effects and response parameters of the networks.
     """
 
     boundaries: Tensor
     support: Tensor
 
     def __init__(
-        self, support: Sequence[float], boundaries: Sequence[float], exceedance: Sequence[float], *, groups: int = 1
+        self,
+        support: Sequence[float],
+        boundaries: Sequence[float],
+        exceedance: Sequence[float],
+        *,
+        groups: int = 1,
     ) -> None:
         super().__init__()
         self.groups = groups
@@ -138,7 +147,8 @@ class OrdinalHead(nn.Module):
 
     @property
     def n_row_outputs(self) -> int:
-        """How many outputs the row branch has beside each direction: the effect and the response parameters."""
+        """How many outputs the row branch has beside each direction: the effect and the response
+        parameters."""
         return 1 + self.n_response
 
     @property
@@ -149,7 +159,8 @@ class OrdinalHead(nn.Module):
     def make_row_latents(self, outputs: Tensor) -> Tensor:
         """Return the latents of rows (rows, groups, latent) by each network.
 
-        A latent is the scaled direction, the effect, 1, the cutpoints, and the logarithm of the slope.
+        A latent is the scaled direction, the effect, 1, the cutpoints, and the logarithm of the
+        slope.
         """
         direction, effects = self._split_outputs(outputs, self.n_row_outputs)
         effect, offsets, log_slope = effects[..., :1], effects[..., 1:-1], effects[..., -1:]
@@ -157,12 +168,16 @@ class OrdinalHead(nn.Module):
         gaps = functional.softplus(self.gaps + offsets[..., 1:])
         cutpoints = torch.cat([first, first + gaps.cumsum(-1)], dim=-1)
         ones = torch.ones_like(effect)
-        return torch.cat([self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=-1)
+        return torch.cat(
+            [self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=-1
+        )
 
     def make_column_latents(self, outputs: Tensor) -> Tensor:
-        """Return the latents of columns (columns, groups, latent), whose inner products with rows are the scores."""
+        """Return the latents of columns (columns, groups, latent), whose inner products with rows
+        are the scores."""
         direction, effect = self._split_outputs(outputs, self.n_column_outputs)
-        zeros = effect.new_zeros(*effect.shape[:2], self.n_response)  # len() would fix the number in an export
+        # len() would fix the number in an export
+        zeros = effect.new_zeros(*effect.shape[:2], self.n_response)
         return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=-1)
 
     def take_response(self, latents: Tensor) -> Tensor:
@@ -170,29 +185,39 @@ class OrdinalHead(nn.Module):
         return latents[..., -self.n_response :]
 
     def logits(self, scores: Tensor, response: Tensor) -> Tensor:
-        """Return the cumulative logits (..., values - 1) of scores (...) by the rows' response parameters (..., n)."""
+        """Return the cumulative logits (..., values - 1) of scores (...) by the rows' response
+        parameters (..., n)."""
         return response[..., -1:].exp() * scores[..., None] - response[..., :-1]
 
     def mark_exceeded(self, targets: Tensor) -> Tensor:
-        """Return 1 for each boundary that a target exceeds and 0 for the others, (..., values - 1)."""
+        """Return 1 for each boundary that a target exceeds and 0 for the others, (..., values -
+        1)."""
         return (targets[..., None] > self.boundaries).float()
 
     def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
-        """Return the binary cross-entropy (...) of the exceeded boundaries, summed over boundaries."""
+        """Return the binary cross-entropy (...) of the exceeded boundaries, summed over
+        boundaries."""
         exceeded = exceeded.expand_as(logits)
-        return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(-1)
+        return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(
+            -1
+        )
 
     def expectation(self, logits: Tensor) -> Tensor:
-        """Return the expected values (...): the first value, and each step up times its probability."""
+        """Return the expected values (...): the first value, and each step up times its
+        probability."""
         return self.support[0] + (logits.sigmoid() * self.support.diff().to(logits.dtype)).sum(-1)
 
     def _split_outputs(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
-        """Return directions and effects (batch, groups, ...) from the outputs (batch, groups x outputs) of a branch."""
+        """Return directions and effects (batch, groups, ...) from the outputs (batch, groups x
+        outputs) of a branch."""
         outputs = outputs.reshape(outputs.shape[0], self.groups, -1)
-        return normalise_latents(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[..., -n_effects:].float()
+        return normalise_latents(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[
+            ..., -n_effects:
+        ].float()
 
     def join_groups(self, latents: Tensor) -> Tensor:
-        """Join latents (batch, groups, latent): directions side by side, together of length 1, and means of others."""
+        """Join latents (batch, groups, latent): directions side by side, together of length 1, and
+        means of others."""
         if self.groups == 1:
             return latents.squeeze(1)
         n_beside = self.n_response + 2
@@ -207,8 +232,9 @@ class OrdinalReadout(Readout):
     ----------
     linear_share : share of the linear part in the logits.
     linear_cutpoints : cutpoints of the linear part; default: the average cutpoints of the head.
-    coverages : calibration of intervals: the nominal coverages whose intervals contain evenly spaced shares of the
-        held-out values (on levels, those of `choose_targets`); default: intervals are not calibrated.
+    coverages : calibration of intervals: the nominal coverages whose intervals contain evenly
+        spaced shares of the held-out values (on levels, those of `choose_targets`); default:
+        intervals are not calibrated.
     """
 
     ranks_by_products = True
@@ -229,7 +255,8 @@ class OrdinalReadout(Readout):
         self.row_fields = layout.response
 
     def scores(self, products: Array, row_fields: LatentArray) -> FloatArray:
-        """Return the expected value of each product, boundary by boundary, in memory of the size of the products."""
+        """Return the expected value of each product, boundary by boundary, in memory of the size of
+        the products."""
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         expected = np.full(sloped.shape, self.support[0])
         for number, step in enumerate(np.diff(self.support)):
@@ -239,11 +266,16 @@ class OrdinalReadout(Readout):
     def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
-        found = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
+        found = PredictiveDistribution(
+            self.support, self.scale.from_unit(self.unit_boundaries), exceedance
+        )
         return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
 
-    def log_exceedance(self, products: Array, row_fields: LatentArray, thresholds: FloatArray) -> Array:
-        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one boundary a row."""
+    def log_exceedance(
+        self, products: Array, row_fields: LatentArray, thresholds: FloatArray
+    ) -> Array:
+        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one
+        boundary a row."""
         logits = self.find_logits(row_fields, thresholds)
         if logits is None:
             return super().log_exceedance(products, row_fields, thresholds)
@@ -251,16 +283,23 @@ class OrdinalReadout(Readout):
         found: Array = log_expit(products * slopes[:, None] - cutpoints[:, None])
         return found
 
-    def find_logits(self, row_fields: LatentArray, thresholds: FloatArray) -> tuple[LatentArray, LatentArray] | None:
-        """Return the slope of each row, and its cutpoint below the threshold; None on a scale without levels."""
+    def find_logits(
+        self, row_fields: LatentArray, thresholds: FloatArray
+    ) -> tuple[LatentArray, LatentArray] | None:
+        """Return the slope of each row, and its cutpoint below the threshold; None on a scale
+        without levels."""
         levels = self.scale.levels
         if levels is None:
             return None
-        slopes, cutpoints = self._mix_linear_part(np.ones(len(row_fields), dtype=row_fields.dtype), row_fields)
+        slopes, cutpoints = self._mix_linear_part(
+            np.ones(len(row_fields), dtype=row_fields.dtype), row_fields
+        )
         ends = np.pad(cutpoints, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
         return slopes, ends[np.arange(len(ends)), np.searchsorted(levels, thresholds)]
 
-    def _mix_linear_part(self, products: Array, row_fields: LatentArray) -> tuple[Array, LatentArray]:
+    def _mix_linear_part(
+        self, products: Array, row_fields: LatentArray
+    ) -> tuple[Array, LatentArray]:
         """Return products times slopes, and cutpoints, both mixed with those of the linear part."""
         share = np.float32(self.linear_share)
         sloped = products * ((1 - share) * np.exp(row_fields[..., -1]))
@@ -272,8 +311,16 @@ def check_support(head: OrdinalHead, scale: Scale) -> None:
     """Raise `BadModelFile` unless a stored support and its boundaries belong to a scale."""
     support, boundaries = head.support.numpy(), head.boundaries.numpy()
     if scale.levels is not None and not np.array_equal(support, scale.levels):
-        raise BadModelFile(f"the stored support must be the levels of {scale}; it is {support.tolist()}")
+        raise BadModelFile(
+            f"the stored support must be the levels of {scale}; it is {support.tolist()}"
+        )
     falls = np.any(np.diff(support) < 0) or np.any(np.diff(boundaries) < 0)
     # A support of one value has no boundaries.
-    if falls or not (scale.low <= support.min() and support.max() <= scale.high and np.all(np.abs(boundaries) <= 1.0)):
-        raise BadModelFile(f"the stored support must increase within {scale}; it is {support.tolist()}")
+    if falls or not (
+        scale.low <= support.min()
+        and support.max() <= scale.high
+        and np.all(np.abs(boundaries) <= 1.0)
+    ):
+        raise BadModelFile(
+            f"the stored support must increase within {scale}; it is {support.tolist()}"
+        )

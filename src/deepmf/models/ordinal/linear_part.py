@@ -1,7 +1,9 @@
-"""The linear part of OrdinalDMF: a factorisation beside the network, with a share chosen on held-out entries.
+"""The linear part of OrdinalDMF: a factorisation beside the network, with a share chosen on
+held-out entries.
 
-The factorisation is the posterior mean of `gibbs/`, mostly of normal scores instead of values: scores of counts, of
-skewed levels and of values with outliers have noise that is more nearly normal.
+The factorisation is the posterior mean of `gibbs/`, mostly of normal scores instead of values:
+scores of counts, of skewed levels and of values with outliers have noise that is more nearly
+normal.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, Sin
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.gibbs.chain import RELIABILITY_COUNT, GibbsSampler, NoiseBound, Samples, Units, run_chain
+from deepmf.models.gibbs.chain import (
+    RELIABILITY_COUNT,
+    GibbsSampler,
+    NoiseBound,
+    Samples,
+    Units,
+    run_chain,
+)
 from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder
 from deepmf.models.ordinal.network import split_by_entries
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
@@ -32,8 +41,9 @@ from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, positive
 from deepmf.training.holdout import Choice, HeldOut, choose
 
-# Shares and slopes of the linear part that are compared, and those of the linear part alone. Slopes are in units of the
-# slope of a logistic distribution with the standard deviation of the linear model's errors.
+# Shares and slopes of the linear part that are compared, and those of the linear part alone. Slopes
+# are in units of the slope of a logistic distribution with the standard deviation of the linear
+# model's errors.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
 _STEEP_SLOPES = (1.7, 2.0, 2.5)  # need as many held-out entries: fewer would choose them by chance
@@ -41,31 +51,33 @@ _ENTRIES_FOR_STEEP = 1000
 _ALONE = 0.99, 1.0
 _LOGISTIC = np.pi / np.sqrt(3.0)
 
-# The least error of the linear model, as a share of the standard deviation of scores: no prediction is certain.
+# The least error of the linear model, as a share of the standard deviation of scores: no prediction
+# is certain.
 _LEAST_SPREAD = 0.05
 
-# The network joins where that lowers the squared error of many held-out entries, or of few, by this many of its own
-# standard errors. Slopes of the linear part alone change as with many.
+# The network joins where that lowers the squared error of many held-out entries, or of few, by this
+# many of its own standard errors. Slopes of the linear part alone change as with many.
 _LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
 
-# Held-out entries that place cutpoints, how many of them count as much as the boundaries between levels, and the steps
-# of the search.
+# Held-out entries that place cutpoints, how many of them count as much as the boundaries between
+# levels, and the steps of the search.
 _MOST_PLACED, _BOUNDARY_COUNT, _BISECTIONS = 8192, 100, 30
 
-# Numbers of entries that are compared as few for a column, and those of the columns on which they are compared; the
-# largest numbers of columns and of held-out entries.
+# Numbers of entries that are compared as few for a column, and those of the columns on which they
+# are compared; the largest numbers of columns and of held-out entries.
 _FEW_CANDIDATES, _CUT_COUNTS = (0.0, 5.0, 12.0, 25.0), (1, 2, 5, 10, 20, 50)
 _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 
 # How far a count of few entries must lower the error.
 _LEAST_GAIN = 2e-4
 
-# The latent size of a sample: the least; the size above which a factor needs twice the entries; the most on a CPU and
-# on a GPU; and how many entries of the average row or column each factor needs.
+# The latent size of a sample: the least; the size above which a factor needs twice the entries; the
+# most on a CPU and on a GPU; and how many entries of the average row or column each factor needs.
 _FEWEST_SAMPLED, _LARGE_SAMPLED, _MOST_SAMPLED, _ENTRIES_A_FACTOR = 4, 32, {False: 16, True: 64}, 4
 
-# Up to this many entries, held-out entries choose between chains of values and of scores, both with the same noise
-# everywhere; a factor needs fewer entries, as one that says nothing costs little there.
+# Up to this many entries, held-out entries choose between chains of values and of scores, both with
+# the same noise everywhere; a factor needs fewer entries, as one that says nothing costs little
+# there.
 FEW_ENTRIES, _FEW_A_FACTOR = 20_000, 2
 
 # The largest penalty or slope that a model file may hold.
@@ -73,11 +85,13 @@ LARGEST = 1e12
 
 
 class Blend(NamedTuple):
-    """How the linear part joins the network: logits = (1 - share) * network + share * (slope * linear - cutpoints).
+    """How the linear part joins the network: logits = (1 - share) * network + share * (slope *
+    linear - cutpoints).
 
-    `linear` is the prediction of the linear model less the mean. The scores, but not the cutpoints, of a column with n
-    entries have the share times 1 - 1/2 / (1 + (n / few_count)^2), half of it without entries: the network learns from
-    masked columns what to expect of a new one, while samples of the posterior take its first entries for all it gets.
+    `linear` is the prediction of the linear model less the mean. The scores, but not the cutpoints,
+    of a column with n entries have the share times 1 - 1/2 / (1 + (n / few_count)^2), half of it
+    without entries: the network learns from masked columns what to expect of a new one, while
+    samples of the posterior take its first entries for all it gets.
 
     Parameters
     ----------
@@ -108,8 +122,8 @@ class Blend(NamedTuple):
 
         Parameters
         ----------
-        scores, cutpoints : those of the network: scores times the slopes of rows (pairs,), and cutpoints of rows
-            (pairs, cutpoints).
+        scores, cutpoints : those of the network: scores times the slopes of rows (pairs,), and
+            cutpoints of rows (pairs, cutpoints).
         linear : predictions of the linear model less the mean, (pairs,).
         counts : numbers of entries of the columns, (pairs,).
         """
@@ -130,11 +144,13 @@ class Blend(NamedTuple):
 
 
 class LinearModel(SampleEncoder):
-    """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all samples side by side.
+    """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all
+    samples side by side.
 
-    Latents of rows are (u, b, 1, m, r, 0), of columns (v, 1, c, 1, 0, r), where r is the standard deviation that their
-    posterior adds to a prediction; many factors are projected. Those of trained rows and columns depend on the samples
-    alone, whatever the latents of the other side are.
+    Latents of rows are (u, b, 1, m, r, 0), of columns (v, 1, c, 1, 0, r), where r is the standard
+    deviation that their posterior adds to a prediction; many factors are projected. Those of
+    trained rows and columns depend on the samples alone, whatever the latents of the other side
+    are.
     """
 
     @property
@@ -150,7 +166,9 @@ class LinearModel(SampleEncoder):
     def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
         """Return latents without the fields that say how noisy rows and columns are."""
         latents = super().finish(axis, factors)
-        return np.hstack([latents[:, :-N_BESIDE], latents[:, [place - N_BESIDE for place in _KEPT_BESIDE]]])
+        return np.hstack(
+            [latents[:, :-N_BESIDE], latents[:, [place - N_BESIDE for place in _KEPT_BESIDE]]]
+        )
 
     def encode_all(self, entries: EntryStore) -> LinearLatents:
         """Return the latents of all rows and columns."""
@@ -158,11 +176,14 @@ class LinearModel(SampleEncoder):
         row_parts, column_parts = map(split_by_entries, (train.row_counts, train.column_counts))
         return LinearLatents(
             np.concatenate([self.encode("row", of_rows(part), NOTHING_NEW) for part in row_parts]),
-            np.concatenate([self.encode("column", of_columns(part), NOTHING_NEW) for part in column_parts]),
+            np.concatenate(
+                [self.encode("column", of_columns(part), NOTHING_NEW) for part in column_parts]
+            ),
         )
 
 
-# What follows the factors: effect, 1 and mean, and the deviations of rows and of columns, among the fields of `gibbs/`.
+# What follows the factors: effect, 1 and mean, and the deviations of rows and of columns, among the
+# fields of `gibbs/`.
 _KEPT_BESIDE = (0, 1, 2, 3, 5)
 _ONE, _MEAN, _ROW_DEVIATION, _COLUMN_DEVIATION = -4, -3, -2, -1
 
@@ -170,8 +191,9 @@ _ONE, _MEAN, _ROW_DEVIATION, _COLUMN_DEVIATION = -4, -3, -2, -1
 class LinearPart(NamedTuple):
     """A linear model as a part of the latents, with its share of the logits.
 
-    The latent of a row is (u, b, 1, 0, r, 0) times the weight of the blend and divided by the row's slope, which the
-    readout multiplies all scores by; that of a column is (v, 1, c, 1, 0, r). The cutpoints take care of the mean.
+    The latent of a row is (u, b, 1, 0, r, 0) times the weight of the blend and divided by the row's
+    slope, which the readout multiplies all scores by; that of a column is (v, 1, c, 1, 0, r). The
+    cutpoints take care of the mean.
     """
 
     model: LinearModel
@@ -183,7 +205,8 @@ class LinearPart(NamedTuple):
         return np.array(self.blend.cutpoints, dtype=np.float32)
 
     def balance_columns(self, columns: LatentArray, fields: slice, counts: Array) -> LatentArray:
-        """Return the latents of columns so that the linear part, in `fields`, has its share in their scores."""
+        """Return the latents of columns so that the linear part, in `fields`, has its share in
+        their scores."""
         if self.blend.few_count == 0.0:
             return columns
         shares = self.blend.compute_column_shares(counts)[:, None]
@@ -199,8 +222,11 @@ class LinearPart(NamedTuple):
 
     @staticmethod
     def find_deviations(rows: LatentArray, columns: LatentArray) -> LatentArray:
-        """Return the standard deviations (pairs,) that the posterior adds to products, from latents of this part."""
-        deviations: LatentArray = np.hypot(rows[:, _ROW_DEVIATION], rows[:, _ONE] * columns[:, _COLUMN_DEVIATION])
+        """Return the standard deviations (pairs,) that the posterior adds to products, from latents
+        of this part."""
+        deviations: LatentArray = np.hypot(
+            rows[:, _ROW_DEVIATION], rows[:, _ONE] * columns[:, _COLUMN_DEVIATION]
+        )
         return deviations
 
     def on_cpu(self) -> LinearPart:
@@ -210,10 +236,14 @@ class LinearPart(NamedTuple):
     def pack(self) -> Packed:
         """Return the linear model and the blend."""
         packed = self.model.pack()
-        return Packed({"size": self.model.size, **packed.content, **self.blend._asdict()}, packed.tensors)
+        return Packed(
+            {"size": self.model.size, **packed.content, **self.blend._asdict()}, packed.tensors
+        )
 
 
-def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors, *, n_cutpoints: int) -> LinearPart:
+def load_linear_part(
+    content: Any, entries: EntryStore, tensors: Tensors, *, n_cutpoints: int
+) -> LinearPart:
     """Return the linear part that `pack` described; raise `BadModelFile` for anything else."""
     train = entries.train
     found = _LINEAR.read(content, known=min(train.shape), cutpoints=n_cutpoints)
@@ -221,7 +251,9 @@ def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors, *, n_c
     blend = Blend(**found | {"cutpoints": tuple(found["cutpoints"].tolist())})
     width = train.scale.high - train.scale.low or 1.0
     if blend.slope >= LARGEST / width:
-        raise BadModelFile(f"the stored linear part must have a slope below {LARGEST / width:g}; got {blend.slope:g}")
+        raise BadModelFile(
+            f"the stored linear part must have a slope below {LARGEST / width:g}; got {blend.slope:g}"
+        )
     return LinearPart(LinearModel.load(content, tensors, entries, size=size), blend)
 
 
@@ -249,7 +281,8 @@ class LinearLatents(NamedTuple):
 
 
 class LinearFit(NamedTuple):
-    """A fitted linear model; `blind` is the same by a chain that has not seen the held-out entries."""
+    """A fitted linear model; `blind` is the same by a chain that has not seen the held-out
+    entries."""
 
     model: LinearModel
     blind: LinearModel
@@ -257,7 +290,8 @@ class LinearFit(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A chain after some iterations, from which a longer one can go on; it predicts held-out entries unseen."""
+    """A chain after some iterations, from which a longer one can go on; it predicts held-out
+    entries unseen."""
 
     sampler: GibbsSampler
     n_run: int
@@ -265,7 +299,9 @@ class Chain(NamedTuple):
     held_out: HeldOutScores
 
 
-def fit_beside(fit: Callable[[], LinearFit | None], device: torch.device) -> Future[LinearFit | None]:
+def fit_beside(
+    fit: Callable[[], LinearFit | None], device: torch.device
+) -> Future[LinearFit | None]:
     """Fit a linear model in a thread and on a stream of their own.
 
     A network whose steps are a CUDA graph leaves the processor, and some of the GPU, to it.
@@ -288,8 +324,13 @@ def fit_beside(fit: Callable[[], LinearFit | None], device: torch.device) -> Fut
 
 
 def find_seen(matrix: ObservedMatrix, entries: EntryStore) -> EntryStore:
-    """Return the entries that training sees, which are fewer than all where `fit` holds some out."""
-    return entries if matrix is entries.train else EntryStore.of(matrix, entries.row_features, entries.column_features)
+    """Return the entries that training sees, which are fewer than all where `fit` holds some
+    out."""
+    return (
+        entries
+        if matrix is entries.train
+        else EntryStore.of(matrix, entries.row_features, entries.column_features)
+    )
 
 
 def fit_linear(
@@ -302,14 +343,19 @@ def fit_linear(
 ) -> LinearFit | None:
     """Sample the posterior; None where that is impossible, with a size of 0 or a single value.
 
-    It needs nothing of the network. The first half of a chain is given the entries of `train`, and predicts the
-    held-out ones; the second half is given all entries. Of a few entries, two longer chains are compared in this way.
+    It needs nothing of the network. The first half of a chain is given the entries of `train`, and
+    predicts the held-out ones; the second half is given all entries. Of a few entries, two longer
+    chains are compared in this way.
 
     Parameters
     ----------
     earlier : a shorter chain of many entries to go on from.
     """
-    size, iterations, n_samples = settings.linear_size, settings.linear_iterations, settings.linear_samples
+    size, iterations, n_samples = (
+        settings.linear_size,
+        settings.linear_iterations,
+        settings.linear_samples,
+    )
     seen, held_out = find_seen(train, entries), held_out.sample(seed=settings.seed)
     support, values = find_support(entries.train, n_bins=settings.bins), held_out.values
     if size == 0 or len(support.values) < 2:
@@ -323,20 +369,29 @@ def fit_linear(
         count = math.inf if is_small else RELIABILITY_COUNT
         if earlier is None or is_small or earlier.n_run >= first:
             sampler = GibbsSampler(
-                seen, units, latent_size=size, seed=settings.seed, device=device, reliability_count=count
+                seen,
+                units,
+                latent_size=size,
+                seed=settings.seed,
+                device=device,
+                reliability_count=count,
             )
             begin, burn_in = 0, first // 3
         else:
             sampler, begin, burn_in = copy.copy(earlier.sampler), earlier.n_run, 0
         bound = NoiseBound(held_out, units, device)
-        part = run_chain(sampler, range(begin, first), burn_in=burn_in, n_samples=n_samples, bound=bound)
+        part = run_chain(
+            sampler, range(begin, first), burn_in=burn_in, n_samples=n_samples, bound=bound
+        )
         scores = HeldOutScores(
             linear=(units.deviation * part.predictions.cpu().numpy()).astype(np.float32),
             targets=units.score(values) - units.mean,
             values=values,
             support=np.array(support.values),
-            boundaries=units.score(entries.scale.from_unit(np.array(support.boundaries))) - units.mean,
-            has_repeats=entries.scale.levels is not None or np.unique(values).size < values.size / 2,
+            boundaries=units.score(entries.scale.from_unit(np.array(support.boundaries)))
+            - units.mean,
+            has_repeats=entries.scale.levels is not None
+            or np.unique(values).size < values.size / 2,
         )
         return Chain(sampler, first, part.samples, scores)
 
@@ -354,7 +409,8 @@ def fit_linear(
         model = LinearModel(units, samples, device).narrow(entries)
     except torch.OutOfMemoryError:
         raise
-    except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from
+    except (np.linalg.LinAlgError, RuntimeError, ValueError):
+        # a posterior that single precision cannot draw from
         return None
     if not np.all(np.isfinite(best.held_out.linear)):
         return None
@@ -364,7 +420,9 @@ def fit_linear(
 def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:
     """Return the latent size of a sample for a matrix."""
     mean_count = 2 * seen.train.n_entries // sum(seen.train.shape)
-    wanted = max(min(mean_count // _ENTRIES_A_FACTOR, _LARGE_SAMPLED), mean_count // (2 * _ENTRIES_A_FACTOR))
+    wanted = max(
+        min(mean_count // _ENTRIES_A_FACTOR, _LARGE_SAMPLED), mean_count // (2 * _ENTRIES_A_FACTOR)
+    )
     if seen.train.n_entries <= FEW_ENTRIES:
         wanted = min(mean_count // _FEW_A_FACTOR, _MOST_SAMPLED[False])
     return max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[is_gpu], wanted))
@@ -372,7 +430,11 @@ def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:
 
 def bound_linear_width(*, size: int | None, n_samples: int, is_gpu: bool) -> int:
     """Return the largest width that the latents of the linear part may have with these settings."""
-    return 0 if size == 0 else min(n_samples * (size or _MOST_SAMPLED[is_gpu]), MOST_FACTORS) + len(_KEPT_BESIDE)
+    return (
+        0
+        if size == 0
+        else min(n_samples * (size or _MOST_SAMPLED[is_gpu]), MOST_FACTORS) + len(_KEPT_BESIDE)
+    )
 
 
 class HeldOutScores(NamedTuple):
@@ -389,12 +451,16 @@ class HeldOutScores(NamedTuple):
     has_repeats: bool  # whether values repeat, as levels do
 
     def make_blends(self, shares: Sequence[float], slopes: Sequence[float]) -> list[Blend]:
-        """Return blends with shares and slopes; these are in units of a logistic distribution of the errors.
+        """Return blends with shares and slopes; these are in units of a logistic distribution of
+        the errors.
 
-        Cutpoints lie at the boundaries. Where values repeat, they move towards cutpoints with which the linear part
-        expects each value as often as it occurs, the farther the more held-out entries there are.
+        Cutpoints lie at the boundaries. Where values repeat, they move towards cutpoints with which
+        the linear part expects each value as often as it occurs, the farther the more held-out
+        entries there are.
         """
-        spread = math.hypot(float(np.std(self.targets - self.linear)), _LEAST_SPREAD * float(np.std(self.targets)))
+        spread = math.hypot(
+            float(np.std(self.targets - self.linear)), _LEAST_SPREAD * float(np.std(self.targets))
+        )
         unit = float(_LOGISTIC / max(spread, 1e-6 * float(np.ptp(self.boundaries)) or 1.0))
         trust = self.has_repeats * self.values.size / (self.values.size + _BOUNDARY_COUNT)
         binned = self.support[np.searchsorted(self.boundaries, self.targets)]
@@ -407,12 +473,17 @@ class HeldOutScores(NamedTuple):
             return tuple(map(float, own))
 
         placed = {slope: place(slope * unit) for slope in slopes}
-        return [Blend(share, slope * unit, placed[slope]) for share, slope in itertools.product(shares, slopes)]
+        return [
+            Blend(share, slope * unit, placed[slope])
+            for share, slope in itertools.product(shares, slopes)
+        ]
 
     def square_errors(self, logits: LatentArray, blend: Blend | None) -> FloatArray:
         """Return the squared errors of a network with logits (entries, cutpoints) and a blend."""
         if blend is not None:
-            own = np.float32(blend.slope) * self.linear[:, None] - np.array(blend.cutpoints, dtype=np.float32)
+            own = np.float32(blend.slope) * self.linear[:, None] - np.array(
+                blend.cutpoints, dtype=np.float32
+            )
             logits = (1.0 - blend.share) * logits + blend.share * own
         return square_errors(logits, self.values, self.support)
 
@@ -422,10 +493,14 @@ class HeldOutScores(NamedTuple):
         return self.square_errors(np.zeros((1, 1), dtype=np.float32), alone)
 
 
-def choose_blend(logits: LatentArray, held_out: HeldOutScores, *, is_trained: bool = True) -> Choice[Blend | None]:
-    """Return the blend that predicts held-out entries best, None where the network alone does, and its error.
+def choose_blend(
+    logits: LatentArray, held_out: HeldOutScores, *, is_trained: bool = True
+) -> Choice[Blend | None]:
+    """Return the blend that predicts held-out entries best, None where the network alone does, and
+    its error.
 
-    The usual blend has next to nothing of the network, and the network takes no part unless it `is_trained`.
+    The usual blend has next to nothing of the network, and the network takes no part unless it
+    `is_trained`.
 
     Parameters
     ----------
@@ -442,10 +517,14 @@ def choose_blend(logits: LatentArray, held_out: HeldOutScores, *, is_trained: bo
 
     alone = held_out.make_blends((_ALONE[0],), slopes)
     usual = slopes.index(_ALONE[1])
-    chosen: Choice[Blend | None] = choose(alone, compute_errors, usual=usual, at_least=_LEAST_FALLS[0])
+    chosen: Choice[Blend | None] = choose(
+        alone, compute_errors, usual=usual, at_least=_LEAST_FALLS[0]
+    )
     if is_trained:
         candidates = [chosen.candidate, None, *held_out.make_blends(_SHARES, slopes)]
-        chosen = choose(candidates, compute_errors, at_least=_LEAST_FALLS[n_held_out < _MANY_HELD_OUT])
+        chosen = choose(
+            candidates, compute_errors, at_least=_LEAST_FALLS[n_held_out < _MANY_HELD_OUT]
+        )
     return Choice(chosen.candidate, math.sqrt(np.mean(chosen.loss)))
 
 
@@ -473,7 +552,12 @@ def cut_columns(seen: EntryStore, held_out: HeldOut, *, seed: int) -> CutColumns
     rank[order] = np.arange(order.size) - entries.starts[of_column]
     limits = numbers.choice(_CUT_COUNTS, columns.size)
     places = np.searchsorted(columns, held_out.columns[pairs])
-    return CutColumns(entries.select(rank < limits[of_column]), held_out.rows[pairs], places, held_out.values[pairs])
+    return CutColumns(
+        entries.select(rank < limits[of_column]),
+        held_out.rows[pairs],
+        places,
+        held_out.values[pairs],
+    )
 
 
 def choose_few_count(
@@ -485,7 +569,8 @@ def choose_few_count(
     values: FloatArray,
     support: FloatArray,
 ) -> float:
-    """Return the count of few entries that predicts values of such columns best; other arguments as in `mix_logits`."""
+    """Return the count of few entries that predicts values of such columns best; other arguments as
+    in `mix_logits`."""
 
     def compute_error(few_count: float) -> float:
         logits = blend._replace(few_count=few_count).mix_logits(scores, cutpoints, linear, counts)
@@ -494,8 +579,11 @@ def choose_few_count(
     return choose(_FEW_CANDIDATES, compute_error, at_least=_LEAST_GAIN).candidate
 
 
-def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray) -> tuple[float, ...]:
-    """Return the cutpoints with which logistic distributions of scores expect each level as often as it occurs."""
+def place_cutpoints(
+    scores: LatentArray, values: FloatArray, support: FloatArray
+) -> tuple[float, ...]:
+    """Return the cutpoints with which logistic distributions of scores expect each level as often
+    as it occurs."""
     if values.size > _MOST_PLACED:
         some = np.random.default_rng(0).choice(values.size, _MOST_PLACED, replace=False)
         scores, values = scores[some], values[some]
@@ -515,6 +603,7 @@ def compute_rmse(logits: ValueArray, values: FloatArray, support: FloatArray) ->
 
 
 def square_errors(logits: ValueArray, values: FloatArray, support: FloatArray) -> FloatArray:
-    """Return the squared errors (entries,) of the expected values by logits (entries, cutpoints)."""
+    """Return the squared errors (entries,) of the expected values by logits (entries,
+    cutpoints)."""
     errors: FloatArray = np.square(support[0] + expit(logits) @ np.diff(support) - values)
     return errors

@@ -1,4 +1,5 @@
-"""OrdinalDMF: two branches trained to predict masked entries; predictions are distributions over the levels."""
+"""OrdinalDMF: two branches trained to predict masked entries; predictions are distributions over
+the levels."""
 
 from __future__ import annotations
 
@@ -20,9 +21,22 @@ from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, explain_parts, load_choices
+from deepmf.models.ordinal.encoder import (
+    REFINEMENT,
+    OrdinalEncoder,
+    build_encoder,
+    explain_parts,
+    load_choices,
+)
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
-from deepmf.models.ordinal.linear_part import FEW_ENTRIES, Chain, LinearFit, bound_linear_width, fit_beside, fit_linear
+from deepmf.models.ordinal.linear_part import (
+    FEW_ENTRIES,
+    Chain,
+    LinearFit,
+    bound_linear_width,
+    fit_beside,
+    fit_linear,
+)
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -47,25 +61,31 @@ _ONE_IN = {False: 20, True: 10}
 # The largest stored logarithm of a slope, of which exp is still finite in float32.
 _LARGEST_LOG_SLOPE = 80.0
 
-# Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column, and beside these; of
-# a network for each entry that a step reads and hidden unit, and for each entry and view afterwards; of the presence
-# part for each column. Those of a GPU: beside the sampler, and of an iteration, without and for each entry.
+# Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column,
+# and beside these; of a network for each entry that a step reads and hidden unit, and for each
+# entry and view afterwards; of the presence part for each column. Those of a GPU: beside the
+# sampler, and of an iteration, without and for each entry.
 _SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (3.2e-7, 5e-6, 1.05e-2), (4e-9, 5e-6), 4e-3
 _GPU_SECONDS = 3.0, 0.02, 1.8e-8
 
 
 class OrdinalTrainer(Trainer):
-    """Trains the network; on a GPU, `fit_linear` is called beside it, with the device, for what is `linear_fit`."""
+    """Trains the network; on a GPU, `fit_linear` is called beside it, with the device, for what is
+    `linear_fit`."""
 
     def __init__(
-        self, *given: Any, fit_linear: Callable[[torch.device], LinearFit | None] | None, **named: Any
+        self,
+        *given: Any,
+        fit_linear: Callable[[torch.device], LinearFit | None] | None,
+        **named: Any,
     ) -> None:
         super().__init__(*given, **named)
         self._fit_linear = fit_linear
         self.linear_fit: Future[LinearFit | None] | None = None
 
     def run_epoch(self, epoch: int) -> Epoch:
-        """Take a step on every block; fit the linear part beside the epochs once no step is left to record."""
+        """Take a step on every block; fit the linear part beside the epochs once no step is left to
+        record."""
         outcome = super().run_epoch(epoch)
         if self.replays_steps and self.linear_fit is None and self._fit_linear is not None:
             device = self.runtime.device
@@ -74,14 +94,17 @@ class OrdinalTrainer(Trainer):
 
 
 class OrdinalDMF(Recommends, NetworkModel):
-    """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the levels.
+    """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the
+    levels.
 
-    `predict` returns expected values. On a scale without levels, the same head predicts bins of equal frequency, and
-    the expected value is a mean of the bins' means. Settings are keyword arguments, see `OrdinalDMFSettings`; `fit`
-    chooses sizes, schedule and blocks for the matrix and the machine unless they are given.
+    `predict` returns expected values. On a scale without levels, the same head predicts bins of
+    equal frequency, and the expected value is a mean of the bins' means. Settings are keyword
+    arguments, see `OrdinalDMFSettings`; `fit` chooses sizes, schedule and blocks for the matrix and
+    the machine unless they are given.
 
-    Validation entries choose the best epoch, the penalties of the refinement, and the shares of its parts. Without
-    validation entries, `fit` holds out 5 % of the entries for these choices, or 10 % of up to 20,000.
+    Validation entries choose the best epoch, the penalties of the refinement, and the shares of its
+    parts. Without validation entries, `fit` holds out 5 % of the entries for these choices, or 10 %
+    of up to 20,000.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -107,7 +130,9 @@ class OrdinalDMF(Recommends, NetworkModel):
         encoder = None if self._fitted is None else self._fitted.predictor.encoder
         if not isinstance(encoder, OrdinalEncoder):
             return super().chosen_
-        return super().chosen_ | {"parts": explain_parts(encoder, self.history_.stages, self.settings)}
+        return super().chosen_ | {
+            "parts": explain_parts(encoder, self.history_.stages, self.settings)
+        }
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
@@ -123,13 +148,16 @@ class OrdinalDMF(Recommends, NetworkModel):
             "row_penalty": encoder.penalties.rows,
             "column_penalty": encoder.penalties.columns,
             "linear_size": 0 if encoder.linear is None else encoder.linear.model.size,
-            "linear_samples": 0 if encoder.linear is None else encoder.linear.model.samples.n_samples,
+            "linear_samples": 0
+            if encoder.linear is None
+            else encoder.linear.model.samples.n_samples,
             "linear_share": encoder.linear_share,
         }
 
     @property
     def _n_networks(self) -> int:
-        return max(1, self.settings.networks)  # without networks, one stays as it is drawn and takes no part
+        # without networks, one stays as it is drawn and takes no part
+        return max(1, self.settings.networks)
 
     @property
     def _latent_width(self) -> int:
@@ -149,18 +177,27 @@ class OrdinalDMF(Recommends, NetworkModel):
         return f"the linear part alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
 
     def _estimate_seconds(self, train: ObservedMatrix) -> float:
-        """Return about how long a fit takes now; on a GPU, the sampler runs beside the network and takes longer."""
+        """Return about how long a fit takes now; on a GPU, the sampler runs beside the network and
+        takes longer."""
         if not self._on_gpu:
             return self._estimate_work(train) * measure_slowness(train.n_entries)
-        return _GPU_SECONDS[0] + self._count_iterations(train) * (_GPU_SECONDS[1] + _GPU_SECONDS[2] * train.n_entries)
+        return _GPU_SECONDS[0] + self._count_iterations(train) * (
+            _GPU_SECONDS[1] + _GPU_SECONDS[2] * train.n_entries
+        )
 
     def _estimate_work(self, train: ObservedMatrix) -> float:
         """Return the seconds of a fit on one idle core."""
         settings, n, (n_rows, n_columns) = self.settings, train.n_entries, train.shape
-        each = _SAMPLER_SECONDS[0] * n + _SAMPLER_SECONDS[1] * (n_rows + n_columns) + _SAMPLER_SECONDS[2]
+        each = (
+            _SAMPLER_SECONDS[0] * n
+            + _SAMPLER_SECONDS[1] * (n_rows + n_columns)
+            + _SAMPLER_SECONDS[2]
+        )
         work = self._count_iterations(train) * each
         if settings.networks:
-            n_steps = max(-(-n_rows // settings.block_rows), -(-n_columns // settings.block_columns))
+            n_steps = max(
+                -(-n_rows // settings.block_rows), -(-n_columns // settings.block_columns)
+            )
             n_read = settings.epochs * n_steps * self._count_read(train)
             work += _NETWORK_SECONDS[0] * n_read * sum(settings.hidden_sizes) * settings.networks
             work += _NETWORK_SECONDS[1] * n * settings.views
@@ -170,7 +207,8 @@ class OrdinalDMF(Recommends, NetworkModel):
         return work if normal is None else work + normal._estimate_work(train)
 
     def _count_iterations(self, train: ObservedMatrix) -> float:
-        """Return the iterations of the sampler in all chains: for few entries, it also runs on parts of them."""
+        """Return the iterations of the sampler in all chains: for few entries, it also runs on
+        parts of them."""
         n_chains = 2.5 if train.n_entries <= FEW_ENTRIES else 1.0
         return 0.0 if self.settings.linear_size == 0 else n_chains * self.settings.linear_iterations
 
@@ -182,10 +220,15 @@ class OrdinalDMF(Recommends, NetworkModel):
         epochs = self.settings.epochs if "epochs" in self._given else None
         return choose_settings(facts, effort, epochs=epochs)
 
-    def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted | None:
-        """Learn; with effort "best", what effort "normal" would learn comes first and stays if it predicts better."""
+    def _learn(
+        self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting
+    ) -> Fitted | None:
+        """Learn; with effort "best", what effort "normal" would learn comes first and stays if it
+        predicts better."""
         normal = self._make_normal(entries.train)
-        first = None if normal is None else NetworkModel._learn(normal, entries, validation, Fitting())
+        first = (
+            None if normal is None else NetworkModel._learn(normal, entries, validation, Fitting())
+        )
         if normal is None or first is None or normal.history_.best_error is None:
             return super()._learn(entries, validation, fitting)
         fitted = None
@@ -197,12 +240,17 @@ class OrdinalDMF(Recommends, NetworkModel):
                 self._chain = None
         error = self.history_.best_error
         if fitted is None or error is None or error >= normal.history_.best_error:
-            self.settings, self._chosen, self.history_ = normal.settings, normal._chosen, normal.history_
+            self.settings, self._chosen, self.history_ = (
+                normal.settings,
+                normal._chosen,
+                normal.history_,
+            )
             return first
         return fitted
 
     def _make_normal(self, train: ObservedMatrix) -> OrdinalDMF | None:
-        """Return this model with the settings of effort "normal" where they were not given; None if it has them."""
+        """Return this model with the settings of effort "normal" where they were not given; None if
+        it has them."""
         if self.settings.effort != EFFORTS[-1]:
             return None
         usual = self._choose_for(train, "normal")
@@ -216,9 +264,13 @@ class OrdinalDMF(Recommends, NetworkModel):
         if validation is not None:
             return self._make_trainer(entries, entries.train, validation)
         one_in = _ONE_IN[entries.train.n_entries <= FEW_ENTRIES]
-        return self._make_trainer(entries, *HeldOut.split(entries.train, seed=self.settings.seed, one_in=one_in))
+        return self._make_trainer(
+            entries, *HeldOut.split(entries.train, seed=self.settings.seed, one_in=one_in)
+        )
 
-    def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None) -> Trainer:
+    def _make_trainer(
+        self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None
+    ) -> Trainer:
         """Return the trainer of a new network, which is trained on the entries of `seen`."""
         settings = self.settings
         source = MatrixBlocks(
@@ -229,15 +281,24 @@ class OrdinalDMF(Recommends, NetworkModel):
             whole_epochs=True,
             missing=float("nan"),
             row_features=None if entries.row_features is None else entries.row_features.base,
-            column_features=None if entries.column_features is None else entries.column_features.base,
+            column_features=None
+            if entries.column_features is None
+            else entries.column_features.base,
         )
         network, objective = self._new_network(entries), OrdinalObjective()
-        fit = None if validation is None else partial(fit_linear, seen, entries, validation, settings, self._chain)
-        return OrdinalTrainer(network, objective, source, settings, fit_linear=fit, validation=validation)
+        fit = (
+            None
+            if validation is None
+            else partial(fit_linear, seen, entries, validation, settings, self._chain)
+        )
+        return OrdinalTrainer(
+            network, objective, source, settings, fit_linear=fit, validation=validation
+        )
 
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
         settings, (n_rows, n_columns) = self.settings, entries.train.shape
-        with torch.device("cpu"):  # the support has values even where a network is made without weights
+        # the support has values even where a network is made without weights
+        with torch.device("cpu"):
             support = find_support(entries.train, n_bins=settings.bins)
             head = OrdinalHead(*support, groups=self._n_networks)
         generator = make_generator(settings.seed, "weights")
@@ -255,14 +316,18 @@ class OrdinalDMF(Recommends, NetworkModel):
 
         def draw(n_inputs: int) -> Tensor:
             of_views = make_generator(settings.seed, "views")
-            return draw_views(settings.views, n_inputs, mask_rate=settings.mask_rate, generator=of_views)
+            return draw_views(
+                settings.views, n_inputs, mask_rate=settings.mask_rate, generator=of_views
+            )
 
         return OrdinalNetwork(
             make_branch(n_columns, head.n_row_outputs, entries.row_features),
             make_branch(n_rows, head.n_column_outputs, entries.column_features),
             head,
             Masking(
-                settings.mask_rate, cold_row_rate=settings.cold_row_rate, cold_column_rate=settings.cold_column_rate
+                settings.mask_rate,
+                cold_row_rate=settings.cold_row_rate,
+                cold_column_rate=settings.cold_column_rate,
             ),
             row_views=draw(n_columns),
             column_views=draw(n_rows),
@@ -285,7 +350,9 @@ class OrdinalDMF(Recommends, NetworkModel):
         if self._keeps_chain:
             self._chain = chain
         if trainer.validation is not None and source.matrix is not entries.train:
-            self.history_.means_error = measure_means(EntryStore.of(source.matrix), trainer.validation)
+            self.history_.means_error = measure_means(
+                EntryStore.of(source.matrix), trainer.validation
+            )
         if stages and self.history_.best_error is not None:
             self.history_.stages = {"branches": self.history_.best_error} | stages
             self.history_.best_error = list(stages.values())[-1]
@@ -306,14 +373,23 @@ class OrdinalDMF(Recommends, NetworkModel):
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
         check_support(network.head, entries.scale)
-        choices = load_choices(content, entries, tensors, n_cutpoints=network.head.boundaries.numel())
+        choices = load_choices(
+            content, entries, tensors, n_cutpoints=network.head.boundaries.numel()
+        )
         n_linear = 0 if choices["linear"] is None else choices["linear"].model.width
-        sizes: dict[str, Any] = {"directions": self._direction_size, "columns": entries.train.shape[1]}
+        sizes: dict[str, Any] = {
+            "directions": self._direction_size,
+            "columns": entries.train.shape[1],
+        }
         stored = REFINEMENT.read({}, tensors, beside=network.layout.width + n_linear, **sizes)
         if not Landmarks(torch.from_numpy(stored["landmarks"])).are_independent():
             raise BadModelFile("the stored landmarks must be different directions")
         encoder = OrdinalEncoder(
-            network, entries.scale, landmarks=stored["landmarks"], refinement_columns=stored["columns"], **choices
+            network,
+            entries.scale,
+            landmarks=stored["landmarks"],
+            refinement_columns=stored["columns"],
+            **choices,
         )
         layout = encoder.layout
         rows, columns = unpack_latents(tensors, entries, width=layout.width)
@@ -322,5 +398,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             and len(rows)
             and rows.whole()[:, layout.response][:, -1].max() > _LARGEST_LOG_SLOPE
         ):
-            raise BadModelFile("the stored slopes of rows are too steep: they are not finite numbers")
+            raise BadModelFile(
+                "the stored slopes of rows are too steep: they are not finite numbers"
+            )
         return self._wrap_encoder(encoder, rows, columns)

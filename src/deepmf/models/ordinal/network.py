@@ -1,4 +1,5 @@
-"""The network of OrdinalDMF, and its objective: the ordinal loss of entries that are masked from both branches."""
+"""The network of OrdinalDMF, and its objective: the ordinal loss of entries that are masked from
+both branches."""
 
 from __future__ import annotations
 
@@ -28,21 +29,24 @@ from deepmf.nn.masking import Masking, locate_inputs
 from deepmf.training.blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
-# Vectors, and entries, that are encoded at a time: some 300 MB in views, a gigabyte where an encoder reads entries.
+# Vectors, and entries, that are encoded at a time: some 300 MB in views, a gigabyte where an
+# encoder reads entries.
 _VECTORS_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 1 << 22
 
-# Views that validation uses: enough to rank epochs. All views would cost more than the epochs between validations.
+# Views that validation uses: enough to rank epochs. All views would cost more than the epochs
+# between validations.
 _VALIDATION_VIEWS = 4
 
 
 class OrdinalNetwork(nn.Module):
     """A row branch, a column branch, an ordinal head and the masking of entries.
 
-    In training, each step masks different entries. Afterwards, a vector is encoded under several fixed Monte Carlo
-    masks (views), which hide as many entries as training does, and its latent is the mean over views: a branch that
-    was trained on parts of vectors encodes parts best. The inner product of two means is the mean score over all pairs
-    of views; the more the views of a vector disagree, the smaller it is.
+    In training, each step masks different entries. Afterwards, a vector is encoded under several
+    fixed Monte Carlo masks (views), which hide as many entries as training does, and its latent is
+    the mean over views: a branch that was trained on parts of vectors encodes parts best. The inner
+    product of two means is the mean score over all pairs of views; the more the views of a vector
+    disagree, the smaller it is.
 
     Parameters
     ----------
@@ -85,12 +89,15 @@ class OrdinalNetwork(nn.Module):
     def run_branch(self, axis: Axis, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the outputs of a branch for visible entries and features."""
         branch = self.get_branch(axis)
-        read = make_channels(batch, self.get_views(axis).shape[1], sum_over_ranks=branch.first.sum_over_ranks)
+        read = make_channels(
+            batch, self.get_views(axis).shape[1], sum_over_ranks=branch.first.sum_over_ranks
+        )
         outputs: Tensor = branch(read, features)
         return outputs
 
     def make_latents(self, axis: Axis, outputs: Tensor) -> Tensor:
-        """Return the latents of rows, cutpoints and slope included, or of columns, from the outputs of the branch."""
+        """Return the latents of rows, cutpoints and slope included, or of columns, from the outputs
+        of the branch."""
         make = self.head.make_row_latents if axis == "row" else self.head.make_column_latents
         return self.head.join_groups(make(outputs))
 
@@ -101,7 +108,8 @@ class OrdinalNetwork(nn.Module):
     def encode_views(
         self, axis: Axis, vectors: Vectors, ids: Tensor | None = None, *, n_views: int | None = None
     ) -> Tensor:
-        """Return the mean latents of vectors (default: all) over all views, or over the first `n_views`."""
+        """Return the mean latents of vectors (default: all) over all views, or over the first
+        `n_views`."""
         views = self.get_views(axis)[:n_views]
         ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
         latents = []
@@ -109,7 +117,10 @@ class OrdinalNetwork(nn.Module):
         parts = split_by_entries(counts.cpu().numpy(), most_vectors=_VECTORS_AT_A_TIME)
         for some in ids.split([part.size for part in parts]):  # type: ignore[no-untyped-call]
             batch, features = vectors.take(some), take_features(vectors, some)
-            of_views = [self.encode(axis, apply_mask(batch, _find_visible(view, batch)), features) for view in views]
+            of_views = [
+                self.encode(axis, apply_mask(batch, _find_visible(view, batch)), features)
+                for view in views
+            ]
             latents.append(torch.stack(of_views).mean(0))
         return torch.cat(latents)
 
@@ -117,7 +128,8 @@ class OrdinalNetwork(nn.Module):
 def split_by_entries(
     counts: IndexArray, *, most_entries: int = _ENTRIES_AT_A_TIME, most_vectors: int = sys.maxsize
 ) -> list[IndexArray]:
-    """Return the positions of vectors with these entry counts, in order, in parts that fit into memory.
+    """Return the positions of vectors with these entry counts, in order, in parts that fit into
+    memory.
 
     A part has about `most_entries` entries, and at most `most_vectors` vectors.
 
@@ -134,8 +146,10 @@ def _find_visible(view: Tensor, batch: Batch) -> Tensor:
     return view.index_select(0, batch.indices) if isinstance(batch, SparseBatch) else view
 
 
-FindMasked = Callable[[Tensor, Tensor], Tensor]  # from positions of rows and columns to whether an entry is masked
-BothLatents = tuple[Tensor, Tensor]  # of rows and of columns, (vectors, groups, latent): each network has its own
+# from positions of rows and columns to whether an entry is masked
+FindMasked = Callable[[Tensor, Tensor], Tensor]
+# of rows and of columns, (vectors, groups, latent): each network has its own
+BothLatents = tuple[Tensor, Tensor]
 
 
 class OrdinalObjective(Objective):
@@ -156,27 +170,40 @@ class OrdinalObjective(Objective):
             apply_mask(block.columns, ~find_masked(rows_of_column, column_of)),
             network.masking.mask_features(block.column_features, block.column_ids, drawn),
         )
-        latents = network.head.make_row_latents(row_outputs), network.head.make_column_latents(column_outputs)
+        latents = (
+            network.head.make_row_latents(row_outputs),
+            network.head.make_column_latents(column_outputs),
+        )
         if isinstance(block.observed, BlockEntries):
             return _average_entry_losses(network, latents, block, block.observed, find_masked)
         return _average_table_losses(network, latents, block, block.observed, find_masked)
 
-    def predictions(self, network: OrdinalNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the expected values of pairs of positions, by a few views and without refinement."""
+    def predictions(
+        self, network: OrdinalNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor
+    ) -> Tensor:
+        """Return the expected values of pairs of positions, by a few views and without
+        refinement."""
         (needed_rows, row_at), (needed_columns, column_at) = (
             each.unique(return_inverse=True)  # type: ignore[no-untyped-call]
             for each in (rows, columns)
         )
-        row_latents = network.encode_views("row", source.rows, needed_rows, n_views=_VALIDATION_VIEWS)
-        column_latents = network.encode_views("column", source.columns, needed_columns, n_views=_VALIDATION_VIEWS)
+        row_latents = network.encode_views(
+            "row", source.rows, needed_rows, n_views=_VALIDATION_VIEWS
+        )
+        column_latents = network.encode_views(
+            "column", source.columns, needed_columns, n_views=_VALIDATION_VIEWS
+        )
         scores = (row_latents[row_at] * column_latents[column_at]).sum(1)
-        return network.head.expectation(network.head.logits(scores, row_latents[:, network.layout.response][row_at]))
+        return network.head.expectation(
+            network.head.logits(scores, row_latents[:, network.layout.response][row_at])
+        )
 
 
 def _mask_step(network: OrdinalNetwork, block: Block, drawn: Tensor) -> FindMasked:
     """Return the mask of a training step, by a random draw.
 
-    For sparse vectors, the random numbers of all rows and columns are computed once and looked up for each entry.
+    For sparse vectors, the random numbers of all rows and columns are computed once and looked up
+    for each entry.
     """
     if not isinstance(block.rows, SparseBatch):
         return partial(network.masking.is_masked, step_seed=drawn)
@@ -186,12 +213,19 @@ def _mask_step(network: OrdinalNetwork, block: Block, drawn: Tensor) -> FindMask
 
 
 def _average_entry_losses(
-    network: OrdinalNetwork, latents: BothLatents, block: Block, entries: BlockEntries, find_masked: FindMasked
+    network: OrdinalNetwork,
+    latents: BothLatents,
+    block: Block,
+    entries: BlockEntries,
+    find_masked: FindMasked,
 ) -> Tensor:
     """Return the mean loss of the masked entries of a sparse block."""
     (row_latents, column_latents), (row_at, column_at, units) = latents, entries
     masked = find_masked(block.row_ids[row_at], block.column_ids[column_at]).nonzero().squeeze(1)
-    rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
+    rows, columns = (
+        row_latents.index_select(0, row_at[masked]),
+        column_latents.index_select(0, column_at[masked]),
+    )
     logits = network.head.logits((rows * columns).sum(-1), network.head.take_response(rows))
     losses = network.head.loss(logits, network.head.mark_exceeded(units[masked])[:, None])
     if block.weights is not None:
@@ -202,14 +236,21 @@ def _average_entry_losses(
 
 
 def _average_table_losses(
-    network: OrdinalNetwork, latents: BothLatents, block: Block, table: Tensor, find_masked: FindMasked
+    network: OrdinalNetwork,
+    latents: BothLatents,
+    block: Block,
+    table: Tensor,
+    find_masked: FindMasked,
 ) -> Tensor:
     """Return the mean loss of the masked entries of a dense block, by kernels of static shapes."""
     row_latents, column_latents = (each.transpose(0, 1) for each in latents)
     scores = compute_inner_products(row_latents, column_latents)
     response = network.head.take_response(row_latents)[:, :, None]
     wanted = ~table.isnan() & find_masked(block.row_ids[:, None], block.column_ids)
-    losses = network.head.loss(network.head.logits(scores, response), network.head.mark_exceeded(table)) * wanted
+    losses = (
+        network.head.loss(network.head.logits(scores, response), network.head.mark_exceeded(table))
+        * wanted
+    )
     if block.weights is not None:
         weights = block.weights * wanted
         return (losses * weights).sum() / (len(scores) * weights.sum()).clamp(min=1e-12)

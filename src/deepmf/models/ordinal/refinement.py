@@ -1,7 +1,9 @@
-"""The refinement of OrdinalDMF: one Newton step from a branch's latent towards the entries of that row or column.
+"""The refinement of OrdinalDMF: one Newton step from a branch's latent towards the entries of that
+row or column.
 
-A branch is shared by all rows (or columns), and a latent that it computes leaves errors on the row's own entries. The
-refinement regresses these errors on features of the columns, with a ridge penalty:
+A branch is shared by all rows (or columns), and a latent that it computes leaves errors on the
+row's own entries. The refinement regresses these errors on features of the columns, with a ridge
+penalty:
 
 1. `Landmarks` gives columns Nyström features of a kernel on their directions.
 2. `encode_views` runs a branch on Monte Carlo masks (views) of a vector, so that every entry is predicted by the views
@@ -33,28 +35,32 @@ from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
-# The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
-# angles) carries errors over to all columns, a sharp part to the most similar columns alone. The weights sum to 1.
+# The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad
+# part (.37 at right angles) carries errors over to all columns, a sharp part to the most similar
+# columns alone. The weights sum to 1.
 _KERNEL = ((0.6, 1.0), (0.4, 10.0))
 
-# A direction needs no landmark of its own when the landmarks explain its kernel but for this residual.
+# A direction needs no landmark of its own when the landmarks explain its kernel but for this
+# residual.
 _EXPLAINED = 1e-3
 
-# The smallest diagonal of a stored landmarks' Cholesky factor; chosen landmarks have 30 times as much.
+# The smallest diagonal of a stored landmarks' Cholesky factor; chosen landmarks have 30 times as
+# much.
 _LEAST_PIVOT = 1e-3
 
 # Landmarks are chosen among at most this many directions.
 MOST_LANDMARK_CANDIDATES = 16384
 
-# The size of the constant feature, and of a row's landmark step as a feature: both move a latent less than directions.
+# The size of the constant feature, and of a row's landmark step as a feature: both move a latent
+# less than directions.
 CONSTANT_SIZE = 0.3
 LANDMARK_STEP_SIZE = 0.3
 
 # A column with this many entries has half of its landmark features.
 _HALF_TRUSTED_COUNT = 5.0
 
-# Memory of one batch: vectors times views, and padded entries; some 100 MB at a latent of 1024 numbers. A GPU takes
-# larger batches, as it would mostly wait for its next task.
+# Memory of one batch: vectors times views, and padded entries; some 100 MB at a latent of 1024
+# numbers. A GPU takes larger batches, as it would mostly wait for its next task.
 _VIEWS_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 8192
 _MORE_ON_GPU = 16
@@ -72,9 +78,10 @@ _COMPARED_VECTORS = 1024
 class Landmarks:
     """Nyström features of directions: their inner products approximate a kernel of two directions.
 
-    A linear model of the directions changes its predictions for all columns at once; a linear model of these features
-    can change them for a few similar columns alone. Exact features would need one number for each direction there is;
-    Nyström features need one for each landmark (a partial Cholesky decomposition of the kernel matrix).
+    A linear model of the directions changes its predictions for all columns at once; a linear model
+    of these features can change them for a few similar columns alone. Exact features would need one
+    number for each direction there is; Nyström features need one for each landmark (a partial
+    Cholesky decomposition of the kernel matrix).
 
     Parameters
     ----------
@@ -111,8 +118,11 @@ class Landmarks:
         return _kernel(directions.double() @ self._directions.double().T)
 
 
-def choose_landmarks(directions: Tensor, most: int, *, most_candidates: int = MOST_LANDMARK_CANDIDATES) -> Tensor:
-    """Return the positions of landmarks, chosen one by one: the direction that the earlier landmarks explain least."""
+def choose_landmarks(
+    directions: Tensor, most: int, *, most_candidates: int = MOST_LANDMARK_CANDIDATES
+) -> Tensor:
+    """Return the positions of landmarks, chosen one by one: the direction that the earlier
+    landmarks explain least."""
     every = max(1, -(-len(directions) // most_candidates))
     candidates = torch.arange(0, len(directions), every, device=directions.device)
     directions = directions[candidates]
@@ -132,7 +142,9 @@ def choose_landmarks(directions: Tensor, most: int, *, most_candidates: int = MO
 
 
 def _kernel(cosines: Tensor) -> Tensor:
-    return torch.stack([weight * (sharpness * (cosines - 1.0)).exp() for weight, sharpness in _KERNEL]).sum(0)
+    return torch.stack(
+        [weight * (sharpness * (cosines - 1.0)).exp() for weight, sharpness in _KERNEL]
+    ).sum(0)
 
 
 class PaddedEntries(NamedTuple):
@@ -141,7 +153,8 @@ class PaddedEntries(NamedTuple):
     indices: Tensor  # (vectors, entries)
     units: Tensor  # (vectors, entries)
     real: Tensor  # (vectors, entries), False where padded
-    roots: Tensor | None = None  # (vectors, entries) square roots of weights; None where all weights are 1
+    # (vectors, entries) square roots of weights; None where all weights are 1
+    roots: Tensor | None = None
 
     @classmethod
     def from_vectors(cls, vectors: SparseVectors, ids: Tensor) -> PaddedEntries:
@@ -167,16 +180,22 @@ def encode_views(
     *,
     at_a_time: int = _GATHERED_AT_A_TIME,
 ) -> Tensor:
-    """Return a branch's outputs (vectors, views, outputs) for the part of each vector that each view sees.
+    """Return a branch's outputs (vectors, views, outputs) for the part of each vector that each
+    view sees.
 
-    The first layer is one product of visibility and entry weights; the weights are gathered once for all views.
+    The first layer is one product of visibility and entry weights; the weights are gathered once
+    for all views.
     """
-    visible = (views.T[entries.indices] & entries.real[..., None]).mT.float()  # (vectors, views, entries)
+    # (vectors, views, entries)
+    visible = (views.T[entries.indices] & entries.real[..., None]).mT.float()
     n_vectors, n_entries = entries.indices.shape
     lines = visible.new_zeros(n_vectors, len(views), branch.first.weight.shape[1])
     step = max(1, at_a_time // n_vectors)
     for some in (slice(start, start + step) for start in range(0, n_entries, step)):
-        lines.baddbmm_(visible[..., some], branch.embed_entries(entries.indices[:, some], entries.units[:, some]))
+        lines.baddbmm_(
+            visible[..., some],
+            branch.embed_entries(entries.indices[:, some], entries.units[:, some]),
+        )
     units = (visible @ entries.units[..., None]).squeeze(-1)
     if features is not None:  # once for each view
         features = FeatureBatch(*(part.repeat_interleave(len(views), dim=0) for part in features))
@@ -188,10 +207,13 @@ Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right-hand sides
 
 
 def solve_cholesky(matrices: Tensor, right: Tensor) -> Tensor:
-    """Solve positive definite systems; latents so large that rounding makes them indefinite are an error."""
+    """Solve positive definite systems; latents so large that rounding makes them indefinite are an
+    error."""
     factors, failed = torch.linalg.cholesky_ex(matrices)
     if bool(failed.any()):
-        raise TrainingDiverged("the latents are too large to be refined; try a smaller learning_rate")
+        raise TrainingDiverged(
+            "the latents are too large to be refined; try a smaller learning_rate"
+        )
     return torch.cholesky_solve(right, factors)
 
 
@@ -199,20 +221,23 @@ def solve_cholesky(matrices: Tensor, right: Tensor) -> Tensor:
 class Refinement(ABC):
     """A Newton step on the ordinal loss of a vector's own entries, with a ridge penalty.
 
-    The errors come from views that do not see the entry, and are regressed on features of the other side's latents, as
-    in a fold-in. The step is linear algebra on the entries of one vector: a new vector is refined like any other,
-    without training.
+    The errors come from views that do not see the entry, and are regressed on features of the other
+    side's latents, as in a fold-in. The step is linear algebra on the entries of one vector: a new
+    vector is refined like any other, without training.
 
-    Views are blind to the entry by their directions alone. The features of a column come from all of its views, and
-    the latents of trained vectors were refined by the entry too; excluding these was no better (docs/log.md).
+    Views are blind to the entry by their directions alone. The features of a column come from all
+    of its views, and the latents of trained vectors were refined by the entry too; excluding these
+    was no better (docs/log.md).
 
     Attributes
     ----------
     layout : fields of a latent with landmarks and linear part.
     others : latents of the other side, (inputs, latent).
     penalty : ridge penalty; infinity for no refinement.
-    new : latents of the new vectors of the other side, which no view sees; indices count on to them.
-    solve : solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns, 1).
+    new : latents of the new vectors of the other side, which no view sees; indices count on to
+        them.
+    solve : solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns,
+        1).
     """
 
     axis: ClassVar[Axis]  # of the vectors
@@ -225,17 +250,20 @@ class Refinement(ABC):
 
     @abstractmethod
     def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
-        """Return latents with landmark fields from the network's latents (vectors, numbers) and their entry counts."""
+        """Return latents with landmark fields from the network's latents (vectors, numbers) and
+        their entry counts."""
 
     @abstractmethod
     def make_features(self, others: Tensor) -> Tensor:
-        """Return the features (..., features) that a step is along from latents (..., latent) of the other side."""
+        """Return the features (..., features) that a step is along from latents (..., latent) of
+        the other side."""
 
     @abstractmethod
     def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
         """Return the response parameters (vectors, entries, n) of the rows of entries.
 
-        latents: of the vectors. viewed: the part of other latents that views multiply, (vectors, entries, numbers).
+        latents: of the vectors. viewed: the part of other latents that views multiply, (vectors,
+        entries, numbers).
         """
 
     @abstractmethod
@@ -260,31 +288,44 @@ class Refinement(ABC):
         return self.network.get_views(self.axis)
 
     def refine(self, vectors: SparseVectors) -> Tensor:
-        """Return the refined latents of all vectors: the mean over views, and the step from there."""
+        """Return the refined latents of all vectors: the mean over views, and the step from
+        there."""
         return self.refine_by_penalty(vectors, [self.penalty])[0]
 
     def refine_by_penalty(self, vectors: SparseVectors, penalties: Sequence[float]) -> Tensor:
         """Return the refined latents (penalties, vectors, latent) for each of some penalties."""
         counts = vectors.starts.diff()
-        order = torch.argsort(counts, stable=True)  # vectors of about one length are computed together
+        # vectors of about one length are computed together
+        order = torch.argsort(counts, stable=True)
         shape = len(penalties), len(vectors), self.others.shape[1]
         refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
         more = _MORE_ON_GPU if self.others.is_cuda else 1
-        most_entries, most_vectors = more * _ENTRIES_AT_A_TIME, max(1, more * _VIEWS_AT_A_TIME // len(self.views))
-        for ids in split_by_length(order, counts, most_vectors=most_vectors, most_entries=most_entries):
+        most_entries, most_vectors = (
+            more * _ENTRIES_AT_A_TIME,
+            max(1, more * _VIEWS_AT_A_TIME // len(self.views)),
+        )
+        for ids in split_by_length(
+            order, counts, most_vectors=most_vectors, most_entries=most_entries
+        ):
             entries = PaddedEntries.from_vectors(vectors, ids)
             seen = entries if self.new is None else entries.below(len(self.others))
             outputs = encode_views(self.branch, self.views, seen, take_features(vectors, ids))
             refined[:, ids] = self.refine_outputs(outputs, entries, penalties)
         return refined
 
-    def refine_outputs(self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float]) -> Tensor:
-        """Return the refined latents of vectors for each of some penalties, (penalties, vectors, latent).
+    def refine_outputs(
+        self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float]
+    ) -> Tensor:
+        """Return the refined latents of vectors for each of some penalties, (penalties, vectors,
+        latent).
 
-        `outputs` of the branch are those for each view, (vectors, views, outputs). Where `entries.indices` is of a
-        single vector, all vectors have these entries, less those that are not real.
+        `outputs` of the branch are those for each view, (vectors, views, outputs). Where
+        `entries.indices` is of a single vector, all vectors have these entries, less those that are
+        not real.
         """
-        by_view = self.network.make_latents(self.axis, outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
+        by_view = self.network.make_latents(self.axis, outputs.flatten(0, 1)).reshape(
+            *outputs.shape[:2], -1
+        )
         latents = self.add_landmarks(by_view.mean(1), entries.real.sum(1))
         if not entries.indices.numel() or not any(map(math.isfinite, penalties)):
             return latents.expand(len(penalties), -1, -1)
@@ -294,7 +335,9 @@ class Refinement(ABC):
         response = self.find_response(latents, viewed)
         step = NewtonStep.from_scores(self.network.head, scores, response, entries, features)
         refined = [
-            self.apply_step(latents, step.take(penalty, self.solve)) if math.isfinite(penalty) else latents
+            self.apply_step(latents, step.take(penalty, self.solve))
+            if math.isfinite(penalty)
+            else latents
             for penalty in penalties
         ]
         return torch.stack(refined)
@@ -307,16 +350,22 @@ class Refinement(ABC):
         return views[indices.clamp(max=len(views) - 1)] & (indices < len(views))[..., None]
 
     def _gather_others(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the viewed part and the features of the other side's latents at (vectors, entries)."""
+        """Return the viewed part and the features of the other side's latents at (vectors,
+        entries)."""
         if self.new is not None:
-            n_trained, others = len(self.others), self.others[indices.clamp(max=len(self.others) - 1)]
+            n_trained, others = (
+                len(self.others),
+                self.others[indices.clamp(max=len(self.others) - 1)],
+            )
             is_new = indices >= n_trained
             others[is_new] = self.new[indices[is_new] - n_trained]
             return self._split_others(others)
         if indices.numel() < len(self.others):  # computing them for all would take longer
             return self._split_others(self.others[indices])
         flat = indices.flatten()
-        viewed, features = (table.index_select(0, flat).view(*indices.shape, -1) for table in self._all_others)
+        viewed, features = (
+            table.index_select(0, flat).view(*indices.shape, -1) for table in self._all_others
+        )
         return viewed, features
 
     @cached_property
@@ -324,19 +373,24 @@ class Refinement(ABC):
         return self._split_others(self.others)
 
     def _split_others(self, others: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the part of latents that views multiply, without landmarks and linear part, and the features."""
-        viewed = torch.cat([others[..., self.layout.direction], others[..., self.layout.row_effect :]], dim=-1)
+        """Return the part of latents that views multiply, without landmarks and linear part, and
+        the features."""
+        viewed = torch.cat(
+            [others[..., self.layout.direction], others[..., self.layout.row_effect :]], dim=-1
+        )
         return viewed, self.make_features(others)
 
     def _insert_landmarks(self, latents: Tensor, landmarks: Tensor) -> Tensor:
-        """Return the network's latents with landmark fields behind the direction, and zeros for the linear part."""
+        """Return the network's latents with landmark fields behind the direction, and zeros for the
+        linear part."""
         layout, linear = self.layout, latents.new_zeros(*latents.shape[:-1], self.layout.n_linear)
         direction, rest = latents[..., layout.direction], latents[..., layout.n_direction :]
         return torch.cat([direction, landmarks, linear, rest], dim=-1)
 
 
 class RowRefinement(Refinement):
-    """The refinement of rows, whose steps are along the landmark features of columns and along the row effect.
+    """The refinement of rows, whose steps are along the landmark features of columns and along the
+    row effect.
 
     The errors of a row on some columns carry over to similar columns.
     """
@@ -345,7 +399,9 @@ class RowRefinement(Refinement):
 
     def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
         """Return latents whose landmark fields are 0 before the step."""
-        return self._insert_landmarks(latents, latents.new_zeros(latents.shape[0], self.layout.n_landmarks))
+        return self._insert_landmarks(
+            latents, latents.new_zeros(latents.shape[0], self.layout.n_landmarks)
+        )
 
     def make_features(self, others: Tensor) -> Tensor:
         """Return the landmark features of columns, and the constant feature."""
@@ -368,10 +424,11 @@ class RowRefinement(Refinement):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRefinement(Refinement):
-    """The refinement of columns: steps are along directions and landmark steps of rows, and the column effect.
+    """The refinement of columns: steps are along directions and landmark steps of rows, and the
+    column effect.
 
-    Row directions are stored times the head's scale, which features are divided by. The direction of a column with few
-    entries is a guess, so its landmark features are smaller.
+    Row directions are stored times the head's scale, which features are divided by. The direction
+    of a column with few entries is a guess, so its landmark features are smaller.
     """
 
     axis = "column"
@@ -392,7 +449,8 @@ class ColumnRefinement(Refinement):
         return viewed[..., -self.layout.n_response :]
 
     def score_landmarks(self, latents: Tensor, features: Tensor) -> Tensor:
-        """Return the products (vectors, entries) of landmark features and the landmark steps of rows."""
+        """Return the products (vectors, entries) of landmark features and the landmark steps of
+        rows."""
         own = latents[:, None, self.layout.landmarks] / LANDMARK_STEP_SIZE
         return _multiply(own, features[..., self.layout.landmarks]).squeeze(1)
 
@@ -413,7 +471,8 @@ def _append_constant(features: Tensor) -> Tensor:
 
 
 def _score_blind(by_view: Tensor, viewed: Tensor, seen: Tensor) -> Tensor:
-    """Return the mean score (vectors, entries) over the views that do not see the entry; over all, where all do."""
+    """Return the mean score (vectors, entries) over the views that do not see the entry; over all,
+    where all do."""
     scores = _multiply(by_view, viewed)  # (vectors, views, entries)
     blind = (~seen).mT.float()
     blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
@@ -423,9 +482,9 @@ def _score_blind(by_view: Tensor, viewed: Tensor, seen: Tensor) -> Tensor:
 class NewtonStep(NamedTuple):
     """The weighted least-squares problem of a Newton step, for any ridge penalty.
 
-    With weights w = curvature, times the weight of the entry if it has one, and targets gradient / curvature, the step
-    x minimises sum of w (target - features x)^2 + penalty |x|^2. It is solved in the space of entries where these are
-    fewer than features, in the space of features otherwise.
+    With weights w = curvature, times the weight of the entry if it has one, and targets gradient /
+    curvature, the step x minimises sum of w (target - features x)^2 + penalty |x|^2. It is solved
+    in the space of entries where these are fewer than features, in the space of features otherwise.
     """
 
     features: Tensor  # (vectors or 1, entries, features)
@@ -435,7 +494,12 @@ class NewtonStep(NamedTuple):
 
     @classmethod
     def from_scores(
-        cls, head: OrdinalHead, scores: Tensor, response: Tensor, entries: PaddedEntries, features: Tensor
+        cls,
+        head: OrdinalHead,
+        scores: Tensor,
+        response: Tensor,
+        entries: PaddedEntries,
+        features: Tensor,
     ) -> NewtonStep:
         """Return the step on the ordinal loss of entries with these scores (vectors, entries)."""
         real, roots = entries.real, entries.roots
@@ -444,7 +508,8 @@ class NewtonStep(NamedTuple):
         gradient = ((head.mark_exceeded(entries.units) - exceedance) * slopes).sum(-1)
         curvature = (exceedance * (1.0 - exceedance) * slopes.square()).sum(-1).clamp(min=1e-6)
         root_weights = curvature.sqrt() * real
-        right = torch.where(real, gradient / curvature.sqrt(), 0.0)[..., None]  # root of weight * target
+        # root of weight * target
+        right = torch.where(real, gradient / curvature.sqrt(), 0.0)[..., None]
         if roots is not None:
             root_weights, right = root_weights * roots, right * roots[..., None]
         if features.shape[1] <= features.shape[2]:  # fewer entries than features
@@ -458,24 +523,34 @@ class NewtonStep(NamedTuple):
         unit = torch.eye(self.gram.shape[-1], dtype=self.gram.dtype, device=self.gram.device)
         solution = solve(self.gram + penalty * unit, self.right)
         if self.features.shape[1] <= self.features.shape[2]:
-            return _multiply((solution * self.root_weights[..., None]).mT, self.features.mT).squeeze(1)
+            return _multiply(
+                (solution * self.root_weights[..., None]).mT, self.features.mT
+            ).squeeze(1)
         return solution.squeeze(-1)
 
 
 def _multiply(vectors: Tensor, others: Tensor) -> Tensor:
-    """Return the products (n, lines, others) of batches of vectors with others, of each batch or the same for all."""
+    """Return the products (n, lines, others) of batches of vectors with others, of each batch or
+    the same for all."""
     if others.shape[0] == vectors.shape[0]:  # len() would fix the number of vectors in an export
         return vectors @ others.mT
     return (vectors.flatten(0, 1) @ others[0].T).reshape(vectors.shape[0], vectors.shape[1], -1)
 
 
-def split_by_length(order: Tensor, counts: Tensor, *, most_vectors: int, most_entries: int) -> list[Tensor]:
-    """Return vectors, in the order of their lengths, in parts with bounded numbers of vectors and of padded entries."""
+def split_by_length(
+    order: Tensor, counts: Tensor, *, most_vectors: int, most_entries: int
+) -> list[Tensor]:
+    """Return vectors, in the order of their lengths, in parts with bounded numbers of vectors and
+    of padded entries."""
     parts, start = [], 0
     lengths = counts[order].tolist()
     while start < len(lengths):
         end = start + 1
-        while end < len(lengths) and end - start < most_vectors and (end + 1 - start) * lengths[end] <= most_entries:
+        while (
+            end < len(lengths)
+            and end - start < most_vectors
+            and (end + 1 - start) * lengths[end] <= most_entries
+        ):
             end += 1
         parts.append(order[start:end])
         start = end
@@ -492,10 +567,14 @@ class Penalties(NamedTuple):
     columns: float
 
 
-def choose_penalty(refinement: Refinement, read_vectors: ReadVectors, held_out: HeldOut, *, seed: int) -> float:
+def choose_penalty(
+    refinement: Refinement, read_vectors: ReadVectors, held_out: HeldOut, *, seed: int
+) -> float:
     """Return the penalty whose refined vectors predict held-out entries best."""
     errors = compute_penalty_errors(refinement, read_vectors, held_out, seed=seed)
-    return choose(PENALTY_CANDIDATES, dict(zip(PENALTY_CANDIDATES, errors, strict=True)).__getitem__).candidate
+    return choose(
+        PENALTY_CANDIDATES, dict(zip(PENALTY_CANDIDATES, errors, strict=True)).__getitem__
+    ).candidate
 
 
 def compute_penalty_errors(
@@ -506,9 +585,16 @@ def compute_penalty_errors(
     seed: int,
     most_vectors: int = _COMPARED_VECTORS,
 ) -> FloatArray:
-    """Return the root mean squared error (candidates,) on held-out entries with each of `PENALTY_CANDIDATES`."""
-    head, device, are_rows = refinement.network.head, refinement.others.device, refinement.axis == "row"
-    own_at, other_at = (held_out.rows, held_out.columns) if are_rows else (held_out.columns, held_out.rows)
+    """Return the root mean squared error (candidates,) on held-out entries with each of
+    `PENALTY_CANDIDATES`."""
+    head, device, are_rows = (
+        refinement.network.head,
+        refinement.others.device,
+        refinement.axis == "row",
+    )
+    own_at, other_at = (
+        (held_out.rows, held_out.columns) if are_rows else (held_out.columns, held_out.rows)
+    )
     known = draw_some(np.unique(own_at), most_vectors, seed=seed)
     used = np.isin(own_at, known)
     own = torch.from_numpy(np.searchsorted(known, own_at[used])).to(device)

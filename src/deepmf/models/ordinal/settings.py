@@ -28,7 +28,8 @@ class Facts(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """What an effort spends on a machine; passes and iterations are those for many entries, and the most for few."""
+    """What an effort spends on a machine; passes and iterations are those for many entries, and the
+    most for few."""
 
     networks: int  # 0: the linear part alone
     width: int  # of each
@@ -41,15 +42,41 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(0, 16, 0.0, passes=(0, 0), most_blocks=9, views=1, landmarks=1, iterations=(60, 240)),
-    "normal": Effort(1, 128, 0.1, passes=(3, 6), most_blocks=100, views=4, landmarks=64, iterations=(120, 240)),
-    "best": Effort(1, 128, 0.1, passes=(20, 25), most_blocks=25, views=8, landmarks=128, iterations=(240, 400)),
+    "quick": Effort(
+        0, 16, 0.0, passes=(0, 0), most_blocks=9, views=1, landmarks=1, iterations=(60, 240)
+    ),
+    "normal": Effort(
+        1, 128, 0.1, passes=(3, 6), most_blocks=100, views=4, landmarks=64, iterations=(120, 240)
+    ),
+    "best": Effort(
+        1, 128, 0.1, passes=(20, 25), most_blocks=25, views=8, landmarks=128, iterations=(240, 400)
+    ),
 }
 
 _ON_GPU = {
-    "quick": Effort(1, 512, 0.3, passes=(8, 8), most_blocks=50, views=8, landmarks=128, iterations=(150, 300)),
-    "normal": Effort(4, 512, 0.4, passes=(25, 25), most_blocks=64, views=16, landmarks=1024, iterations=(300, 400)),
-    "best": Effort(8, 512, 0.4, passes=(50, 50), most_blocks=64, views=32, landmarks=1024, iterations=(800, 800)),
+    "quick": Effort(
+        1, 512, 0.3, passes=(8, 8), most_blocks=50, views=8, landmarks=128, iterations=(150, 300)
+    ),
+    "normal": Effort(
+        4,
+        512,
+        0.4,
+        passes=(25, 25),
+        most_blocks=64,
+        views=16,
+        landmarks=1024,
+        iterations=(300, 400),
+    ),
+    "best": Effort(
+        8,
+        512,
+        0.4,
+        passes=(50, 50),
+        most_blocks=64,
+        views=32,
+        landmarks=1024,
+        iterations=(800, 800),
+    ),
 }
 
 # Up to this many entries there are most passes, above ever fewer.
@@ -70,19 +97,20 @@ _USUAL_ENTRIES, _DROPOUT_POWER, _MOST_DROPOUT = 700_000, 0.29, 0.6
 # The step size that suits a schedule of this many steps; fewer take larger ones.
 _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 
-# The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a weight: itself, its
-# gradient and two averages of Adam's.
+# The most bytes that first layers may take in training, on a CPU and on a GPU, and those of a
+# weight: itself, its gradient and two averages of Adam's.
 _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 
-# Above this many entries, where the linear part leaves ever less to explain, passes fall by this power of their number,
-# and views by its root.
+# Above this many entries, where the linear part leaves ever less to explain, passes fall by this
+# power of their number, and views by its root.
 _MANY_ENTRIES, _PASSES_POWER, _FEWEST_VIEWS = 1_000_000, 0.75, 4
 
-# Above this many entries, which come with many rows and columns to store, landmarks and samples of the linear part are
-# fewer: at most these.
+# Above this many entries, which come with many rows and columns to store, landmarks and samples of
+# the linear part are fewer: at most these.
 _LARGE, _MOST_LANDMARKS, _MOST_SAMPLES = 3_000_000, 512, 20
 
-# Iterations of the sampler are inverse to the root of the entries, but no fewer than this share of the effort's.
+# Iterations of the sampler are inverse to the root of the entries, but no fewer than this share of
+# the effort's.
 _LEAST_SHARE = 0.5
 
 # Samples of the linear part, and how often the validation error is computed, on a CPU and on a GPU.
@@ -91,12 +119,13 @@ _VALIDATIONS = {False: 4, True: 12}
 
 
 def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> dict[str, Any]:
-    """Return the settings for a matrix on a machine; those of the schedule suit the epochs, where these are given.
+    """Return the settings for a matrix on a machine; those of the schedule suit the epochs, where
+    these are given.
 
-    A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all entries of its rows
-    and columns. Few entries are passed over often, as steps on them cost little. More entries need less dropout, and
-    fewer views, landmarks and samples. Very long rows and columns are read by fewer and narrower networks, so that
-    memory is bounded.
+    A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all
+    entries of its rows and columns. Few entries are passed over often, as steps on them cost
+    little. More entries need less dropout, and fewer views, landmarks and samples. Very long rows
+    and columns are read by fewer and narrower networks, so that memory is bounded.
 
     >>> chosen = choose_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
     >>> chosen["networks"], chosen["hidden_sizes"], chosen["block_rows"], chosen["block_columns"]
@@ -106,7 +135,10 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     """
     spent = (_ON_GPU if facts.on_gpu else _ON_CPU)[effort]
     most_weights = _MOST_BYTES[facts.on_gpu] // _BYTES_A_WEIGHT
-    widths = min(max(1, spent.networks) * spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
+    widths = min(
+        max(1, spent.networks) * spent.width,
+        max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))),
+    )
     networks = min(spent.networks, max(1, widths // spent.width))
     width = widths // max(1, networks)
     blocks = min(max(facts.n_entries / _ENTRIES_A_STEP, _FEWEST_BLOCKS), spent.most_blocks)
@@ -151,12 +183,15 @@ def _block(facts: Facts, blocks: float) -> tuple[int, int]:
     rows = min(max(share * facts.n_rows, _LEAST_BLOCK), facts.n_rows)
     columns = min(max(share * facts.n_columns, _LEAST_BLOCK), facts.n_columns)
     rows = min(max(facts.n_rows * facts.n_columns / (blocks * columns), _LEAST_BLOCK), facts.n_rows)
-    columns = min(max(facts.n_rows * facts.n_columns / (blocks * rows), _LEAST_BLOCK), facts.n_columns)
+    columns = min(
+        max(facts.n_rows * facts.n_columns / (blocks * rows), _LEAST_BLOCK), facts.n_columns
+    )
     return _even(facts.n_rows, rows), _even(facts.n_columns, columns)
 
 
 def _even(n_vectors: int, size: float) -> int:
-    """Return a size of about some vectors by which blocks divide all of them evenly, so that none is much smaller.
+    """Return a size of about some vectors by which blocks divide all of them evenly, so that none
+    is much smaller.
 
     >>> _even(943, 187.4)
     189
@@ -183,7 +218,9 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     )
 
     effort: str = setting(
-        "normal", "Time to spend on accuracy; it decides every setting that is chosen at fit.", choices=EFFORTS
+        "normal",
+        "Time to spend on accuracy; it decides every setting that is chosen at fit.",
+        choices=EFFORTS,
     )
     epochs: int = 300
     validate_every: int = 20
@@ -192,10 +229,16 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     latent_size: int = 256
     dropout: float = 0.7
     networks: int = setting(
-        1, "Number of networks in the ensemble; their scores are averaged (0: the linear part alone).", low=0, high=256
+        1,
+        "Number of networks in the ensemble; their scores are averaged (0: the linear part alone).",
+        low=0,
+        high=256,
     )
     mask_rate: float = setting(
-        0.6, "Share of the entries that each step masks from both branches and predicts.", above=0.0, high=0.95
+        0.6,
+        "Share of the entries that each step masks from both branches and predicts.",
+        above=0.0,
+        high=0.95,
     )
     cold_row_rate: float = setting(
         0.0625,
@@ -207,10 +250,16 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
         0.125, "Share of columns that each step masks further, up to completely.", low=0.0, high=1.0
     )
     views: int = setting(
-        16, "Number of masked views averaged into each latent (1: a single view of all entries).", low=1, high=WIDEST
+        16,
+        "Number of masked views averaged into each latent (1: a single view of all entries).",
+        low=1,
+        high=WIDEST,
     )
     row_penalty: float | None = setting(
-        None, "Ridge penalty of the refinement of row latents (none: chosen on held-out entries).", low=0.01, high=1e12
+        None,
+        "Ridge penalty of the refinement of row latents (none: chosen on held-out entries).",
+        low=0.01,
+        high=1e12,
     )
     column_penalty: float | None = setting(
         None,
@@ -218,7 +267,9 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
         low=0.01,
         high=1e12,
     )
-    landmarks: int = setting(256, "Number of Nyström landmarks in the refinement of rows.", low=1, high=WIDEST)
+    landmarks: int = setting(
+        256, "Number of Nyström landmarks in the refinement of rows.", low=1, high=WIDEST
+    )
     linear_size: int | None = setting(
         None,
         "Latent size of the linear part (0: no linear part; none: chosen, up to 16 on a CPU, 64 on a GPU).",
@@ -229,8 +280,14 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
         60, "Number of iterations of the sampler that fits the linear part.", low=1, high=WIDEST
     )
     linear_samples: int = setting(
-        10, "Number of samples of the linear part to keep, evenly spaced after the burn-in.", low=1, high=WIDEST
+        10,
+        "Number of samples of the linear part to keep, evenly spaced after the burn-in.",
+        low=1,
+        high=WIDEST,
     )
     bins: int = setting(
-        32, "Number of bins for values on a scale without levels; most bins have equal frequency.", low=2, high=1 << 16
+        32,
+        "Number of bins for values on a scale without levels; most bins have equal frequency.",
+        low=2,
+        high=1 << 16,
     )

@@ -31,7 +31,13 @@ from deepmf.training.blocks import VectorBlock, VectorBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Range, Space
-from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, setting, settings_dataclass
+from deepmf.training.settings import (
+    WIDEST,
+    Settings,
+    StepDecaySettings,
+    setting,
+    settings_dataclass,
+)
 from deepmf.training.trainer import SGD, Adam, Evaluate, Objective, Optimiser, Trainer
 
 Activation = Callable[[Tensor], Tensor]
@@ -43,7 +49,9 @@ class VectorSettings(StepDecaySettings):
     """Settings of models that read whole rows or columns."""
 
     decay: float = 1.0
-    batch_size: int | None = setting(None, "Number of rows or columns in a batch (none: all).", low=1)
+    batch_size: int | None = setting(
+        None, "Number of rows or columns in a batch (none: all).", low=1
+    )
 
 
 @settings_dataclass
@@ -72,9 +80,13 @@ class AutoRecSettings(AutoencoderSettings):
     epochs: int = 450
     learning_rate: float = 2e-3
     hidden_size: int = setting(500, "Width of the hidden layer.", low=1, high=WIDEST)
-    initial: float = setting(1.0, "Scale of the initial weights, relative to Xavier initialisation.", above=0.0)
+    initial: float = setting(
+        1.0, "Scale of the initial weights, relative to Xavier initialisation.", above=0.0
+    )
     gamma: float = setting(
-        200.0, "Weight of the L2 penalty (lambda in the paper), for errors in the units of `inputs`.", low=0.0
+        200.0,
+        "Weight of the L2 penalty (lambda in the paper), for errors in the units of `inputs`.",
+        low=0.0,
     )
 
 
@@ -90,7 +102,8 @@ class UAutoRecSettings(AutoRecSettings):
 
 @settings_dataclass
 class DeepAutoRecSettings(AutoencoderSettings):
-    """The settings of Deep U-AutoRec; the defaults are those of the paper, except the learning rate (.005 there)."""
+    """The settings of Deep U-AutoRec; the defaults are those of the paper, except the learning rate
+    (.005 there)."""
 
     searched: ClassVar[Space] = {
         "hidden_sizes": Choice(((64, 64, 128), (128, 128, 256), (256, 256, 512), (512, 512, 1024))),
@@ -107,7 +120,9 @@ class DeepAutoRecSettings(AutoencoderSettings):
     decay_every: int | tuple[int, ...] = (24, 36, 48, 66, 72)
     batch_size: int | None = 128
     hidden_sizes: tuple[int, ...] = setting(
-        (512, 512, 1024), "Layer sizes of the encoder, the code last; the decoder mirrors them.", fewest=1
+        (512, 512, 1024),
+        "Layer sizes of the encoder, the code last; the decoder mirrors them.",
+        fewest=1,
     )
     dropout: float = setting(0.8, "Fraction of the code that is dropped.", low=0.0, high=0.99)
     refeeds: int = setting(1, "Number of dense re-feeding steps after each batch.", low=0)
@@ -120,10 +135,11 @@ class DeepAutoRecSettings(AutoencoderSettings):
 
 
 class Autoencoder(nn.Module):
-    """Fully connected layers with an activation after each, dropout after the middle one, and a last layer.
+    """Fully connected layers with an activation after each, dropout after the middle one, and a
+    last layer.
 
-    It has as many outputs as inputs. `output_activation` is the activation of the last layer; `initial` scales the
-    Xavier initialisation.
+    It has as many outputs as inputs. `output_activation` is the activation of the last layer;
+    `initial` scales the Xavier initialisation.
     """
 
     def __init__(
@@ -140,7 +156,9 @@ class Autoencoder(nn.Module):
         super().__init__()
         self.first = SparseLinear(n_inputs, sizes[0], generator=generator)
         self.first_bias = nn.Parameter(torch.zeros(sizes[0], dtype=torch.float32))
-        self.others = nn.ModuleList(make_linear(*shape, generator, bias=True) for shape in pairwise(sizes))
+        self.others = nn.ModuleList(
+            make_linear(*shape, generator, bias=True) for shape in pairwise(sizes)
+        )
         self.last = SampledLinear(sizes[-1], n_inputs, generator=generator)
         self.dropout = Dropout(dropout)
         self.output_activation, self._activation = output_activation, activation
@@ -150,7 +168,8 @@ class Autoencoder(nn.Module):
                 weight.mul_(initial)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return all outputs (batch, outputs) of dense vectors, or those at the entries (entries,) of sparse ones."""
+        """Return all outputs (batch, outputs) of dense vectors, or those at the entries (entries,)
+        of sparse ones."""
         hidden = self.hidden(batch)
         if isinstance(batch, SparseBatch):
             return self.outputs_at(hidden, batch.indices, batch.starts)
@@ -170,7 +189,8 @@ class Autoencoder(nn.Module):
         return self.output_activation(self.last(hidden).to(self.last.weight.dtype))
 
     def outputs_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
-        """Return some outputs of each vector, (entries,); vector k has outputs[starts[k]:starts[k + 1]]."""
+        """Return some outputs of each vector, (entries,); vector k has outputs[starts[k]:starts[k +
+        1]]."""
         return self.output_activation(self.last.forward_at(hidden, outputs, starts))
 
     def weights(self) -> list[Tensor]:
@@ -199,7 +219,8 @@ class ReadsColumns:
 
 
 class VectorEncoder(NetworkEncoder):
-    """Latents of vectors are their last hidden layer and a constant 1; latents of outputs are their weights and bias.
+    """Latents of vectors are their last hidden layer and a constant 1; latents of outputs are their
+    weights and bias.
 
     Parameters
     ----------
@@ -217,7 +238,9 @@ class VectorEncoder(NetworkEncoder):
         if axis != self.axis:
             reason = (ReadsRows if self.axis == "row" else ReadsColumns).cannot
             raise CannotExtend(f"new {axis}s cannot be encoded: {reason}")
-        return _append_constant(encode_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values))))
+        return _append_constant(
+            encode_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values)))
+        )
 
 
 def count_outputs(train: ObservedMatrix, axis: Axis) -> int:
@@ -226,9 +249,12 @@ def count_outputs(train: ObservedMatrix, axis: Axis) -> int:
 
 
 def encode_hidden(network: Any, vectors: Vectors) -> Tensor:
-    """Return the last hidden layer (vectors, hidden) of all vectors in single precision, batch by batch."""
+    """Return the last hidden layer (vectors, hidden) of all vectors in single precision, batch by
+    batch."""
     ids = torch.arange(len(vectors), device=network.first.weight.device)
-    return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, 1024)])
+    return torch.cat(
+        [network.hidden(vectors.take(some)).float() for some in torch.split(ids, 1024)]
+    )
 
 
 def _append_constant(hidden: Tensor) -> LatentArray:
@@ -240,7 +266,8 @@ def compute_at_pairs(
 ) -> Tensor:
     """Return what `compute` gives for pairs of a vector and an output, (pairs, ...).
 
-    compute: from outputs[starts[k]:starts[k + 1]] of each vector k, and `starts`, to values (pairs, ...).
+    compute: from outputs[starts[k]:starts[k + 1]] of each vector k, and `starts`, to values (pairs,
+    ...).
     """
     order = torch.argsort(vectors, stable=True)
     starts = torch.searchsorted(vectors[order], torch.arange(n_vectors + 1, device=vectors.device))
@@ -278,7 +305,13 @@ class VectorModel(NetworkModel):
         return Trainer(
             self._new_network(entries),
             self.objective_class(train, settings),
-            VectorBlocks(train, inputs, axis=self.axis, batch_size=settings.batch_size, force_dense=self.force_dense),
+            VectorBlocks(
+                train,
+                inputs,
+                axis=self.axis,
+                batch_size=settings.batch_size,
+                force_dense=self.force_dense,
+            ),
             settings,
             validation=validation,
             new_optimiser=self._make_optimiser,
@@ -298,22 +331,31 @@ class VectorModel(NetworkModel):
         latents = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
         return self._build_predictor(network, entries, *latents)
 
-    def _build_predictor(self, network: Any, entries: EntryStore, rows: Latents, columns: Latents) -> Predictor:
+    def _build_predictor(
+        self, network: Any, entries: EntryStore, rows: Latents, columns: Latents
+    ) -> Predictor:
         encoder = VectorEncoder(network, axis=self.axis, inputs=self._make_encoding(entries.train))
-        return self.predictor_class(rows, columns, encoder, self._make_readout(network, entries.train), n_beside=1)
+        return self.predictor_class(
+            rows, columns, encoder, self._make_readout(network, entries.train), n_beside=1
+        )
 
 
 class VectorObjective(Objective):
-    """The predictions of a network that reads vectors; a subclass defines the loss, and what outputs mean."""
+    """The predictions of a network that reads vectors; a subclass defines the loss, and what
+    outputs mean."""
 
     @abstractmethod
     def read(self, outputs: Tensor) -> Tensor:
         """Return outputs (pairs, ...) in the scale's units, (pairs,)."""
 
-    def predictions(self, network: Any, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+    def predictions(
+        self, network: Any, source: VectorBlocks, rows: Tensor, columns: Tensor
+    ) -> Tensor:
         vectors, outputs = (rows, columns) if source.axis == "row" else (columns, rows)
         hidden = encode_hidden(network, source.vectors)
-        return self.read(compute_at_pairs(partial(network.outputs_at, hidden), vectors, outputs, len(hidden)))
+        return self.read(
+            compute_at_pairs(partial(network.outputs_at, hidden), vectors, outputs, len(hidden))
+        )
 
 
 class Shift(NamedTuple):
@@ -331,8 +373,13 @@ class Shift(NamedTuple):
 
 
 def find_unit_map(inputs: str, train: ObservedMatrix) -> Shift | UnitMap:
-    """Return the map for inputs that are "raw", "centred" (minus the mean of all entries) or "scaled" to [-1, 1]."""
-    return train.scale.unit_map if inputs == "scaled" else Shift(0.0 if inputs == "raw" else train.mean)
+    """Return the map for inputs that are "raw", "centred" (minus the mean of all entries) or
+    "scaled" to [-1, 1]."""
+    return (
+        train.scale.unit_map
+        if inputs == "scaled"
+        else Shift(0.0 if inputs == "raw" else train.mean)
+    )
 
 
 class AutoencoderObjective(VectorObjective):
@@ -349,7 +396,8 @@ class AutoencoderObjective(VectorObjective):
 
 
 class AutoencoderReadout(Readout):
-    """Applies the activation of the last layer to products, and maps outputs to the scale's units."""
+    """Applies the activation of the last layer to products, and maps outputs to the scale's
+    units."""
 
     def __init__(self, scale: Scale, network: Autoencoder, unit_map: Shift | UnitMap) -> None:
         super().__init__(scale)
@@ -381,7 +429,8 @@ def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class AutoRecObjective(AutoencoderObjective):
-    """The squared errors of entries plus the L2 penalty (Sedhain et al. 2015), divided by the number of entries."""
+    """The squared errors of entries plus the L2 penalty (Sedhain et al. 2015), divided by the
+    number of entries."""
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         loss = sum_squared_errors(network(block.inputs), block.targets) / block.share
@@ -407,7 +456,8 @@ class AutoRec(AutoencoderModel):
 
 
 class IAutoRec(ReadsColumns, AutoRec):
-    """I-AutoRec reads the entries of a column and has one output for each row; it predicts for new columns.
+    """I-AutoRec reads the entries of a column and has one output for each row; it predicts for new
+    columns.
 
     Settings are keyword arguments, see `AutoRecSettings`.
 
@@ -422,7 +472,8 @@ class IAutoRec(ReadsColumns, AutoRec):
 
 
 class UAutoRec(ReadsRows, AutoRec):
-    """U-AutoRec reads the entries of a row and has one output for each column; it predicts for new rows.
+    """U-AutoRec reads the entries of a row and has one output for each column; it predicts for new
+    rows.
 
     Settings are keyword arguments, see `UAutoRecSettings`.
 
@@ -437,10 +488,11 @@ class UAutoRec(ReadsRows, AutoRec):
 
 
 class DeepAutoRecObjective(AutoencoderObjective):
-    """The mean squared error on the observed entries of a batch, then on its outputs, which are fed back as inputs.
+    """The mean squared error on the observed entries of a batch, then on its outputs, which are fed
+    back as inputs.
 
-    Dense re-feeding (Kuchaiev and Ginsburg 2017): a perfect network maps its own outputs, which are complete rows, to
-    themselves, so they are training examples too.
+    Dense re-feeding (Kuchaiev and Ginsburg 2017): a perfect network maps its own outputs, which are
+    complete rows, to themselves, so they are training examples too.
     """
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
@@ -471,10 +523,11 @@ class DeepAutoRecObjective(AutoencoderObjective):
 
 
 class DeepUAutoRec(ReadsRows, AutoencoderModel):
-    """Deep U-AutoRec: U-AutoRec with several layers, a wide code and dense re-feeding; it predicts for new rows.
+    """Deep U-AutoRec: U-AutoRec with several layers, a wide code and dense re-feeding; it predicts
+    for new rows.
 
-    Settings are keyword arguments, see `DeepAutoRecSettings`. SELU follows every layer, the last one included, so
-    outputs are above -1.76: values far below zero need `inputs="scaled"`.
+    Settings are keyword arguments, see `DeepAutoRecSettings`. SELU follows every layer, the last
+    one included, so outputs are above -1.76: values far below zero need `inputs="scaled"`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix

@@ -1,4 +1,5 @@
-"""CF-NADE-S: a network that predicts the levels of some entries of a row, or of a column, from the others."""
+"""CF-NADE-S: a network that predicts the levels of some entries of a row, or of a column, from the
+others."""
 
 from __future__ import annotations
 
@@ -42,9 +43,11 @@ from deepmf.training.settings import WIDEST, Settings, setting, settings_datacla
 
 @settings_dataclass
 class CFNADESettings(VectorSettings):
-    """The settings of I-CF-NADE; except for `epochs` and `normalise`, the defaults are those of Zheng et al. 2016.
+    """The settings of I-CF-NADE; except for `epochs` and `normalise`, the defaults are those of
+    Zheng et al. 2016.
 
-    `normalise` is not in the paper: it makes the inputs of vectors with few and with many entries comparable.
+    `normalise` is not in the paper: it makes the inputs of vectors with few and with many entries
+    comparable.
     """
 
     searched: ClassVar[Space] = {
@@ -88,13 +91,19 @@ class Nade(nn.Module):
     """One tanh layer on thermometer-encoded levels, and a score for each level of each output.
 
     Levels are numbered from 1. Parameters are shared between levels
-    (Zheng et al. 2016): the input of level k is the sum of W^1 to W^k, and the score of level k is the sum of
-    b^1 + V^1 h to b^k + V^k h. Weights are stored level by level. The biases are initialised such that the network
-    predicts `frequencies` (levels,).
+    (Zheng et al. 2016): the input of level k is the sum of W^1 to W^k, and the score of level k is
+    the sum of b^1 + V^1 h to b^k + V^k h. Weights are stored level by level. The biases are
+    initialised such that the network predicts `frequencies` (levels,).
     """
 
     def __init__(
-        self, n_places: int, hidden_size: int, *, frequencies: Tensor, normalise: str, generator: torch.Generator
+        self,
+        n_places: int,
+        hidden_size: int,
+        *,
+        frequencies: Tensor,
+        normalise: str,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.n_places, self.n_levels = n_places, frequencies.numel()
@@ -102,7 +111,9 @@ class Nade(nn.Module):
         self.first_bias = nn.Parameter(torch.zeros(hidden_size, dtype=torch.float32))
         self.last = SampledLinear(hidden_size, n_places * self.n_levels, generator=generator)
         with torch.no_grad():
-            self.last.bias.copy_(frequencies.log().diff(prepend=frequencies.new_zeros(1)).repeat_interleave(n_places))
+            self.last.bias.copy_(
+                frequencies.log().diff(prepend=frequencies.new_zeros(1)).repeat_interleave(n_places)
+            )
         self.subset = Subset()
         self._power = NORMALISATIONS[normalise]
 
@@ -119,12 +130,16 @@ class Nade(nn.Module):
         if outputs is not None:
             places = self._find_places(outputs).T.flatten()
             weight, bias = weight[places], bias[places]
-        steps = functional.linear(hidden, weight).to(bias.dtype) + bias  # also where the product is in half precision
+        # also where the product is in half precision
+        steps = functional.linear(hidden, weight).to(bias.dtype) + bias
         return steps.view(len(hidden), self.n_levels, -1).cumsum(1)
 
     def outputs_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
-        """Return the scores of some outputs of each vector, (entries, levels); vector k has starts[k]:starts[k + 1]."""
-        steps = self.last.forward_at(hidden, self._find_places(outputs).flatten(), starts * self.n_levels)
+        """Return the scores of some outputs of each vector, (entries, levels); vector k has
+        starts[k]:starts[k + 1]."""
+        steps = self.last.forward_at(
+            hidden, self._find_places(outputs).flatten(), starts * self.n_levels
+        )
         return steps.view(-1, self.n_levels).cumsum(1)
 
     def sum_squared_weights(self) -> Tensor:
@@ -133,18 +148,22 @@ class Nade(nn.Module):
 
     def _find_places(self, outputs: Tensor) -> Tensor:
         """Return the positions of the weights of all levels of some outputs, (outputs, levels)."""
-        return outputs.long()[:, None] + self.n_places * torch.arange(self.n_levels, device=outputs.device)
+        return outputs.long()[:, None] + self.n_places * torch.arange(
+            self.n_levels, device=outputs.device
+        )
 
 
 class Subset(RandomModule):
     """Draws the input entries of each vector: d of its D entries, with d uniform from 0 to D - 1.
 
-    Each entry gets a random key; the inputs are the entries whose key is below the key of one random entry. The rank
-    of that entry is uniform and all subsets of a size are equally likely, without sorting. Equal keys are rare.
+    Each entry gets a random key; the inputs are the entries whose key is below the key of one
+    random entry. The rank of that entry is uniform and all subsets of a size are equally likely,
+    without sorting. Equal keys are rare.
     """
 
     def of_entries(self, starts: Tensor) -> Tensor:
-        """Return which entries are inputs, (entries,); the entries of vector k are starts[k]:starts[k + 1]."""
+        """Return which entries are inputs, (entries,); the entries of vector k are
+        starts[k]:starts[k + 1]."""
         counts = starts.diff()
         n_entries = int(starts[-1])
         keys, lots = (
@@ -163,33 +182,41 @@ def select_entries(batch: SparseBatch, kept: Tensor) -> SparseBatch:
 
 
 def make_thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
-    """Encode vectors of level numbers as thermometers: ones at every level up to the level of an entry.
+    """Encode vectors of level numbers as thermometers: ones at every level up to the level of an
+    entry.
 
-    Summing the weights over levels beforehand takes the same time with 5 levels, and far more for a few vectors.
+    Summing the weights over levels beforehand takes the same time with 5 levels, and far more for a
+    few vectors.
     """
     numbers = batch.weights.long()
     ends = functional.pad(numbers.cumsum(0), (1, 0))
     shifts = torch.repeat_interleave(batch.indices.long() - n_places * ends[:-1], numbers)
     indices = shifts + n_places * torch.arange(shifts.numel(), device=shifts.device)
-    return SparseBatch(indices, ends[batch.starts], torch.ones_like(indices, dtype=batch.weights.dtype))
+    return SparseBatch(
+        indices, ends[batch.starts], torch.ones_like(indices, dtype=batch.weights.dtype)
+    )
 
 
 def compute_ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
-    """Return the cost (batch, ...) of scores (batch, levels, ...) given the true levels (batch, ...), counted from 1.
+    """Return the cost (batch, ...) of scores (batch, levels, ...) given the true levels (batch,
+    ...), counted from 1.
 
-    Zheng et al. 2016: the negative log-probability of picking the true level first, then each lower level in turn, out
-    of the levels that are left and not higher; and the same upwards.
+    Zheng et al. 2016: the negative log-probability of picking the true level first, then each lower
+    level in turn, out of the levels that are left and not higher; and the same upwards.
     """
     down = level_scores.logcumsumexp(1) - level_scores
     up = level_scores.flip(1).logcumsumexp(1).flip(1) - level_scores
     n_levels = level_scores.shape[1]
-    numbers = torch.arange(1, n_levels + 1, device=levels.device).view(n_levels, *[1] * (levels.ndim - 1))
+    numbers = torch.arange(1, n_levels + 1, device=levels.device).view(
+        n_levels, *[1] * (levels.ndim - 1)
+    )
     true = levels[:, None]
     return (torch.where(numbers <= true, down, 0.0) + torch.where(numbers >= true, up, 0.0)).sum(1)
 
 
 def average_levels(level_scores: Tensor, values: Tensor) -> Tensor:
-    """Return the expected value (batch, ...) of levels (levels,) under the softmax of scores (batch, levels, ...)."""
+    """Return the expected value (batch, ...) of levels (levels,) under the softmax of scores
+    (batch, levels, ...)."""
     return level_scores.to(values.dtype).softmax(1).movedim(1, -1) @ values
 
 
@@ -244,20 +271,26 @@ class NadePredictor(Predictor):
     @torch.no_grad()
     def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         latents, read, outputs = self._sort_by_role(rows, list_positions(columns))
-        every = outputs.size == self._reader.network.n_places and np.array_equal(outputs, np.arange(outputs.size))
+        every = outputs.size == self._reader.network.n_places and np.array_equal(
+            outputs, np.arange(outputs.size)
+        )
         wanted = None if every else torch.from_numpy(outputs)
         block = np.empty((read.size, outputs.size))
         step = max(_SCORES_AT_A_TIME // max(outputs.size * self._levels.numel(), 1), 1)
         for start in range(0, read.size, step):
             some = slice(start, start + step)
             hidden = torch.from_numpy(latents.take(read[some])[:, :-1])
-            block[some] = average_levels(self._reader.network.level_scores(hidden, wanted), self._levels).numpy()
+            block[some] = average_levels(
+                self._reader.network.level_scores(hidden, wanted), self._levels
+            ).numpy()
         return block if self._reader.axis == "row" else block.T
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
         levels = self.readout.support
-        found = PredictiveDistribution.of_probabilities(levels, _find_middles(levels), probabilities)
+        found = PredictiveDistribution.of_probabilities(
+            levels, _find_middles(levels), probabilities
+        )
         return self.readout.calibrate(found)
 
     @torch.no_grad()
@@ -274,9 +307,16 @@ class NadePredictor(Predictor):
             scores[some] = compute_at_pairs(compute, *pairs, len(hidden))
         return scores
 
-    def _sort_by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
-        """Return the latents of the axis that the network reads, its positions, and the positions of outputs."""
-        return (self.rows, rows, columns) if self._reader.axis == "row" else (self.columns, columns, rows)
+    def _sort_by_role(
+        self, rows: IndexArray, columns: IndexArray
+    ) -> tuple[Latents, IndexArray, IndexArray]:
+        """Return the latents of the axis that the network reads, its positions, and the positions
+        of outputs."""
+        return (
+            (self.rows, rows, columns)
+            if self._reader.axis == "row"
+            else (self.columns, columns, rows)
+        )
 
     @property
     def _reader(self) -> VectorEncoder:
@@ -291,8 +331,9 @@ class NadePredictor(Predictor):
 class CFNADE(VectorModel):
     """The base class of I-CF-NADE and U-CF-NADE.
 
-    The latents of a vector are its hidden activations and a constant 1. The latents of an output are the weights and
-    the bias of the log-odds of the highest level against the lowest, so similar outputs have similar latents.
+    The latents of a vector are its hidden activations and a constant 1. The latents of an output
+    are the weights and the bias of the log-odds of the highest level against the lowest, so similar
+    outputs have similar latents.
     """
 
     objective_class = CFNADEObjective
@@ -307,7 +348,9 @@ class CFNADE(VectorModel):
         train = entries.train
         levels = train.scale.require_levels("CF-NADE")
         # One extra entry of each level: a level that never occurs is rare, not impossible.
-        counts = np.bincount(number_levels(train.scale, train.values) - 1, minlength=levels.size) + 1.0
+        counts = (
+            np.bincount(number_levels(train.scale, train.values) - 1, minlength=levels.size) + 1.0
+        )
         return Nade(
             count_outputs(train, self.axis),
             self.settings.hidden_size,
@@ -317,7 +360,9 @@ class CFNADE(VectorModel):
         )
 
     def _make_output_latents(self, network: Nade) -> Tensor:
-        by_level = super()._make_output_latents(network).view(network.n_levels, network.n_places, -1)
+        by_level = (
+            super()._make_output_latents(network).view(network.n_levels, network.n_places, -1)
+        )
         return by_level[1:].sum(0)
 
     def _make_readout(self, network: Nade, train: ObservedMatrix) -> Readout:
@@ -326,16 +371,21 @@ class CFNADE(VectorModel):
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         predictor = super()._load_predictor(entries, content, tensors)
-        if (predictor.rows if self.axis == "row" else predictor.columns).largest().max(initial=0.0) > 1.0:
-            raise BadModelFile("the stored latents are not hidden activations, which are between -1 and 1")
+        if (predictor.rows if self.axis == "row" else predictor.columns).largest().max(
+            initial=0.0
+        ) > 1.0:
+            raise BadModelFile(
+                "the stored latents are not hidden activations, which are between -1 and 1"
+            )
         return predictor
 
 
 class ICFNADE(ReadsColumns, CFNADE):
-    """I-CF-NADE reads the levels of a column and predicts those of all its rows, for new columns too.
+    """I-CF-NADE reads the levels of a column and predicts those of all its rows, for new columns
+    too.
 
-    Predictions are the means of a distribution over levels (`predict_distribution`). The scale needs at least two
-    levels. Settings are keyword arguments, see `CFNADESettings`.
+    Predictions are the means of a distribution over levels (`predict_distribution`). The scale
+    needs at least two levels. Settings are keyword arguments, see `CFNADESettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -350,8 +400,8 @@ class ICFNADE(ReadsColumns, CFNADE):
 class UCFNADE(ReadsRows, CFNADE):
     """U-CF-NADE reads the levels of a row and predicts those of all its columns, for new rows too.
 
-    Predictions are the means of a distribution over levels (`predict_distribution`). The scale needs at least two
-    levels. Settings are keyword arguments, see `UCFNADESettings`.
+    Predictions are the means of a distribution over levels (`predict_distribution`). The scale
+    needs at least two levels. Settings are keyword arguments, see `UCFNADESettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix

@@ -22,9 +22,9 @@ from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, se
 class ODMCSettings(LoopSettings):
     """The settings of ODMC; the defaults were chosen on validation entries of MovieLens-1M.
 
-    With a `margin` of 0, as in the paper, scores gather at the boundaries; with two levels, a constant score at the
-    boundary has no loss. A margin of 0.25 avoids this, and lowers RMSE / MAE of validation entries of MovieLens-1M from
-    .915 / .649 to .910 / .637.
+    With a `margin` of 0, as in the paper, scores gather at the boundaries; with two levels, a
+    constant score at the boundary has no loss. A margin of 0.25 avoids this, and lowers RMSE / MAE
+    of validation entries of MovieLens-1M from .915 / .649 to .910 / .637.
     """
 
     searched: ClassVar[Space] = {
@@ -39,21 +39,31 @@ class ODMCSettings(LoopSettings):
     latent_size: int = setting(20, "Rank, without row and column effects.", low=1, high=WIDEST)
     gamma: float = setting(8.0, "Weight of the L2 penalty on latents and effects.", low=0.0)
     alpha: float = setting(
-        1.0, "Weight of the penalty that keeps boundaries midway between levels, per entry.", low=0.0
+        1.0,
+        "Weight of the penalty that keeps boundaries midway between levels, per entry.",
+        low=0.0,
     )
     margin: float = setting(
-        0.0, "Margin between a score and a boundary, as a share of the gap between two levels.", low=0.0, high=0.5
+        0.0,
+        "Margin between a score and a boundary, as a share of the gap between two levels.",
+        low=0.0,
+        high=0.5,
     )
-    learning_rate: float = setting(0.006, "Learning rate of stochastic gradient descent in the first sweep.", above=0.0)
-    decay: float = setting(0.9, "Factor on the learning rate after each sweep.", above=0.0, high=1.0)
+    learning_rate: float = setting(
+        0.006, "Learning rate of stochastic gradient descent in the first sweep.", above=0.0
+    )
+    decay: float = setting(
+        0.9, "Factor on the learning rate after each sweep.", above=0.0, high=1.0
+    )
     momentum: float = setting(0.9, "Momentum of stochastic gradient descent.", low=0.0, high=0.99)
 
 
 # Standard deviation of the initial latents, in units of a quarter of the scale.
 _SPREAD = 0.1
 
-# The least number of batches in a sweep, and the largest expected number of entries of one row or column in a batch:
-# steps follow the sum of the gradients of a batch and become unstable if a latent gets too many of them.
+# The least number of batches in a sweep, and the largest expected number of entries of one row or
+# column in a batch: steps follow the sum of the gradients of a batch and become unstable if a
+# latent gets too many of them.
 _LEAST_BATCHES, _MOST_OF_ONE = 64, 100
 
 
@@ -67,20 +77,21 @@ class Slopes(NamedTuple):
 
 
 class ODMCSolver(Solver):
-    """Minimises, by stochastic gradients with momentum, over latents u_i, v_j and thresholds 0 <= d <= 1:
+    """Minimises, by stochastic gradients with momentum, over latents u_i, v_j and thresholds 0 <= d
+    <= 1:
 
         sum over observed (i, j) of 1/2 max(0, lower - score_ij)^2 + 1/2 max(0, score_ij - upper)^2
         + gamma/2 (||U||^2 + ||V||^2) + n_entries alpha/2 ||d - 1/2||^2
 
-    where lower and upper are the boundaries of the entry's level l: its upper boundary is I_l + d_l (I_{l+1} - I_l),
-    its lower one that of level l - 1. The first level has no lower boundary, the last no upper one. A score is
-    mean + u_i'v_j.
+    where lower and upper are the boundaries of the entry's level l: its upper boundary is I_l + d_l
+    (I_{l+1} - I_l), its lower one that of level l - 1. The first level has no lower boundary, the
+    last no upper one. A score is mean + u_i'v_j.
 
-    Not in the paper: the mean; row and column effects, as a column of U beside a column of ones in V and vice versa
-    (RMSE / MAE of levels on validation entries of MovieLens-1M: .915 / .649 with, .928 / .662 without); the penalty
-    alpha is per entry, so that its effect does not depend on the number of entries; thresholds follow the mean gradient
-    of a batch, latents its sum. All numbers are in units of a quarter of the scale, so that settings mean the same on
-    every scale.
+    Not in the paper: the mean; row and column effects, as a column of U beside a column of ones in
+    V and vice versa (RMSE / MAE of levels on validation entries of MovieLens-1M: .915 / .649 with,
+    .928 / .662 without); the penalty alpha is per entry, so that its effect does not depend on the
+    number of entries; thresholds follow the mean gradient of a batch, latents its sum. All numbers
+    are in units of a quarter of the scale, so that settings mean the same on every scale.
     """
 
     def __init__(self, train: ObservedMatrix, settings: ODMCSettings) -> None:
@@ -96,15 +107,24 @@ class ODMCSolver(Solver):
         self._sweeps = 0
         generator = np.random.default_rng([settings.seed, 0])
         shapes = ((size, settings.latent_size) for size in train.shape)
-        rows, columns = (np.pad(_SPREAD * generator.standard_normal(shape), ((0, 0), (0, 2))) for shape in shapes)
+        rows, columns = (
+            np.pad(_SPREAD * generator.standard_normal(shape), ((0, 0), (0, 2))) for shape in shapes
+        )
         rows[:, -1] = columns[:, -2] = 1.0  # beside the column effects, and the row effects
-        self.learned = {"rows": rows, "columns": columns, "thresholds": np.full(levels.size - 1, 0.5)}
+        self.learned = {
+            "rows": rows,
+            "columns": columns,
+            "thresholds": np.full(levels.size - 1, 0.5),
+        }
         self.velocities = {name: np.zeros_like(array) for name, array in self.learned.items()}
 
     @property
     def boundaries(self) -> FloatArray:
-        """The boundaries between neighbouring levels, (levels - 1,), in the scale's units; they never cross."""
-        boundaries: FloatArray = self._levels[:-1] + self.learned["thresholds"] * np.diff(self._levels)
+        """The boundaries between neighbouring levels, (levels - 1,), in the scale's units; they
+        never cross."""
+        boundaries: FloatArray = self._levels[:-1] + self.learned["thresholds"] * np.diff(
+            self._levels
+        )
         return self.unit * boundaries
 
     def sweep(self) -> float:
@@ -123,7 +143,11 @@ class ODMCSolver(Solver):
     def slopes(self, batch: IndexArray) -> Slopes:
         """Return the objective of a batch, with its share of the penalties, and its gradient."""
         rows, columns, thresholds = self.learned.values()
-        row_of, column_of, level_of = self.entry_rows[batch], self.entry_columns[batch], self.entry_levels[batch]
+        row_of, column_of, level_of = (
+            self.entry_rows[batch],
+            self.entry_columns[batch],
+            self.entry_levels[batch],
+        )
         scores = self._mean + np.einsum("ed,ed->e", rows[row_of], columns[column_of])
         gaps = np.diff(self._levels)
         boundaries, margins = self._levels[:-1] + thresholds * gaps, self.settings.margin * gaps
@@ -131,13 +155,26 @@ class ODMCSolver(Solver):
         above = np.maximum(scores - np.append(boundaries - margins, np.inf)[level_of], 0.0)
         outside = scipy.sparse.csr_array((above - below, (row_of, column_of)), shape=self._shape)
         gamma = self.settings.gamma * batch.size / self.entry_levels.size
-        row_slopes, column_slopes = outside @ columns + gamma * rows, outside.T @ rows + gamma * columns
+        row_slopes, column_slopes = (
+            outside @ columns + gamma * rows,
+            outside.T @ rows + gamma * columns,
+        )
         row_slopes[:, -1] = column_slopes[:, -2] = 0.0  # the columns of ones are constant
-        n_levels, off_middle, alpha = self._levels.size, thresholds - 0.5, self.settings.alpha * batch.size
-        lifted = np.bincount(level_of, below, n_levels)[1:] - np.bincount(level_of, above, n_levels)[:-1]
+        n_levels, off_middle, alpha = (
+            self._levels.size,
+            thresholds - 0.5,
+            self.settings.alpha * batch.size,
+        )
+        lifted = (
+            np.bincount(level_of, below, n_levels)[1:] - np.bincount(level_of, above, n_levels)[:-1]
+        )
         objective = 0.5 * (below @ below + above @ above + alpha * (off_middle @ off_middle))
-        objective += 0.5 * gamma * (np.sum(rows[:, :-1] ** 2) + np.sum(np.delete(columns, -2, axis=1) ** 2))
-        return Slopes(float(objective), row_slopes, column_slopes, lifted * gaps + alpha * off_middle)
+        objective += (
+            0.5 * gamma * (np.sum(rows[:, :-1] ** 2) + np.sum(np.delete(columns, -2, axis=1) ** 2))
+        )
+        return Slopes(
+            float(objective), row_slopes, column_slopes, lifted * gaps + alpha * off_middle
+        )
 
     def _step(self, slopes: Slopes, n_entries: int) -> None:
         rate = self.settings.learning_rate * self.settings.decay ** (self._sweeps - 1)
@@ -158,7 +195,8 @@ class ODMCSolver(Solver):
         return self.unit * self.learned["rows"], columns
 
     def arrays(self) -> Arrays:
-        """Return the parameters, their velocities, and the number of sweeps, which seeds the next sweep."""
+        """Return the parameters, their velocities, and the number of sweeps, which seeds the next
+        sweep."""
         velocities = {f"velocity.{name}": array for name, array in self.velocities.items()}
         return {**self.learned, **velocities, "sweeps": np.array([self._sweeps])}
 
@@ -169,10 +207,11 @@ class ODMCSolver(Solver):
 
 
 class ODMC(FactorModel):
-    """Optimal discrete matrix completion (Huo, Liu and Huang, AAAI 2016): low-rank scores and learned boundaries.
+    """Optimal discrete matrix completion (Huo, Liu and Huang, AAAI 2016): low-rank scores and
+    learned boundaries.
 
-    Predictions are levels; rankings use the scores. The scale needs at least two levels. Settings are keyword
-    arguments, see `ODMCSettings`.
+    Predictions are levels; rankings use the scores. The scale needs at least two levels. Settings
+    are keyword arguments, see `ODMCSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -200,11 +239,14 @@ class ODMC(FactorModel):
 
     def _load_readout(self, scale: Scale, tensors: Tensors) -> BoundaryReadout:
         boundaries = Part("boundaries", "float64", ("levels - 1",), not_falling)
-        return BoundaryReadout(scale, **Form(boundaries).read({}, tensors, levels=scale.require_levels("ODMC").size))
+        return BoundaryReadout(
+            scale, **Form(boundaries).read({}, tensors, levels=scale.require_levels("ODMC").size)
+        )
 
 
 def _choose_batch_size(train: ObservedMatrix) -> int:
-    """Return the number of entries of a batch: at most the number of rows and columns, whose latents it updates."""
+    """Return the number of entries of a batch: at most the number of rows and columns, whose
+    latents it updates."""
     heaviest = max(int(train.row_counts.max()), int(train.column_counts.max()))
     most = min(train.n_entries // _LEAST_BATCHES, train.n_entries * _MOST_OF_ONE // heaviest)
     return max(1, min(sum(train.shape), most))
