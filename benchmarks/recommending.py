@@ -3,7 +3,6 @@ times of the fits.
 
     python benchmarks/recommending.py --model als --seeds 0 1 2 3 4
     python benchmarks/recommending.py --model ordinal-dmf --areas
-    python benchmarks/recommending.py --data ml-100k --rerank
     python benchmarks/recommending.py --data ml-100k --thresholds --seeds 0 1 2
     python benchmarks/recommending.py --data ml-100k --densities --seeds 0 1 2
     python benchmarks/recommending.py --latency
@@ -35,7 +34,7 @@ from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
 from deepmf.recommend.ranker import find_thresholds
-from deepmf.recommend.request import Request, Rerank
+from deepmf.recommend.request import Request
 
 RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512
 
@@ -125,44 +124,6 @@ def run_areas(
             by: measure(more, test, by, among) for by in ("relevance", "value", "popularity")
         }
     return _describe(name, model, seed, seconds, data) | found
-
-
-def run_reranked(
-    name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
-) -> dict[str, Any]:
-    """Fit to a random split, and compare lists by relevance with lists of different columns."""
-    split = split_entries(matrix, train=0.75, validation=0.05, test=0.20, seed=seed)
-    start = time.perf_counter()
-    model: Model = model_class(name)(seed=seed, **settings).fit(split.train, split.validation)
-    seconds = time.perf_counter() - start
-    more, test = model.extend(split.validation), split.test
-    liked = np.zeros((len(more.row_labels_), len(more.column_labels_)), dtype=bool)
-    rows, columns = (
-        more.entries_.rows.find(test.row_labels),
-        more.entries_.columns.find(test.column_labels),
-    )
-    kept = test.values >= RELEVANT
-    liked[rows[test.entry_rows[kept]], columns[test.by_row.columns[kept]]] = True
-    counted = np.flatnonzero(liked.any(axis=1))
-    directions = more.predictor_.directions(more.predictor_.columns)
-    found: dict[str, Any] = {}
-    orders: tuple[Rerank | None, ...] = (None, "mmr")
-    for rerank in orders:
-        best = more.recommend(
-            more.row_labels_[counted].tolist(), LENGTH, relevant=RELEVANT, rerank=rerank
-        )
-        places = more.entries_.columns.find(best.labels.ravel()).reshape(best.labels.shape)
-        hits = np.take_along_axis(liked[counted], places, axis=1)
-        ndcg = score_lists(hits, liked[counted].sum(axis=1), n=LENGTH).ndcg.mean()
-        own = directions[places]
-        similarity = (np.einsum("rid,rjd->r", own, own) - LENGTH) / (LENGTH * (LENGTH - 1))
-        distinct = np.unique(places).size
-        found[str(rerank)] = {
-            "ndcg": round(float(ndcg), 4),
-            "similarity": round(float(similarity.mean()), 4),
-            "distinct": distinct,
-        }
-    return _describe(name, model, seed, seconds, data) | {"benchmark": "reranking"} | found
 
 
 def run_thresholds(
@@ -307,9 +268,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--areas", action="store_true")
     parser.add_argument(
-        "--rerank", action="store_true", help="compare with lists of different columns"
-    )
-    parser.add_argument(
         "--thresholds", action="store_true", help="compare the smallest values that count as liked"
     )
     parser.add_argument(
@@ -328,7 +286,7 @@ def main() -> None:
             for found in run_densities(*given):
                 print(json.dumps(found | machine()), flush=True)
             continue
-        task = run_areas if options.areas else run_reranked if options.rerank else run
+        task = run_areas if options.areas else run
         task = run_thresholds if options.thresholds else task
         print(json.dumps(task(*given) | machine()), flush=True)
 

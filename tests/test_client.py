@@ -87,7 +87,7 @@ ARGUMENTS: dict[str, Any] = {
 }
 OPTIONS: dict[str, Any] = {
     **{name: ARGUMENTS[name] for name in ("among", "exclude", "where", "at", "min_entries")},
-    **{"rank_by": "value", "relevant": 4, "popularity": 1.0, "rerank": "mmr", "balance": "genres"},
+    **{"rank_by": "value", "relevant": 4, "popularity": 1.0, "balance": "genres"},
     **{"explore": 0.1, "explore_seed": 1, "include_observed": True},
 }
 ROUTES = [

@@ -187,7 +187,7 @@ def test_rows_older_than_the_code_they_measure_are_marked(monkeypatch: pytest.Mo
     shown = result_tables.block("table", "u1")
     assert "†" not in shown
     monkeypatch.setattr(result_tables, "has_changed_since", lambda commit, module: True)
-    for table in ("recommending_areas", "reranking", "density", "recommending_latency"):
+    for table in ("recommending_areas", "density", "recommending_latency"):
         assert " † |" in result_tables.block("benchmark", table)
     assert "| OrdinalDMF † |" in result_tables.block(
         "table", "u1"

@@ -90,7 +90,6 @@ def block(kind: str, table: str) -> str:
             "imputers_summary": imputers_summary,
             "recommending": recommending_table,
             "recommending_areas": recommending_areas,
-            "reranking": reranking_table,
             "density": density_table,
             "recommending_latency": ranking_times,
         }
@@ -448,25 +447,6 @@ def recommending_areas() -> str:
             for order in ORDERS
         ]
         written.append(f"| {area}{_mark(records.values())} | {' | '.join(figures)} |")
-    return with_footnote(written, records.values())
-
-
-def reranking_table() -> str:
-    """Return what lists of different columns cost: means over the latest of each seed."""
-    records = {record["seed"]: record for record in benchmarks("reranking")}
-    written = [
-        "| `rerank` | NDCG@10 | mean cosine of two columns of a list | distinct columns |",
-        "| --- " * 4 + "|",
-    ]
-    for name in ("None", "mmr"):
-        own = [record[name] for record in records.values()]
-        figures = [_show_mean([each[figure] for each in own]) for figure in ("ndcg", "similarity")]
-        cells = [
-            f"`{name}`{_mark(records.values())}",
-            *figures,
-            _show_range([each["distinct"] for each in own]),
-        ]
-        written.append(f"| {' | '.join(cells)} |")
     return with_footnote(written, records.values())
 
 

@@ -47,12 +47,7 @@ def test_both_orders_and_their_probabilities(run: Any, folder: Path, split: Area
         assert best.presence is not None and best.liked is not None
         assert [line["presence"] for line in shown] == pytest.approx(best.presence.tolist())
         assert [line["liked"] for line in shown] == pytest.approx(best.liked.tolist())
-    varied = load(path).recommend(row, n=5, rerank="mmr").labels.tolist()
-    assert [
-        line["column"] for line in json.loads(run(*arguments, "--rerank", "mmr").out)["best"]
-    ] == varied
-    assert varied != load(path).recommend(row, n=5).labels.tolist()
-    for wrong in (["--rank-by", "x"], ["--relevant", 9], ["--rerank", "no"]):
+    for wrong in (["--rank-by", "x"], ["--relevant", 9]):
         assert str(wrong[1]) in run.fails(*arguments, *wrong)
 
 

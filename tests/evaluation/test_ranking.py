@@ -9,7 +9,6 @@ import pytest
 from deepmf.data import Split, split_areas, split_entries, split_rows
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, UnknownLabel
-from deepmf.evaluation.areas import evaluate
 from deepmf.evaluation.ranking import ROW_METRICS, choose_relevant, evaluate_ranking
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -236,15 +235,13 @@ def test_coverage_and_novelty_are_those_of_what_is_recommended(split: Split, mod
     assert by_value.popularity.novelty < by_value.model.novelty
 
 
-def test_lists_are_measured_by_popularity_similarity_and_groups(split: Split) -> None:
+def test_lists_are_measured_by_popularity_and_similarity(split: Split) -> None:
     genres = np.where(np.arange(len(split.train.column_labels)) % 2, "odd", "even")
-    sexes = np.where(np.arange(len(split.train.row_labels)) % 2, "m", "f")
     model = ALS(seed=0).fit(
         split.train,
         column_features=Features.from_columns(split.train.column_labels, {"genre": genres}),
-        row_features=Features.from_columns(split.train.row_labels, {"sex": sexes}),
     )
-    found = evaluate_ranking(model, split.test, n=3, relevant=4, feature="genre", by="sex")
+    found = evaluate_ranking(model, split.test, n=3, relevant=4, feature="genre")
     rows, _, values = split.test.entries()
     best = model.recommend(np.unique(rows[values >= 4]), n=3, relevant=4).labels
     at = split.train.columns.positions(best.ravel())
@@ -263,44 +260,6 @@ def test_lists_are_measured_by_popularity_similarity_and_groups(split: Split) ->
     cosines = [(own @ own.T)[np.triu_indices(3, 1)].mean() for own in latents[at.reshape(-1, 3)]]
     assert found.model.list_similarity == pytest.approx(np.mean(cosines), abs=1e-5)
     assert found.model.miscalibration is not None and found.model.miscalibration > 0
-    groups = found.groups.values()
-    assert {group.area for group in groups} == {"sex f", "sex m"}
-    assert sum(group.n_rows * group.model.ndcg for group in groups) / found.n_rows == pytest.approx(
-        found.model.ndcg
-    )
-    assert set(found.to_dict()["groups"]) == {"sex f", "sex m"}
-    with pytest.raises(BadSetting, match="age"):
-        evaluate_ranking(model, split.test, by="age")
-
-
-def test_inverse_propensities_weigh_rare_columns_more(split: Split, model: Model) -> None:
-    rows, columns, values = split.test.entries()
-    counts = split.train.column_counts[split.train.columns.positions(columns)]
-    chances = (counts + 0.5) / (len(model.row_labels_) + 1)
-    clipped = np.maximum(chances, chances.mean() / 20)
-    residuals = model.predict(rows, columns) - values
-    for given in ("popularity", chances):
-        found = evaluate(model, split.test, propensities=given)
-        assert found[-1].rmse == pytest.approx(
-            np.sqrt(np.average(residuals**2, weights=1 / clipped))
-        )
-        assert found[-1].mae == pytest.approx(np.average(np.abs(residuals), weights=1 / clipped))
-        assert found.clipped == np.mean(chances < chances.mean() / 20)
-    weighted = evaluate_ranking(model, split.test, n=3, relevant=4, propensities="popularity")
-    best, hits, totals = model.recommend(np.unique(rows), n=3, relevant=4), [], []
-    for row, own in zip(np.unique(rows), best.labels, strict=True):
-        liked = (rows == row) & (values >= 4)
-        if liked.any():
-            hits.append(np.sum(1 / clipped[liked & np.isin(columns, own)]))
-            totals.append(np.sum(1 / clipped[liked]))
-    assert weighted.model.recall == pytest.approx(np.mean(np.array(hits) / totals))
-    same = evaluate_ranking(
-        model, split.test, n=3, relevant=4, propensities=np.full(values.size, 0.5)
-    )
-    assert same.model == evaluate_ranking(model, split.test, n=3, relevant=4).model
-    for wrong in ("size", [0.5], np.zeros(values.size)):
-        with pytest.raises(BadSetting, match="propensities"):
-            evaluate(model, split.test, propensities=wrong)
 
 
 def test_areas_are_ranked_among_their_own_columns() -> None:

@@ -70,9 +70,8 @@ def test_scores_of_what_comes_next_come_from_the_device(
         {"include_observed": True, "n": 3},
         {"among": [7, 3, 20, 1], "n": 2},
         {"exclude": [0, 1, 2, 30]},
-        {"rerank": "mmr", "n": 4},
     ],
-    ids=["plain", "all", "observed", "among", "exclude", "rerank"],
+    ids=["plain", "all", "observed", "among", "exclude"],
 )
 @pytest.mark.parametrize("rank_by", get_args(RankBy))
 @pytest.mark.slow

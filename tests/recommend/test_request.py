@@ -57,7 +57,6 @@ def test_a_default_is_one_everywhere() -> None:
     ("options", "word"),
     [
         ({"rank_by": "x"}, "rank_by"),
-        ({"rerank": "x"}, "rerank"),
         ({"device": "gpu"}, "device"),
         ({"relevant": True}, "relevant"),
         ({"relevant": np.inf}, "relevant"),

@@ -1,4 +1,4 @@
-"""Reranking: lists of different columns."""
+"""Reranking: lists balanced by a feature, and places that a draw decides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars
 import pytest
 
 from deepmf.data.synthetic import generate
@@ -16,66 +15,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.bayesian import BayesianMF
-from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.recommend.reranking import DIVERSITY, pick_diverse
-
-
-def test_marginal_relevance_by_hand() -> None:
-    keys = np.array([1.0, 0.9, 0.8, 0.0])
-    alike = np.eye(4)
-    alike[0, 1] = alike[1, 0] = 0.9
-    alike[0, 2] = alike[2, 0] = 0.2
-    alike[1, 2] = alike[2, 1] = 0.1
-    # After the first: .6 * .9 - .4 * .9 = .18, .6 * .8 - .4 * .2 = .40, 0. Then .18 and 0 are left.
-    assert pytest.approx(0.4) == DIVERSITY
-    assert pick_diverse(keys, alike, 4).tolist() == [0, 2, 1, 3]
-    assert pick_diverse(keys, alike, 2).tolist() == [0, 2]
-    # whatever the unit of keys
-    assert pick_diverse(10 * keys - 7, alike, 4).tolist() == [0, 2, 1, 3]
-    assert pick_diverse(keys, np.eye(4), 4).tolist() == [0, 1, 2, 3]
-    assert pick_diverse(np.zeros(3), np.ones((3, 3)), 9).tolist() == [0, 1, 2]
-
-
-def make_shelves() -> ObservedMatrix:
-    """Return a matrix in which a0, a1, a2 are always rated together, and b sometimes with them."""
-    rows, columns = [], []
-    for row in range(30):
-        own = ["a0", "a1", "a2"] if row % 3 else ["a0", "a1", "a2", "b"]
-        rows += [f"r{row}"] * len(own)
-        columns += own
-    rows += ["new", "other", "other"]
-    columns += ["a0", "b", "c"]
-    return ObservedMatrix.from_entries(rows, columns, np.resize([5.0, 4.0, 3.0], len(rows)))
-
-
-def test_columns_that_are_alike_make_room_for_others(tmp_path: Path) -> None:
-    matrix = make_shelves()
-    model = Means().fit(matrix)
-    asked = {"n": 2, "rank_by": "relevance", "relevant": 3}
-    plain = model.recommend("new", **asked)
-    assert set(plain.labels) == {"a1", "a2"}
-    varied = model.recommend("new", rerank="mmr", **asked)
-    assert varied.labels.tolist() == [plain.labels[0], "b"]
-    assert varied.presence is not None and varied.presence[0] > varied.presence[1]
-    np.testing.assert_allclose(varied.values, model.predict(["new"] * 2, varied.labels))
-    assert model.fold_in(["a0"], [5]).recommend(rerank="mmr", **asked).labels.tolist()[1] == "b"
-    model.recommend_to(tmp_path / "top.parquet", ["new"], rerank="mmr", **asked)
-    assert (
-        polars.read_parquet(tmp_path / "top.parquet")["column"].to_list() == varied.labels.tolist()
-    )
-
-
-def test_latents_tell_what_is_alike() -> None:
-    model = ALS(latent_size=4, seed=0).fit(make_shelves())
-    whole = model.recommend("new", n=9)
-    varied = model.recommend("new", n=9, rerank="mmr")
-    assert varied.labels[0] == whole.labels[0] and sorted(varied.labels) == sorted(whole.labels)
-    several = model.recommend(["new", "other", "r1"], n=4, rerank="mmr")
-    assert np.isnan(several.values).sum(axis=1).tolist() == [0, 1, 2]
-    assert (
-        several.labels[2, :2].tolist() == model.recommend("r1", n=4, rerank="mmr").labels.tolist()
-    )
 
 
 def _make_genres(n_rows: int = 60) -> tuple[ObservedMatrix, Features]:
@@ -109,12 +49,7 @@ def test_balanced_lists_have_the_shares_of_liked_entries(tmp_path: Path) -> None
     assert gaps[1] < 0.5 * gaps[0] and gaps[1] < 0.12
     model.recommend_to(tmp_path / "top.csv", rows, n=8, balance="genre", relevant=1)
     assert len((tmp_path / "top.csv").read_text().splitlines()) == 1 + 8 * len(rows)
-    for wrong in (
-        {"balance": "colour"},
-        {"balance": "genre", "rerank": "mmr"},
-        {"explore": 2},
-        {"explore": 0.5},
-    ):
+    for wrong in ({"balance": "colour"}, {"explore": 2}, {"explore": 0.5}):
         with pytest.raises(BadSetting):
             model.recommend(0, **wrong)
 

@@ -53,17 +53,6 @@ def test_unknown_rows_get_popular_columns_and_their_shares(client: Any) -> None:
     assert all(each["expected"] == shares[each["column"]] for each in best)
 
 
-def test_a_list_of_different_columns(client: Any) -> None:
-    asked = {"row": "u0", "n": 4}
-    plain, varied = (
-        client.post("/v1/recommend", json=asked | more).json()["best"]
-        for more in ({}, {"rerank": "mmr"})
-    )
-    expected = ALS(seed=0).fit(make_clicks()).recommend("u0", n=4, rerank="mmr").labels.tolist()
-    assert [each["column"] for each in varied] == expected != [each["column"] for each in plain]
-    assert client.post("/v1/recommend", json=asked | {"rerank": "no"}).status_code == 422
-
-
 def test_a_written_row_is_recommended_to(client: Any) -> None:
     entries = [{"column": "i1", "value": 1}, {"column": "i3", "value": 2}]
     assert client.put("/v1/rows/new/entries", json={"entries": entries}).status_code in (200, 201)

@@ -622,7 +622,7 @@ def test_options_choose_the_columns(
         {"min_entries": least},
         {"among": films, "exclude": films[:2], "include_observed": True},
         {"among": films[:1], "exclude": films[:1]},  # nothing is left
-        {"rank_by": "value", "rerank": "mmr"},
+        {"rank_by": "value"},
         {"popularity": 0.5, "rank_by": "relevance"},
     ):
         found = client.post("/v1/recommend", json={**row, "n": 20, **options}).json()["best"]

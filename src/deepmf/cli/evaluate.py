@@ -48,16 +48,6 @@ def evaluate(
             "Compare shares of this feature of columns in the lists and liked entries.",
         ),
     ] = None,
-    by: Annotated[
-        str | None, option("--by NAME", "Also rank for groups of rows by this feature of rows.")
-    ] = None,
-    propensities: Annotated[
-        str | None,
-        option(
-            "--propensities popularity",
-            "Weigh test entries by one over the popularity of their column.",
-        ),
-    ] = None,
     unknown: options.UnknownIds = "fallback",
     seed: options.Seed = None,
     *,
@@ -99,18 +89,12 @@ def evaluate(
             test, known.train.form, fitted.scale_, known.rows, known.columns, unknown=unknown
         )
         with locate_errors(test, UnknownLabel):
-            errors = (
-                errors_by_area(fitted, entries, unknown=wanted, propensities=propensities)
-                if has_values
-                else []
-            )
-    given = {"n": n, "min_entries": min_entries, "feature": feature, "by": by, **order.given}
+            errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
+    given = {"n": n, "min_entries": min_entries, "feature": feature, **order.given}
     how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
     ranked = None
     if ranking or not has_values or how:
-        ranked = evaluate_ranking(
-            fitted, entries, **how, propensities=propensities, seed=seed or 0, unknown=wanted
-        )
+        ranked = evaluate_ranking(fitted, entries, **how, seed=seed or 0, unknown=wanted)
     n_unknown = (
         None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
     )
@@ -190,10 +174,6 @@ def show_ranking(found: RankingEvaluation) -> None:
         [metric for metric in (*TITLES, "n_distinct") if metric not in ROW_METRICS],
         "Of all lists",
     )
-    for own in found.groups.values():
-        _show_scores(
-            (own.model, own.popularity), [*TITLES], f"Rows with {own.area} ({own.n_rows:,})"
-        )
     if len(found.areas) > 1:
         by_area = [
             [

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import reprlib
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,10 +36,6 @@ STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # Entries predicted at a time: their positions and scores take about 50 MB.
 BATCH_SIZE = 1 << 20
-
-# One for each test entry, or the popularity of its column; the least one as a share of their mean.
-Propensities = Literal["popularity"] | npt.ArrayLike | None
-_LEAST_PROPENSITY = 0.05
 
 
 @dataclass(frozen=True)
@@ -76,12 +71,10 @@ class Evaluation(list[AreaErrors]):
     """The errors of a model: a list with one `AreaErrors` for each area, and one for all.
 
     residuals: prediction minus value of each test entry, (entries,); NaN where nothing was
-    predicted. clipped: the share of the test entries whose propensity was raised to the least one;
-    None without propensities.
+    predicted.
     """
 
     residuals: FloatArray
-    clipped: float | None = None
 
     def to_frame(self) -> Any:
         """Return a polars frame with a line for each area; errors that the model does not have are
@@ -93,12 +86,7 @@ class Evaluation(list[AreaErrors]):
 
 
 def evaluate(
-    model: Model,
-    test: ObservedMatrix,
-    *,
-    unknown: Unknown = "error",
-    propensities: Propensities = None,
-    batch_size: int = BATCH_SIZE,
+    model: Model, test: ObservedMatrix, *, unknown: Unknown = "error", batch_size: int = BATCH_SIZE
 ) -> Evaluation:
     """Measure a model on test entries: one `AreaErrors` for each area that has entries, and one for
     all.
@@ -112,11 +100,6 @@ def evaluate(
     unknown : how to treat entries whose row or column the model does not know: raise `UnknownLabel`
         ("error"), leave them out ("nan"), or predict them by means ("fallback"), which adds an
         `AreaErrors` named "unknown".
-    propensities : how likely each test entry was to be chosen, so that errors stand for all cells
-        and not for popular ones: an array (entries,), or "popularity", the share of the rows that
-        have an entry in its column. Errors are then weighted by 1 / propensity and divided by the
-        sum of weights (self-normalised). Propensities below a twentieth of their mean are raised to
-        it; `clipped` of the result is the share of such entries.
     batch_size : number of entries that are predicted at a time.
 
     >>> from deepmf import Means
@@ -143,59 +126,19 @@ def evaluate(
     predictions = _predict_entries(
         model, entries, unknown, test.times if model.has_drift else None, batch_size
     )
-    found = weigh_by_propensity(model, test, propensities)
-    weights = None if found is None else found.weights
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
         inside = predictions.areas == area
         if np.any(inside):
-            errors.append(_measure(area, predictions, entries.values, inside, weights))
+            errors.append(_measure(area, predictions, entries.values, inside))
     if not errors:
         raise BadEntries(
             "no test entry has a row and a column that the model knows, so there is nothing to evaluate"
         )
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
-    result = Evaluation([*errors, _measure("all", predictions, entries.values, included, weights)])
-    result.residuals, result.clipped = (
-        predictions.values - entries.values,
-        None if found is None else found.clipped,
-    )
+    result = Evaluation([*errors, _measure("all", predictions, entries.values, included)])
+    result.residuals = predictions.values - entries.values
     return result
-
-
-class InverseWeights(NamedTuple):
-    """The weights of test entries, 1 on average, and the share of entries whose propensity was
-    raised."""
-
-    weights: FloatArray
-    clipped: float
-
-
-def weigh_by_propensity(
-    model: Model, test: ObservedMatrix, propensities: Propensities
-) -> InverseWeights | None:
-    """Return the inverse propensities of test entries, clipped as `evaluate` states; None without
-    propensities."""
-    if propensities is None:
-        return None
-    if isinstance(propensities, str):
-        if propensities != "popularity":
-            raise BadSetting(
-                f"propensities must be 'popularity' or an array (entries,); got {propensities!r}"
-            )
-        seen = model.entries_
-        at = seen.columns.find(test.column_labels)[test.by_row.columns]
-        chances = (np.append(seen.column_counts, 0)[at] + 0.5) / (len(seen.rows) + 1.0)
-    else:
-        chances = np.asarray(propensities, dtype=np.float64)
-        if chances.shape != (test.n_entries,) or not np.all((chances > 0) & (chances <= 1)):
-            raise BadSetting(
-                f"propensities must be {test.n_entries} numbers above 0 and up to 1, one for each test entry; got "
-                f"{reprlib.repr(propensities)}"
-            )
-    least = _LEAST_PROPENSITY * float(chances.mean())
-    weights = 1.0 / np.maximum(chances, least)
-    return InverseWeights(weights / weights.mean(), float(np.mean(chances < least)))
 
 
 def rmse_margin(rmse: float, n_entries: int) -> float:
@@ -254,13 +197,8 @@ def _predict_entries(
 
 
 def _measure(
-    area: str,
-    predictions: _Predictions,
-    values: FloatArray,
-    inside: npt.NDArray[np.bool_],
-    weights: FloatArray | None,
+    area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_]
 ) -> AreaErrors:
-    own = None if weights is None else weights[inside]
     kinds = {
         "": predictions.values,
         "level_": predictions.levels.get("rmse"),
@@ -272,8 +210,8 @@ def _measure(
     for kind, predicted in kinds.items():
         if predicted is not None:
             gaps = (predicted - values)[inside]
-            errors[f"{kind}rmse"] = math.sqrt(np.average(np.square(gaps), weights=own))
-            errors[f"{kind}mae"] = float(np.average(np.abs(gaps), weights=own))
+            errors[f"{kind}rmse"] = math.sqrt(np.mean(np.square(gaps)))
+            errors[f"{kind}mae"] = float(np.mean(np.abs(gaps)))
     return AreaErrors(area, int(np.count_nonzero(inside)), **errors)
 
 

@@ -17,33 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint
-from deepmf.evaluation.areas import (
-    Propensities,
-    check_test_known,
-    ignore_empty_lines,
-    select_known_entries,
-    weigh_by_propensity,
-)
+from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
 from deepmf.files import import_polars
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_matrix, compute_area_codes
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import number_within
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
 from deepmf.recommend.column_choice import ColumnChoice, choose_marked
 from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.ranking import batches, find_best
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
-from deepmf.recommend.reranking import (
-    find_liked_shares,
-    find_shares,
-    measure_divergence,
-    read_categories,
-)
+from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_unknown
 from deepmf.scoring.predictor import Positions, Predictor
@@ -141,8 +129,6 @@ class RankingEvaluation:
         the rows.
     areas : the scores by area: among trained columns in areas I and II, among new columns in areas
         III and IV.
-    groups : the scores of each group of rows, if they are asked for.
-    clipped : share of relevant test entries whose propensity was raised; None without propensities.
     by_row : the scores of the model in each row evaluated, in the order of rows.
     """
 
@@ -158,8 +144,6 @@ class RankingEvaluation:
     rank_by: RankBy = "value"
     n_given: int | None = None
     areas: dict[str, AreaRanking] = field(default_factory=dict)
-    groups: dict[str, AreaRanking] = field(default_factory=dict)
-    clipped: float | None = None
     by_row: ListScores | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -177,7 +161,7 @@ class RankingEvaluation:
         lines = [
             {"area": found.area, "n_rows": found.n_rows, "ranked_by": scores.name}
             | {metric: getattr(scores, metric) for metric in TITLES}
-            for found in (*self.areas.values(), *self.groups.values(), self.overall)
+            for found in (*self.areas.values(), self.overall)
             for scores in (found.model, found.popularity)
         ]
         return import_polars().DataFrame(lines, infer_schema_length=None)
@@ -193,8 +177,6 @@ def evaluate_ranking(
     unknown: Unknown = "error",
     most_rows: int | None = None,
     feature: str | None = None,
-    by: str | None = None,
-    propensities: Propensities = None,
     seed: int = 0,
     **order: Unpack[OrderOptions],
 ) -> RankingEvaluation:
@@ -222,9 +204,6 @@ def evaluate_ranking(
     most_rows : evaluate at most this many rows, drawn at random.
     feature : also measure how far the shares of this feature of columns in the lists are from those
         in liked entries.
-    by : also measure groups of rows by this feature of rows, such as "sex".
-    propensities : as in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity,
-        relative to all of the row.
     seed : seed of the rows that are drawn.
     order : the order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`.
         `relevant` is also the smallest value of relevant test entries; default: the lowest level
@@ -247,12 +226,7 @@ def evaluate_ranking(
     if unknown == "error":
         check_test_known(ranked, test)
     seen, known = ranked.entries_, select_known_entries(ranked, test)
-    inverse = weigh_by_propensity(model, test, propensities)
-    if inverse is not None and known.n_entries < test.n_entries:
-        raise BadSetting("propensities need a test of known rows and columns")
-    pairs = _find_pairs(
-        seen, known, request.relevant, None if inverse is None else inverse.weights, ranker
-    )
+    pairs = _find_pairs(seen, known, request.relevant, ranker)
     drawn = pairs.draw(most_rows, seed=seed)
     popularity = model.entries_.column_counts
     of_model = _make_rankers(ranked, ranker, test, request)
@@ -284,8 +258,6 @@ def evaluate_ranking(
         rank_by=ranker.rank_by,
         n_given=None if given is None else given.n_entries,
         areas=_score_areas(evaluator, drawn, overall),
-        groups={} if by is None else _score_groups(evaluator, lists, choice, drawn, by),
-        clipped=None if inverse is None else inverse.clipped,
         by_row=lists["model"].by_row,
     )
 
@@ -383,13 +355,11 @@ class _Pairs:
     """Relevant pairs in increasing order of rows, then columns: (pairs,) positions.
 
     keys: row * n_columns + column. n_without: the number of test rows without a relevant pair.
-    weights: of the gains.
     """
 
     keys: IndexArray
     n_columns: int
     n_without: int
-    weights: FloatArray | None = None
 
     @cached_property
     def row_of(self) -> IndexArray:
@@ -404,8 +374,7 @@ class _Pairs:
         return np.unique(self.row_of)
 
     def take(self, which: npt.NDArray[np.bool_]) -> _Pairs:
-        weights = None if self.weights is None else self.weights[which]
-        return replace(self, keys=self.keys[which], weights=weights)
+        return replace(self, keys=self.keys[which])
 
     def draw(self, most_rows: int | None, *, seed: int) -> _Pairs:
         """Return the pairs of at most `most_rows` rows, drawn at random."""
@@ -419,34 +388,15 @@ class _Pairs:
         )
 
     def score(self, columns: IndexArray, n: int) -> ListScores:
-        """Return the scores of lists of columns (rows, n), -1 where there is none.
-
-        Where pairs have weights, these are the gains of NDCG and recall.
-        """
-        at, hits = locate(self.keys, (self.rows[:, None] * self.n_columns + columns).ravel())
+        """Return the scores of lists of columns (rows, n), -1 where there is none."""
+        _, hits = locate(self.keys, (self.rows[:, None] * self.n_columns + columns).ravel())
         hits = hits.reshape(columns.shape) & (columns >= 0)
         line = np.searchsorted(self.rows, self.row_of)
-        scores = score_lists(hits, np.bincount(line), n=n)
-        if self.weights is None:
-            return scores
-        gains = np.where(hits, self.weights[at].reshape(columns.shape), 0.0)
-        order = np.lexsort((-self.weights, line))
-        rank = number_within(line)
-        ideal = np.bincount(
-            line, np.where(rank < n, self.weights[order] / np.log2(rank + 2.0), 0.0)
-        )
-        own = gains @ (1.0 / np.log2(np.arange(2, columns.shape[1] + 2)))
-        return scores._replace(
-            ndcg=own / ideal, recall=gains.sum(axis=1) / np.bincount(line, self.weights)
-        )
+        return score_lists(hits, np.bincount(line), n=n)
 
 
 def _find_pairs(
-    seen: EntryStore,
-    test: ObservedMatrix,
-    level: float | None,
-    weights: FloatArray | None,
-    ranker: Ranker,
+    seen: EntryStore, test: ObservedMatrix, level: float | None, ranker: Ranker
 ) -> _Pairs:
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
@@ -464,8 +414,7 @@ def _find_pairs(
     keys = row_of * len(seen.columns) + column_of
     order = np.argsort(keys[is_good], kind="stable")
     n_without = np.unique(row_of).size - np.unique(row_of[is_good]).size
-    own = None if weights is None else weights[is_good][order]
-    return _Pairs(keys[is_good][order], len(seen.columns), int(n_without), own)
+    return _Pairs(keys[is_good][order], len(seen.columns), int(n_without))
 
 
 def _score_areas(
@@ -484,23 +433,6 @@ def _score_areas(
     return areas
 
 
-def _score_groups(
-    evaluator: _Evaluator, lists: dict[str, _Lists], choice: ColumnChoice, pairs: _Pairs, by: str
-) -> dict[str, AreaRanking]:
-    """Return the scores of each group of rows, by a feature of rows with categories."""
-    own, encoding = read_categories(evaluator.seen.row_features, by, pairs.rows, "row")
-    names = ("other", "missing", *encoding.categories)
-    group_of = np.where(own.any(axis=1), own.argmax(axis=1), 1)
-    counts, groups = np.bincount(np.searchsorted(pairs.rows, pairs.row_of)), {}
-    for group in np.unique(group_of).tolist():
-        inside, name = group_of == group, f"{by} {names[group]}"
-        scores = evaluator.summarise(
-            {each: found.take(inside) for each, found in lists.items()}, choice
-        )
-        groups[name] = AreaRanking(name, int(inside.sum()), int(counts[inside].sum()), **scores)
-    return groups
-
-
 class _Lists(NamedTuple):
     """The first n columns of some rows (rows, n), -1 where a row has fewer, and their scores by
     row."""
@@ -508,13 +440,6 @@ class _Lists(NamedTuple):
     rows: IndexArray
     columns: IndexArray
     by_row: ListScores
-
-    def take(self, which: npt.NDArray[np.bool_]) -> _Lists:
-        return _Lists(
-            self.rows[which],
-            self.columns[which],
-            ListScores(*(each[which] for each in self.by_row)),
-        )
 
 
 @dataclass(frozen=True)

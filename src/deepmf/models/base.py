@@ -378,7 +378,7 @@ class Model(Estimator):
         rows : a row label, or several.
         n : the number of columns.
         options : the fields of `deepmf.recommend.Request`: the order of the columns (`rank_by`,
-            `relevant`, `at`, `rerank`), those to rank (`among`, `exclude`, `where`, `min_entries`,
+            `relevant`, `at`, `balance`), those to rank (`among`, `exclude`, `where`, `min_entries`,
             `include_observed`), and where they are ranked (`device`).
         """
         from deepmf.recommend.request import Request

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # the command line reads the options before it imports numpy
     from deepmf.matrix.scale import Scale
 
 RankBy = Literal["relevance", "value", "next"]
-Rerank = Literal["mmr"]
 
 
 class OrderOptions(TypedDict, total=False):
@@ -34,7 +33,6 @@ class ServedOptions(OrderOptions, total=False):
     """The keyword arguments of `Request` that the service takes, too."""
 
     at: Any
-    rerank: Rerank | None
     balance: str | None
     explore: float
     explore_seed: int
@@ -144,8 +142,6 @@ class Request(Order):
     at : the time of the recommendation, for which values are predicted and which decides what is
         popular (default: that of the latest entry). Only a model that is fitted with `times="auto"`
         takes a time.
-    rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal
-        relevance. None keeps the order.
     balance : the name of a feature of columns with categories, such as "genres": lists have its
         shares as the liked entries of the row have them (Steck 2018). The columns are picked among
         the 5 n best.
@@ -183,10 +179,6 @@ class Request(Order):
             "help": "Include columns that the row has an entry for; default: where rows take columns again."
         },
     )
-    rerank: Rerank | None = field(
-        default=None,
-        metadata={"help": "Pick different columns among the best, by maximal marginal relevance."},
-    )
     balance: str | None = field(
         default=None,
         metadata={
@@ -210,7 +202,6 @@ class Request(Order):
         super().__post_init__()
         check_count("n", self.n)
         check_count("min_entries", self.min_entries, least=0)
-        _check_choice("rerank", self.rerank, Rerank)
         if self.device not in (None, "auto", "cpu", "cuda"):
             raise BadSetting(
                 f"device must be 'auto', 'cpu' or 'cuda', or None; got {self.device!r}"
@@ -221,8 +212,6 @@ class Request(Order):
             )
         check_count("explore_seed", self.explore_seed, least=0)
         _check_number("explore", self.explore, 0, 1)
-        if self.balance is not None and self.rerank is not None:
-            raise BadSetting("rerank and balance both pick the columns of a list; set one of them")
 
 
 def _check_choice(name: str, given: object, choices: Any) -> None:

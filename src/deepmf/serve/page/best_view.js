@@ -21,8 +21,7 @@ export class BestView {
     this.more = byId("best-more");
     this.order = byId("best-order");
     this.order.querySelector("select").addEventListener("change", ({ target }) => {
-      this.rerank = target.value === "mmr" ? "mmr" : undefined;
-      this.rankBy = this.rerank ? undefined : target.value;
+      this.rankBy = target.value;
       this.draw();
     });
     this.cards = new Map();
@@ -47,13 +46,13 @@ export class BestView {
     if (!this.person.isKnown) return this.#empty();
     if (!this.cards.size) this.list.replaceChildren(...blankCards(4));
     this.state.replaceChildren();
-    const asked = { row: this.person.row, n: this.count, rank_by: this.rankBy, rerank: this.rerank, where: this.filter.where };
+    const asked = { row: this.person.row, n: this.count, rank_by: this.rankBy, where: this.filter.where };
     try {
       await this.latest.run(async (signal) => {
         this.list.setAttribute("aria-busy", "true");
         const { best, rank_by: rankBy } = await ask("POST", "/v1/recommend", asked, { signal });
         this.order.hidden = !best.some(({ presence, liked }) => presence !== null && liked !== null);
-        this.order.querySelector("select").value = this.rerank ?? rankBy;
+        this.order.querySelector("select").value = rankBy;
         this.#show(best);
         await this.#explain(asked, signal);
       });
