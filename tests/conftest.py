@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from hypothesis import settings
 from tests.forks import give_children_default_signals
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 TESTS = Path(__file__).parent
 
@@ -64,18 +64,6 @@ LONG_FILES = [
     "report/test_browser.py",
 ]
 
-# Tests of whole services and browsers, where a machine that is busy for seconds can decide: they
-# may run again. Tests of numbers never do.
-WITH_PROCESSES = [
-    "report/test_browser.py",
-    "serve/test_backup.py",
-    "serve/test_http.py",
-    "serve/test_page.py",
-    "serve/test_server.py",
-    "serve/test_service.py",
-    "test_deploy.py",
-]
-
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
@@ -90,15 +78,9 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, and let tests of services and browsers run up to three times."""
-    places, again = (
-        {TESTS / name: place for place, name in enumerate(names)}
-        for names in (LONG_FILES, WITH_PROCESSES)
-    )
+    """Put the longest files first."""
+    places = {TESTS / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
-    for item in items:
-        if item.path in again:
-            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -127,12 +109,14 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSer
     import uvicorn
 
     from deepmf.serve import Service, create_app, open_database
+    from deepmf.serve.service import ServiceLimits
 
+    patient = ServiceLimits(seconds=PATIENCE, database_seconds=PATIENCE)
     running = []
 
     def start(model: Any, **named: Any) -> str:
         database = open_database(str(tmp_path_factory.mktemp("database") / "entries.sqlite"))
-        app = create_app(Service(model, database), **named)
+        app = create_app(Service(model, database, limits=patient), **named)
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
         thread = threading.Thread(target=server.run)
         thread.start()

@@ -58,7 +58,7 @@ def small() -> Problem:
 
 def fake(**settings: object) -> Peer:
     return Peer(
-        "fake", "Fake", "fakes", OURS, "fake_runner", settings, ("new",), "here", seconds=30
+        "fake", "Fake", "fakes", OURS, "fake_runner", settings, ("new",), "here", seconds=600
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.report.conftest import TINY, ProbableDMFD, relabelled
+from tests.waiting import PATIENCE
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
@@ -52,7 +53,9 @@ def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("there is no chromium here")
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        opened = started.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS.split(), timeout=1000 * PATIENCE
+        )
         yield opened
         opened.close()
 
@@ -87,6 +90,7 @@ def test_in_every_look(
 ) -> None:
     page_file: Path = request.getfixturevalue(which)
     page, said, asked, backgrounds = browser.new_page(), [], [], {}
+    page.set_default_timeout(1000 * PATIENCE)
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine
+from tests.waiting import PATIENCE
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
@@ -19,7 +20,7 @@ from deepmf.models.base import Model
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.serve.app import create_app
 from deepmf.serve.database import open_database
-from deepmf.serve.service import Service
+from deepmf.serve.service import Service, ServiceLimits
 
 FOLDER = Path(__file__).parent
 
@@ -110,6 +111,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 StartClient = Callable[..., TestClient]
+# No answer is refused because a machine is slow.
+PATIENT = ServiceLimits(seconds=PATIENCE, database_seconds=PATIENCE)
 
 
 @pytest.fixture
@@ -125,7 +128,9 @@ def start_client(tmp_path: Path, als: ALS) -> Iterator[StartClient]:
         **named: Any,
     ) -> TestClient:
         database = open_database(url or str(tmp_path / "entries.sqlite"))
-        app = create_app(Service(model or als, database, **service or {}), **named)
+        app = create_app(
+            Service(model or als, database, **{"limits": PATIENT} | (service or {})), **named
+        )
         client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
         client.__enter__()
         clients.append(client)

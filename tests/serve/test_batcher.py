@@ -10,6 +10,16 @@ from deepmf.serve.batcher import MAX_WAITING, Batcher
 from deepmf.serve.schemas import ApiError
 
 
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    seconds_ahead = 0.0
+
+    def time(self) -> float:
+        """Return the seconds of its clock."""
+        return super().time() + self.seconds_ahead
+
+
 class Slow:
     """Negates jobs, but only once it may; odd jobs above 100 fail."""
 
@@ -73,15 +83,19 @@ def test_a_batch_has_a_largest_size() -> None:
 
 
 def test_a_late_job_is_given_up_unless_it_has_started() -> None:
-    slow = Slow()
-    batcher = Batcher(slow, name="test", timeout=0.2, late="it may still be written")
+    slow, clock = Slow(), Clock()
+    batcher = Batcher(slow, name="test", timeout=3600, late="it may still be written")
 
     async def ask() -> list[int | BaseException]:
         first = asyncio.ensure_future(batcher.run(1))
         await asyncio.to_thread(slow.is_busy.wait)
-        return await asyncio.gather(first, batcher.run(2), return_exceptions=True)
+        second = asyncio.ensure_future(batcher.run(2))
+        await asyncio.sleep(0)  # it is queued
+        clock.seconds_ahead = 3601
+        return await asyncio.gather(first, second, return_exceptions=True)
 
-    started, waiting = asyncio.run(ask())
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        started, waiting = runner.run(ask())
     slow.may.set()
     batcher.close()
     assert isinstance(started, ApiError)

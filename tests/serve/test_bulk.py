@@ -2,12 +2,13 @@
 
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from tests.serve.conftest import StartClient
+from tests.serve.conftest import PATIENT, StartClient
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -15,7 +16,6 @@ from deepmf.models.paper.low_rank import RankK
 from deepmf.serve.auth import add_key, read_keys
 from deepmf.serve.bulk import parse_bulk
 from deepmf.serve.schemas import MAX_LINES, EntryLine
-from deepmf.serve.service import ServiceLimits
 
 
 def write(client: TestClient, *lines: Any, compress: bool = False, **headers: str) -> Any:
@@ -250,7 +250,7 @@ def test_numeric_ids_are_checked_line_by_line(start_client: StartClient) -> None
 def test_bodies_have_limits(
     start_client: StartClient, content: bytes, headers: dict[str, str], status: int
 ) -> None:
-    client = start_client(service={"limits": ServiceLimits(bulk_bytes=1_000)})
+    client = start_client(service={"limits": replace(PATIENT, bulk_bytes=1_000)})
     answer = client.post("/v1/entries/bulk", content=content, headers=headers)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]

@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 from tests.models.test_interactions import make_clicks, own_kind
+from tests.serve.conftest import PATIENT
 from tests.waiting import PATIENCE, wait_until
 
 from deepmf.datasets import generate
@@ -100,7 +101,8 @@ def live(tmp_path: Path) -> Iterator[Callable[..., Live]]:
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def start(model: Model, keys: KeyRing | None = None) -> Live:
-        service = Service(model, open_database(str(tmp_path / f"{len(running)}.sqlite")))
+        database = open_database(str(tmp_path / f"{len(running)}.sqlite"))
+        service = Service(model, database, limits=PATIENT)
         app = create_app(service, keys=keys)
         server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", log_config=None))
         thread = threading.Thread(target=server.run)
@@ -121,7 +123,9 @@ def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("there is no chromium here")
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        opened = started.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS.split(), timeout=1000 * PATIENCE
+        )
         yield opened
         opened.close()
 
@@ -155,12 +159,22 @@ class Visitor:
         return self.page.locator(f"#{inside} .card[data-column]").nth(number)
 
     def rate(self, number: int, level: int, inside: str = "found") -> str:
-        """Rate the card in a place of a list; return its column."""
+        """Rate the card in a place of a list, and wait for the new list; return its column."""
         column: str = self.card(number, inside).get_attribute("data-column")
-        with self.page.expect_response(
-            lambda answer: answer.request.method == "PATCH" and answer.ok
+        with (
+            self.page.expect_response(
+                lambda answer: answer.request.method == "PATCH" and answer.ok
+            ),
+            # the first of two requests: the list is shown with it, and then why
+            self.page.expect_response(
+                lambda answer: (
+                    answer.url.endswith("/v1/recommend")
+                    and "reasons" not in answer.request.post_data_json
+                )
+            ),
         ):
             self.card(number, inside).locator(".level").nth(level - 1).click()
+        self.page.wait_for_function("() => !document.querySelector('#best[aria-busy]')")
         return column
 
     def best(self, without: str = "") -> list[str]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from tests.serve.conftest import StartClient
+from tests.serve.conftest import PATIENT, StartClient
 from tests.waiting import wait_until
 
 from deepmf.datasets import generate
@@ -34,7 +35,7 @@ from deepmf.serve.app import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.queries import check_history
 from deepmf.serve.schemas import ApiError, HistoryEntry
-from deepmf.serve.service import Service, ServiceLimits
+from deepmf.serve.service import Service
 from deepmf.storage.model_file import compute_digest
 
 # Ids that have broken something somewhere.
@@ -214,7 +215,7 @@ def test_nothing_of_a_row_stays_in_any_file_of_the_database(
 ) -> None:
     films = ratings.column_labels.tolist()
     private = "a very private name"
-    client = start_client(service={"limits": ServiceLimits(keep_changes=0.2)})
+    client = start_client(service={"limits": replace(PATIENT, keep_changes=0.2)})
 
     def write(row: str, *pairs: tuple[object, object]) -> None:
         client.put(

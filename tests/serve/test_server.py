@@ -9,7 +9,6 @@ import random
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -111,8 +110,8 @@ def test_what_was_acknowledged_survives(start: Start, ratings: ObservedMatrix) -
         with ThreadPoolExecutor(4) as threads:
             for writer in range(4):
                 threads.submit(write_until_it_ends, client, writer, film, acknowledged)
-            wait_until(lambda before=before: len(acknowledged) > before, between=0.01)
-            time.sleep(chance.uniform(0.0, 0.4))
+            wanted = before + chance.randint(1, 60)
+            wait_until(lambda wanted=wanted: len(acknowledged) >= wanted, between=0.001)
             os.kill(process.pid, ending)
             process.join()
         codes.append(process.exitcode)
@@ -158,7 +157,9 @@ def test_a_model_is_replaced_without_a_dropped_request(
     assert client.get("/v1/rows/Wilma/entries").json()["entries"] == [{"column": film, "value": 5}]
 
 
-def test_a_hangup_that_fails_is_one_line_of_the_log(start: Start, tmp_path: Path) -> None:
+def test_a_hangup_that_fails_is_one_line_of_the_log(
+    start: Start, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
     process, client = start("--log-level", "warning")
     log = tmp_path / "log.jsonl"
     (tmp_path / "model.safetensors").write_bytes(b"not a model")
@@ -167,7 +168,9 @@ def test_a_hangup_that_fails_is_one_line_of_the_log(start: Start, tmp_path: Path
         wait_until(lambda number=number: log.read_text().count("\n") >= number)
         if number == 1:  # then a fault that is no error of ours
             (tmp_path / "model.safetensors").unlink()
-    time.sleep(0.3)
+    ALS(latent_size=3, seed=1).fit(ratings).save(tmp_path / "model.safetensors")
+    os.kill(process.pid, signal.SIGHUP)
+    wait_until(lambda: client.get("/v1/model").json()["version"]["model"] == 2)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["level"], line["failed"]) for line in lines] == [("error", "model")] * 2
     assert client.get("/v1/model").status_code == 200
@@ -256,22 +259,21 @@ def test_workers_that_cannot_start_end_with_one_sentence(tmp_path: Path) -> None
 def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
     start: Start, tmp_path: Path
 ) -> None:
-    process, client = start(*TWO_WORKERS)
+    process, client = start("--workers", "2", "--log-level", "info")
     first, second = workers_of(process.pid)
     os.kill(first, signal.SIGBUS)
-    wait_until(lambda: len(workers_of(process.pid) - {first}) == 2)
-    # for the new one, or the one after it
+    log = tmp_path / "log.jsonl"
+    wait_until(lambda: log.read_text().count("startup complete") == 3)  # the new one answers too
     (tmp_path / "model.safetensors").write_bytes(b"not a model")
     assert client.get("/v1/model").status_code == 200
     for worker in workers_of(process.pid):
-        with suppress(ProcessLookupError):  # the new one may have failed at the broken file already
-            os.kill(worker, signal.SIGBUS)
+        os.kill(worker, signal.SIGBUS)
     process.join(PATIENCE)
     assert process.exitcode == 2
-    log = (tmp_path / "log.jsonl").read_text().splitlines()
-    deaths = [json.loads(line) for line in log if line.startswith("{")]
-    assert {line["process"] for line in deaths if line["by"] == "SIGBUS"} >= {first, second}
-    assert "model.safetensors" in log[-1]
+    lines = log.read_text().splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    assert {event["process"] for event in events if event.get("by") == "SIGBUS"} >= {first, second}
+    assert "model.safetensors" in lines[-1]
 
 
 def resident_bytes(process: int) -> int:
@@ -279,7 +281,7 @@ def resident_bytes(process: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
+def test_headers_without_end_take_no_memory_and_nobody_waits_for_them(start: Start) -> None:
     process, client = start("--log-level", "error")
     place = client.base_url.host, client.base_url.port
     assert client.get("/healthz").status_code == 200
@@ -295,9 +297,7 @@ def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
             one = stack.enter_context(socket.create_connection(place, timeout=PATIENCE))
             with suppress(ConnectionError):
                 one.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n" + headers[:30_000])
-        began = time.monotonic()
         assert client.get("/healthz").status_code == 200
-        assert time.monotonic() - began < 20.0
     assert resident_bytes(process.pid) - before < 100_000_000
 
 

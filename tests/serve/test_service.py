@@ -4,9 +4,9 @@ was."""
 import socket
 import sqlite3
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
-from tests.serve.conftest import StartClient
-from tests.waiting import wait_until
+from tests.serve.conftest import PATIENT, StartClient
+from tests.waiting import PATIENCE, wait_until
 
 from deepmf.datasets import generate
 from deepmf.errors import BadModelFile, BadSetting, FileAbsent, TrainingDiverged, UnreadableFile
@@ -26,7 +26,7 @@ from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.models.paper.low_rank import RankK
 from deepmf.serve import service as service_module
-from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.database import EntryDatabase, State, open_database
 from deepmf.serve.schemas import GivenEntry
 from deepmf.serve.service import Service, ServiceLimits, load_with_digest
 from deepmf.serve.writer import EntryWrite
@@ -85,39 +85,55 @@ def test_a_database_that_hangs_holds_up_no_question(
     monkeypatch: pytest.MonkeyPatch,
     transaction: str,
 ) -> None:
-    answers = transaction == "begin_write"
-    patience = 2.0 if answers else 0.2  # questions that read must have time, also on a busy machine
-    client = start_client(service={"limits": ServiceLimits(seconds=0.5, database_seconds=patience)})
-    film, whole, begin = (
-        ratings.column_labels[0],
-        threading.Event(),
-        getattr(EntryDatabase, transaction),
-    )
+    is_writing = transaction == "begin_write"
+    # What hangs is given up after a moment; all else has time, also on a busy machine.
+    limits = PATIENT if is_writing else replace(PATIENT, database_seconds=0.2)
+    client, film = start_client(service={"limits": limits}), ratings.column_labels[0]
+    begin = getattr(EntryDatabase, transaction)
+    hangs, may_go_on = threading.Event(), threading.Event()
 
     def hang(database: EntryDatabase) -> Any:
-        whole.wait()
+        hangs.set()
+        may_go_on.wait()
         return begin(database)
 
     monkeypatch.setattr(EntryDatabase, transaction, hang)
-    with ThreadPoolExecutor(40) as threads:  # one after the other, these would take longer than one
-        found = set(threads.map(lambda _: client.get("/readyz").status_code, range(40)))
-    assert found == {200 if answers else 503}
-    written = client.put("/v1/rows/Betty/entries", json=body(film))
-    assert written.status_code == (503 if answers else 200)
-    assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
-    whole.set()
+    with ThreadPoolExecutor(41) as threads, ExitStack() as stack:
+        stack.callback(may_go_on.set)
+        written = threads.submit(client.put, "/v1/rows/Betty/entries", json=body(film))
+        assert hangs.wait(PATIENCE)
+        statuses = set(threads.map(lambda _: client.get("/readyz").status_code, range(40)))
+        assert statuses == {200 if is_writing else 503}
+        assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
+        if is_writing:
+            assert not written.done()
+        else:
+            assert written.result(PATIENCE).status_code == 200
+    assert written.result().status_code == 200
     wait_until(lambda: client.get("/readyz").status_code == 200)
-    assert client.put("/v1/rows/Betty/entries", json=body(film)).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_write_that_hangs_is_given_up(
+    start_client: StartClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start_client(service={"limits": ServiceLimits(seconds=0.2)})
+    begin, may_go_on = EntryDatabase.begin_write, threading.Event()
+    monkeypatch.setattr(
+        EntryDatabase, "begin_write", lambda database: may_go_on.wait() and begin(database)
+    )
+    answer = client.put("/v1/rows/Betty/entries", json=body(ratings.column_labels[0]))
+    may_go_on.set()
+    assert answer.status_code == 503
 
 
 @pytest.mark.slow
 def test_a_server_that_hangs_is_no_database() -> None:
     # accepts connections, and says nothing
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        began = time.monotonic()
-        with pytest.raises(UnreadableFile):
-            open_database(f"postgresql://x@127.0.0.1:{listener.getsockname()[1]}/x", patience=1.0)
-        assert time.monotonic() - began < 30.0
+    with ThreadPoolExecutor(1) as threads, socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"postgresql://x@127.0.0.1:{listener.getsockname()[1]}/x"
+        opened = threads.submit(open_database, url, patience=1.0)
+        assert isinstance(opened.exception(PATIENCE), UnreadableFile)
 
 
 def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
@@ -175,7 +191,14 @@ def test_two_model_files_on_one_database_are_not_read_again_and_again(
         start_client(load(path), service={"source": path, "digest": compute_digest(path)})
         for path in paths
     )
-    time.sleep(0.8)
+    states: list[State] = []
+    read_state = EntryDatabase.read_state
+    monkeypatch.setattr(
+        EntryDatabase,
+        "read_state",
+        lambda database: states.append(read_state(database)) or states[-1],
+    )
+    wait_until(lambda: len(states) > 20)  # each follower has looked again and again
     assert read.count(paths[0]) <= 1
     assert [client.get("/v1/model").json()["version"]["model"] for client in (one, two)] == [1, 2]
     ALS(latent_size=3, seed=2).fit(ratings).save(paths[0])  # a file that changes is looked at
@@ -236,7 +259,7 @@ def test_a_write_sees_that_the_database_was_restored(
     start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
     client, film = (
-        start_client(service={"limits": ServiceLimits(staleness=60)}),
+        start_client(service={"limits": replace(PATIENT, staleness=threading.TIMEOUT_MAX)}),
         ratings.column_labels[0],
     )
     for name in ("Wilma", "Betty"):

@@ -125,9 +125,10 @@ def test_a_trained_entry_gets_another_weight_and_its_own_back(
 
 
 def test_an_entry_of_a_dated_model_is_of_now_unless_it_says_when(
-    start_client: StartClient, moving: Model
+    start_client: StartClient, moving: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, now = start_client(moving), time.time()
+    client = start_client(moving)
+    monkeypatch.setattr(time, "time", lambda: START + 400.7 * DAY)
     key = {"Idempotency-Key": "once"}
     first = write(
         client,
@@ -137,8 +138,10 @@ def test_an_entry_of_a_dated_model_is_of_now_unless_it_says_when(
         headers=key,
     )
     dated, undated = read(client, "Wilma")
-    assert np.datetime64(dated["time"].rstrip("Z"), "s").astype(int) >= int(now)
+    moment = np.datetime64(dated["time"].rstrip("Z"), "s").astype(int)
+    assert moment == int(START + 400.7 * DAY)
     assert "time" not in undated
+    monkeypatch.setattr(time, "time", lambda: START + 401 * DAY)
     again = write(
         client,
         "Wilma",
@@ -155,7 +158,9 @@ def test_an_entry_of_a_dated_model_is_of_now_unless_it_says_when(
     )
 
 
-def test_answers_are_for_a_time(start_client: StartClient, moving: Model) -> None:
+def test_answers_are_for_a_time(
+    start_client: StartClient, moving: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = start_client(moving)
     body = {"pairs": [{"row": "r0", "column": "c0"}, {"row": "r0", "column": "c1"}]}
 
@@ -171,9 +176,8 @@ def test_answers_are_for_a_time(start_client: StartClient, moving: Model) -> Non
         assert np.allclose(predict(at), expected)
         assert np.allclose(predict(at, unknown="fallback"), expected)
     assert predict(early)[0] < predict(late)[0]
-    assert np.allclose(
-        predict(), moving.predict(["r0", "r0"], ["c0", "c1"], at=int(time.time())), atol=1e-3
-    )
+    monkeypatch.setattr(time, "time", lambda: late + 0.5)
+    assert np.allclose(predict(), predict(late))
     history = {"history": [{"column": "c2", "value": 3}], "columns": ["c0"]}
     for at in (early, late):
         found = client.post("/v1/predict", json={**history, "at": at}).json()["predictions"][0][

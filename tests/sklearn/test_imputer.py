@@ -7,7 +7,6 @@ import pickle
 import re
 import subprocess
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -718,19 +717,16 @@ def test_many_categories_leave_the_default_as_good_as_its_own_gaussian() -> None
     whole = wide_mixed_frame(300, n_numbers=10, n_texts=12, n_categories=20)
     hidden = np.random.default_rng(1).random(whole.shape) < 0.2
     table = whole.mask(hidden)
-    errors, seconds = {}, {}
+    errors = {}
     for model in ("gaussian", "auto"):
-        begin = time.process_time()
         fitted = DMFImputer(model, random_state=0).fit(table)
         completed = fitted.transform(table)
-        seconds[model] = time.process_time() - begin
         filled, truth = (each.iloc[:, :10].to_numpy(dtype=float) for each in (completed, whole))
         errors[model] = np.sqrt(
             np.mean(((filled - truth) / truth.std(axis=0))[hidden[:, :10]] ** 2)
         )
     assert fitted.weights_["gaussian"] > 0.5
     assert errors["auto"] < 1.01 * errors["gaussian"]
-    assert seconds["auto"] < 5 * seconds["gaussian"]
 
 
 @pytest.mark.slow

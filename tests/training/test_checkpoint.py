@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,7 +258,7 @@ def train_until_killed(path: Path) -> None:
         sys.stdout.write(f"{record.epoch}\n")
         sys.stdout.flush()
         if record.epoch == KILLED_IN_EPOCH:
-            time.sleep(60)
+            signal.pause()
 
     fitted(checkpoint=path, callback=callback)
 
