@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,26 @@ def test_tables_of_an_unknown_version_are_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UnreadableFile, match="version 99"):
         open_database(str(path))
+
+
+def test_a_database_without_places_gets_them(tmp_path: Path) -> None:
+    path = tmp_path / "entries.sqlite"
+    open_database(str(path)).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("ALTER TABLE entries DROP COLUMN place")
+        connection.execute("UPDATE state SET tables_version = 1, data_version = 1")
+        connection.execute("INSERT INTO changes VALUES (1, 'row', ?)", (b"sann",))
+        connection.execute(
+            "INSERT INTO entries (row_id, column_id, version, first_version, value)"
+            " VALUES (?, ?, 1, 1, 5.0)",
+            (b"sann", b"sAlien"),
+        )
+    database = open_database(str(path))
+    with database.begin_write() as transaction:
+        assert transaction.read_entries() == {("ann", "Alien"): Entry(5.0)}
+        transaction.write_changes({("ann", "Big"): Entry(4.0)}, set(), {("row", "ann")})
+        assert list(transaction.read_entries()) == [("ann", "Alien"), ("ann", "Big")]
+    database.close()
 
 
 @pytest.mark.slow

@@ -3,15 +3,24 @@ predict refuses."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.models.test_interactions import make_clicks, own_kind
 from tests.recommend.test_next_ridge import walk
+from tests.waiting import wait_until
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
+from deepmf.serve.snapshot import export_data
+
+
+@pytest.fixture(scope="module")
+def walking() -> ALS:
+    """A model of rows that walk from each column to the next."""
+    return ALS(seed=0).fit(ObservedMatrix.from_sequences(walk(np.random.default_rng(0))))
 
 
 @pytest.fixture
@@ -94,10 +103,10 @@ def test_a_model_of_values_needs_them(start_client: Any, als: ALS) -> None:
     assert answer.json()["error"]["code"] == "value_missing"
 
 
-def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(start_client: Any) -> None:
-    client = start_client(
-        ALS(seed=0).fit(ObservedMatrix.from_sequences(walk(np.random.default_rng(0))))
-    )
+def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(
+    start_client: Any, walking: ALS
+) -> None:
+    client = start_client(walking)
 
     def ask(**row: Any) -> tuple[str, str]:
         answer = client.post("/v1/recommend", json=row | {"n": 1, "reasons": 1}).json()
@@ -115,3 +124,47 @@ def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(start_cl
         "/v1/rows/new/entries", json={"entries": [{"column": "column 11", "value": None}]}
     ).is_success
     assert ask(row="new")[0] == "column 04"
+
+
+def test_what_comes_next_is_the_same_after_a_restart_and_on_another_worker(
+    start_client: Any, walking: ALS, url: str
+) -> None:
+    client, other = start_client(walking, url=url), start_client(walking, url=url)
+
+    def write(row: str, *columns: str, value: int | None = 1) -> None:
+        entries = [
+            {"column": f"column {column}", "value": value, "time": "2026-05-01"}
+            for column in columns
+        ]
+        answer = client.patch(f"/v1/rows/{row}/entries", json={"entries": entries})
+        assert answer.is_success, answer.text
+
+    def read_version(client: Any) -> Any:
+        return client.get("/v1/model").json()["version"]
+
+    def ask(client: Any) -> dict[str, str]:
+        best = [client.post("/v1/recommend", json={"row": row, "n": 1}).json() for row in rows]
+        return dict(zip(rows, (one["best"][0]["column"][-2:] for one in best), strict=True))
+
+    write("one write", "20", "03")
+    for column in ("20", "03"):
+        write("two writes", column)
+    write("there and back", "03", "20")
+    write("forgotten", "03", "20")
+    rows = {"one write": "04", "two writes": "04", "there and back": "21", "forgotten": "21"}
+    assert ask(client) == rows
+    wait_until(lambda: read_version(other) == read_version(client))
+    assert ask(other) == rows
+    for value in (2, 1):
+        write("there and back", "03", value=value)
+        write("forgotten", "03", value=None if value == 2 else 1)
+    rows |= {"there and back": "04", "forgotten": "04"}
+    assert ask(client) == rows
+    wait_until(lambda: read_version(other) == read_version(client))
+    assert ask(other) == rows
+    assert ask(start_client(walking, url=url)) == rows
+    lines = [json.loads(line) for line in client.get("/v1/export").text.splitlines()]
+    order = {row: [line["column"][-2:] for line in lines if line["row"] == row] for row in rows}
+    assert set(map(tuple, order.values())) == {("20", "03")}
+    rows_of, columns, _ = export_data(walking, url).entries
+    assert all(columns[rows_of == row].tolist() == ["column 20", "column 03"] for row in rows)

@@ -74,7 +74,8 @@ def test_entries_keep_their_times_and_weights(
     assert again.get("/v1/rows/Wilma/entries").headers["etag"] == first["etag"]
     lines = [json.loads(line) for line in client.get("/v1/export").text.splitlines()]
     assert [line for line in lines if line["row"] == "Wilma"] == [
-        {"row": "Wilma", **entry} for entry in shown
+        {"row": "Wilma", **entry}
+        for entry in reversed(shown)  # earliest first
     ]
     by_row = [{"row": "Wilma", "value": 5, "time": "2024-05-01T12:30:00Z", "weight": 2.5}]
     found = client.get(f"/v1/columns/{one}/entries").json()["entries"]

@@ -69,12 +69,13 @@ def export_lines(model: Model) -> Iterator[bytes]:
     for start in range(0, len(store.rows), _EXPORTED_ROWS):
         at = np.arange(start, min(start + _EXPORTED_ROWS, len(store.rows)))
         found = store.seen_columns(at)
+        order = found.extras.sort_within(found.group_of)  # those of the same time as written
         rows = np.repeat(store.rows[at], np.diff(found.starts)).tolist()
-        entries = list_entries(found.values, found.extras)
+        entries = list_entries(found.values[order], found.extras.take(order))
         lines = [
             json.dumps({"row": row, "column": column, **entry.describe()})
             for row, column, entry in zip(
-                rows, store.columns[found.others].tolist(), entries, strict=True
+                rows, store.columns[found.others[order]].tolist(), entries, strict=True
             )
             if not is_visitor(row)
         ]

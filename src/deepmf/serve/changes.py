@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepmf.errors import BadFeatures, UserError
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import NO_TIME, Extras
+from deepmf.matrix.extras import NO_TIME, Extras, PlaceArray, check_weights, parse_times
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.sorting import number_within
 from deepmf.models.base import Model
 from deepmf.serve.schemas import (
     MAX_CATEGORIES,
@@ -57,18 +58,27 @@ UNUSABLE = (UserError, ArithmeticError, ValueError)
 
 
 def apply_changes(
-    model: Model, entries: EntryChanges, features: FeatureChanges | None = None
+    model: Model,
+    entries: EntryChanges,
+    features: FeatureChanges | None = None,
+    *,
+    moved: Collection[Pair] = (),
 ) -> Model:
     """Return a model with changed entries and features, without training.
 
     A row or column that came after training is forgotten when it has neither entries nor features
     left.
+
+    Parameters
+    ----------
+    entries : in the order in which they were written, which orders those of the same time.
+    moved : pairs that come later in this order than in the model, though the entry may be the same.
     """
     features = features or {}
     rows, columns = _split_pairs([pair for pair, entry in entries.items() if entry is None])
     bare_rows, bare_columns = _list_forgotten(features, "row"), _list_forgotten(features, "column")
     new, restated = _find_new(
-        model, {pair: entry for pair, entry in entries.items() if entry is not None}
+        model, {pair: entry for pair, entry in entries.items() if entry is not None}, moved
     )
     forgotten = _split_pairs([*zip(rows, columns, strict=True), *restated])
     if forgotten[0] or bare_rows or bare_columns:
@@ -251,9 +261,11 @@ def _list_forgotten(changes: FeatureChanges, axis: Axis) -> list[Any]:
     return [label for (kind, label), values in changes.items() if kind == axis and values is None]
 
 
-def _find_new(model: Model, entries: dict[Pair, Entry]) -> tuple[dict[Pair, Entry], list[Pair]]:
-    """Return the entries that the model does not have, and the pairs of which only the time or
-    weight differs.
+def _find_new(
+    model: Model, entries: dict[Pair, Entry], moved: Collection[Pair]
+) -> tuple[dict[Pair, Entry], list[Pair]]:
+    """Return the entries that the model does not have, and the pairs of which only the time, weight
+    or place differs.
 
     The latter are forgotten first: `extend` cannot remove a date or reset a weight. A model that
     does not use weights gets none, since an earlier model may have used them.
@@ -261,7 +273,7 @@ def _find_new(model: Model, entries: dict[Pair, Entry]) -> tuple[dict[Pair, Entr
     if not model.takes_weights:
         entries = {pair: entry._replace(weight=1.0) for pair, entry in entries.items()}
     held = dict(zip(entries, read_pairs(model, entries), strict=True)) if entries else {}
-    new = {pair: entry for pair, entry in entries.items() if entry != held[pair]}
+    new = {pair: entry for pair, entry in entries.items() if entry != held[pair] or pair in moved}
     return new, [
         pair
         for pair, entry in new.items()
@@ -271,11 +283,29 @@ def _find_new(model: Model, entries: dict[Pair, Entry]) -> tuple[dict[Pair, Entr
 
 def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
     values, times, weights = zip(*entries.values(), strict=True)
-    plain = all(entry.time == NO_TIME and entry.weight == 1 for entry in entries.values())
-    extras: dict[str, Any] = (
-        {} if plain else {"times": np.array(times), "weights": np.array(weights)}
+    rows, columns = _split_pairs(list(entries))
+    row_of, column_of = Labels.gather(rows, axis="row"), Labels.gather(columns, axis="column")
+    extras = Extras(
+        parse_times(np.array(times)).seconds,
+        check_weights(weights, len(weights)),
+        _number_within_rows(row_of.positions) if is_ordered(model) else None,
     )
-    return ObservedMatrix.from_entries(*_split_pairs(list(entries)), values, model.scale_, **extras)
+    return ObservedMatrix.from_positions(
+        row_of, column_of, np.array(values), scale=model.scale_, extras=extras
+    )
+
+
+def is_ordered(model: Model) -> bool:
+    """Whether a model was fitted to entries with an order, which then matters for new ones."""
+    return model.entries_.train.extras.are_ordered
+
+
+def _number_within_rows(row_of: IndexArray) -> PlaceArray:
+    """Return the number of each entry among those of its row, in the order given."""
+    order = np.argsort(row_of, kind="stable")
+    places = np.empty(row_of.size, dtype=np.int32)
+    places[order] = number_within(row_of[order])
+    return places
 
 
 def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any]:

@@ -31,7 +31,7 @@ from deepmf.serve.schemas import Axis
 
 SomeTopic = TypeVar("SomeTopic", bound=Topic)
 
-_VERSION = 1  # of the tables
+_VERSION = 2  # of the tables; version 1 had no places of entries
 _NO_VERSION = 2**62  # later than all: no model can have learned it
 _EXPECTED = "give a file, or postgresql://user@host/name"
 _PATIENCE = 5.0  # seconds; less than the timeout of a request
@@ -122,11 +122,11 @@ MODELS = _declare(
 # Entries that differ from the model's file; a null value means forgotten.
 # time: seconds since 1970, null without a date. weight: null for 1.
 # first_version: the data version at which the pair was first written; 0 if a model's file has or
-# had it.
+# had it. place: the number of the entry among those of its version, in the order of the write.
 ENTRIES = _declare(
     "entries",
     keys={"row_id": IdBytes, "column_id": IdBytes},
-    needed={"version": sa.BigInteger, "first_version": sa.BigInteger},
+    needed=dict.fromkeys(("version", "first_version", "place"), sa.BigInteger),
     optional={"value": sa.Double, "time": sa.BigInteger, "weight": sa.Double},
     indexed="column_id",
 )
@@ -166,6 +166,13 @@ class ServedModel(NamedTuple):
     version: int
     digest: str
     scale: Scale
+
+
+class StoredEntry(NamedTuple):
+    """An entry as the database has it, None if it is forgotten, and the version that wrote it."""
+
+    entry: Entry | None
+    version: int
 
 
 class Receipt(NamedTuple):
@@ -258,18 +265,21 @@ class Transaction:
     ) -> dict[Pair, Entry | None]:
         """Return the entries, of all or of some rows or columns, that differ from the model's file.
 
-        None stands for forgotten entries.
+        They are in the order in which they were written. None stands for forgotten entries.
         """
-        asked = sa.select(
-            *(ENTRIES.c[name] for name in ("row_id", "column_id", "value", "time", "weight"))
-        )
+        stored = self.read_stored_entries(axis, labels)
+        return {pair: line.entry for pair, line in stored.items()}
+
+    def read_stored_entries(
+        self, axis: Axis = "row", labels: Sequence[Any] | None = None
+    ) -> dict[Pair, StoredEntry]:
+        """Return the entries of `read_entries` with the versions that wrote them."""
+        names = "row_id", "column_id", "value", "time", "weight", "version", "place"
+        asked = sa.select(*(ENTRIES.c[name] for name in names))
+        asked = asked.order_by(ENTRIES.c.version, ENTRIES.c.place)
         ids = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id
-        return {
-            (row, column): None
-            if value is None
-            else Entry(value, NO_TIME if at is None else at, 1.0 if weight is None else weight)
-            for row, column, value, at, weight in self._select_of(asked, ids, labels)
-        }
+        lines = sorted(self._select_of(asked, ids, labels), key=itemgetter(5, 6))
+        return {(line.row_id, line.column_id): _read_entry(line) for line in lines}
 
     def read_contents(
         self, *topics: SomeTopic, labels: Sequence[Any] | None = None
@@ -355,13 +365,17 @@ class Transaction:
                 "weight": None if entry is None or entry.weight == 1 else entry.weight,
                 "version": version,
                 "first_version": 0 if (row, column) in in_file else version,
+                "place": place,
             }
-            for (row, column), entry in changes.items()
+            for place, ((row, column), entry) in enumerate(changes.items())
         ]
         # as the index of the table is sorted, and its pages lie
         lines.sort(key=itemgetter("row_id", "column_id"))
         self._upsert(
-            ENTRIES, lines, keys=("row_id", "column_id"), content=("value", "time", "weight")
+            ENTRIES,
+            lines,
+            keys=("row_id", "column_id"),
+            content=("value", "time", "weight", "place"),
         )
 
     def _write_contents(
@@ -485,6 +499,14 @@ class Transaction:
     def mark_exported(self) -> None:
         """Record that a later model may be trained on everything up to now."""
         self._connection.execute(sa.update(STATE).values(exported_version=STATE.c.data_version))
+
+
+def _read_entry(line: Any) -> StoredEntry:
+    if line.value is None:
+        return StoredEntry(None, line.version)
+    time = NO_TIME if line.time is None else line.time
+    weight = 1.0 if line.weight is None else line.weight
+    return StoredEntry(Entry(line.value, time, weight), line.version)
 
 
 def _parse_content(topic: Topic, content: bytes | None) -> Any:
@@ -628,10 +650,13 @@ def _check_file(file: Path, patience: float) -> None:
         # others are integers
         names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}
         for table in METADATA.tables.values():
+            # tables of an earlier version have fewer columns
+            there = {line[1] for line in connection.execute(f"PRAGMA table_info({table.name})")}
             wrong = [
                 f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
                 + (f" AND {column.name} IS NOT NULL)" if column.nullable else ")")
                 for column in table.columns
+                if column.name in there
             ]
             checks[table.name] = f"SELECT 1 FROM {table.name} WHERE {' OR '.join(wrong)}"
         checks["state"] += f" OR data_version NOT BETWEEN 0 AND {2**62}"
@@ -662,6 +687,9 @@ def _create_tables(connection: sa.Connection) -> None:
             "exported_version": 0,
         }
         connection.execute(sa.insert(STATE), line)
+    elif version == 1:
+        connection.exec_driver_sql("ALTER TABLE entries ADD place BIGINT NOT NULL DEFAULT 0")
+        connection.execute(sa.update(STATE).values(tables_version=_VERSION))
     elif version != _VERSION:
         raise ValueError(
             f"its tables have version {version}; this version of deepmf reads version {_VERSION}"

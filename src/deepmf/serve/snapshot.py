@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,12 +30,13 @@ from deepmf.serve.changes import (
     get_axis_features,
     get_labels,
     has_features,
+    is_ordered,
     keep_readable,
     list_changed,
     read_pairs,
     summarise_features,
 )
-from deepmf.serve.database import Transaction, open_database
+from deepmf.serve.database import StoredEntry, Transaction, open_database
 from deepmf.serve.ids import are_numbers, check_servable
 from deepmf.serve.omissions import OMISSIONS, Omissions
 from deepmf.serve.schemas import ApiError, Axis, ModelResponse, ScaleSummary, Version
@@ -82,7 +83,7 @@ class Snapshot:
     def now(self) -> int:
         """The time of an entry that is written now without one: the current time if the model's
         entries are ordered."""
-        return int(time.time()) if self.base.entries_.train.extras.are_ordered else NO_TIME
+        return int(time.time()) if is_ordered(self.base) else NO_TIME
 
     def describe(self) -> ModelResponse:
         """Return a description of the model."""
@@ -206,21 +207,23 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         return replay(replace(snapshot, model=snapshot.base), transaction)
     entries: dict[Pair, Entry | None] = {}
     features: dict[tuple[Axis, Any], FeatureValues | None] = {}
+    moved: set[Pair] = set()
     changed = [key for key in touched if key[0] in OMISSIONS]
     omitted = dict.fromkeys(changed) | transaction.read_contents(
         *OMISSIONS, labels=[label for _, label in changed]
     )
     for axis in _AXES:
         labels = [label for topic, label in touched if topic == axis]
-        entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries(axis, labels))
+        stored = transaction.read_stored_entries(axis, labels)
+        if is_ordered(snapshot.base):
+            moved |= {pair for pair, line in stored.items() if line.version > snapshot.data_version}
+        entries |= _compare_entries(snapshot, axis, labels, stored, moved)
         if get_axis_features(snapshot.model, axis) is not None:
             features |= _compare_features(
                 snapshot, axis, labels, transaction.read_contents(axis, labels=labels)
             )
-    model, omissions = (
-        apply_changes(snapshot.model, entries, features),
-        snapshot.omissions.change(omitted),
-    )
+    model = apply_changes(snapshot.model, entries, features, moved=moved)
+    omissions = snapshot.omissions.change(omitted)
     return replace(snapshot, model=model, data_version=version, omissions=omissions)
 
 
@@ -236,10 +239,14 @@ def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
 
 
 def _compare_entries(
-    snapshot: Snapshot, axis: Axis, labels: list[Any], stored: dict[Pair, Entry | None]
+    snapshot: Snapshot,
+    axis: Axis,
+    labels: list[Any],
+    stored: dict[Pair, StoredEntry],
+    moved: Set[Pair],
 ) -> dict[Pair, Entry | None]:
     """Return the changes that bring some rows or columns of a snapshot to the state of the
-    database."""
+    database, and the entries of moved pairs."""
     changed = {
         pair
         for model in (snapshot.base, snapshot.model)
@@ -247,9 +254,14 @@ def _compare_entries(
     }
     pairs = [*stored, *(changed - stored.keys())]
     # Entries that the database does not have are those of the model's file.
-    wanted = [*stored.values(), *read_pairs(snapshot.base, pairs[len(stored) :])]
+    of_file = read_pairs(snapshot.base, pairs[len(stored) :])
+    wanted = [*(line.entry for line in stored.values()), *of_file]
     known = read_pairs(snapshot.model, pairs)
-    return {pair: new for pair, new, old in zip(pairs, wanted, known, strict=True) if new != old}
+    return {
+        pair: new
+        for pair, new, old in zip(pairs, wanted, known, strict=True)
+        if new != old or (pair in moved and new is not None)
+    }
 
 
 def _compare_features(
@@ -336,9 +348,10 @@ def export_data(model: Model, url: str) -> ExportedData:
     store = snapshot.model.entries_
     found = store.seen_columns(np.arange(len(store.rows)))
     rows = np.repeat(store.rows.array, np.diff(found.starts))
+    order = found.extras.sort_within(found.group_of)
     return ExportedData(
-        Entries(rows, store.columns[found.others], found.values),
-        found.extras,
+        Entries(rows, store.columns[found.others[order]], found.values[order]),
+        found.extras.take(order),
         _export_features(model, features, "row"),
         _export_features(model, features, "column"),
     )

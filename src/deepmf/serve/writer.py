@@ -17,6 +17,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.models.base import Model
 from deepmf.serve.changes import (
     Entry,
+    EntryChanges,
     FeatureValues,
     Pair,
     apply_changes,
@@ -109,6 +110,12 @@ class PendingChanges:
         """Replace a content."""
         self.contents[topic, label] = content
         self.touched.add((topic, label))
+
+    def put_entries(self, changes: EntryChanges) -> None:
+        """Replace entries; they come after those that are pending already."""
+        for pair, entry in changes.items():
+            self.entries.pop(pair, None)
+            self.entries[pair] = entry
 
     def find_label(self, axis: Axis, given: Id) -> Any:
         """Return the label that an id stands for, known or new."""
@@ -251,8 +258,13 @@ class EntryWrite(_Write):
         changes = {other: entry for other, entry in resolved.items() if entry != current.get(other)}
         if self.method != "patch":
             changes |= dict.fromkeys(current.keys() - given.keys())
-        for other, entry in changes.items():
-            pending.entries[(label, other) if self.axis == "row" else (other, label)] = entry
+        is_row = self.axis == "row"
+        pending.put_entries(
+            {
+                (label, other) if is_row else (other, label): entry
+                for other, entry in changes.items()
+            }
+        )
         if self.method == "delete":
             if pending.has_features(self.axis, label):
                 pending.put(self.axis, label, None)
@@ -402,7 +414,7 @@ class BulkWrite:
             resolved = resolve(entry, old, now)
             if resolved != old:
                 changes[pair] = resolved
-        pending.entries.update(changes)
+        pending.put_entries(changes)
         # Other workers read the entries of all rows, or of all columns, that changed: of whichever
         # are fewer.
         rows, columns = {row for row, _ in changes}, {column for _, column in changes}
@@ -434,7 +446,12 @@ class BulkWrite:
         for code, message, fails in [*failing, *find_unfit(model, rows, columns, entries)]:
             refusals.setdefault((code, message), []).extend(lines[fits & fails].tolist())
             fits &= ~fails
-        return {(rows[at], columns[at]): entries[at] for at in np.flatnonzero(fits).tolist()}
+        accepted: dict[Pair, EntryLine] = {}
+        for at in np.flatnonzero(fits).tolist():
+            pair = rows[at], columns[at]
+            accepted.pop(pair, None)  # it has the place of its last line
+            accepted[pair] = entries[at]
+        return accepted
 
 
 def find_unfit(
