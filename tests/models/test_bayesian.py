@@ -12,7 +12,7 @@ from tests.models.contract import FullContract
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadModelFile, BadSetting, NotBetterThanMeans
+from deepmf.errors import BadModelFile, BadSetting, NotBetterThanMeans, TrainingDiverged
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -20,6 +20,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
+from deepmf.models.gibbs.chain import GibbsSampler
 from deepmf.models.gibbs.prediction import (
     N_BESIDE,
     NOTHING_NEW,
@@ -488,3 +489,35 @@ def test_given_epochs_are_kept_whatever_the_effort() -> None:
     assert BayesianMF(effort="quick", epochs=9, device="cpu").fit(train).settings.epochs == 9
     with pytest.raises(BadSetting, match="effort"):
         BayesianMF(effort="hasty")
+
+
+@pytest.mark.slow
+def test_drawn_levels_are_as_frequent_as_their_probabilities() -> None:
+    matrix = generate(150, 100, density=0.3, noise=0.3, seed=3).matrix
+    ratings = split_entries(matrix, train=0.8, validation=0.1, test=0.1, seed=0)
+    model = BayesianMF(epochs=90, latent_size=4, samples=60, device="cpu").fit(ratings.train)
+    rows, columns, _ = (part[:200] for part in ratings.test.entries())
+    chances = model.predict_distribution(rows, columns)
+    draws = model.draw(rows, columns, 2000)
+    shares = np.stack([(draws == level).mean(axis=0) for level in model.support_], axis=1)
+    differences = shares - chances
+    errors = differences.std(axis=0) / np.sqrt(len(rows))
+    assert np.all(np.abs(differences.mean(axis=0)) < 3.0 * errors)
+
+
+def test_only_a_singular_posterior_ends_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = generate(n_rows=20, n_columns=15, seed=0).matrix
+    model = BayesianMF(epochs=4, latent_size=2, device="cpu")
+
+    def fail(error: Exception) -> None:
+        def draw(*_: Any, **__: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(GibbsSampler, "iterate", draw)
+
+    fail(ValueError("a bug"))
+    with pytest.raises(ValueError, match="a bug"):
+        model.fit(train)
+    fail(np.linalg.LinAlgError("singular"))
+    with pytest.raises(TrainingDiverged):
+        model.fit(train)

@@ -207,9 +207,10 @@ def _draw_all(
     # of rounded numbers, it has a Cholesky factor with a little more on its diagonal
     if moment is not None:
         jitter = 1e-6 * moment.diagonal().mean() + 1e-12
-        root = torch.linalg.cholesky(
-            moment + jitter * torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
-        )
+        identity = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
+        root, failed = torch.linalg.cholesky_ex(moment + jitter * identity)
+        if bool(failed):
+            raise np.linalg.LinAlgError("the mean products of factors are not positive definite")
     variances = (
         means.new_empty(0)
         if root is None

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadSetting, RankLost, check_count
+from deepmf.errors import BadSetting, check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -165,9 +165,7 @@ class GibbsTask:
             self._join(first=epoch == self._join_at)
         try:
             iteration = self.sampler.iterate(epoch)
-        except (torch.OutOfMemoryError, RankLost):
-            raise
-        except (np.linalg.LinAlgError, RuntimeError, ValueError):
+        except np.linalg.LinAlgError:
             # no posterior, or none that can be drawn
             return Epoch(math.nan)
         predicted = None
@@ -387,6 +385,8 @@ class BayesianMF(Recommends, Model):
             return found
         if self.scale_.levels is None:
             return self.scale_.clip(found)
+        centres = predictor.score_pairs(pairs.rows, pairs.columns)
+        found = centres + readout.spread * (found - centres)
         return readout.support[np.searchsorted(readout.cutpoints, found)]
 
     def _draw_columns(
@@ -458,13 +458,10 @@ class BayesianMF(Recommends, Model):
 
     def _make_predictor(self, task: GibbsTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         fitting.show_stage("encoding all rows and columns in each sample")
-        try:
-            device = Runtime(self.settings.device).device
-            predictor = encode_all(
-                entries, task.units, task.find_samples(), device, n_bins=self.settings.bins
-            )
-        except RuntimeError as error:
-            raise np.linalg.LinAlgError(str(error)) from error
+        device = Runtime(self.settings.device).device
+        predictor = encode_all(
+            entries, task.units, task.find_samples(), device, n_bins=self.settings.bins
+        )
         held_out = task.find_held_out(predictor)
         if held_out is not None:
             self.history_.best_error = rmse_error(

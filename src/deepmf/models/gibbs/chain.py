@@ -40,7 +40,7 @@ from deepmf.linalg.ridge import AxisPosterior, AxisSolver, RowFit
 from deepmf.matrix.arrays import Array, FloatArray, SingleArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior
+from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior, require_finite
 from deepmf.nn.ranks import Ranks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
@@ -66,6 +66,7 @@ NOISE_SHARE, _NEWEST_SHARE, _LARGEST_ERROR = 0.6, 0.1, 4.0
 
 def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Generator) -> float:
     """Draw the precision of the noise from its Gamma posterior."""
+    require_finite("the errors", squared_error)
     return float(
         numbers.gamma(_ALPHA_SHAPE + n_entries / 2.0, 1.0 / (_ALPHA_RATE + squared_error / 2.0))
     )

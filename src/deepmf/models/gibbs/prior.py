@@ -395,6 +395,7 @@ def draw_mean_and_precision(
         precision, and their number.
     """
     size = average.size
+    require_finite("the factors", moment, weight_moment)
     shrunk = count / (count + _MEAN_COUNT) * average
     scatter = moment - count * np.outer(average, average) + _MEAN_COUNT * np.outer(average, shrunk)
     scale = np.eye(size) + scatter + weight_moment
@@ -402,6 +403,12 @@ def draw_mean_and_precision(
     root = np.linalg.cholesky((count + _MEAN_COUNT) * precision)
     spread = scipy.linalg.solve_triangular(root, numbers.standard_normal(size), lower=True, trans=1)
     return shrunk + spread, precision
+
+
+def require_finite(what: str, *arrays: FloatArray | float) -> None:
+    """Raise `LinAlgError` where a posterior would be drawn from numbers that are not finite."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise np.linalg.LinAlgError(f"{what} of the chain are not finite numbers")
 
 
 def draw_wishart(
@@ -478,6 +485,7 @@ def draw_lambdas(
     """Draw the lambda of each block of inputs from its Gamma posterior."""
     squares = ((weights @ precision) * weights).sum(1, dtype=torch.float64)
     sums = torch.stack([part.sum() for part in torch.split(squares, list(blocks))]).cpu().numpy()
+    require_finite("the weights of the prior", sums)
     counts = weights.shape[1] * np.array(blocks, dtype=np.float64)
     drawn = numbers.gamma(_LAMBDA_SHAPE + counts / 2.0, 1.0 / (_LAMBDA_RATE + sums / 2.0))
     return _to_like(drawn, weights)
