@@ -130,6 +130,9 @@ def test_masks() -> None:
         split_from_masks(matrix, train, validation, np.array([[0, 0, 1], [0, 0, 1]]))
     with pytest.raises(BadSplit, match=r"\(3, 2\)"):
         split_from_masks(matrix, train.T, validation, test)
+    for wrong in (True, None, np.ones((2, 3), dtype=object)):
+        with pytest.raises(BadSplit, match="train mask must be"):
+            split_from_masks(matrix, wrong, validation, test)
 
 
 @pytest.mark.parametrize(

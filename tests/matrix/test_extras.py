@@ -95,6 +95,8 @@ def test_times_of_many_forms(given: Any, kind: str) -> None:
         ([10**16], "9999"),
         ([-(10**11)], "years"),
         (np.array(["10000-01-01"], dtype="datetime64[s]"), "9999"),
+        (np.array([2**62], dtype="datetime64[D]"), "9999"),  # in seconds, this wraps to 1970
+        ([np.datetime64(2**62, "D"), "2024-05-01"], "date"),
         (["2024-05-01T00:00:00Z", "2024-05-01T00:00:00"], "zone"),
         ([datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1)], "zone"),
         ([True], "date"),
@@ -102,7 +104,7 @@ def test_times_of_many_forms(given: Any, kind: str) -> None:
         ("2024-05-01", "list"),
         (["0001-01-01T00:00:00+14:00"], "years"),
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_times_that_are_refused(given: Any, word: str) -> None:
     with pytest.raises(BadEntries, match=word):

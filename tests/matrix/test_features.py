@@ -144,6 +144,7 @@ def test_mistakes_are_one_sentence_each() -> None:
     refused("'colour'", ["a", "b"], one, kinds={"x": "colour"})
     refused("numbers", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "number"})
     refused("dates", ["a", "b"], {"x": ["p", "q"]}, kinds={"x": "date"})
+    refused("9999", ["a", "b"], {"x": np.array([1, 2**62], dtype="M8[D]")})
 
 
 def test_a_frame_that_lacks_the_labels() -> None:

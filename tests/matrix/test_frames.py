@@ -97,8 +97,18 @@ def test_bad_long_frames(library: type, frame: dict[str, list[object]], message:
 def test_other_bad_frames() -> None:
     with pytest.raises(BadEntries, match="'who'"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row="who")
-    with pytest.raises(BadEntries, match="column 5"):
-        ObservedMatrix.from_frame(pl.DataFrame(LONG), row=5)
+    with pytest.raises(BadEntries, match="row column 5"):
+        ObservedMatrix.from_frame(pl.DataFrame(LONG), row=np.int64(5))
+    with pytest.raises(BadEntries, match="array"):
+        ObservedMatrix.from_frame(pl.DataFrame(LONG), row=np.array(["user", "item"]))
+    months = pd.Series(["2024-01", "2024-02", "2024-03"], dtype="period[M]")
+    with pytest.raises(BadEntries, match=r"'rating'.*period\[M\]"):
+        ObservedMatrix.from_frame(pd.DataFrame(LONG | {"rating": months}))
+    with pytest.raises(BadEntries, match="entry 0: column 'when'"):
+        ObservedMatrix.from_frame(pd.DataFrame(LONG | {"when": months}), time="when")
+    beyond = pl.Series([2**62, 1, 2]).cast(pl.Datetime("ms"))
+    with pytest.raises(BadEntries, match="9999"):
+        ObservedMatrix.from_frame(pl.DataFrame(LONG | {"when": beyond}), time="when")
     with pytest.raises(BadEntries, match="different"):
         ObservedMatrix.from_frame(pl.DataFrame(LONG), row="user", column="user")
     with pytest.raises(BadEntries, match="list"):

@@ -8,6 +8,7 @@ import itertools
 import re
 import tracemalloc
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from deepmf.errors import (
     MeansOffLevels,
     OffScale,
     UnknownLabel,
+    UserError,
 )
 from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
@@ -247,19 +249,47 @@ def test_a_value_off_the_scale_is_named() -> None:
         ObservedMatrix.from_entries([3, 17], [1, 2], [5, 7], Scale([1, 2, 3, 4, 5]))
 
 
-def test_other_bad_inputs() -> None:
-    with pytest.raises(BadEntries, match="ndarray"):
-        ObservedMatrix.from_sparse(np.eye(2))
-    with pytest.raises(BadEntries, match="2 dimension"):
-        ObservedMatrix.from_array([1, 2])
-    with pytest.raises(BadEntries, match="labels"):
-        ObservedMatrix.from_array(np.eye(2), row_labels=[1, 2, 3])
-    with pytest.raises(BadEntries, match="inf"):
-        ObservedMatrix.from_array([[np.inf, 1]])
-    with pytest.raises(DuplicateEntries):
-        ObservedMatrix.from_sparse(scipy.sparse.coo_array(([1, 2], ([0, 0], [1, 1])), shape=(2, 2)))
-    with pytest.raises(BadSetting, match="from_entries"):
-        ObservedMatrix()
+BUILD = ObservedMatrix.from_entries
+PAIR = ObservedMatrix.from_array([[1, 2]])
+REPEATED = scipy.sparse.coo_array(([1, 2], ([0, 0], [1, 1])), shape=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: ObservedMatrix.from_sparse(np.eye(2)), "ndarray"),
+        (lambda: ObservedMatrix.from_sparse(scipy.sparse.coo_array(np.ones(3))), "dimensions"),
+        (lambda: ObservedMatrix.from_sparse(REPEATED), "before"),
+        (lambda: ObservedMatrix.from_array([1, 2]), "2 dimension"),
+        (lambda: ObservedMatrix.from_array([[1, 2], [3]]), "one length"),
+        (lambda: ObservedMatrix.from_array(np.eye(2), row_labels=[1, 2, 3]), "labels"),
+        (lambda: ObservedMatrix.from_array([[np.inf, 1]]), "inf"),
+        (lambda: ObservedMatrix.from_array([[10**400, 1]]), "too large"),
+        (lambda: BUILD([1, 2], [1, 2], [[1], [2, 3]]), "one length"),
+        (lambda: BUILD([1, 2], [1, 2], [1, 2], weights=[[1], [2, 3]]), "weights"),
+        (lambda: ObservedMatrix.from_interactions([1, 2], [1, 2], [[1], [2, 3]]), "counts"),
+        (lambda: ObservedMatrix.from_interactions(3, [1]), "list"),
+        (lambda: BUILD([1, 2], [1, 2], [10**5000, 1]), "entry 0: .*too large"),
+        (lambda: BUILD([1, 2], [1, 2], [1, 2], weights=[1, 10**400]), "entry 1: weight"),
+        (lambda: BUILD([1, 2], [1, 2], [1, 2], times=[1, 10**400]), "entry 1: time"),
+        (lambda: BUILD([1, 10**400], [1, 2], [1, 2]), "64 bits"),
+        (lambda: BUILD(np.array([1, 2**62], "M8[D]"), [1, 2], [1, 2]), "entry 1: .*9999"),
+        (lambda: BUILD(np.array([1, 2**62], "m8[D]"), [1, 2], [1, 2]), "durations"),
+        (lambda: BUILD(np.array([1, 2], "m8[M]"), [1, 2], [1, 2]), "durations"),
+        (lambda: BUILD([1], [1], [1 + 2j]), "real"),
+        (lambda: BUILD([1], [1], np.array(["2020-01-01"], "M8[D]")), "real"),
+        (lambda: BUILD([1], [1], np.array([1], "m8[s]")), "real"),
+        (lambda: BUILD([1, 2], [1, 2], [1, -1e308]), "1e.307"),
+        (lambda: BUILD([1], [1], [1], scale=[1, 2]), r"Scale.*\[1, 2\]"),
+        (lambda: BUILD([1], [1], [1], duplicates=np.array(["first", "last"])), "duplicates"),
+        (lambda: PAIR.with_scale(3), "Scale; got 3"),
+        (lambda: ObservedMatrix(), "from_entries"),
+    ],
+)
+def test_anything_else_is_refused_in_a_sentence(call: Callable[[], object], word: str) -> None:
+    with pytest.raises(UserError, match=word) as caught:
+        call()
+    assert len(caught.value.message) < 250
 
 
 def test_description() -> None:
@@ -298,20 +328,6 @@ def test_the_callers_arrays_stay_writable() -> None:
     matrix = ObservedMatrix.from_sparse(source)
     columns[0], source.col[1], values[0] = 1, 0, 9.0
     np.testing.assert_array_equal(matrix.to_array(), [[1, np.nan], [np.nan, 2]])
-
-
-def test_values_that_are_no_real_numbers() -> None:
-    for values in (
-        [1 + 2j, 3],
-        np.array(["2020-01-01", "2020-01-02"], "M8[D]"),
-        np.array([1, 2], "m8[s]"),
-    ):
-        with pytest.raises(BadEntries, match="real"):
-            ObservedMatrix.from_entries([1, 2], [1, 2], values)
-    with pytest.raises(BadEntries, match="dimensions"):
-        ObservedMatrix.from_sparse(scipy.sparse.coo_array(np.ones(3)))
-    with pytest.raises(BadEntries, match="1e.307"):
-        ObservedMatrix.from_entries([1, 2], [1, 2], [1, -1e308])
 
 
 # Writing
@@ -400,8 +416,3 @@ def test_texts_of_digits_stay_texts_in_csv(tmp_path: Path) -> None:
         '"row","column","value"\n"1","7","1"\n"2","8","2"\n"2","7","3"\n'
     )
     assert read_matrix(tmp_path / "all.csv") == read_matrix(tmp_path / "n.csv") == numbers
-
-
-def test_levels_are_no_scale() -> None:
-    with pytest.raises(BadSetting, match=r"Scale.*\[1, 2\]"):
-        ObservedMatrix.from_entries(["a"], ["b"], [1], scale=[1, 2])  # type: ignore[arg-type]

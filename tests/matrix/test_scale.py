@@ -131,6 +131,8 @@ def test_equality_and_immutability() -> None:
         ({"low": 2, "high": 1}, "low < high"),
         ({"low": 1}, "both"),
         ({"low": "a", "high": 3}, "'a' and 3"),
+        ({"low": np.int64(3), "high": np.timedelta64(4, "D")}, "got 3 and"),
+        ({"levels": [[1, 2], [3]]}, "numbers"),
     ],
 )
 def test_bad_scales(arguments: dict[str, object], message: str) -> None:

@@ -64,7 +64,7 @@ def test_added_entries_come_last() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", [3, "ann", {"ann": "Alien"}, {"ann": 3}])
+@pytest.mark.parametrize("wrong", [3, "ann", {"ann": "Alien"}, {"ann": 3}, [None, ["Big"]]])
 def test_anything_but_lists_of_columns_is_refused(wrong: object) -> None:
     with pytest.raises(BadEntries, match="columns"):
         ObservedMatrix.from_sequences(wrong)  # type: ignore[arg-type]

@@ -43,14 +43,14 @@ from deepmf.errors import (
     warn,
 )
 from deepmf.files import check_path, import_polars
-from deepmf.matrix.arrays import Array, IndexArray, ValueArray
+from deepmf.matrix.arrays import Array, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.column_roles import assign_roles, check_roles
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.frames import MISSING_HINT, check_excluded, gather_ids, read_extras, read_numbers
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.scale import Scale, check_scale
-from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale, compact, to_numbers
+from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale, compact
 from deepmf.matrix.stored import open_store
 from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
 from deepmf.storage.model_file import is_own_file

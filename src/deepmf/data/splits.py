@@ -18,6 +18,7 @@ import scipy.sparse
 
 from deepmf.data.random_numbers import draw_order
 from deepmf.errors import BadSplit, Hint, check_count
+from deepmf.formatting import show_value
 from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.extras import NO_TIME, TimeArray, format_time, parse_time
@@ -597,7 +598,13 @@ def deal(count: int, shares: tuple[float, ...], stream: np.random.PCG64) -> npt.
 
 def _find_mask_entries(matrix: ObservedMatrix, mask: Any, name: str) -> IndexArray:
     """Return the positions of a mask's entries among the entries in row order."""
-    sparse = scipy.sparse.coo_array(mask)
+    try:
+        sparse = scipy.sparse.coo_array(mask)
+    except (TypeError, ValueError) as error:
+        raise BadSplit(
+            f"the {name} mask must be an array or a sparse matrix of the matrix's shape "
+            f"{matrix.shape}; got {show_value(mask)}"
+        ) from error
     if sparse.shape != matrix.shape:
         raise BadSplit(f"the {name} mask has shape {sparse.shape}; the matrix has {matrix.shape}")
     true = sparse.data.astype(bool)

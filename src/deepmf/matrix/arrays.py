@@ -1,12 +1,16 @@
-"""Types of arrays."""
+"""Types of arrays, and arrays of the numbers in a list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from deepmf.errors import BadEntries
+from deepmf.formatting import show_value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +26,65 @@ SingleArray = npt.NDArray[np.float32]  # numbers in single precision
 LatentArray = npt.NDArray[np.float32]  # latents, (rows or columns, latent)
 
 Numbers = TypeVar("Numbers", Array, "Tensor")  # for functions of either
+
+
+def to_numbers(numbers: Any, *, dimensions: int = 1, noun: str = "value") -> FloatArray:
+    """Return a list of numbers as a float64 array; an error names the first that is no number."""
+    array = _build_array(numbers, noun)
+    if array.dtype.kind in "cmM":  # numpy would drop the imaginary part, or count the days
+        raise BadEntries(f"{noun}s of type {array.dtype} are not real numbers")
+    if array.dtype.kind not in "fiub":
+        array = _parse_numbers(array, noun)
+    if array.ndim != dimensions:
+        raise BadEntries(f"{noun}s must have {dimensions} dimension(s); got shape {array.shape}")
+    return array.astype(np.float64, copy=False)
+
+
+def _build_array(numbers: Any, noun: str) -> Array:
+    if isinstance(numbers, np.ndarray):
+        return numbers
+    if not isinstance(numbers, Iterable):
+        raise BadEntries(f"{noun}s must be a list of numbers; got {show_value(numbers)}")
+    items = numbers if isinstance(numbers, list | tuple) else list(numbers)
+    try:
+        return np.asarray(items)
+    except ValueError as error:  # lists of several lengths
+        shown = show_value(items)
+        raise BadEntries(f"{noun}s must be numbers, in lists of one length; got {shown}") from error
+
+
+def _parse_numbers(numbers: Array, noun: str) -> FloatArray:
+    try:
+        return numbers.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        for position, number in enumerate(numbers.ravel().tolist()):
+            problem = _explain_no_float(number)
+            if problem is not None:
+                message = f"{noun} {show_value(number)} {problem}"
+                raise BadEntries(message, position=position) from error
+        raise BadEntries(f"{noun}s of type {numbers.dtype} are not numbers") from error
+
+
+def _explain_no_float(number: Any) -> str | None:
+    """Return why something cannot be a float; None if it can."""
+    try:
+        float(number)
+    except OverflowError:
+        return "is too large for a number of 64 bits"
+    except (TypeError, ValueError):
+        return "is not a number"
+    return None
+
+
+def check_years(moments: Array, noun: str = "time") -> None:
+    """Refuse moments of numpy beyond the years of Python, which finer units may not hold."""
+    years = moments.astype("datetime64[Y]").astype(np.int64) + 1970
+    bad = np.flatnonzero(~np.isnat(moments) & ((years < date.min.year) | (years > date.max.year)))
+    if bad.size:
+        position = int(bad[0])
+        raise BadEntries(
+            f"the {noun} {moments[position]} lies outside the years 1 to 9999", position=position
+        )
 
 
 def iterate_pieces(values: Array, size: int = 1 << 20) -> Iterator[Array]:

@@ -4,7 +4,7 @@ or by content."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -310,20 +310,21 @@ def detect_time(names: Sequence[str], taken: Collection[str], content: Content) 
 
 def pin_column(names: Sequence[str], wanted: Any) -> Any:
     """Return the name of the column at a position; anything else as it is."""
-    return names[wanted] if isinstance(wanted, int) and 0 <= wanted < len(names) else wanted
+    is_position = isinstance(wanted, int | np.integer) and 0 <= wanted < len(names)
+    return names[wanted] if is_position else wanted
 
 
 def find_column(names: Sequence[str], wanted: str | int, role: str) -> str:
-    if isinstance(wanted, int):
+    """Return the name of a column that is asked for by its name or its position."""
+    if isinstance(wanted, int | np.integer):
         if not 0 <= wanted < len(names):
             raise BadEntries(
                 f"{role} column {wanted} does not exist; there are columns 0 to {len(names) - 1}"
             )
         return names[wanted]
-    if wanted not in names:
-        raise BadEntries(
-            f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}"
-        )
+    if not isinstance(wanted, Hashable) or wanted not in names:
+        shown = ", ".join(map(repr, names))
+        raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {shown}")
     return wanted
 
 

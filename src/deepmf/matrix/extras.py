@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
+from deepmf.formatting import show_value
+from deepmf.matrix.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    ValueArray,
+    check_years,
+    to_numbers,
+)
 from deepmf.matrix.feature_values import is_missing
 
 TimeArray = npt.NDArray[np.int64]  # Unix seconds, `NO_TIME` for an entry without a date
@@ -152,14 +161,9 @@ PLAIN_EXTRAS = Extras()  # of entries without dates and weights
 def check_weights(weights: Any, n_entries: int, *, of: str = "entry") -> FloatArray:
     """Return weights as floats; each must be 0, or lie between `SMALLEST_WEIGHT` and
     `LARGEST_WEIGHT`."""
-    array = np.asarray(weights if isinstance(weights, np.ndarray | list | tuple) else list(weights))
-    if array.dtype.kind not in "fiub":
-        raise BadEntries(f"weights must be numbers; got {array.ravel()[:1].tolist()}")
-    if array.shape != (n_entries,):
-        raise BadEntries(
-            f"there must be one weight per {of}; got the shape {array.shape} for {n_entries}"
-        )
-    floats: FloatArray = array.astype(np.float64)
+    floats = to_numbers(weights, noun="weight")
+    if floats.size != n_entries:
+        raise BadEntries(f"there must be one weight per {of}; got {floats.size} for {n_entries}")
     bad = np.flatnonzero((floats != 0) & ~are_weights(floats))
     if bad.size:
         raise BadEntries(
@@ -190,7 +194,7 @@ def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
     """Return times as Unix seconds: from numbers, `datetime64`, dates, datetimes and ISO texts;
     None is no date."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise BadEntries(f"times must be a list of dates; got {values!r}")
+        raise BadEntries(f"times must be a list of dates; got {show_value(values)}")
     items = values if isinstance(values, np.ndarray) else list(values)
     array = (
         items
@@ -202,8 +206,8 @@ def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
             f"there must be one time per entry; got shape {array.shape} for {n_entries} entries"
         )
     if array.dtype.kind == "M":
+        check_years(array)
         seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
-        _check_range(seconds, lambda at: str(array[at]))
         return ParsedTimes(
             seconds, "date" if np.datetime_data(array.dtype)[0] == "D" else "datetime"
         )
@@ -247,7 +251,7 @@ def _parse_numbers(array: Array) -> ParsedTimes:
     step, unit = (1000, "milliseconds") if are_milliseconds else (1, "seconds")
     seconds = np.full(array.size, NO_TIME)
     seconds[~is_gap] = np.clip(known, step * (FIRST_TIME - 1), step * (LAST_TIME + 1)) // step
-    _check_range(seconds, lambda at: f"{array[at]} ({unit})")
+    check_time_range(seconds, lambda at: f"{array[at]} ({unit})")
     return ParsedTimes(seconds, unit)
 
 
@@ -259,19 +263,21 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
     except TypeError as error:
         raise BadEntries("times must be Unix times, dates, datetimes or ISO texts") from error
     if all(
-        is_missing(value) or type(value) in (int, float) or isinstance(value, np.number)
+        is_missing(value)
+        or type(value) in (int, float)
+        or isinstance(value, np.integer | np.floating)
         for value in distinct
     ):
-        return _parse_numbers(
-            np.array([np.nan if is_missing(value) else value for value in values], dtype=np.float64)
-        )
+        numbers = [np.nan if is_missing(value) else value for value in values]
+        return _parse_numbers(to_numbers(numbers, noun="time"))
     parsed: dict[Any, tuple[int, str | None]] = {}
     for value in distinct:
         try:
             parsed[value] = _parse_object(value)
         except (ValueError, OverflowError) as error:
             raise BadEntries(
-                f"{value!r} is no date; give Unix seconds, or text such as 2024-05-01 or 2024-05-01T12:30:00Z",
+                f"{show_value(value)} is no date; give Unix seconds, or text such as 2024-05-01 or "
+                "2024-05-01T12:30:00Z",
                 position=values.index(value),
             ) from error
     kinds = {kind for _, kind in parsed.values()} - {None}
@@ -281,7 +287,7 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
             f"some times have a time zone, and {bare!r} has none", position=values.index(bare)
         )
     seconds = np.fromiter((parsed[value][0] for value in values), dtype=np.int64, count=len(values))
-    _check_range(seconds, lambda at: repr(values[at]))
+    check_time_range(seconds, lambda at: repr(values[at]))
     kind = (
         "datetime_utc" if "datetime_utc" in kinds else "datetime" if "datetime" in kinds else "date"
     )
@@ -308,7 +314,7 @@ def _parse_object(value: Any) -> tuple[int, str | None]:
     if isinstance(value, date):
         return _count_seconds(datetime(value.year, value.month, value.day, tzinfo=UTC)), "date"
     if isinstance(value, np.datetime64):
-        return int(value.astype("datetime64[s]").astype(np.int64)), "datetime"
+        return int(parse_times(np.array([value])).seconds[0]), "datetime"
     raise ValueError(value)
 
 
@@ -317,7 +323,8 @@ def _count_seconds(moment: datetime) -> int:
     return since.days * DAY + since.seconds
 
 
-def _check_range(seconds: TimeArray, show: Any) -> None:
+def check_time_range(seconds: TimeArray, show: Callable[[int], str]) -> None:
+    """Refuse times outside the years 1 to 9999; `show` writes the time of an entry."""
     bad = np.flatnonzero((seconds != NO_TIME) & ((seconds < FIRST_TIME) | (seconds > LAST_TIME)))
     if bad.size:
         at = int(bad[0])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deepmf.errors import BadFeatures
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, check_years
 
 # Separator of a list of categories that is written as one text.
 SEPARATOR = "|"
@@ -187,11 +187,12 @@ def _to_numbers(array: Array, name: str) -> FloatArray:
 
 
 def _to_dates(array: Array) -> Array:
-    if array.dtype.kind == "M":
-        return array.astype("datetime64[D]")
-    if array.dtype != object:
+    if array.dtype.kind not in "MO":
         raise ValueError("they are numbers")
-    return np.array(convert_each(array.tolist(), _to_date), dtype="datetime64[D]")
+    if array.dtype == object:
+        array = np.array(convert_each(array.tolist(), _to_date), dtype="datetime64")
+    check_years(array)
+    return array.astype("datetime64[D]")
 
 
 def _to_date(item: Any) -> Any:
@@ -200,8 +201,7 @@ def _to_date(item: Any) -> Any:
     if isinstance(item, datetime.datetime):  # the local day in any time zone
         item = item.date()
     if isinstance(item, datetime.date | np.datetime64):
-        day: Any = item
-        return np.datetime64(day, "D")
+        return np.datetime64(item)
     text = item.strip() if isinstance(item, str) else ""
     if _DAY.fullmatch(text):
         return np.datetime64(text[:10], "D")

@@ -11,7 +11,7 @@ import numpy as np
 
 from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency, warn
 from deepmf.files import import_polars
-from deepmf.formatting import format_quantity
+from deepmf.formatting import format_quantity, show_value
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.column_roles import (
     MANY_COLUMNS,
@@ -36,6 +36,7 @@ from deepmf.matrix.extras import (
     Extras,
     ParsedTimes,
     TimeArray,
+    check_time_range,
     check_weights,
     parse_times,
 )
@@ -153,21 +154,20 @@ def _read_times(native: Any) -> ParsedTimes:
 
     series = nw.from_native(native, series_only=True)
     if not isinstance(series.dtype, nw.Datetime | nw.Date):
-        return parse_times(series.to_numpy() if series.dtype.is_numeric() else series.to_list())
-    zone = getattr(series.dtype, "time_zone", None)
-    if zone is not None:
-        series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    seconds = parse_times(
-        series.cast(nw.Datetime("us")).to_numpy().astype("datetime64[us]")
-    ).seconds
-    kind = (
-        "date"
-        if isinstance(series.dtype, nw.Date)
-        else "datetime"
-        if zone is None
-        else "datetime_utc"
-    )
-    return ParsedTimes(seconds, kind)
+        try:
+            return parse_times(series.to_numpy() if series.dtype.is_numeric() else series.to_list())
+        except BadEntries as error:
+            message = f"column {series.name!r}: {error.message}"
+            raise BadEntries(message, position=error.position) from error
+    # unlike a cast, this reads moments that Python cannot hold
+    milliseconds = series.dt.timestamp("ms").fill_null(NO_TIME).to_numpy()
+    is_gap = milliseconds == NO_TIME
+    seconds = np.where(is_gap, NO_TIME, milliseconds // 1000)
+    check_time_range(seconds, lambda at: f"{milliseconds[at]} (milliseconds)")
+    if isinstance(series.dtype, nw.Date):
+        return ParsedTimes(seconds, "date")
+    has_zone = series.dtype.time_zone is not None
+    return ParsedTimes(seconds, "datetime_utc" if has_zone else "datetime")
 
 
 def read_numbers(native: Any, what: str = "the value") -> Array:
@@ -177,10 +177,15 @@ def read_numbers(native: Any, what: str = "the value") -> Array:
     series = nw.from_native(native, series_only=True)
     if not _are_numbers(series):
         raise BadEntries(
-            f"column {series.name!r} holds {what[4:]}s of type {series.dtype}; numbers are needed"
+            f"column {series.name!r} holds {what[4:]}s of type {name_type(series)}; numbers are needed"
         )
     _check_no_null(series, what, MISSING_HINT if what == "the value" else None)
     return _to_numpy(series)
+
+
+def name_type(series: nw.Series[Any]) -> str:
+    """Return the type of a column for a message, in the words of its library."""
+    return str(getattr(series.to_native(), "dtype", series.dtype))
 
 
 def _look_at(table: nw.DataFrame[Any]) -> Content:
@@ -309,7 +314,7 @@ def check_excluded(names: Sequence[Any], exclude: Collection[Any]) -> None:
     absent = [name for name in exclude if name not in names]
     if absent:
         raise BadEntries(
-            f"there is no column {absent[0]!r} to leave out; there are {', '.join(map(repr, names))}"
+            f"there is no column {show_value(absent[0])} to leave out; there are {', '.join(map(repr, names))}"
         )
 
 
@@ -329,7 +334,7 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
     for name in table.columns:
         if not _are_numbers(series := table.get_column(name)):
             raise BadEntries(
-                f"column {name!r} holds values of type {series.dtype}; numbers are needed (or row={name!r})"
+                f"column {name!r} holds values of type {name_type(series)}; numbers are needed (or row={name!r})"
             )
     columns = [_to_numpy(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))

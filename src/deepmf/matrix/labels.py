@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import cached_property
 from itertools import repeat
@@ -18,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, UnknownLabel, UnreadableFile
-from deepmf.matrix.arrays import Array, IndexArray
+from deepmf.matrix.arrays import Array, IndexArray, check_years
 
 # Integers are numbered by a table unless their range is more than this many times their number.
 _TABLE_SPREAD = 8
+
+_LONGEST = np.timedelta64(timedelta.max.days, "D")
 
 # When labels are joined repeatedly, each part is at least this many times as long as the next.
 _PART_GROWTH = 8
@@ -268,11 +270,23 @@ def build_label_array(items: Iterable[Any], *, axis: str) -> Array:
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind in "mM":
-        # the precision of Python's dates and times
-        array = array.astype(f"{array.dtype.kind}8[us]")
+        array = _round_moments(array, axis)
     if array.dtype.kind != "O":
         array = array.astype(object)  # str, float, datetime of Python
     return _check_objects(array, axis=axis)
+
+
+def _round_moments(moments: Array, axis: str) -> Array:
+    """Return dates, times or durations in microseconds, the precision of Python."""
+    if moments.dtype.kind == "M":
+        check_years(moments, f"{axis} label")
+        return moments.astype("datetime64[us]")
+    unit = np.datetime_data(moments.dtype)[0]
+    is_gap = np.isnat(moments)
+    # a duration in months or years has no length
+    if unit in ("Y", "M") or np.any(np.abs(moments[~is_gap]).astype("m8[D]") > _LONGEST):
+        raise BadEntries(f"{axis} labels of type {moments.dtype} are no durations of Python")
+    return moments.astype("timedelta64[us]")
 
 
 def _check_objects(array: Array, *, axis: str) -> Array:

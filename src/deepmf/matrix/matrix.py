@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, get_args
 
@@ -14,9 +14,10 @@ import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
+from deepmf.formatting import show_value
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
-from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.labels import Labelled, Labels, build_label_array
 from deepmf.matrix.scale import Scale, check_scale
 from deepmf.matrix.sorting import (
     ByColumn,
@@ -31,7 +32,6 @@ from deepmf.matrix.sorting import (
     compact,
     number_within,
     sort_entries,
-    to_numbers,
     turn_to_columns,
 )
 from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm
@@ -187,11 +187,13 @@ class ObservedMatrix:
         >>> clicks.values.tolist()
         [2.0, 1.0]
         """
-        rows, columns = list(rows), list(columns)
-        given = cls.from_entries(
-            rows,
+        row_labels_of_entries = build_label_array(rows, axis="row")
+        if counts is None:
+            counts = np.ones(row_labels_of_entries.size)
+        matrix = cls.from_entries(
+            row_labels_of_entries,
             columns,
-            np.ones(len(rows)) if counts is None else counts,
+            to_numbers(counts, noun="count"),
             Scale.interactions(),
             duplicates="sum",
             row_labels=row_labels,
@@ -199,7 +201,7 @@ class ObservedMatrix:
             times=times,
             weights=weights,
         )
-        return given.with_form(given.form._replace(value=COUNT))
+        return matrix.with_form(matrix.form._replace(value=COUNT))
 
     @classmethod
     def from_sequences(
@@ -226,25 +228,19 @@ class ObservedMatrix:
         """
         if not isinstance(sequences, Iterable) or isinstance(sequences, str):
             raise BadEntries(
-                f"sequences must map rows to lists of columns; got {reprlib.repr(sequences)}"
+                f"sequences must map rows to lists of columns; got {show_value(sequences)}"
             )
         named = sequences if isinstance(sequences, Mapping) else dict(enumerate(sequences))
-        wrong = next(
-            (
-                each
-                for each in named.values()
-                if isinstance(each, str) or not isinstance(each, Iterable)
-            ),
-            None,
-        )
-        if wrong is not None:
-            raise BadEntries(f"a sequence must be a list of columns; got {reprlib.repr(wrong)}")
-        lists = [list(each) for each in named.values()]
-        counts = np.array([len(each) for each in lists], dtype=np.int64)
-        row_of = np.repeat(np.arange(counts.size), counts)
-        columns = _find_positions(
-            [column for each in lists for column in each], column_labels, axis="column"
-        )
+        for row, sequence in named.items():
+            if isinstance(sequence, str | bytes) or not isinstance(sequence, Iterable):
+                raise BadEntries(
+                    f"a sequence must be a list of columns; got {show_value(sequence)} "
+                    f"for row {show_value(row)}"
+                )
+        lists = list(map(list, named.values()))
+        lengths = np.array(list(map(len, lists)), dtype=np.int64)
+        row_of = np.repeat(np.arange(lengths.size), lengths)
+        columns = _find_positions(chain.from_iterable(lists), column_labels, axis="column")
         extras = Extras(places=number_within(row_of).astype(np.int32))
         rows = Labelled(Labels(named, axis="row"), row_of)
         values, scale = np.ones(row_of.size), Scale.interactions()
@@ -263,9 +259,11 @@ class ObservedMatrix:
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
         """Build a matrix from a two-dimensional array, where missing entries are NaN or masked."""
-        missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
-        dense = to_numbers(np.ma.getdata(array), dimensions=2)
-        observed = ~np.isnan(dense) if missing is None else ~(missing | np.isnan(dense))
+        plain: Any = np.ma.getdata(array) if np.ma.isMaskedArray(array) else array
+        dense = to_numbers(plain, dimensions=2)
+        observed = ~np.isnan(dense)
+        if np.ma.isMaskedArray(array):
+            observed &= ~np.ma.getmaskarray(array)
         rows, columns = np.nonzero(observed)
         return cls.from_positions(
             Labelled(_build_axis(row_labels, dense.shape[0], axis="row"), rows),
@@ -577,6 +575,8 @@ class ObservedMatrix:
 
     def with_scale(self, scale: Scale) -> ObservedMatrix:
         """Return the same entries on another scale, which must hold all of them."""
+        if not isinstance(scale, Scale):
+            raise BadSetting(f"with_scale takes a Scale; got {show_value(scale)}")
         return self._replace(scale=scale)
 
     def with_extras(self, extras: Extras) -> ObservedMatrix:

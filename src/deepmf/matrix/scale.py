@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, warn
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, Numbers, iterate_pieces
+from deepmf.formatting import show_value
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, Numbers, iterate_pieces, to_numbers
 
 
 class UnitMap(NamedTuple):
@@ -333,11 +334,12 @@ def _are_among(levels: FloatArray, values: FloatArray) -> BoolArray:
 
 def _check_levels(levels: Iterable[float]) -> FloatArray:
     try:
-        array = np.array(list(levels), dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadSetting(f"the levels of a scale must be numbers; got {levels!r}") from error
+        array = to_numbers(levels, noun="level")
+    except BadEntries as error:
+        shown = show_value(levels)
+        raise BadSetting(f"the levels of a scale must be numbers; got {shown}") from error
     shown = array.tolist()
-    if array.ndim != 1 or array.size == 0:
+    if array.size == 0:
         raise BadSetting(f"a scale needs at least one level; got {shown}")
     if not np.all(np.abs(array) <= LARGEST):
         raise BadSetting(
@@ -345,7 +347,7 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
         )
     if np.any(np.diff(array) <= 0):
         raise BadSetting(f"the levels of a scale must increase; got {shown}")
-    return array
+    return array.copy()
 
 
 def check_scale(scale: object) -> None:
@@ -357,11 +359,14 @@ def check_scale(scale: object) -> None:
 def _check_interval(low: Any, high: Any) -> tuple[float, float]:
     if low is None or high is None:
         raise BadSetting("a scale takes levels=[...], or both low= and high=")
-    are_numbers = isinstance(low, Real) and isinstance(high, Real)
+    # numpy's durations pass for whole numbers
+    are_numbers = all(
+        isinstance(end, Real) and not isinstance(end, np.timedelta64) for end in (low, high)
+    )
     if not (are_numbers and abs(low) <= LARGEST and abs(high) <= LARGEST and low < high):
         raise BadSetting(
-            f"the interval of a scale needs numbers low < high, both finite and at most {LARGEST:g} in magnitude; "
-            f"got {low!r} and {high!r}"
+            "the interval of a scale needs numbers low < high, both finite and at most "
+            f"{LARGEST:g} in magnitude; got {show_value(low)} and {show_value(high)}"
         )
     return float(low), float(high)
 

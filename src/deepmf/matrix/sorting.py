@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -18,7 +17,7 @@ from deepmf.errors import (
     warn,
 )
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, TimeArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
@@ -62,35 +61,6 @@ class SortedEntries(NamedTuple):
 # Checks
 
 
-def to_numbers(values: Any, *, dimensions: int = 1) -> FloatArray:
-    """Return values as a float64 array; raise an error that names the first value that is no
-    number."""
-    if not isinstance(values, Iterable):
-        raise BadEntries(f"values must be a list of numbers; got {values!r}")
-    if not isinstance(values, np.ndarray):
-        values = np.asarray(values if isinstance(values, list | tuple) else list(values))
-    if values.dtype.kind in "cmM":  # numpy would drop the imaginary part, or count the days
-        raise BadEntries(f"values of type {values.dtype} are not real numbers")
-    if values.dtype.kind not in "fiub":
-        values = _parse(values)
-    array: FloatArray = values.astype(np.float64, copy=False)
-    if array.ndim != dimensions:
-        raise BadEntries(f"values must have {dimensions} dimension(s); got shape {array.shape}")
-    return array
-
-
-def _parse(values: Array) -> FloatArray:
-    try:
-        return values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        for position, value in enumerate(values.ravel().tolist()):
-            try:
-                float(value)
-            except (TypeError, ValueError):
-                raise BadEntries(f"value {value!r} is not a number", position=position) from error
-        raise BadEntries(f"values of type {values.dtype} are not numbers") from error
-
-
 def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
     """Raise an error unless `duplicates` is a legal value; interactions are counted, and values are
     not."""
@@ -99,7 +69,7 @@ def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
             raise BadSetting(
                 f"repeated interactions are counted; duplicates={duplicates!r} is for values"
             )
-    elif duplicates not in get_args(Duplicates):
+    elif not isinstance(duplicates, str) or duplicates not in get_args(Duplicates):
         raise BadSetting(
             f"duplicates must be 'error', 'first', 'last', 'latest' or 'mean'; got {duplicates!r}"
         )

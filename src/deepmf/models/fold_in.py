@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 
 from deepmf.errors import BadEntries, BadFeatures, BadSetting, OffScale
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, to_numbers
 from deepmf.matrix.axis_entries import Axis, AxisEntries, PlacedEntries, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras, parse_time, parse_times
@@ -19,7 +19,6 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import to_numbers
 from deepmf.models.explanation import Explanation, explain_predictions
 from deepmf.models.fitting import warn_of_nothing
 from deepmf.recommend.ranker import Ranker, Rankers
