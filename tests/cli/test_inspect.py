@@ -20,6 +20,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmfd import DMFD
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.storage.model_file import FORMAT
 from deepmf.training.history import describe_stages
 
 
@@ -48,7 +49,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
     assert shown == {
         "file": str(model),
         "bytes": model.stat().st_size,
-        "format": 4,
+        "format": FORMAT,
         "version": deepmf.__version__,
         "verified": True,
         "model": "DMFD",
@@ -202,7 +203,7 @@ def test_a_store(run: Any, store: Path) -> None:
     assert shown == {
         "file": str(store),
         "bytes": store.stat().st_size,
-        "format": 4,
+        "format": FORMAT,
         "version": version("deepmf"),
         "verified": False,
         "rows": 2,
@@ -216,7 +217,9 @@ def test_a_store(run: Any, store: Path) -> None:
     lines = [
         line for line in run("inspect", store, "--verify").out.splitlines() if line[:12].strip()
     ]
-    assert lines[0].startswith(f"store       {store}, {store.stat().st_size:,} bytes, format 4")
+    assert lines[0].startswith(
+        f"store       {store}, {store.stat().st_size:,} bytes, format {FORMAT}"
+    )
     assert lines[1:] == [
         "matrix      2 rows x 2 columns, 3 entries",
         "scale       levels 1 2 3 4 5",

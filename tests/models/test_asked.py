@@ -129,7 +129,7 @@ def test_many_asked_cells_tell_effects_of_columns_and_count_as_entries_without_m
     rows, columns, values = test.entries()
     model = ALS(seed=0, presence=None).fit(train, asked=asked)
     assert model.asked_ is not None and model.asked_["column_effects"] > 0.1
-    effects = model._fitted.asked.effects  # type: ignore[union-attr]
+    effects = model._fitted.parts["asked"].effects  # type: ignore
     places = model.entries_.rows.positions(rows), model.entries_.columns.positions(columns)
     plain = np.clip(model.predict(rows, columns) - effects.evaluate(*places), 1, 5)
     constant = rmse_error(np.full(values.size, asked.values.mean()), values)
@@ -152,9 +152,9 @@ def test_many_asked_cells_tell_effects_of_columns_and_count_as_entries_without_m
 
 def replace_effects(model: Any, effects: Effects | None = None) -> Any:
     """Return the state of a model with other effects, or without any."""
-    fitted = model._fitted
-    asked = replace(fitted.asked, effects=effects)
-    return replace(fitted, asked=asked, predictor=asked.adapt(fitted.predictor))
+    parts = model._fitted.parts
+    asked = replace(parts["asked"], effects=effects)
+    return replace(model._fitted, parts=parts | {"asked": asked})
 
 
 @pytest.mark.parametrize("recency", [None, Recency(30.0 * DAY, 0)])
@@ -164,7 +164,9 @@ def test_rankings_by_value_are_those_of_predictions_with_effects(recency: Recenc
     effects = Effects(
         np.zeros(train.shape[0]), np.random.default_rng(0).normal(size=train.shape[1])
     )
-    model._fitted = replace(replace_effects(model, effects), recency=recency)
+    fitted = replace_effects(model, effects)
+    more = {} if recency is None else {"recency": recency}
+    model._fitted = replace(fitted, parts=fitted.parts | more)
     labels = model.column_labels_
     values = model.predict([7] * len(labels), labels)
     for at in (None,) if recency is None else (None, 10**9):
@@ -177,7 +179,7 @@ def test_rankings_by_value_are_those_of_predictions_with_effects(recency: Recenc
 def test_the_calibration_stays_when_the_model_changes_and_relevance_keeps_its_order() -> None:
     train, asked, _ = draw_chosen()
     plain, model = ALS(seed=0).fit(train).extend(asked), ALS(seed=0).fit(train, asked=asked)
-    line = model._fitted.asked.line  # type: ignore[union-attr]
+    line = model._fitted.parts["asked"].line  # type: ignore
     history = [3, 5, 8], [4, 2, 3]
     expected = np.clip(line.apply(plain.fold_in(*history).predict(range(40))), 1, 5)
     np.testing.assert_allclose(

@@ -554,9 +554,10 @@ def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
     matrix = make_drifting()
     model = Means(times="auto", presence="full").fit(matrix)
     fitted = model._fitted
-    assert fitted is not None and fitted.presence is not None
-    presence = replace(fitted.presence, popularity_share=1.0, popularity_power=0.2)
-    model._fitted = replace(fitted, presence=presence, recency=Recency(30.0 * DAY, 0, blends=True))
+    assert fitted is not None
+    parts: dict[str, Any] = {**fitted.parts, "recency": Recency(30.0 * DAY, 0, blends=True)}
+    parts["presence"] = replace(parts["presence"], popularity_share=1.0, popularity_power=0.2)
+    model._fitted = replace(fitted, parts=parts)
     model = model.extend(
         ObservedMatrix.from_entries([998], [0], [1.0], SCALE, times=[10**9 + 500 * DAY])
     )

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
+from typing import Any, Literal, Self, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,35 +17,44 @@ from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
 from deepmf.formatting import format_count
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis
-from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
+from deepmf.matrix.entries import Conflicts, Pairs, plan_forget
 from deepmf.matrix.extras import TimeArray, parse_time, parse_times
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.names import GivenNames
+from deepmf.models.completion import complete_array, complete_frame, complete_to, describe_choice
 from deepmf.models.estimator import Estimator
+from deepmf.models.explanation import Explanation, explain_predictions
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, warn_of_nothing
+from deepmf.models.fold_in import (
+    FeatureValues,
+    FoldedColumns,
+    FoldedRows,
+    History as RowHistory,
+    ManyFeatures,
+)
+from deepmf.models.interactions import InteractionPredictor, find_similar
+from deepmf.models.parts import unpack_parts
+from deepmf.recommend.column_choice import find_rare_columns
+from deepmf.recommend.ranker import Ranker, Rankers
+from deepmf.recommend.ranking import (
+    FRAME_FIELDS,
+    Ranking,
+    Recommendations,
+    Search,
+    is_label,
+    most_similar,
+    rank_columns,
+)
+from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
+from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.scoring.pairs import Question, Unknown, check_has_values, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, Predictor, check_levels, unpack_arrived
 from deepmf.storage.model_file import encode_json, is_mapped, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History, describe_errors
 from deepmf.training.settings import list_settings
-
-# imported by the methods that use them: most models are never explained or completed
-if TYPE_CHECKING:
-    from deepmf.matrix.names import GivenNames
-    from deepmf.models.explanation import Explanation
-    from deepmf.models.fold_in import (
-        FeatureValues,
-        FoldedColumns,
-        FoldedRows,
-        History as RowHistory,
-        ManyFeatures,
-    )
-    from deepmf.recommend.ranker import Ranker, Rankers
-    from deepmf.recommend.ranking import Ranking
-    from deepmf.recommend.request import Request, RequestOptions
-    from deepmf.scoring.distribution import Interval, PredictiveDistribution
 
 Missing = Literal["error", "ignore"]
 
@@ -56,6 +65,7 @@ _CONTENT = Form(
     Part("chosen", "text", ("chosen",)),
     Part("history", "object"),
     Part("learned", "object"),
+    Part("parts", "object"),
 )
 
 
@@ -143,23 +153,7 @@ class Model(Estimator):
         plan = plan_forget(
             fitted.entries, rows, columns, entries, row_features, column_features, missing=missing
         )
-        found = forget(fitted.entries, plan)
-        predictor = fitted.predictor.without("row", found.gone_rows).without(
-            "column", found.gone_columns
-        )
-        asked = None if fitted.asked is None else fitted.asked.forget_rows(plan.rows)
-        left = replace(
-            fitted,
-            predictor=predictor if asked is None else asked.adapt(predictor),
-            asked=asked,
-            presence=None
-            if fitted.presence is None
-            else fitted.presence.without_columns(found.gone_columns),
-        )
-        encoded = left.encode_again(
-            found.entries, found.rows, found.columns, self._areas, found.crossed
-        )
-        return self._with_state(encoded)
+        return self._with_state(fitted.forget(plan, self._areas))
 
     def with_names(self, rows: GivenNames | None = None, columns: GivenNames | None = None) -> Self:
         """Return a model that shows names beside the ids of rows and columns, such as titles; ids
@@ -227,8 +221,6 @@ class Model(Estimator):
     ) -> FoldedColumns:
         """Return an unstored column with these entries; it predicts like a column that `extend`
         added."""
-        from deepmf.models.fold_in import FoldedColumns
-
         fitted, given = self._require_fitted(), None if features is None else [features]
         self._areas.require("column", "predict for new columns")
         return FoldedColumns.of(
@@ -325,8 +317,6 @@ class Model(Estimator):
         probability is nearest to the coverage. Without levels, it lies between two tails of equal
         probability. A model that predicts only values raises `BadSetting`.
         """
-        from deepmf.scoring.distribution import Interval, check_coverage
-
         check_coverage(coverage)
         ends = self._read_distributions(
             rows, columns, unknown, at, lambda found: found.ends(coverage, self.scale_)
@@ -381,15 +371,11 @@ class Model(Estimator):
             `relevant`, `at`, `balance`), those to rank (`among`, `exclude`, `where`, `min_entries`,
             `include_observed`), and where they are ranked (`device`).
         """
-        from deepmf.recommend.request import Request
-
         return self.answer(rows, Request(n=n, **options))
 
     def answer(self, rows: Any, request: Request) -> Ranking:
         """Return the columns that are requested for one row, or for each row of a list, as
         `recommend` does."""
-        from deepmf.recommend.ranking import Search, is_label, rank_columns
-
         entries = self.entries_
         single = is_label(rows, entries.rows)
         positions = entries.rows.positions([rows] if single else rows)
@@ -403,13 +389,11 @@ class Model(Estimator):
         Where the time of the request is an array, it has a time for each row, and makes a ranker of
         one block of these.
         """
-        from deepmf.recommend.request import DEFAULT_REQUEST
-
         request = request or DEFAULT_REQUEST
         at = request.at
         n_times = at.size if isinstance(at, np.ndarray) else None
         fitted = self._require_fitted()
-        if fitted.recency is None:
+        if "recency" not in fitted.parts:
             moment = self._read_times(at, n_times)
         else:
             moment = (
@@ -440,9 +424,6 @@ class Model(Estimator):
         -------
         The number of lines.
         """
-        from deepmf.recommend.ranking import Recommendations, is_label
-        from deepmf.recommend.request import Request
-
         if rows is not None and is_label(rows, self.entries_.rows):
             rows = [rows]
         request = Request(n=n, **options)
@@ -466,16 +447,11 @@ class Model(Estimator):
         min_entries: leave out columns with fewer entries, whose similarities are chance; by default
         5, or half the median over all columns if that is smaller.
         """
-        from deepmf.recommend.column_choice import find_rare_columns
-
         return self._find_similar(
             "column", column, n, find_rare_columns(self.entries_, min_entries)
         )
 
     def _find_similar(self, axis: Axis, label: Any, n: int, barred: IndexArray) -> Ranking:
-        from deepmf.models.interactions import find_similar
-        from deepmf.recommend.ranking import FRAME_FIELDS, most_similar
-
         entries, predictor = self.entries_, self.predictor_
         if self.scale_.is_interactions:
             found = find_similar(entries, axis, label, n, barred=barred)
@@ -510,8 +486,6 @@ class Model(Estimator):
         n : the largest number of entries and of features to return.
         axis : "row" explains by the entries of the row, "column" by the entries of the column.
         """
-        from deepmf.models.explanation import explain_predictions
-
         fitted, entries, is_row = self._require_fitted(), self.entries_, axis == "row"
         if axis not in get_args(Axis):
             raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
@@ -531,10 +505,10 @@ class Model(Estimator):
         other entries give. A model without a presence part, or calibrated on asked cells, has
         nothing to say.
         """
-        from deepmf.models.completion import describe_choice
-
         fitted = self._require_fitted()
-        return describe_choice(fitted.rankers, fitted.predictor) if fitted.asked is None else None
+        if "asked" in fitted.parts:
+            return None
+        return describe_choice(fitted.rankers, fitted.predictor)
 
     def complete(self, *, at: Any = None) -> FloatArray:
         """Return the whole matrix, (rows, columns): observed entries as they are, all others
@@ -542,15 +516,11 @@ class Model(Estimator):
 
         `at` is the time to predict for, as in `predict`.
         """
-        from deepmf.models.completion import complete_array
-
         return complete_array(self.entries_, self.predictor_at(at))
 
     def complete_frame(self, *, at: Any = None) -> Any:
         """Return every missing entry as a long polars frame with the column names of the training
         data."""
-        from deepmf.models.completion import complete_frame
-
         return complete_frame(self.entries_, self.predictor_at(at))
 
     def complete_to(self, path: str | Path, *, at: Any = None) -> int:
@@ -559,8 +529,6 @@ class Model(Estimator):
         The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the column and the
         value.
         """
-        from deepmf.models.completion import complete_to
-
         return complete_to(self.entries_, self.predictor_at(at), path)
 
     def save(self, path: str | Path) -> None:
@@ -571,7 +539,7 @@ class Model(Estimator):
         The same entries, settings and seed give the same bytes: the duration of training and the
         number of threads are not stored.
         """
-        entries, packed = self.entries_, self._require_fitted().pack_learned()
+        entries, packed = self.entries_, self._require_fitted().pack()
         n_bytes = sum(tensor.nbytes for part in packed.values() for tensor in part.tensors.values())
         parts = (
             pack_entries(entries, is_mapped=is_mapped(path, entries.train.nbytes + n_bytes))
@@ -598,12 +566,6 @@ class Model(Estimator):
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, Array]) -> Self:
         """Return the model that `save` wrote; contents that no model could have raise
         `BadModelFile`."""
-        from deepmf.models.interactions import InteractionPredictor
-        from deepmf.recommend.next_ridge import NextRidge
-        from deepmf.recommend.presence import Presence, Recency
-        from deepmf.scoring.asked import Calibration
-        from deepmf.scoring.drift import Drift
-
         described = _CONTENT.read(content)
         with refuse_stored("settings"):
             model = cls(**described["settings"])
@@ -624,26 +586,8 @@ class Model(Estimator):
                     model._load_predictor(entries, described["learned"], tensors), tensors, entries
                 )
             )
-        presence = (
-            Presence.unpack(content["presence"], tensors, entries)
-            if "presence" in content
-            else None
-        )
-        if "drift" in content:
-            predictor = replace(predictor, drift=Drift.unpack(content["drift"], tensors))
-        recency = Recency.from_dict(content["recency"]) if "recency" in content else None
-        shape = entries.train.shape
-        asked = (
-            Calibration.unpack(content["asked"], tensors, predictor.readout, shape)
-            if "asked" in content
-            else None
-        )
-        predictor = predictor if asked is None else asked.adapt(predictor)
-        following = (
-            NextRidge.unpack(content["next"], tensors, shape[1]) if "next" in content else None
-        )
-        rank_by = model._choose_rank_by(presence, following)
-        model._fitted = Fitted(entries, predictor, presence, rank_by, recency, following, asked)
+        parts = unpack_parts(described["parts"], tensors, entries, predictor)
+        model._fitted = Fitted(entries, predictor, parts, model._choose_rank_by(parts))
         return model
 
     def predictor_at(self, at: Any = None) -> Predictor:
@@ -658,13 +602,13 @@ class Model(Estimator):
         A prediction for any cell is the learned one moved by `level`, with deviations from the mean
         times `slope`.
         """
-        asked = self._require_fitted().asked
+        asked: Any = self._require_fitted().parts.get("asked")
         return None if asked is None else asked.describe()
 
     @property
     def has_drift(self) -> bool:
         """Whether predictions depend on the time they are for."""
-        return self.predictor_.drift is not None
+        return "drift" in self._require_fitted().parts
 
     @property
     def rankers_(self) -> Rankers:
@@ -720,13 +664,8 @@ class Model(Estimator):
 
         `presence_ndcg` and `popularity_ndcg` are the NDCG@10 of both rankings on these entries.
         """
-        fitted = self._require_fitted()
-        return {
-            name: value
-            for part in (fitted.presence, fitted.following)
-            if part is not None
-            for name, value in part.describe_choice().items()
-        }
+        parts = self._require_fitted().parts.values()
+        return {name: number for part in parts for name, number in part.describe_choice().items()}
 
     def __repr__(self) -> str:
         """Return the constructor call or, once fitted, what the model knows, its errors, and its
@@ -781,8 +720,6 @@ class Model(Estimator):
         single: bool,
         ordered: bool,
     ) -> FoldedRows:
-        from deepmf.models.fold_in import FoldedRows
-
         fitted = self._require_fitted()
         self._areas.require("row", "predict for new rows")
         if not histories:

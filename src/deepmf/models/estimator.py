@@ -39,6 +39,11 @@ from deepmf.models.fitting import (
     to_matrix,
     warn_of_constant_times,
 )
+from deepmf.models.parts import Parts, fit_parts
+from deepmf.recommend.request import RankBy
+from deepmf.scoring.asked import Calibration
+from deepmf.scoring.effects import assign_folds
+from deepmf.scoring.learning import AskedCells, Learning
 from deepmf.scoring.pairs import FallbackPredictor, PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
@@ -48,12 +53,14 @@ from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:
     from deepmf.matrix.names import GivenNames
-    from deepmf.recommend.next_ridge import NextRidge
-    from deepmf.recommend.presence import Presence
-    from deepmf.recommend.request import RankBy
     from deepmf.training.holdout import HeldOut
     from deepmf.training.loop import Task
     from deepmf.training.memory import FitBytes
+
+
+# Entries from which on a GPU, if there is one, fits the parts of a model without a device of its
+# own.
+_MANY_ENTRIES = 1 << 17
 
 
 class Estimator(ABC):
@@ -185,8 +192,9 @@ class Estimator(ABC):
                 self._fitted = fitted
                 if held_out is not None and self.history_.best_error is not None:
                     self.history_.means_error = self._measure_means(held_out)
-                fitted = self._add_featured_labels(self._fit_parts(fitted, prepared), prepared)
-                self._fitted = fitted if cells is None else self._add_asked(fitted, cells)
+                fitted = self._fit_parts(fitted, prepared, cells)
+                fitted = self._add_featured_labels(fitted, prepared)
+                self._fitted = self._add_asked(fitted, cells)
             report_ending(self.history_, self.settings)
         return self
 
@@ -289,8 +297,8 @@ class Estimator(ABC):
         """Return settings of the parts that suit a matrix."""
         return {}
 
-    def _fit_parts(self, fitted: Fitted, prepared: Prepared) -> Fitted:
-        """Return the state of a model that has learned to predict with its other parts."""
+    def _choose_order(self, fitted: Fitted) -> Fitted:
+        """Return the state of a model with parts in its order of ranking columns."""
         return fitted
 
     def _fit_interactions(self, prepared: Prepared) -> Self:
@@ -299,7 +307,7 @@ class Estimator(ABC):
             "another model with presence='auto'"
         )
 
-    def _choose_rank_by(self, presence: Presence | None, following: NextRidge | None) -> RankBy:
+    def _choose_rank_by(self, parts: Parts) -> RankBy:
         """Return the order in which columns are ranked unless another is asked for."""
         return "value"
 
@@ -452,37 +460,59 @@ class Estimator(ABC):
             None, self._areas, row_features=new_rows, column_features=new_columns
         ).fitted
 
-    def _add_asked(self, fitted: Fitted, asked: ObservedMatrix) -> Fitted:
-        """Calibrate the model on asked cells, and add their entries where it can be extended."""
-        from deepmf.scoring.asked import Calibration
-        from deepmf.scoring.effects import assign_folds
+    def _fit_parts(
+        self, fitted: Fitted, prepared: Prepared, asked: ObservedMatrix | None = None
+    ) -> Fitted:
+        """Return the state of a model that has learned to predict with its other parts."""
+        n_entries = fitted.entries.train.n_entries
+        device = self._device or ("auto" if n_entries >= _MANY_ENTRIES else "cpu")
+        learning = Learning(
+            fitted.entries,
+            fitted.predictor,
+            prepared.placed,
+            None if asked is None else self._fold_asked(fitted, asked),
+            self.settings.to_dict(),
+            folds_in=self._areas.covers_new("row"),
+            device=device,
+        )
+        with limit_threads(device, n_entries=n_entries), refuse_unsolvable():
+            parts = fit_parts(learning)
+        return self._choose_order(replace(fitted, parts=parts))
 
-        entries, kept = fitted.entries, keep_extendable(self._areas, fitted.entries, asked)
-        known = asked.take_known(entries.train.rows, entries.train.columns)
-        rows, columns, values = known.entries()
+    def _fold_asked(self, fitted: Fitted, asked: ObservedMatrix) -> AskedCells:
+        """Return the asked cells of trained rows and columns, and how each fold is predicted."""
+        entries = fitted.entries
+        cells = asked.take_known(entries.train.rows, entries.train.columns)
+        rows, columns, values = cells.entries()
         row_at, column_at = entries.rows.positions(rows), entries.columns.positions(columns)
         # sums come out the same whatever the order of entries
         order = np.lexsort((column_at, row_at))
-        cells = PlacedEntries(row_at[order], column_at[order], values[order])
+        placed = PlacedEntries(row_at[order], column_at[order], values[order])
         fold_of = assign_folds(order.size)
 
         def predict_fold(number: int) -> tuple[Predictor, PairFunction]:
-            others, own = np.sort(order[fold_of != number]), copy.copy(self)
-            own._fitted = fitted
-            if kept is not None and others.size:
-                own._fitted = fitted.extend(known.take_entries(others), self._areas).fitted
-            return own._fitted.predictor, own._predict_means
+            other_cells = np.sort(order[fold_of != number])
+            model = copy.copy(self)
+            model._fitted = fitted
+            if self._areas.areas != ("I",) and other_cells.size:
+                model._fitted = fitted.extend(cells.take_entries(other_cells), self._areas).fitted
+            return model._fitted.predictor, model._predict_means
 
-        found = Calibration.fit(predict_fold, cells, fold_of, entries.train.shape)
-        fitted = replace(fitted, predictor=found.adapt(fitted.predictor), asked=found)
-        return fitted if kept is None else fitted.extend(kept, self._areas).fitted
+        return AskedCells(placed, fold_of, predict_fold)
+
+    def _add_asked(self, fitted: Fitted, asked: ObservedMatrix | None) -> Fitted:
+        """Add the entries of asked cells where the model can be extended."""
+        if asked is None:
+            return fitted
+        new = keep_extendable(self._areas, fitted.entries, asked)
+        return fitted if new is None else fitted.extend(new, self._areas).fitted
 
     @property
     def _fallback(self) -> FallbackPredictor:
         """The predictor of pairs with an unknown row or column."""
         fitted = self._require_fitted()
-        predictor, asked = fitted.predictor, fitted.asked
-        calibrate = (lambda means: means) if asked is None else asked.means.apply
+        predictor, asked = fitted.predictor, fitted.parts.get("asked")
+        calibrate = asked.means.apply if isinstance(asked, Calibration) else _keep_means
         return FallbackPredictor(
             predictor.readout,
             self._predict_means,
@@ -498,6 +528,10 @@ class Estimator(ABC):
         return rmse_error(
             self._fallback.predict(validation.rows, validation.columns), validation.values
         )
+
+
+def _keep_means(means: FloatArray) -> FloatArray:
+    return means
 
 
 def _refuse_for_interactions(**given: Any) -> None:

@@ -1,56 +1,57 @@
-"""The state of a fitted model: what it knows, how it grows and shrinks, and its parts of a model
-file."""
+"""The state of a fitted model: what it knows, how it grows and shrinks, and how it is stored."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import IndexArray, IndexPair
+from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING
-from deepmf.matrix.entries import Conflicts, EntryStore
+from deepmf.matrix.entries import ChangedStore, Conflicts, EntryStore, ForgetPlan, forget
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.scoring.arrivals import find_changed
+from deepmf.models.parts import Parts, adapt_predictor, pack_parts
+from deepmf.recommend.ranker import Rankers
+from deepmf.recommend.request import RankBy
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
 from deepmf.storage.parts import Form, Part
 
-if TYPE_CHECKING:
-    from deepmf.recommend.next_ridge import NextRidge
-    from deepmf.recommend.presence import Presence, Recency
-    from deepmf.recommend.ranker import Rankers
-    from deepmf.recommend.request import RankBy
-    from deepmf.scoring.asked import Calibration
-
 
 @dataclass(frozen=True)
 class Fitted:
-    """The state of a fitted model: the entries it knows, its predictor, its presence part and
-    recency.
+    """The state of a fitted model.
 
+    entries: the entries that it knows.
+    learned: what it learned from their values.
+    parts: what it learned beside values, by name, in the order of `PARTS`.
     rank_by: the order in which it ranks columns by default.
-    following: what a row takes next, by the order of its entries.
-    asked: the calibration on cells that nobody chose, which the readout of the predictor applies.
     """
 
     entries: EntryStore
-    predictor: Predictor
-    presence: Presence | None = None
+    learned: Predictor
+    parts: Parts = field(default_factory=dict)
     rank_by: RankBy = "value"
-    recency: Recency | None = None
-    following: NextRidge | None = None
-    asked: Calibration | None = None
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The predictor with all parts."""
+        return adapt_predictor(self.learned, self.parts)
 
     @cached_property
     def rankers(self) -> Rankers:
         """The rankers of columns."""
-        from deepmf.recommend.ranker import Rankers
-
-        return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.following)
+        parts: dict[str, Any] = {**self.parts}
+        return Rankers(
+            self.entries,
+            parts.get("presence"),
+            self.rank_by,
+            recency=parts.get("recency"),
+            following=parts.get("next"),
+        )
 
     @cached_property
     def fallback(self) -> Fallback:
@@ -68,46 +69,34 @@ class Fitted:
     ) -> ExtendedState:
         """Return the state with more entries and features, and the rows and columns that were
         encoded for them."""
-        known = self.entries
-        more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
-        entries, rows, columns, crossed, *_ = known.extend(new, conflicts=conflicts, **more)
-        areas.check_new("row", known.rows, entries.rows)
-        areas.check_new("column", known.columns, entries.columns)
-        encoded = self.encode_again(entries, rows, columns, areas, crossed)
-        return ExtendedState(encoded, rows, columns)
-
-    def encode_again(
-        self,
-        entries: EntryStore,
-        rows: IndexArray,
-        columns: IndexArray,
-        areas: PredictedAreas,
-        crossed: IndexPair,
-    ) -> Fitted:
-        """Return the state with other entries, from which some rows and columns are encoded
-        again."""
-        rows = rows if areas.covers_new("row") else rows[:0]
-        columns = columns if areas.covers_new("column") else columns[:0]
-        presence = self.presence and self.presence.extend(
-            entries, find_changed(entries, rows, columns, crossed)
+        change = self.entries.extend(
+            new, conflicts=conflicts, row_features=row_features, column_features=column_features
         )
-        predictor = self.predictor.extend(entries, rows, columns, crossed)
-        return replace(self, entries=entries, predictor=predictor, presence=presence)
+        areas.check_new("row", self.entries.rows, change.entries.rows)
+        areas.check_new("column", self.entries.columns, change.entries.columns)
+        return ExtendedState(self._encode_again(change, areas), change.rows, change.columns)
 
-    def pack_learned(self) -> dict[str, Packed]:
-        """Return everything but the entries as parts of a model file, by name."""
-        parts = {"learned": self.predictor.pack()}
-        if self.presence is not None:
-            parts["presence"] = self.presence.pack()
-        if self.predictor.drift is not None:
-            parts["drift"] = self.predictor.drift.pack()
-        if self.recency is not None:
-            parts["recency"] = Packed(self.recency._asdict(), {})
-        if self.asked is not None:
-            parts["asked"] = self.asked.pack()
-        if self.following is not None:
-            parts["next"] = self.following.pack()
-        return parts
+    def forget(self, plan: ForgetPlan, areas: PredictedAreas) -> Fitted:
+        """Return the state without some rows, columns, entries and features."""
+        change = forget(self.entries, plan)
+        learned = self.learned.without("row", change.gone_rows)
+        learned = learned.without("column", change.gone_columns)
+        parts = {name: part.forget(plan, change) for name, part in self.parts.items()}
+        return replace(self, learned=learned, parts=parts)._encode_again(change, areas)
+
+    def _encode_again(self, change: ChangedStore, areas: PredictedAreas) -> Fitted:
+        """Return the state with changed entries, from which rows and columns are encoded again."""
+        if not areas.covers_new("row"):
+            change = change._replace(rows=NOTHING)
+        if not areas.covers_new("column"):
+            change = change._replace(columns=NOTHING)
+        learned = self.learned.extend(change.entries, change.rows, change.columns, change.crossed)
+        parts = {name: part.extend(change) for name, part in self.parts.items()}
+        return replace(self, entries=change.entries, learned=learned, parts=parts)
+
+    def pack(self) -> dict[str, Packed]:
+        """Return everything but the entries for a model file, by name."""
+        return {"learned": self.learned.pack(), "parts": pack_parts(self.parts)}
 
 
 class ExtendedState(NamedTuple):

@@ -6,7 +6,7 @@ are similar if they have many entries in common.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,14 +14,12 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.recommend.ranking import Ranking, rank_cosines
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import NO_VALUES
 from deepmf.scoring.predictor import Encoder, Predictor, Readout
 from deepmf.storage.model_file import Packed
-
-if TYPE_CHECKING:
-    from deepmf.recommend.ranking import Ranking
 
 
 class InteractionPredictor(Predictor):
@@ -79,8 +77,6 @@ def find_similar(
 ) -> Ranking:
     """Return the n rows (or columns) with the largest cosines: shared entries / sqrt(entries of one
     * of the other)."""
-    from deepmf.recommend.ranking import rank_cosines
-
     is_row = axis == "row"
     labels, counts = (
         (entries.rows, entries.row_counts) if is_row else (entries.columns, entries.column_counts)

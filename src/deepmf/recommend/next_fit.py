@@ -41,8 +41,9 @@ from deepmf.recommend.presence_fit import HiddenRows, fit_again, score_columns
 from deepmf.recommend.ranker import Rankers, find_thresholds
 from deepmf.recommend.ranking import batches, best_positions
 from deepmf.recommend.request import Order
-from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.learning import Learning, SteadyPart
 from deepmf.training.holdout import choose, draw_some
+from deepmf.training.runtime import Runtime
 
 # The fewest rows with held-out entries, the most, the cells of rankings by which weights are
 # chosen, and the length of a ranking.
@@ -76,28 +77,18 @@ _SPANS, _POPULARITY_SHARES, _LATEST = (0.5, 0.125), (0.1, 0.3, 1.0, 3.0), 0.1
 _BEYOND_DOUBT, _BEST_OF_MANY, _MANY = 2.0, 3.0, 5
 
 
-class FittedOrder(NamedTuple):
-    """The presence part as it follows the ages of entries, recent popularity, and what comes next,
-    where they help."""
+def fit_order(learning: Learning) -> dict[str, SteadyPart]:
+    """Choose how far rankings follow the order and the times of entries.
 
-    presence: Presence
-    recency: Recency | None = None
-    following: NextRidge | None = None
-
-
-def fit_order(
-    entries: EntryStore,
-    predictor: Predictor,
-    presence: Presence,
-    validation: PlacedEntries | None,
-    *,
-    seed: int,
-    device: torch.device,
-) -> FittedOrder:
-    """Choose how far rankings follow the order and the times of entries, which a model may lack."""
+    Returns what comes next, recent popularity where it helps, and the presence part as it follows
+    the ages of entries; nothing where entries have no order, or there is no presence part.
+    """
+    entries, predictor, validation = learning.entries, learning.predictor, learning.held_out
     train, asked = entries.train, None
-    if not train.extras.are_ordered:
-        return FittedOrder(presence)
+    presence: Presence | None = learning.parts.get("presence")
+    if presence is None or not learning.folds_in or not train.extras.are_ordered:
+        return {}
+    seed, device = learning.settings["seed"], Runtime(learning.device).device
     most = int(np.clip(_MOST_CELLS // train.shape[1], _COMPARED_ROWS, _MOST_ROWS))
     later = None
     if validation is not None and validation.rows.size >= _FEWEST_ROWS:
@@ -106,7 +97,7 @@ def fit_order(
     if later is None:
         later = HiddenRows.from_training(entries, predictor, seed, last=True, most=most)
     if later is None or later.n_rows < _FEWEST_ROWS:
-        return FittedOrder(presence)
+        return {}
     known = presence
     if later.train is not train:
         known = replace(presence, model=fit_again(presence.model, later.train, device))
@@ -116,7 +107,8 @@ def fit_order(
     rankings = _Rankings(*compared, seed, device)
     ages = rankings.choose_ages(choose_half_life(train, seed))
     final = replace(final, is_default=rankings.prefer_next(ages))
-    return FittedOrder(ages.adapt(presence, train, device), ages.recency, final)
+    parts: dict[str, SteadyPart] = {"presence": ages.adapt(presence, train, device), "next": final}
+    return parts if ages.recency is None else parts | {"recency": ages.recency}
 
 
 def _come_later(train: ObservedMatrix, others: PlacedEntries) -> bool:
@@ -230,7 +222,7 @@ class _Rankings:
             if recency is not None
             else [Recency(each, int(times.max())) for each in _BLENDED]
         )
-        options = [_Ages(each._replace(blends=True), share) for each in recents for share in shares]
+        options = [_Ages(replace(each, blends=True), share) for each in recents for share in shares]
         options = [_Ages(recency), *options]
         best = self._choose(options)
         span = float(times.max() - times[times != NO_TIME].min())

@@ -31,6 +31,7 @@ from torch import Tensor
 from deepmf.linalg.ridge import CPU
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
@@ -44,6 +45,8 @@ from deepmf.recommend.column_ridge import (
     count_affordable,
     count_near,
 )
+from deepmf.scoring.learning import SteadyPart
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
 
@@ -139,7 +142,7 @@ class NextPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NextRidge:
+class NextRidge(SteadyPart):
     """Scores what a row takes next.
 
     undirected, popularity: how much the column ridge and the popularity of columns count.
@@ -245,8 +248,11 @@ class NextRidge:
         )
 
     @classmethod
-    def unpack(cls, content: Any, tensors: Tensors, n_columns: int) -> NextRidge:
-        """Return the stored part; impossible contents raise `BadModelFile`."""
+    def unpack(
+        cls, content: Any, tensors: Tensors, entries: EntryStore, predictor: Predictor
+    ) -> NextRidge:
+        """Return the stored part; impossible content raises `BadModelFile`."""
+        n_columns = entries.train.shape[1]
         found = _NEXT.read(content)
         parts = []
         for at, each in enumerate(found.pop("decays")):

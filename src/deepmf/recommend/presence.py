@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +17,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, Numbers
-from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.matrix.extras import NO_TIME, Extras, TimeArray
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
+from deepmf.scoring.arrivals import find_changed
+from deepmf.scoring.learning import SteadyPart
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
 
@@ -31,7 +34,7 @@ _UNIT_POPULARITY = 0.01
 
 
 @dataclass(frozen=True)
-class Presence:
+class Presence(SteadyPart):
     """A column ridge, and how its scores become probabilities and relevance.
 
     The popularity of a column is its share of the rows. The odds that an entry exists are
@@ -55,13 +58,14 @@ class Presence:
     ndcg: float = 0.0
     popularity_ndcg: float = 0.0
 
-    def extend(self, entries: EntryStore, columns: IndexArray) -> Presence:
+    def extend(self, change: ChangedStore) -> Presence:
         """Return a presence that also scores new columns."""
-        return replace(self, model=self.model.extend(entries, columns))
+        columns = find_changed(change.entries, change.rows, change.columns, change.crossed)
+        return replace(self, model=self.model.extend(change.entries, columns))
 
-    def without_columns(self, columns: IndexArray) -> Presence:
-        """Return a presence without some new columns."""
-        return replace(self, model=self.model.without_columns(columns))
+    def forget(self, plan: ForgetPlan, change: ChangedStore) -> Presence:
+        """Return a presence without removed columns."""
+        return replace(self, model=self.model.without_columns(change.gone_columns))
 
     def describe_choice(self) -> dict[str, float]:
         """Return what was chosen on held-out entries, by name."""
@@ -82,8 +86,10 @@ class Presence:
         return Packed(_PRESENCE.pack(self, **of_model).content, self.model.pack())
 
     @classmethod
-    def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Presence:
-        """Return the stored presence; impossible contents raise `BadModelFile`."""
+    def unpack(
+        cls, content: Any, tensors: Tensors, entries: EntryStore, predictor: Predictor
+    ) -> Presence:
+        """Return the stored presence; impossible content raises `BadModelFile`."""
         found = _PRESENCE.read(content)
         ridge, count_weight = (
             Ridge(*(found.pop(name) for name in Ridge._fields)),
@@ -170,7 +176,8 @@ _PRESENCE = Form(
 )
 
 
-class Recency(NamedTuple):
+@dataclass(frozen=True)
+class Recency(SteadyPart):
     """How the popularity of columns depends on time.
 
     half_life: of the weight of an entry. latest: the time of the latest training entry; both in
@@ -242,9 +249,15 @@ class Recency(NamedTuple):
             total += sums
         return total
 
+    def pack(self) -> Packed:
+        """Return the recency for a model file."""
+        return _RECENCY.pack(self)
+
     @classmethod
-    def from_dict(cls, content: Any) -> Recency:
-        """Return the recency of a model file; impossible content raises `BadModelFile`."""
+    def unpack(
+        cls, content: Any, tensors: Tensors, entries: EntryStore, predictor: Predictor
+    ) -> Recency:
+        """Return the stored recency; impossible content raises `BadModelFile`."""
         return cls(**_RECENCY.read(content))
 
 

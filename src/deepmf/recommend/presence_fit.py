@@ -25,8 +25,10 @@ from deepmf.recommend.column_ridge import MOST_FULL, RIDGES, ColumnRidge, Gram
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.ranker import find_thresholds
 from deepmf.scoring.latents import Latents
+from deepmf.scoring.learning import Learning
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import HeldOut, choose, draw_some
+from deepmf.training.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -57,34 +59,22 @@ _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
 _ALL_POPULARITY = 1e9
 
 
-def fit_presence(
-    entries: EntryStore,
-    predictor: Predictor,
-    kind: str,
-    validation: PlacedEntries | None,
-    *,
-    folds_in: bool,
-    seed: int,
-    device: torch.device,
-) -> Presence | None:
-    """Fit the presence part of a model; None where every cell has an entry.
+def fit_presence(learning: Learning) -> dict[str, Presence]:
+    """Fit the presence part of a model with the setting `presence`; none if every cell has an entry.
 
     Penalty and weights are chosen by the NDCG of rankings of validation entries. With few
     validation entries, a fifth of the entries of some rows is hidden instead, and these rows are
     encoded again without them. With too few of these, columns are ranked by popularity.
-
-    Parameters
-    ----------
-    kind : "full", "nearest" or "auto".
-    folds_in : whether the predictor can encode rows.
-    device : where to fit.
     """
-    train = entries.train
+    entries, predictor, validation = learning.entries, learning.predictor, learning.held_out
+    train, folds_in = entries.train, learning.folds_in
+    kind: str | None = learning.settings.get("presence")
     n_rows, n_columns = train.shape
-    if train.n_entries == n_rows * n_columns:
-        return None
+    if kind is None or train.n_entries == n_rows * n_columns:
+        return {}
     if kind == "auto":
         kind = "full" if n_columns <= MOST_FULL else "nearest"
+    seed, device = learning.settings["seed"], Runtime(learning.device).device
     held_out = (
         HiddenRows.from_validation(entries, predictor, validation, seed)
         if validation is not None
@@ -95,13 +85,15 @@ def fit_presence(
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
         (model,) = Gram.of(train, kind, device=device).fit(RIDGES[kind][:1])
         log_odds = -math.log(_ALL_POPULARITY)  # an entry exists with odds of the popularity
-        return Presence(
+        popularity = Presence(
             model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread
         )
+        return {"presence": popularity}
     best = _Choice(held_out, device).fit(kind)
-    if held_out.train is train and (kind == "full" or n_columns <= _MOST_CANDIDATES):
-        return best  # otherwise it has the weights of the candidates alone
-    return replace(best, model=fit_again(best.model, train, device))
+    has_all_weights = kind == "full" or n_columns <= _MOST_CANDIDATES  # not of candidates alone
+    if held_out.train is not train or not has_all_weights:
+        best = replace(best, model=fit_again(best.model, train, device))
+    return {"presence": best}
 
 
 def fit_again(model: ColumnRidge, train: ObservedMatrix, device: torch.device) -> ColumnRidge:

@@ -21,7 +21,6 @@ by those of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -29,11 +28,11 @@ import numpy as np
 import scipy.optimize
 from scipy.special import expit, logit
 
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import PlacedEntries
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray
+from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution
 from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
-from deepmf.scoring.pairs import PairFunction
+from deepmf.scoring.learning import AskedCells, Learning, SteadyPart
 from deepmf.scoring.predictor import Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, between, not_falling, not_negative
@@ -176,7 +175,7 @@ def _read_odds(found: PredictiveDistribution) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(SteadyPart):
     """The calibration of a model on asked cells.
 
     n_cells: how many cells it was learned from.
@@ -197,18 +196,12 @@ class Calibration:
     effects: Effects | None = None
 
     @classmethod
-    def fit(
-        cls,
-        predict_fold: Callable[[int], tuple[Predictor, PairFunction]],
-        cells: PlacedEntries,
-        fold_of: IndexArray,
-        shape: Shape,
-    ) -> Calibration:
+    def fit(cls, asked: AskedCells, shape: Shape) -> Calibration:
         """Return the calibration of a model on cells that it has not learned from.
 
-        predict_fold: returns a predictor that has not seen the cells of a fold, and its means.
         shape: the numbers of trained rows and columns.
         """
+        cells, fold_of, predict_fold = asked.cells, asked.fold_of, asked.predict_fold
         values, exceedance = cells.values, None
         learned, by_means = np.empty((2, values.size))
         for number in range(int(fold_of.max()) + 1):
@@ -262,15 +255,15 @@ class Calibration:
     def adapt(self, predictor: Predictor) -> Predictor:
         """Return the predictor with predictions and distributions for any cell."""
         return replace(
-            predictor, readout=AskedReadout(predictor.readout.as_chosen, self), effects=self.effects
+            predictor, readout=AskedReadout(predictor.readout, self), effects=self.effects
         )
 
-    def forget_rows(self, rows: IndexArray) -> Calibration:
+    def forget(self, plan: ForgetPlan, change: ChangedStore) -> Calibration:
         """Return the calibration without the effects of some rows."""
         if self.effects is None:
             return self
         of_rows = self.effects.rows.copy()
-        of_rows[rows[rows < of_rows.size]] = 0.0
+        of_rows[plan.rows[plan.rows < of_rows.size]] = 0.0
         return replace(self, effects=self.effects._replace(rows=of_rows))
 
     def pack(self) -> Packed:
@@ -287,8 +280,11 @@ class Calibration:
         )
 
     @classmethod
-    def unpack(cls, content: Any, tensors: Tensors, readout: Readout, shape: Shape) -> Self:
-        """Return the calibration that `pack` described; anything else raises `BadModelFile`."""
+    def unpack(
+        cls, content: Any, tensors: Tensors, entries: EntryStore, predictor: Predictor
+    ) -> Self:
+        """Return the stored calibration; impossible content raises `BadModelFile`."""
+        readout, shape = predictor.readout, entries.train.shape
         several = _has_several(readout)
         n_boundaries = readout.support.size - 1 if several else 0
         found = _FORM.read(
@@ -309,6 +305,13 @@ class Calibration:
             errors,
             effects,
         )
+
+
+def fit_calibration(learning: Learning) -> dict[str, Calibration]:
+    """Return the calibration on asked cells, if there are any."""
+    if learning.asked is None:
+        return {}
+    return {"asked": Calibration.fit(learning.asked, learning.entries.train.shape)}
 
 
 def _has_several(readout: Readout) -> bool:

@@ -26,6 +26,7 @@ helps between entries may mislead after them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple, get_args
 
@@ -34,7 +35,7 @@ import scipy.optimize
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries, locate
-from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.scoring.effects import SHRINKAGE, compute_effects
 from deepmf.storage.model_file import Packed, Tensors
@@ -182,7 +183,8 @@ class DatedResiduals(NamedTuple):
         ), which
 
 
-class Drift(NamedTuple):
+@dataclass(frozen=True)
+class Drift:
     """Components, and the share of each with which it joins a model.
 
     shares: (stages, components): between known entries, after them, and later. A component of rows
@@ -240,16 +242,15 @@ class Drift(NamedTuple):
         """Return the drift of folded-in rows, which have the fading component of rows alone."""
         dated, ends = self._find_dated(entries), np.full(entries.starts.size - 1, NO_TIME)
         if dated is None:
-            return self._keep([each.group == "column" for each in self.components])._replace(
-                ends=ends
-            )
+            by_column = [component.group == "column" for component in self.components]
+            return replace(self._keep(by_column), ends=ends)
         np.maximum.at(ends, dated.rows, dated.times)
         kept = self._keep([each.group == "column" or each.fades for each in self.components])
         components = (
             dated.build(each)[0]._replace(shrinkage=each.shrinkage) if each.fades else each
             for each in kept.components
         )
-        return kept._replace(components=tuple(components), ends=ends)
+        return replace(kept, components=tuple(components), ends=ends)
 
     def _find_dated(self, entries: AxisEntries) -> DatedResiduals | None:
         """Return the entries of rows that have a time, less the means of known columns and the
@@ -273,9 +274,9 @@ class Drift(NamedTuple):
         own_weights = None if weights is None else weights[some]
         return DatedResiduals(rows[some], rows[some], times[some], left[some], own_weights)
 
-    def extend(self, entries: EntryStore, rows: IndexArray) -> Drift:
-        """Return the drift after a change of the entries of some rows, whose fading components are
-        built again."""
+    def extend(self, change: ChangedStore) -> Drift:
+        """Return the drift after a change of entries; fading components of rows are built again."""
+        entries, rows = change.entries, change.rows
         if rows.size == 0 or not any(each.fades for each in self.components):
             return self
         own, rows = self.fold_in(entries.row_entries(rows)), rows.astype(np.int64)
@@ -291,11 +292,13 @@ class Drift(NamedTuple):
             return old._replace(keys=keys, sums=sums, counts=counts).take(np.argsort(keys))
 
         components = tuple(merge(each) if each.fades else each for each in self.components)
-        return self._replace(components=components, ends=ends)
+        return replace(self, components=components, ends=ends)
 
-    def without_rows(self, gone: IndexArray) -> Drift:
-        """Return the drift without some rows that came after training, in increasing order; later
-        ones move up."""
+    def forget(self, plan: ForgetPlan, change: ChangedStore) -> Drift:
+        """Return the drift without removed rows; later ones move up."""
+        gone = change.gone_rows
+        if gone.size == 0:
+            return self
 
         def drop(component: Component) -> Component:
             left = component.take(~np.isin(component.keys, gone))
@@ -303,12 +306,11 @@ class Drift(NamedTuple):
 
         ends = np.delete(self.ends, gone[gone < self.ends.size])
         components = tuple(drop(each) if each.fades else each for each in self.components)
-        return self._replace(components=components, ends=ends)
+        return replace(self, components=components, ends=ends)
 
     def _keep(self, kept: list[bool]) -> Drift:
-        return self._replace(
-            components=tuple(compress(self.components, kept)), shares=self.shares[:, kept]
-        )
+        components = tuple(compress(self.components, kept))
+        return replace(self, components=components, shares=self.shares[:, kept])
 
     def join(
         self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray
@@ -319,10 +321,10 @@ class Drift(NamedTuple):
         steady = [each for each in self.components if not each.fades]
         shares[0, ~fades] = find_shares(steady, residuals, rows, columns, times)
         shares[1:, ~fades] = np.minimum(shares[1:, ~fades], shares[0, ~fades])
-        left = residuals - self._replace(shares=np.where(fades, 0.0, shares)).evaluate(
-            rows, columns, times
-        )
-        fading = self._replace(shares=np.where(fades, shares, 0.0)).evaluate(rows, columns, times)
+        steady_part = replace(self, shares=np.where(fades, 0.0, shares))
+        left = residuals - steady_part.evaluate(rows, columns, times)
+        fading_part = replace(self, shares=np.where(fades, shares, 0.0))
+        fading = fading_part.evaluate(rows, columns, times)
         n_after = np.count_nonzero(fading)
         if n_after:
             # As if some more entries were explained as well as the means are.
@@ -331,19 +333,26 @@ class Drift(NamedTuple):
             shares[:, fades] *= float(
                 np.clip((fading @ left + prior) / (squares + prior), 0.0, 1.0)
             )
-        return self._replace(shares=shares)
+        return replace(self, shares=shares)
+
+    def adapt(self, predictor: Any) -> Any:
+        """Return a predictor whose predictions move with time."""
+        return replace(predictor, drift=self)
+
+    def describe_choice(self) -> dict[str, float]:
+        """Return nothing: shares are part of the predictions."""
+        return {}
 
     def pack(self) -> Packed:
         """Return the drift for a model file."""
         return _DRIFT.pack(self)
 
     @classmethod
-    def unpack(cls, content: Any, tensors: Tensors) -> Drift:
-        """Return the packed drift; impossible content raises `BadModelFile`."""
-        found = _DRIFT.read(content, tensors)
-        return cls(
-            **found | {"components": tuple(Component(**each) for each in found["components"])}
-        )
+    def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore, predictor: Any) -> Drift:
+        """Return the stored drift; impossible content raises `BadModelFile`."""
+        fields = _DRIFT.read(content, tensors)
+        components = tuple(Component(**component) for component in fields.pop("components"))
+        return cls(components, **fields)
 
 
 _DRIFT = Form(

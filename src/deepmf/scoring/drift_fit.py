@@ -16,8 +16,8 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.scoring.drift import ALWAYS, Component, DatedResiduals, Drift, Kind, find_shares
+from deepmf.scoring.learning import Learning
 from deepmf.scoring.pairs import Fallback
-from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import choose, draw_some
 
 # Numbers of residuals at 0 that are tried for each component, and the largest number of entries
@@ -30,18 +30,19 @@ _ONE_IN = 10
 _HALVINGS = (3.0, 6.0, 12.0)
 
 
-def fit_drift(
-    train: ObservedMatrix, predictor: Predictor, held_out: PlacedEntries | None, *, seed: int
-) -> Drift | None:
-    """Learn the drift of a model whose predictor was fitted to a matrix; None without at least two
-    times.
+def fit_drift(learning: Learning) -> dict[str, Drift]:
+    """Learn the drift of a model with the setting `times`; there is none without two times.
 
     Dated validation entries decide how much of the drift is added to predictions; without any,
     training entries decide, although their residuals are too small.
     """
+    train, held_out = learning.entries.train, learning.held_out
+    if learning.settings.get("times") is None or not train.has_values:
+        return {}
+    seed = learning.settings["seed"]
     drift = learn_drift(train, seed=seed)
     if drift is None:
-        return None
+        return {}
     if held_out is None or held_out.extras.times is None:
         values = train.values.astype(np.float64)
         held_out = PlacedEntries(train.entry_rows, train.by_row.columns, values, train.extras)
@@ -49,8 +50,8 @@ def fit_drift(
     assert times is not None
     some = draw_some(np.arange(times.size), _MOST_TRIED, seed=[seed, 34])
     pairs = held_out.rows[some], held_out.columns[some]
-    residuals = held_out.values[some] - predictor.predict(*pairs)
-    return drift.join(residuals, *pairs, times[some])
+    residuals = held_out.values[some] - learning.predictor.predict(*pairs)
+    return {"drift": drift.join(residuals, *pairs, times[some])}
 
 
 def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:

@@ -500,15 +500,14 @@ class Predictor(PairPredictor):
         as in training get their trained latents back. An encoder that solves then reads the entries
         of new rows in new columns, see `settle`. crossed: as in `ChangedStore`.
         """
-        drift = None if self.drift is None else self.drift.extend(entries, rows)
-        moved, encoder = self if drift is self.drift else replace(self, drift=drift), self.encoder
+        encoder = self.encoder
         if not isinstance(encoder, SolvingEncoder):
-            return moved._encode_by_trained("column", entries, columns)._encode_by_trained(
+            return self._encode_by_trained("column", entries, columns)._encode_by_trained(
                 "row", entries, rows
             )
         unsettled = find_unsettled(entries, rows, columns, crossed)
         settled = np.setdiff1d(columns, unsettled.columns)
-        changed = moved._encode_by_trained("column", entries, settled)._encode_by_trained(
+        changed = self._encode_by_trained("column", entries, settled)._encode_by_trained(
             "row", entries, rows
         )
         return changed._settle(encoder, unsettled, entries, rows)
@@ -603,10 +602,7 @@ class Predictor(PairPredictor):
         if new.size == 0:
             return changed
         arrived = self.arrived and self.arrived.without(axis, new - len(latents.base))
-        drift = (
-            self.drift if self.drift is None or axis == "column" else self.drift.without_rows(new)
-        )
-        return replace(changed, arrived=arrived, drift=drift)
+        return replace(changed, arrived=arrived)
 
     def read_entries(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> AxisEntries:
         """Return the entries that the latents of some stored rows (or columns) are made from."""

@@ -68,7 +68,7 @@ def refuse_stored(what: str) -> Iterator[None]:
         raise BadModelFile(f"the stored {what} cannot be used: {error}") from error
 
 
-FORMAT = 4
+FORMAT = 5
 
 _KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
 # of the JSON of a file, after its length of 8 bytes
