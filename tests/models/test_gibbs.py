@@ -1,6 +1,6 @@
 """The Gibbs sampler: each conditional against its closed form, and calibration of the whole."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.gibbs import chain
 from deepmf.models.gibbs.chain import (
     GibbsSampler,
     NoiseBound,
@@ -262,95 +261,140 @@ def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
         assert scipy.stats.kstest(drawn[:, block], expected.cdf).pvalue > 1e-3
 
 
-N_FACTORS, N_CHAINS, N_SWEEPS = 2, 500, 5
+# A sampler that draws from the prior, when entries are drawn anew before each sweep (Geweke,
+# "Getting it right: joint distribution tests of posterior simulators", 2004).
+N_FACTORS = 2
 PRESENT = np.random.default_rng(8).random((5, 4)) < 0.6
+INPUTS = shrink(PRESENT), shrink(PRESENT.T)
 
 
-def draw_from_prior(numbers: np.random.Generator) -> tuple[Any, Parameters]:
-    """Draw factors, noise and reliabilities given priors that stay the same, and where entries
-    are."""
-    factors = [numbers.standard_normal((n, N_FACTORS)) for n in PRESENT.shape]
-    zeros, ones = torch.zeros(N_FACTORS), torch.ones(1)
-    priors = (
-        Prior(zeros, torch.eye(N_FACTORS), torch.zeros(n, N_FACTORS), ones)
-        for n in PRESENT.shape[::-1]
+class State(NamedTuple):
+    """The factors of rows and of columns, and the parameters of a chain."""
+
+    factors: tuple[Any, Any]
+    parameters: Parameters
+
+
+def to_single(array: Any) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(array, dtype=np.float32))
+
+
+def draw_axis(
+    inputs: Any,
+    dice: np.random.Generator,
+    *,
+    degrees: float = N_FACTORS,
+    mean_count: float = 2.0,
+    lambda_rate: float = 0.1,
+) -> tuple[Any, Prior]:
+    """Draw the prior of one axis from its own, and then factors."""
+    strength = dice.gamma(1.0, 1.0 / lambda_rate)
+    precision = scipy.stats.wishart(degrees, np.eye(N_FACTORS)).rvs(random_state=dice)
+    spread = np.linalg.inv(np.linalg.cholesky(precision))
+    mean = dice.standard_normal(N_FACTORS) @ spread / np.sqrt(mean_count)
+    weights = dice.standard_normal((inputs.shape[1], N_FACTORS)) @ spread / np.sqrt(strength)
+    noise = dice.standard_normal((len(inputs), N_FACTORS)) @ spread
+    prior = Prior(*map(to_single, (mean, precision, weights, [strength])))
+    return mean + inputs @ weights + noise, prior
+
+
+def draw_state(
+    dice: np.random.Generator, *, alpha_rate: float = 1.0, count: float = 100.0, **of_axes: float
+) -> State:
+    """Draw everything but the entries from the prior, or from a changed one."""
+    (rows, row_prior), (columns, column_prior) = (
+        draw_axis(inputs, dice, **of_axes) for inputs in INPUTS
     )
-    reliabilities = (
-        torch.from_numpy(numbers.gamma(50.0, 1 / 50.0, n).astype(np.float32)) for n in PRESENT.shape
-    )
-    return factors, Parameters(*priors, numbers.gamma(1.0, 1.0), *reliabilities)
+    reliabilities = [to_single(dice.gamma(count / 2, 2 / count, size)) for size in PRESENT.shape]
+    alpha = dice.gamma(1.0, 1.0 / alpha_rate)
+    return State((rows, columns), Parameters(row_prior, column_prior, alpha, *reliabilities))
 
 
-def draw_entries(factors: Any, parameters: Parameters, numbers: np.random.Generator) -> EntryStore:
+def draw_entries(state: State, dice: np.random.Generator) -> EntryStore:
     """Draw entries given everything else."""
-    (u, b), (v, c) = ((each[:, :-1], each[:, -1]) for each in factors)
-    _, _, alpha, of_rows, of_columns = parameters
-    precisions = alpha * of_rows.double().numpy()[:, None] * of_columns.double().numpy()
-    values = u @ v.T + b[:, None] + c + numbers.standard_normal(PRESENT.shape) / np.sqrt(precisions)
-    return EntryStore.of(
-        ObservedMatrix.from_array(
-            np.where(PRESENT, values, np.nan), scale=Scale(low=-1e9, high=1e9)
-        )
+    (rows, row_biases), (columns, column_biases) = (
+        (factors[:, :-1], factors[:, -1]) for factors in state.factors
     )
+    _, _, alpha, of_rows, of_columns = state.parameters
+    precisions = alpha * np.outer(of_rows.double(), of_columns.double())
+    means = rows @ columns.T + row_biases[:, None] + column_biases
+    values = means + dice.standard_normal(PRESENT.shape) / np.sqrt(precisions)
+    table = np.where(PRESENT, values, np.nan)
+    return EntryStore.of(ObservedMatrix.from_array(table, scale=Scale(low=-1e12, high=1e12)))
 
 
-def describe(factors: Any, parameters: Parameters) -> list[float]:
-    """Return the noise, reliabilities and factors, and what a wrong draw would make depend on each
-    other."""
-    _, _, alpha, of_rows, of_columns = parameters
-    noise, own, others = np.log(alpha), of_rows[0].item(), of_columns[0].item()
-    (p, *_), (q, *_) = factors
-    products = (
-        (own - 1) * noise,
-        (others - 1) * noise,
-        (own - 1) * (others - 1),
-        noise * (p @ p),
-        (own - 1) * (q @ q),
-    )
-    return [
-        noise,
-        own,
-        others,
-        float(of_rows.mean()),
-        float(of_columns.mean()),
-        *p,
-        *q,
-        p @ q,
-        *products,
-    ]
+def describe(state: State) -> list[float]:
+    """Return numbers that a wrong draw would shift, spread or make depend on each other.
+
+    Sums of squares have tails so heavy that only their logarithms and ranks can be compared.
+    """
+    *priors, alpha, of_rows, of_columns = state.parameters
+    noise, of_row, of_column = np.log(alpha), float(of_rows[0].log()), float(of_columns[0].log())
+    numbers = [noise, of_row, of_column, float(of_rows.log().mean() + of_columns.log().mean())]
+    numbers += [of_row * noise, of_column * noise, of_row * of_column]
+    numbers.append(state.factors[0][0] @ state.factors[1][0])
+    for factors, prior, inputs in zip(state.factors, priors, INPUTS, strict=True):
+        mean, precision, weights, (strength,) = (np.asarray(part, dtype=float) for part in prior)
+        residuals = factors - mean - inputs @ weights
+        square = np.log(np.trace(weights @ precision @ weights.T))
+        numbers += [np.log(strength), np.log(strength) + square, np.log(strength) * square]
+        numbers += [np.linalg.slogdet(precision)[1], np.log(np.trace(precision)), precision[0, 1]]
+        numbers += [*mean, weights[0, 0], weights[-1, -1], factors[0, 0], factors[-1, -1]]
+        numbers += [np.log(mean @ precision @ mean), np.log(np.square(factors).sum())]
+        numbers += [np.log(np.trace(residuals @ precision @ residuals.T))]
+        numbers += [factors[0, 0] * weights[0, 0], noise * np.log(factors[0] @ factors[0])]
+    return numbers
 
 
-@pytest.mark.slow
-def test_sweeps_between_draws_of_entries_keep_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Geweke, "Getting it right: joint distribution tests of posterior simulators" (2004).
-    # its draws of W are approximate
-    monkeypatch.setattr(chain, "draw_prior", lambda prior, *_: prior)
-    # Every chain starts from a draw of its own, so that the states after some sweeps are
-    # independent.
-    numbers, changes, sampler = np.random.default_rng(8), [], None
-    for chain_number in range(N_CHAINS):
-        factors, parameters = draw_from_prior(numbers)
-        before = np.array(describe(factors, parameters))
-        for sweep in range(N_SWEEPS):
-            entries = draw_entries(factors, parameters, numbers)
+def measure_changes(n_chains: int, n_sweeps: int = 4, **prior: float) -> Any:
+    """Return by how many standard errors sweeps change the ranks of what they should keep.
+
+    Each chain starts from a draw of its own, so that the changes are independent.
+    """
+    dice, sampler, before, after = np.random.default_rng(8), None, [], []
+    for chain_number in range(n_chains):
+        state = draw_state(dice, **prior)
+        before.append(describe(state))
+        for sweep in range(n_sweeps):
+            entries = draw_entries(state, dice)
             if sampler is None:
                 sampler = GibbsSampler(
                     entries, Units(0.0, 1.0), latent_size=N_FACTORS - 1, seed=0, device=CPU
                 )
             sampler.set_entries(entries)
-            sampler.row_factors, sampler.column_factors = (
-                torch.from_numpy(np.float32(each)) for each in factors
-            )
-            sampler.parameters = parameters
-            sampler.iterate(N_SWEEPS * chain_number + sweep)
-            factors = [
-                each.double().numpy() for each in (sampler.row_factors, sampler.column_factors)
-            ]
-            parameters = sampler.parameters
-        after = np.array(describe(factors, parameters))
-        changes.append(np.concatenate([after - before, after**2 - before**2]))
-    scores = np.mean(changes, axis=0) / (np.std(changes, axis=0) / np.sqrt(N_CHAINS))
-    assert np.abs(scores).max() < 4.0, scores
+            sampler.row_factors, sampler.column_factors = map(to_single, state.factors)
+            sampler.parameters = state.parameters
+            sampler.iterate(n_sweeps * chain_number + sweep)
+            factors = sampler.row_factors.double().numpy(), sampler.column_factors.double().numpy()
+            state = State(factors, sampler.parameters)
+        after.append(describe(state))
+    ranks = scipy.stats.rankdata(np.concatenate([before, after]), axis=0) / (2 * n_chains) - 0.5
+    ranks_before, ranks_after = np.split(ranks, 2)
+    shifts, spreads = ranks_after - ranks_before, np.abs(ranks_after) - np.abs(ranks_before)
+    changes = np.hstack([shifts, spreads])
+    return np.abs(changes.mean(axis=0)) / (changes.std(axis=0) / np.sqrt(n_chains))
+
+
+@pytest.mark.slow
+def test_sweeps_between_draws_of_entries_keep_the_prior() -> None:
+    scores = measure_changes(300)
+    assert scores.max() < 4.0, scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"degrees": 6.0},
+        {"mean_count": 0.2},
+        {"lambda_rate": 0.01},
+        {"alpha_rate": 0.02},
+        {"count": 12.0},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_sampler_of_another_prior_is_found(wrong: dict[str, float]) -> None:
+    assert measure_changes(60, **wrong).max() > 5.0
 
 
 def test_an_iteration_draws_columns_and_noise_given_all_reliabilities() -> None:
