@@ -53,7 +53,6 @@ LONG_FILES = [
     "cli/test_app.py",
     "serve/test_page.py",
     "models/test_loading.py",
-    "export/test_onnx.py",
     "models/test_described_models.py",
     "test_wheel.py",
     "serve/test_schemas.py",

@@ -17,7 +17,7 @@ FORKS.set_forkserver_preload(
             "deepmf.models.ordinal.model",
             "deepmf.serve.server",
         ),
-        *("deepmf.tuning", "torch.distributed.checkpoint"),
+        "torch.distributed.checkpoint",
     ]
 )
 

@@ -31,7 +31,7 @@ LAYERS = [
     ["models"],
     ["evaluation"],
     ["experiments"],
-    ["sklearn", "serve", "report", "tuning", "export", "batch", "hub", "mlflow", "testing"],
+    ["sklearn", "serve", "report", "batch", "testing"],
     ["client"],
     ["cli"],
     ["__main__"],

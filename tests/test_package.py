@@ -19,7 +19,6 @@ import deepmf
 import deepmf.data
 import deepmf.datasets
 import deepmf.evaluation
-import deepmf.export
 import deepmf.matrix
 import deepmf.models
 import deepmf.serve
@@ -36,7 +35,6 @@ FACES = [
     deepmf.data,
     deepmf.datasets,
     deepmf.evaluation,
-    deepmf.export,
     deepmf.matrix,
     deepmf.models,
     deepmf.serve,

@@ -13,7 +13,7 @@ import deepmf
 
 def import_all():
     for module in pkgutil.walk_packages(deepmf.__path__, "deepmf."):
-        if module.name not in ("deepmf.__main__", "deepmf.mlflow", "deepmf.testing"):
+        if module.name not in ("deepmf.__main__", "deepmf.testing"):
             importlib.import_module(module.name)
 
 import_all()

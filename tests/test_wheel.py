@@ -118,7 +118,7 @@ def test_messages_and_pages_name_extras_that_exist() -> None:
         for listed in re.findall(r"(?:deepmf|\.)\[([\w, ]+)\]'", path.read_text(encoding="utf-8"))
         for extra in listed.replace(" ", "").split(",")
     }
-    assert {"sklearn", "tune", "onnx"} <= named
+    assert {"sklearn", "serve"} <= named
     assert named <= EXTRAS.keys()
 
 

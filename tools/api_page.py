@@ -43,17 +43,10 @@ TOPICS = {
         "The scikit-learn [imputer](../sklearn.md) and its scores.",
         ["deepmf.sklearn"],
     ),
-    "tools": (
-        "Tuning, export, service",
-        "[Tuning](../tuning.md), [export](../export.md), [the service](../serving.md) and its client.",
-        [
-            "deepmf.tuning",
-            "deepmf.export",
-            "deepmf.hub",
-            "deepmf.mlflow",
-            "deepmf.serve",
-            "deepmf.client",
-        ],
+    "service": (
+        "Service",
+        "[The service](../serving.md) and its client.",
+        ["deepmf.serve", "deepmf.client"],
     ),
     "errors": (
         "Errors and warnings",

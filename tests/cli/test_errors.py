@@ -56,7 +56,6 @@ MODEL_TAKERS = [
     "explain {model} --row 1 --column 1",
     "similar {model} --row 1",
     "complete {model} -o -",
-    "export {model} -o {out}/folder",
     "inspect {model}",
 ]
 NO_MODELS = {
@@ -92,7 +91,6 @@ WRITERS = [
     "predict {model} {ratings} -o {ratings}",
     "predict {model} {train} -o {ratings} --extend {hard}",
     "complete {model} -o {ratings} --extend {link}",
-    "export {model} -o {out}/folder --extend {out}/folder/model.json",
 ]
 
 

@@ -33,7 +33,6 @@ from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.holdout import HeldOut
 from deepmf.training.settings import LoopSettings, TrainingSettings
-from deepmf.tuning import Study
 
 SETTINGS = ALSSettings(latent_size=2, epochs=4)
 
@@ -76,9 +75,6 @@ def test_validation_entries_of_unknown_rows_and_columns_are_left_out(
     assert [each.filename for each in given if "left out" in str(each.message)] == [__file__]
     assert model.history_.best_error == expected.history_.best_error
     assert model.recommend(0, n=9).values.tolist() == expected.recommend(0, n=9).values.tolist()
-    if not are_interactions:
-        with pytest.warns(DeepMFWarning, match="left out"):
-            assert Study("means", train, validation).run(1).best.error is not None
 
 
 def test_a_checkpoint_of_the_same_fingerprint_is_taken_up(tmp_path: Path) -> None:

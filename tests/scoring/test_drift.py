@@ -14,7 +14,6 @@ import pytest
 from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load, split_last
 from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate, evaluate_ranking
-from deepmf.export.onnx import make_modules
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.recommend.presence import Recency
 from deepmf.recommend.ranker import Rankers
@@ -388,11 +387,6 @@ def test_times_that_say_nothing_give_no_drift(times: Any) -> None:
     assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == (
         [True] if times[0] == 5 else []
     )
-
-
-def test_what_drifts_is_not_exported(ordinal: OrdinalDMF) -> None:
-    with pytest.raises(BadSetting, match="drifts"):
-        make_modules(ordinal)
 
 
 def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:

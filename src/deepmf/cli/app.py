@@ -19,7 +19,7 @@ from deepmf.cli.datasets import datasets
 from deepmf.cli.demo import demo
 from deepmf.cli.evaluate import evaluate
 from deepmf.cli.explain import explain
-from deepmf.cli.export import export, export_entries
+from deepmf.cli.export_entries import export_entries
 from deepmf.cli.fit import fit
 from deepmf.cli.import_entries import import_entries
 from deepmf.cli.impute import impute
@@ -39,7 +39,6 @@ from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, serve
 from deepmf.cli.settings import settings
 from deepmf.cli.split import pack, split
-from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFError, DeepMFWarning, UserError
 
 # The base class of typer's errors about options and arguments, whichever library typer builds on.
@@ -91,7 +90,6 @@ for _command in (
     split,
     fit,
     settings,
-    tune,
     compare,
     evaluate,
     inspect,
@@ -105,7 +103,6 @@ for _command in (
     import_entries,
     export_entries,
     api_key,
-    export,
     reproduce,
 ):
     _name = "import" if _command is import_entries else _command.__name__.replace("_", "-")

@@ -59,7 +59,6 @@ from deepmf.scoring.latents import Latents, multiply_each, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.holdout import HeldOut
-from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import (
     RECOMMENDATION,
     WIDEST,
@@ -84,13 +83,6 @@ class ALSSettings(LoopSettings, RecommendationSettings):
     With a `patience` of 6, none of the recipes' 50 fits stops before its best sweep; with a
     patience of 2, 8 of them would.
     """
-
-    searched: ClassVar[Space] = {
-        "latent_size": LogRange(2, 200),
-        "penalty": LogRange(0.03, 3.0),
-        "count_power": Range(0.0, 1.0),
-        "effect_penalty": LogRange(0.3, 30.0),
-    }
 
     chosen_at_fit: ClassVar[Collection[str]] = ("penalty", *RECOMMENDATION)
 

@@ -52,7 +52,6 @@ from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
 from deepmf.training.memory import FitBytes
 from deepmf.training.runtime import Runtime, make_generator
-from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import (
     EFFORTS,
     RECOMMENDATION,
@@ -69,8 +68,6 @@ from deepmf.training.settings import (
 class BayesianMFSettings(LoopSettings, RecommendationSettings):
     """The settings of BayesianMF; `fit` chooses the size and the length of the chain unless they
     are given."""
-
-    searched: ClassVar[Space] = {"latent_size": LogRange(2, 100)}
 
     chosen_at_fit: ClassVar[Collection[str]] = (
         "epochs",

@@ -36,7 +36,6 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
-from deepmf.training.search_space import Choice, LogRange, Range, Space
 from deepmf.training.settings import (
     RecommendationSettings,
     Settings,
@@ -51,14 +50,6 @@ from deepmf.training.trainer import Objective, Trainer
 @settings_dataclass
 class DMFSettings(TwoBranchSettings, StepDecaySettings, RecommendationSettings):
     """The settings of DMF; the defaults are those of the paper and its code for MovieLens-1M."""
-
-    searched: ClassVar[Space] = {
-        "hidden_sizes": Choice(((128,), (512,), (2048,), (512, 256))),
-        "latent_size": LogRange(16, 1024),
-        "dropout": Range(0.0, 0.9),
-        "learning_rate": LogRange(1e-3, 3e-2),
-        "decay_every": LogRange(10, 100),
-    }  # not `inputs`: validation entries are of known rows, which "raw" predicts better, and new ones far worse
 
     epochs: int = 1000
     gamma: float = setting(0.0, "Weight of the L2 penalty (equation 1).", low=0.0)

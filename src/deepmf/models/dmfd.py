@@ -18,20 +18,12 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF, CosineReadout, DMFNetwork, DMFObjective, DMFSettings
 from deepmf.nn.branch import Branch
 from deepmf.training.blocks import Block
-from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import Settings, setting, settings_dataclass
 
 
 @settings_dataclass
 class DMFDSettings(DMFSettings):
     """The settings of DMF-D: those of DMF, and those of the quantizer."""
-
-    searched: ClassVar[Space] = {
-        **DMFSettings.searched,
-        "sharpness": LogRange(0.03, 3.0),
-        "sharpness_growth": Range(1.0, 1.05),
-        "gamma_boundaries": LogRange(1e-2, 1.0),
-    }
 
     sharpness: float = setting(
         0.1, "Sharpness of the quantizer in the first epoch (lambda in equation 4).", above=0.0

@@ -22,7 +22,6 @@ from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
-from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import RecommendationSettings, Settings, setting, settings_dataclass
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 @settings_dataclass
 class MeansSettings(RecommendationSettings):
     """The settings of the shrunk means."""
-
-    searched: ClassVar[Space] = {"shrinkage": LogRange(0.1, 100.0)}
 
     shrinkage: float = setting(
         SHRINKAGE,

@@ -16,15 +16,12 @@ from deepmf.matrix.matrix import AREAS
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import SolvingEncoder
-from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 
 @settings_dataclass
 class SimpleSettings(LoopSettings):
     """The settings of every simple model."""
-
-    searched: ClassVar[Space] = {"latent_size": LogRange(1, 100)}
 
     latent_size: int = setting(
         10, "Number of factors; at most the smaller side of the matrix.", low=1, high=WIDEST

@@ -21,7 +21,6 @@ from typing import (
 )
 
 from deepmf.errors import BadSetting, suggest_name
-from deepmf.training.search_space import Space
 
 # Settings are dataclasses and not pydantic models: the numeric core also runs where only torch,
 # numpy, scipy and safetensors are installed.
@@ -278,7 +277,6 @@ class Settings:
     chosen_at_fit: ClassVar[Collection[str]] = ()
 
     # what tuning tries; never `epochs`, which early stopping chooses
-    searched: ClassVar[Space] = {}
 
     # The bound admits the seeds that numpy draws from the operating system.
     seed: int = setting(0, "Seed of all random numbers.", low=0, high=2**128 - 1)

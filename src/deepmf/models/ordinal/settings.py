@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection
 from typing import Any, ClassVar, NamedTuple
 
-from deepmf.training.search_space import Choice, LogRange, Range, Space
 from deepmf.training.settings import (
     EFFORTS,
     RECOMMENDATION,
@@ -203,14 +202,6 @@ def _even(n_vectors: int, size: float) -> int:
 @settings_dataclass
 class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     """The settings of OrdinalDMF."""
-
-    searched: ClassVar[Space] = {
-        "hidden_sizes": Choice(((64,), (128,), (512,), (1024,), (2048,))),
-        "latent_size": LogRange(16, 1024),
-        "dropout": Range(0.0, 0.9),
-        "learning_rate": LogRange(3e-4, 1e-2),
-        "mask_rate": Range(0.2, 0.9),
-    }  # penalties are chosen on held-out entries in every fit
 
     chosen_at_fit: ClassVar[Collection[str]] = (
         *choose_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]),

@@ -30,7 +30,6 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import VectorBlock, VectorBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
-from deepmf.training.search_space import Choice, LogRange, Range, Space
 from deepmf.training.settings import (
     WIDEST,
     Settings,
@@ -70,13 +69,6 @@ class AutoencoderSettings(VectorSettings):
 class AutoRecSettings(AutoencoderSettings):
     """The settings of I-AutoRec; the defaults were chosen on validation entries of MovieLens-1M."""
 
-    searched: ClassVar[Space] = {
-        "hidden_size": LogRange(50, 1000),
-        "gamma": LogRange(0.3, 1000.0),
-        "learning_rate": LogRange(5e-4, 3e-2),
-        "initial": LogRange(0.1, 2.0),
-    }
-
     epochs: int = 450
     learning_rate: float = 2e-3
     hidden_size: int = setting(500, "Width of the hidden layer.", low=1, high=WIDEST)
@@ -104,14 +96,6 @@ class UAutoRecSettings(AutoRecSettings):
 class DeepAutoRecSettings(AutoencoderSettings):
     """The settings of Deep U-AutoRec; the defaults are those of the paper, except the learning rate
     (.005 there)."""
-
-    searched: ClassVar[Space] = {
-        "hidden_sizes": Choice(((64, 64, 128), (128, 128, 256), (256, 256, 512), (512, 512, 1024))),
-        "dropout": Range(0.0, 0.9),
-        "learning_rate": LogRange(2e-3, 0.1),
-        "batch_size": LogRange(32, 512),
-        "refeeds": Range(0, 2),
-    }
 
     epochs: int = 100
     validate_every: int = 2

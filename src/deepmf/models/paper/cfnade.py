@@ -37,7 +37,6 @@ from deepmf.scoring.predictor import Positions, Predictor, Readout, list_positio
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import VectorBlock
 from deepmf.training.runtime import make_generator
-from deepmf.training.search_space import Choice, LogRange, Space
 from deepmf.training.settings import WIDEST, Settings, setting, settings_dataclass
 
 
@@ -49,13 +48,6 @@ class CFNADESettings(VectorSettings):
     `normalise` is not in the paper: it makes the inputs of vectors with few and with many entries
     comparable.
     """
-
-    searched: ClassVar[Space] = {
-        "hidden_size": LogRange(50, 1000),
-        "gamma": LogRange(1e-3, 0.3),
-        "learning_rate": LogRange(3e-4, 2e-2),
-        "normalise": Choice(("none", "root", "count")),
-    }
 
     epochs: int = 200
     learning_rate: float = 1e-3

@@ -26,7 +26,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.scoring.predictor import LevelReadout
-from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 # A penalty that has grown so far satisfies its constraint to all digits that matter; more growth
@@ -43,8 +42,6 @@ def grow_penalty(penalty: float, growth: float, sweeps: int) -> float:
 @settings_dataclass
 class OptSpaceSettings(LoopSettings):
     """The settings of OptSpace; `latent_size` was chosen on validation entries of MovieLens-1M."""
-
-    searched: ClassVar[Space] = {"latent_size": LogRange(1, 50), "trimming": Range(1.0, 5.0)}
 
     epochs: int = setting(50, "Number of gradient steps.", low=1)
     latent_size: int = setting(
@@ -243,12 +240,6 @@ class RankKSettings(LoopSettings):
     and reaches a lower error; a growth of 1.05 or more needs a smaller `penalty`.
     """
 
-    searched: ClassVar[Space] = {
-        "latent_size": LogRange(1, 50),
-        "penalty": LogRange(0.01, 10.0),
-        "penalty_growth": Range(1.0, 1.1),
-    }
-
     epochs: int = 300
     latent_size: int = setting(
         5, "Rank k; at most the smaller side of the matrix.", low=1, high=WIDEST
@@ -398,15 +389,6 @@ class RDMCSettings(LoopSettings):
     not help on MovieLens-1M: a `level_penalty` of 0 is as good, and more `epochs` or a larger nu
     are worse.
     """
-
-    searched: ClassVar[Space] = {
-        "latent_size": LogRange(2, 50),
-        "gamma": LogRange(0.05, 3.0),
-        "penalty": LogRange(0.03, 3.0),
-        "penalty_growth": Range(1.0, 1.1),
-        "level_penalty": LogRange(1e-5, 1e-2),
-        "level_penalty_growth": Range(1.0, 1.2),
-    }
 
     epochs: int = 70
     latent_size: int = setting(

@@ -14,7 +14,6 @@ from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.scoring.predictor import BoundaryReadout
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, not_falling
-from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 
@@ -26,14 +25,6 @@ class ODMCSettings(LoopSettings):
     constant score at the boundary has no loss. A margin of 0.25 avoids this, and lowers RMSE / MAE
     of validation entries of MovieLens-1M from .915 / .649 to .910 / .637.
     """
-
-    searched: ClassVar[Space] = {
-        "latent_size": LogRange(2, 100),
-        "gamma": LogRange(0.3, 30.0),
-        "alpha": LogRange(0.1, 10.0),
-        "margin": Range(0.0, 0.5),
-        "learning_rate": LogRange(1e-3, 3e-2),
-    }
 
     epochs: int = 30
     latent_size: int = setting(20, "Rank, without row and column effects.", low=1, high=WIDEST)

@@ -1,5 +1,4 @@
-"""`deepmf export` and `deepmf export-entries`: a model as ONNX files, and the entries of a
-service."""
+"""`deepmf export-entries`: the entries of a service."""
 
 from __future__ import annotations
 
@@ -11,12 +10,10 @@ from deepmf.cli.feature_files import ModelInput
 from deepmf.cli.options import option
 from deepmf.cli.output import (
     STANDARD,
-    check_distinct,
     check_frame_target,
     check_writable,
     say,
     show_json,
-    show_table,
     write_frames,
 )
 from deepmf.cli.serve import Database, choose_database, require_serve
@@ -24,32 +21,6 @@ from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     from deepmf.matrix.features import Features
-
-
-@options.with_option_groups(files=(), reading=())
-def export(
-    source: ModelInput,
-    output: Annotated[Path, option("--output -o FOLDER", "Folder to write to.")],
-    as_json: options.Json = False,
-) -> None:
-    """Export a model as ONNX files.
-
-    rows.onnx computes latent factors from values (NaN where unobserved), also of new rows;
-    head.onnx computes predictions from latent factors. Latent factors, labels and scale are written
-    beside them.
-
-    Example: deepmf export model.safetensors -o exported
-    """
-    from deepmf.export.onnx import FILES, export_onnx
-
-    for name in FILES:
-        check_distinct(output / name, source.paths)
-    fitted = source.load()
-    files = export_onnx(fitted, output)
-    if as_json:
-        show_json({"model": type(fitted).__name__, "files": [str(file) for file in files]})
-        return
-    show_table(["file", "bytes"], ([str(file), file.stat().st_size] for file in files))
 
 
 _FEATURE_ENDINGS = (".csv", ".tsv", ".parquet")

@@ -1,4 +1,4 @@
-"""`deepmf export`: the folder of the library; the tests of `deepmf.export` say what is in it."""
+"""`deepmf export-entries`: the entries of training and of the service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars
@@ -16,42 +15,12 @@ from tests.cli.conftest import Run
 from deepmf import read_matrix
 from deepmf.data import AreaSplit, read_features
 from deepmf.datasets import checkerboard
-from deepmf.export import onnx
 from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.features import Features
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.serve.changes import Entry
 from deepmf.serve.database import open_database
-
-
-@pytest.fixture
-def exported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Path]]:
-    """What the library was asked to export; it writes one file, in no time."""
-    asked: list[tuple[Any, Path]] = []
-
-    def export_onnx(model: Any, folder: Path) -> list[Path]:
-        asked.append((model, folder))
-        folder.mkdir()
-        (folder / "rows.onnx").write_bytes(b"123")
-        return [folder / "rows.onnx"]
-
-    monkeypatch.setattr(onnx, "export_onnx", export_onnx)
-    return asked
-
-
-def test_the_model_its_extension_and_the_folder(
-    run: Any, folder: Path, tmp_path: Path, exported: list[tuple[Any, Path]]
-) -> None:
-    model = folder / "means.safetensors"
-    code, out, err = run(
-        "export", model, "-o", tmp_path / "out", "--extend", folder / "new.csv", "--json"
-    )
-    assert (code, err) == (0, "")
-    assert json.loads(out) == {"model": "Means", "files": [str(tmp_path / "out" / "rows.onnx")]}
-    ((fitted, place),) = exported
-    assert place == tmp_path / "out"
-    assert len(fitted.row_labels_) > fitted.entries_.train.shape[0]
 
 
 def test_exported_entries_are_those_of_training_and_those_learned(
