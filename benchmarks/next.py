@@ -102,7 +102,7 @@ def measure(settings: dict[str, Any], split: Split, again: ObservedMatrix | None
     its cost.
 
     again: the entries that it is then fitted to again; None: it is extended by the validation
-    entries.
+        entries.
     """
     began, processor = time.perf_counter(), time.process_time()
     validation = split.validation if split.validation.n_entries else None

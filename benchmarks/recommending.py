@@ -51,7 +51,7 @@ def measure(
     """Return NDCG@10, recall@10 and the number of distinct columns in the first ten.
 
     threshold: the smallest relevant value that the model is told. liked_from: the smallest value of
-    relevant test entries; None for both: the mean of each row's known entries, rounded up.
+        relevant test entries; None for both: the mean of each row's known entries, rounded up.
     """
     seen = model.entries_
     columns = np.arange(len(seen.columns)) if among is None else among

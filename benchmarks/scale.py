@@ -133,7 +133,7 @@ class Clocks:
     """Look at clocks after each epoch; after some seconds, end the training as Ctrl-C does.
 
     seconds: those of the epochs, without validation where that is possible; on a CPU, which may be
-    shared, those that threads were at work.
+        shared, those that threads were at work.
     """
 
     def __init__(self, limit: float | None, *, on_gpu: bool) -> None:

@@ -50,17 +50,14 @@ class Scorer:
     or missing entry, in the order of the batch. Ids have the types of the model's labels: text, or
     64-bit integers.
 
-    ============  ========================================
-    ========================================================== task          columns of a batch
-    columns of the result ============  ========================================
-    ========================================================== "recommend"   `row`
-    `row`, `rank` (int32, from 1), `column`, `prediction`, and
-                                                            if the model has them `presence` and
-                                                            `liked`
-    "predict"     `row`, `column`                           `row`, `column`, `prediction`
-    "complete"    `row`                                     `row`, `column`, `prediction`
-    ============  ========================================
-    ==========================================================
+    ============  ================  ================================================================
+    task          columns read      columns of the result
+    ============  ================  ================================================================
+    "recommend"   `row`             `row`, `rank` (int32, from 1), `column`, `prediction`, and
+                                    if the model has them `presence` and `liked`
+    "predict"     `row`, `column`   `row`, `column`, `prediction`
+    "complete"    `row`             `row`, `column`, `prediction`
+    ============  ================  ================================================================
 
     A batch may also have `history_columns` and `history_values`, a list of columns and a list of
     values on each line: a line with a history is a new row, which is folded in on the worker;

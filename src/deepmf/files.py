@@ -282,7 +282,7 @@ def write_csv(
     """Write a frame as .csv; beside decimal commas, fields are separated by semicolons.
 
     quoted: whether to quote all texts (default: if a column of texts would be read as numbers
-    without quotes).
+        without quotes).
     """
     marks = holds_number_texts(frame) if quoted is None else quoted
     frame.write_csv(

@@ -121,7 +121,7 @@ def with_option_groups(
     options.
 
     only: the options of a group that the command takes, by the name of the parameter or field;
-    default: all.
+        default: all.
     """
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:

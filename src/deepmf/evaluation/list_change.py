@@ -18,7 +18,7 @@ class ListChange:
 
     before, after: the rankings of the row by both models.
     kept, gone, new: columns in both lists, in the first alone, and in the second alone, in the
-    order of their lists.
+        order of their lists.
     """
 
     row: Any

@@ -35,11 +35,12 @@ class Limits(NamedTuple):
     """How many rows and entries are computed together.
 
     entries_at_a_time: padded entries to gather; with 42 factors, 1 << 14 take 2.6 MB, which the
-    caches of a CPU hold. least_width: minimum padded length; bounds the Gram matrices of a group to
-    a few MB. least_filled: a group ends where rows have less than this share of the entries of its
-    first row. rows_at_a_time: rows that end a batch; 1 for one group in each. piece: entries of a
-    row that are multiplied at a time, default all. numpy's BLAS would cut larger products for
-        threads of its own, which wait for the threads that solve groups.
+        caches of a CPU hold.
+    least_width: minimum padded length; bounds the Gram matrices of a group to a few MB.
+    least_filled: a group ends where rows have less than this share of the entries of its first row.
+    rows_at_a_time: rows that end a batch; 1 for one group in each.
+    piece: entries of a row that are multiplied at a time, default all. numpy's BLAS would cut
+        larger products for threads of its own, which wait for the threads that solve groups.
     """
 
     entries_at_a_time: int = 1 << 14
@@ -199,7 +200,7 @@ def _draw_all(
     """Return means, draws, variances, squared errors and totals, as `AxisSolver.draw` does.
 
     roots: of the reliabilities of columns, (columns,). strengths: the alpha of each row times its
-    reliability, (rows,).
+        reliability, (rows,).
     """
     table, padded_roots = make_table(others, roots), torch.cat([roots, roots.new_zeros(1)])
     means, draws = prior_means.clone(), prior_draws.clone()
@@ -543,8 +544,9 @@ def take_steps(
     apply: from that product, and the directions, to Ad; called only if another step follows.
     dot: inner products of each system, in a shape that multiplies solutions.
     tolerance: steps end where preconditioned gradients have fallen to this share, looked at before
-    every other step. has_ended: called after each step, with the product, the lengths of steps, and
-    the dots of gradients and directions.
+        every other step.
+    has_ended: called after each step, with the product, the lengths of steps, and the dots of
+        gradients and directions.
     """
     direction = precondition(gradient)
     fall = dot(gradient, direction)

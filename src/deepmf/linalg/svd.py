@@ -65,7 +65,7 @@ class Products(NamedTuple):
 
     multiply: returns the product (rows, vectors) with a block of vectors (columns, vectors).
     multiply_transposed: returns the product (columns, vectors) of the transpose with a block (rows,
-    vectors).
+        vectors).
     """
 
     multiply: Callable[[Vectors], Vectors]

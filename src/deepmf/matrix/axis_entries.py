@@ -204,8 +204,7 @@ def gather(
     """Collect the entries of some rows (or columns) as (index into `positions`, other axis, value).
 
     order: place of each entry in `values` and `extras`, if they are in another order. dropped:
-    increasing places to
-        leave out.
+        increasing places to leave out.
     """
     inside = np.flatnonzero(positions < starts.size - 1)
     places, which = find_spans(positions[inside], starts)

@@ -53,9 +53,10 @@ class Content(NamedTuple):
     """What the first lines of a table show about its columns.
 
     has_names: whether the table names its columns; otherwise the first are rows, columns and
-    values. times: names of columns that hold unix times or dates. texts: names of columns that hold
-    other text. unread: a date of each column of `times` whose dates cannot be read, such as
-    31/12/2024.
+        values.
+    times: names of columns that hold unix times or dates.
+    texts: names of columns that hold other text.
+    unread: a date of each column of `times` whose dates cannot be read, such as 31/12/2024.
     """
 
     has_names: bool = True

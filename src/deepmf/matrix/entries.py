@@ -459,8 +459,8 @@ class ChangedStore(NamedTuple):
     changes.
 
     crossed: the rows with changed entries in new columns, and the columns with changed entries in
-    new rows. gone_rows, gone_columns: positions in the old store of rows and columns that are
-    removed.
+        new rows.
+    gone_rows, gone_columns: positions in the old store of rows and columns that are removed.
     """
 
     entries: EntryStore

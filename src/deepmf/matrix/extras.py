@@ -44,7 +44,7 @@ class Extras(NamedTuple):
     times: Unix seconds, `NO_TIME` for an entry without a date; None where no entry has a date.
     weights: numbers from `SMALLEST_WEIGHT` to `LARGEST_WEIGHT`; None where all weights are 1.
     places: the order of the entries of a row that have the same time, or no time; None where times
-    alone order them.
+        alone order them.
     """
 
     times: TimeArray | None = None

@@ -35,7 +35,7 @@ class FeatureVectors:
     """Sparse feature vectors, padded to the same number of slots.
 
     inputs, weights: (vectors, slots); a weight of 0 is padding. n_inputs: number of inputs of a
-    dense vector.
+        dense vector.
     """
 
     inputs: npt.NDArray[np.int32]
@@ -471,7 +471,7 @@ class TextEncoding(VectorEncoding):
     """A text: the leading directions of its words by their importance (tf-idf), as a vector.
 
     importance: the inverse document frequency of each word. directions: (words * numbers,), by
-    word, the leading right singular vectors of the texts.
+        word, the leading right singular vectors of the texts.
     """
 
     kind: ClassVar[str] = "text"

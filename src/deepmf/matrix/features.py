@@ -267,7 +267,7 @@ class AxisFeatures:
     """Encoded features of all rows (or columns) of a model.
 
     base: features at training. positions, extra: increasing positions of later features, and these
-    features.
+        features.
     """
 
     encoding: FeatureEncoding
@@ -282,7 +282,7 @@ class AxisFeatures:
         """Encode features for the labels of a matrix.
 
         counts: number of training entries of each label. The encoding is learned only from labels
-        with entries, or from all labels of the matrix if there are no counts.
+            with entries, or from all labels of the matrix if there are no counts.
         """
         features.check_labels(labels)
         at = labels.find(features.labels)

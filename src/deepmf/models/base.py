@@ -445,7 +445,7 @@ class Model(Estimator):
         `similar_rows`.
 
         min_entries: leave out columns with fewer entries, whose similarities are chance; by default
-        5, or half the median over all columns if that is smaller.
+            5, or half the median over all columns if that is smaller.
         """
         return self._find_similar(
             "column", column, n, find_rare_columns(self.entries_, min_entries)

@@ -53,12 +53,12 @@ class Explanation(NamedTuple):
     labels: the columns (or rows) of the entries.
     values: their values.
     effects: the prediction with all entries minus the one without this entry; positive if it raised
-    the prediction. prediction: the prediction with all entries; real-valued even if `predict`
-    returns levels. features: the features with the largest effects, if the model was fitted with
-    features. presence: the entries of the row that raise the probability that it takes the column
-    the most, most first, if the
-        model has a presence part; that it takes the column next, if the model ranks by what comes
-        next.
+        the prediction.
+    prediction: the prediction with all entries; real-valued even if `predict` returns levels.
+    features: the features with the largest effects, if the model was fitted with features.
+    presence: the entries of the row that raise the probability that it takes the column the most,
+        most first, if the model has a presence part; that it takes the column next, if the model
+        ranks by what comes next.
     names: the names of the labels, None for labels without one; None if the model has no names.
 
     Interactions have no values to predict: values are counts, the prediction is the probability of
@@ -178,7 +178,7 @@ def explain_targets(
     of their latents to the target's.
 
     entries: those that describe the row (or column). own: the position of the row (or column) in
-    the predictor.
+        the predictor.
     """
     # Where not all entries are tried, others stand out for each target.
     if targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size:

@@ -118,13 +118,12 @@ class ColumnRidge:
     """Weights by which the entries of a row score its columns.
 
     weights: (trained columns, trained columns); weights[k, j] is what an entry in column k adds to
-    column j. Dense if
-        columns are regressed on all others, otherwise sparse.
+        column j. Dense if columns are regressed on all others, otherwise sparse.
     sizes: the diagonal of G, (trained columns,).
     added: the weights of new columns, (trained columns, new columns).
     added_sizes: the diagonal of G for new columns, (new columns,).
     due: new columns, counted from the first, that are regressed on the entries of `store` when they
-    are first read.
+        are first read.
     """
 
     weights: LatentArray | Sparse
@@ -364,11 +363,10 @@ class Gram(NamedTuple):
 
     cells: all cells of G, or for each column some of them. sizes: the diagonal (columns,).
     sums: the right sides (columns, columns); None: G itself, each column regressed on all others.
-    Or the nearest
-        columns.
+        Or the nearest columns.
     lines: X'D^(1/2) beside sparse cells: products of short lines take less time than finding cells.
     ranks: those that divide the regressions; None: each solves all, as where several threads fit
-    models at a time.
+        models at a time.
     """
 
     cells: Tensor | Sparse
@@ -393,7 +391,7 @@ class Gram(NamedTuple):
 
         most_near: the number of nearest columns; default: as many as take seconds on the device.
         most_dense: the most columns of which all cells are kept; default: as many as suit the
-        device.
+            device.
         """
         weighted, n_columns = _weigh_entries(train, _ROW_POWER / 2, count_weight), train.shape[1]
         sizes = np.bincount(weighted.indices, np.square(weighted.data), minlength=n_columns).astype(

@@ -144,7 +144,7 @@ class _Ages(NamedTuple):
     """How relevance follows the ages of entries.
 
     recency: recent popularity. share: its weight in relevance; None: as without times. half_life:
-    in seconds, of the entries that the presence part learns from.
+        in seconds, of the entries that the presence part learns from.
     """
 
     recency: Recency | None

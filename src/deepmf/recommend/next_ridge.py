@@ -60,8 +60,9 @@ class Decay(NamedTuple):
     """How entries count by age, as inputs and as targets.
 
     length: the age, in entries, at which the weight of an input has fallen to 1 / e. window: the
-    number of inputs. ahead: the number of targets. reach: the distance at which the weight of a
-    target has fallen to 1 / e.
+        number of inputs.
+    ahead: the number of targets. reach: the distance at which the weight of a target has fallen to
+        1 / e.
     """
 
     length: float
@@ -147,13 +148,12 @@ class NextRidge(SteadyPart):
 
     undirected, popularity: how much the column ridge and the popularity of columns count.
     sharpness: the probability that a column is the next one is proportional to exp(sharpness *
-    score). liking_weight: the power of the probability that the value is at least the relevant one.
+        score).
+    liking_weight: the power of the probability that the value is at least the relevant one.
     allows_repeats: whether rows take columns again; repeats: how much the logarithm of 1 + the
-    count of a known column
-        counts then.
+        count of a known column counts then.
     ndcg: NDCG@10 on the last entries of rows. is_default: whether this order is better than
-    relevance on held-out
-        entries, beyond doubt.
+        relevance on held-out entries, beyond doubt.
     """
 
     parts: tuple[NextPart, ...]
@@ -178,7 +178,8 @@ class NextRidge(SteadyPart):
         They are an array, or a tensor on a device, as the scores of the parts are.
 
         undirected, popularity: their scores by the column ridge, and the popularity of columns; of
-        all columns. directed: their scores by the directed parts; None: computed here.
+            all columns.
+        directed: their scores by the directed parts; None: computed here.
         """
         scores = self.undirected * scale_rows(undirected)
         if self.popularity:

@@ -45,7 +45,7 @@ class Presence(SteadyPart):
     liking_weight: w, the power of the probability that the value is at least the relevant one.
     spread: the standard deviation of held-out residuals, for models that predict values alone.
     ndcg, popularity_ndcg: NDCG@10 on held-out entries, of rankings by relevance and by popularity;
-    0 if there are none.
+        0 if there are none.
     """
 
     model: ColumnRidge
@@ -181,8 +181,9 @@ class Recency(SteadyPart):
     """How the popularity of columns depends on time.
 
     half_life: of the weight of an entry. latest: the time of the latest training entry; both in
-    seconds. blends: whether recent popularity joins the scores of rows with entries; it always
-    ranks columns for rows without.
+        seconds.
+    blends: whether recent popularity joins the scores of rows with entries; it always ranks columns
+        for rows without.
     """
 
     half_life: float

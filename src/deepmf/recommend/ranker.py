@@ -447,7 +447,7 @@ class Rankers:
         """Return the ranker of a predictor's rows, whose entries `observed` returns.
 
         at: the time of predictions, and of the popularity of columns; None: that of the latest
-        entry. An array has a time for each row, and makes a ranker of one block of these rows.
+            entry. An array has a time for each row, and makes a ranker of one block of these rows.
         """
         are_interactions, predictor = self.entries.scale.is_interactions, predictor.at(at)
         order.check_scale(self.entries.scale)

@@ -119,7 +119,8 @@ class Search:
     """A search for the best columns of rows, by a ranker, among the columns that a request allows.
 
     observed: maps positions of rows to their entries, whose columns are left out unless the request
-    includes them. reranker: picks lists among the best columns; None if it is not requested.
+        includes them.
+    reranker: picks lists among the best columns; None if it is not requested.
     """
 
     entries: EntryStore
@@ -261,7 +262,8 @@ class BestSoFar:
     earlier place.
 
     keys: (rows, n), -inf where there is no key yet. Blocks are added in the order of their places;
-    once there are n keys, a block costs little more than a comparison with the smallest of them.
+        once there are n keys, a block costs little more than a comparison with the smallest of
+        them.
     """
 
     def __init__(self, n_rows: int, n: int) -> None:

@@ -38,7 +38,7 @@ def write_comparison(
     """Write an HTML page on a comparison. The file is replaced only when complete.
 
     change: what the second model would change in the list of a row if it replaced the first
-    (`compare_lists`).
+        (`compare_lists`).
 
     >>> import tempfile
     >>> from deepmf.datasets import generate

@@ -183,8 +183,9 @@ class Calibration(SteadyPart):
     knots: of the curve that replaces the line, (2, knots); None where the line is all.
     odds: the change of distributions; None for a model that predicts values alone.
     errors: the root mean squared error of predictions for held-out asked cells as learned,
-    calibrated, and by the mean. effects: those of rows and columns, which the predictor adds; None
-    where held-out asked cells are against them.
+        calibrated, and by the mean.
+    effects: those of rows and columns, which the predictor adds; None where held-out asked cells
+        are against them.
     """
 
     n_cells: int

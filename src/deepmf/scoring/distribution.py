@@ -37,7 +37,8 @@ class OrdinalSupport(NamedTuple):
     """The values of a distribution, in increasing order: levels, or the means of bins.
 
     boundaries: between neighbours, in units of [-1, 1]; numbers above a boundary belong to the next
-    value. exceedance: the share of entries above each boundary.
+        value.
+    exceedance: the share of entries above each boundary.
     """
 
     values: list[float]

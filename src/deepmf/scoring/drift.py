@@ -188,11 +188,13 @@ class Drift:
     """Components, and the share of each with which it joins a model.
 
     shares: (stages, components): between known entries, after them, and later. A component of rows
-    is after the latest entry of its row for a day, and then later; the others are later from the
-    latest entry of all on. After known entries, a component has at most its share between them,
-    unless it fades. latest: the time of the latest entry; ends: the time of the latest entry of
-    each row, NO_TIME without one. column_means: the means of columns, which are subtracted from the
-    entries of rows that are added later.
+        is after the latest entry of its row for a day, and then later; the others are later from
+        the latest entry of all on. After known entries, a component has at most its share between
+        them, unless it fades.
+    latest: the time of the latest entry; ends: the time of the latest entry of each row, NO_TIME
+        without one.
+    column_means: the means of columns, which are subtracted from the entries of rows that are added
+        later.
     """
 
     components: tuple[Component, ...]

@@ -21,7 +21,8 @@ class Latents:
 
     base: the trained latents, shared by all tables made from this one.
     positions: the positions whose latents were computed since, in increasing order, including all
-    beyond the base. extra: their latents, (positions, latent).
+        beyond the base.
+    extra: their latents, (positions, latent).
     """
 
     def __init__(

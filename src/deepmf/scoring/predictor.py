@@ -53,7 +53,7 @@ class Readout:
     row_fields: the numbers of a row's latent that are parameters of the readout instead of factors.
     predicts_levels: whether predictions are levels.
     ranks_by_products: whether rankings use products, which order columns as scores do and are
-    faster to compute.
+        faster to compute.
     """
 
     row_fields: slice = slice(0, 0)
@@ -235,7 +235,7 @@ class SolvingEncoder(Encoder):
 
     factor_type: the type in which factors are kept.
     moves_rows: whether trained rows move by their entries in new columns alone; otherwise all their
-    entries are solved.
+        entries are solved.
     """
 
     factor_type: ClassVar[str] = "float32"
@@ -279,7 +279,7 @@ class PairPredictor(ABC):
     rows and columns.
 
     time: the time to predict for: one, or one for each pair (or for each row of a block); None: the
-    latest.
+        latest.
     """
 
     readout: Readout
@@ -369,9 +369,9 @@ class Predictor(PairPredictor):
     their products.
 
     n_beside: how many of a latent's last numbers are means, effects, constants or parameters of the
-    readout instead of factors. arrived: the factors of new rows and columns, where the encoder
-    reads these. drift: how predictions move with time. effects: what is added to those of rows and
-    columns.
+        readout instead of factors.
+    arrived: the factors of new rows and columns, where the encoder reads these.
+    drift: how predictions move with time. effects: what is added to those of rows and columns.
     """
 
     rows: Latents
@@ -631,7 +631,7 @@ class Predictor(PairPredictor):
         """Return a predictor whose only rows (or columns) have these entries.
 
         without: there is a single row (or column) in them; the predictor has it without each of
-        these entries.
+            these entries.
         """
         others = self.solve_by(OTHER_AXIS[axis])
         encoded = entries if without is None else entries.without_each(without)

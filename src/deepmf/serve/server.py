@@ -247,7 +247,7 @@ class _Workers(Multiprocess):
     A worker that is killed is started again; if a worker cannot start, the service ends.
 
     folder: where workers report that they are ready, or why they cannot start. on_ready: called
-    once all answer.
+        once all answer.
     """
 
     def __init__(

@@ -197,7 +197,7 @@ class _Write:
 
     if_match: ETags, one of which the content must have; None for any.
     key: the Idempotency-Key of the request and the name of its API key; the database stores only
-    hashes of it.
+        hashes of it.
     """
 
     axis: Axis

@@ -83,8 +83,8 @@ class Choice(NamedTuple):
     """What completes a table: a blend or the best of several candidates.
 
     weights: the mean weight of each candidate, the largest first. residuals: of cells that were
-    left out; None where none were. errors: root mean squared, of each model that was chosen from on
-    these cells, in the units of the model.
+        left out; None where none were. errors: root mean squared, of each model that was chosen
+        from on these cells, in the units of the model.
     """
 
     completer: Completer
@@ -99,7 +99,7 @@ class _LeftOut:
     predict for them.
 
     table: the rows, (rows, columns). counted: how much each row counts, (rows,). predictions: by
-    whether the error is absolute, (candidates, rows, columns); NaN where a candidate has none.
+        whether the error is absolute, (candidates, rows, columns); NaN where a candidate has none.
     """
 
     table: FloatArray

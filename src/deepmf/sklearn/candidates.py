@@ -56,7 +56,7 @@ def check_model(asked: str, given: Mapping[str, Any], *, own_units: bool) -> Non
     """Raise `BadSetting` for an unknown model or setting.
 
     asked: the name of a model, or "auto". given: settings. own_units: whether every column has
-    units of its own.
+        units of its own.
     """
     if asked in (AUTO, *WHOLE_ROWS):
         if given:

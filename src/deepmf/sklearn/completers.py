@@ -221,7 +221,7 @@ class Gaps:
     """The missing cells of rows, and which rows are solved for together.
 
     observed: (rows, columns). groups: rows with about equally many cells to solve for, and whether
-    few are observed.
+        few are observed.
     """
 
     def __init__(self, table: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> None:
@@ -280,7 +280,7 @@ class _Blocks:
         inverted roots.
 
         noise: standard normal numbers (rows, columns), which become noise with the inverses as
-        covariances.
+            covariances.
         """
         cells = np.einsum("rij,rj->ri", roots, self._take_cells(table))
         if noise is not None:

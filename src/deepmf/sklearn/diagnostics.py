@@ -16,7 +16,7 @@ class MissingPatterns(NamedTuple):
     """Which columns are missing together, the most frequent pattern first.
 
     columns: names of the columns. missing: (patterns, columns) whether a column is missing. counts:
-    (patterns,) rows with the pattern.
+        (patterns,) rows with the pattern.
     """
 
     columns: tuple[str, ...]

@@ -404,8 +404,8 @@ def _draw_by_regression(
     drawn.
 
     known: the predictors of the rows with values (rows,) and weights (rows,). bent: which
-    predictors are curves; they are shrunk as generalised cross-validation says, so that straight
-    relations stay as certain as they are.
+        predictors are curves; they are shrunk as generalised cross-validation says, so that
+        straight relations stay as certain as they are.
     """
     squares = (known * weights[:, None]).T @ known
     size, products, best = float(weights.sum()), known.T @ (weights * values), np.inf

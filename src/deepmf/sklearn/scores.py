@@ -196,8 +196,8 @@ class HiddenScore(NamedTuple):
     error.
 
     columns: the names of the columns of the table. column_scores, column_margins, column_errors:
-    (columns,). Scores are NaN in a column with fewer than two hidden cells, or with equal ones.
-    Errors are root mean squares in the units of the column, NaN for text and categories.
+        (columns,). Scores are NaN in a column with fewer than two hidden cells, or with equal ones.
+        Errors are root mean squares in the units of the column, NaN for text and categories.
     """
 
     score: float
@@ -215,8 +215,8 @@ def score_residuals(
     table.
 
     sources: the column of the table that each column of the model comes from. names: of the columns
-    of the table. spreads: units of each column of the model, NaN where it is the share of a
-    category.
+        of the table.
+    spreads: units of each column of the model, NaN where it is the share of a category.
     """
     counts = np.bincount(residuals.columns, minlength=sources.size)
     means = np.bincount(residuals.columns, residuals.truths, minlength=sources.size) / np.maximum(

@@ -53,7 +53,7 @@ class TableEntries(NamedTuple):
     """The observed entries of a checked table, by position.
 
     row_weights: how much each row of the table counts, (rows of the table,); None where all count
-    the same.
+        the same.
     """
 
     shape: tuple[int, int]

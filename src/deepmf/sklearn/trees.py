@@ -166,8 +166,8 @@ def start_forest(
     learns from.
 
     completed: rows (rows, columns) as a Gaussian completes them without this cell, so that inputs
-    of rows that have the cell are like those of rows that miss it. None where too few rows have the
-    cell.
+        of rows that have the cell are like those of rows that miss it. None where too few rows have
+        the cell.
     """
     rows = np.flatnonzero(~np.isnan(table[:, columns[0]]))
     others = np.setdiff1d(np.arange(table.shape[1]), columns)
@@ -190,8 +190,8 @@ def draw_by_tree(
     same leaf of one tree.
 
     known: the inputs of the rows with values (rows, columns) and weights (rows,). The tree is grown
-    from a bootstrap sample of them, as parameters are drawn (Doove et al., Recursive partitioning
-    for missing data imputation, 2014).
+        from a bootstrap sample of them, as parameters are drawn (Doove et al., Recursive
+        partitioning for missing data imputation, 2014).
     """
     rows = random.choice(len(known), min(len(known), _ROWS_OF_DRAWS), p=weights / weights.sum())
     tree = DecisionTreeRegressor(min_samples_leaf=_LEAF, random_state=int(random.integers(1 << 31)))

@@ -107,7 +107,8 @@ class StoredFile(NamedTuple):
     """The content of a file.
 
     kind: "model", "checkpoint" or "matrix". content: JSON content. tensors: tensors by name.
-    version: of the deepmf that wrote it. values: the sha256 of all tensors that the file states.
+        version: of the deepmf that wrote it. values: the sha256 of all tensors that the file
+        states.
     """
 
     kind: str

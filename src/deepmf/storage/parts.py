@@ -113,8 +113,7 @@ class Part:
     kind: a numpy type ("float32"), or several ("int32 int64"), of a tensor; or the type of a
         field: "number", "whole", "text", "flag", "object", "any", or another form.
     shape: lengths: numbers, names of sizes, or formulas of them ("rows + 1", "samples * latent"). A
-    field with a
-        shape is a list.
+        field with a shape is a list.
     optional: it may be absent, and is then None.
     is_finite: whether the numbers of a tensor are finite.
     """

@@ -94,8 +94,9 @@ def keep_numpy_to_one_thread() -> AbstractContextManager[Any]:
     OpenMP, keeps its own.
 
     Fits call them for many small matrices. The threads of OpenBLAS wait for each other there, and
-    take the cores from torch: with them, sweeps of ALS and iterations of BayesianMF on two cores
-    take 1.4 times as long.
+    take the cores from
+    torch: with them, sweeps of ALS and iterations of BayesianMF on two cores take 1.4 times as
+        long.
     """
     return _limit_shared_threads(1)
 

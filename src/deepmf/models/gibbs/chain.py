@@ -84,7 +84,7 @@ def draw_reliabilities(
     posteriors.
 
     prior_count: the number of entries that the prior counts as; infinity for the same noise
-    everywhere.
+        everywhere.
     """
     errors = fit.squared_errors
     if math.isinf(prior_count):
@@ -257,7 +257,7 @@ class Units(NamedTuple):
     deviation.
 
     knots: (2, knots) increasing values, and their scores; values between them have interpolated
-    scores.
+        scores.
     """
 
     mean: float
@@ -417,7 +417,7 @@ class NoiseBound:
     noise, and no other.
 
     share: the least variance of the noise, as a share of the mean squared error of held-out
-    entries.
+        entries.
     """
 
     def __init__(

@@ -337,7 +337,7 @@ class EncodedMatrix(NamedTuple):
     """An encoder with the latents of all rows and columns.
 
     stages: the error on held-out entries after the refinement, of the linear part alone, and of
-    both.
+        both.
     """
 
     encoder: OrdinalEncoder

@@ -263,7 +263,7 @@ class Refinement(ABC):
         """Return the response parameters (vectors, entries, n) of the rows of entries.
 
         latents: of the vectors. viewed: the part of other latents that views multiply, (vectors,
-        entries, numbers).
+            entries, numbers).
         """
 
     @abstractmethod

@@ -251,7 +251,7 @@ def compute_at_pairs(
     """Return what `compute` gives for pairs of a vector and an output, (pairs, ...).
 
     compute: from outputs[starts[k]:starts[k + 1]] of each vector k, and `starts`, to values (pairs,
-    ...).
+        ...).
     """
     order = torch.argsort(vectors, stable=True)
     starts = torch.searchsorted(vectors[order], torch.arange(n_vectors + 1, device=vectors.device))
