@@ -188,15 +188,18 @@ def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -
         answer = clients[0].put(
             "/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": value}]}
         )
-        version = answer.json()["version"]["data"]
-        for one in clients:
-            wait_until(
-                lambda one=one, version=version: (
-                    one.get("/v1/model").json()["version"]["data"] >= version
-                )
-            )
-            assert one.get("/v1/rows/Wilma/entries").json()["entries"][0]["value"] == value
-    assert "deepmf_entries_learned_total 3.0" in client.get("/metrics").text
+        assert {one.get("/v1/model").json()["version"]["data"] for one in clients} == {
+            answer.json()["version"]["data"]
+        }
+        shown = [one.get("/v1/rows/Wilma/entries").json()["entries"][0] for one in clients]
+        assert {entry["value"] for entry in shown} == {value}
+    for number in range(20):
+        row = f"/v1/rows/{number}/entries"
+        clients[0].put(row, json={"entries": [{"column": film, "value": 5}]})
+        assert {one.get(row).status_code for one in clients} == {200}
+        clients[number % 6].delete(row)
+        assert {one.get(row).status_code for one in clients} == {404}
+    assert "deepmf_entries_learned_total 23.0" in client.get("/metrics").text
     for one in clients:
         one.close()
     process.terminate()

@@ -208,6 +208,17 @@ class EntryDatabase:
         with self.begin_read() as transaction:
             return transaction.read_state()
 
+    def read_data_version(self) -> int:
+        """Return the data version alone, by the driver: SQLAlchemy would take ten times as long."""
+        connection = self.engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            cursor.execute("SELECT data_version FROM state")
+            version: tuple[int] = cursor.fetchone()  # type: ignore[assignment]
+        finally:
+            connection.close()
+        return version[0]
+
     def erase(self, version: int, *, largest: float = float("inf")) -> bool:
         """Erase the bytes of entries forgotten up to a version from a SQLite file and its log.
 

@@ -392,7 +392,7 @@ async def patch_dismissed(
 @router.get("/v1/model", tags=["read"])
 async def get_model(service: TheService, _: Reader) -> s.ModelResponse:
     """Describe the model behind the service."""
-    return service.current.describe()
+    return await service.ask(lambda snapshot, _: snapshot.describe())
 
 
 @router.post("/v1/model", tags=["operate"])
@@ -459,4 +459,5 @@ async def get_statistics(service: TheService, _: Reader) -> s.OperatorResponse:
     """Return numbers of requests and learned entries."""
     totals = await asyncio.to_thread(service.metrics.read_totals)
     seconds_up = time.monotonic() - service.start_time
-    return s.OperatorResponse(seconds_up=seconds_up, **totals, version=service.current.version)
+    version = await service.ask(lambda snapshot, _: snapshot.version)
+    return s.OperatorResponse(seconds_up=seconds_up, **totals, version=version)

@@ -1,4 +1,4 @@
-"""The service: the current snapshot that answers requests, its writer, and the thread that follows
+"""The service: the current snapshot that answers requests, its writer, and the threads that follow
 other processes."""
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.database import EntryDatabase, State
+from deepmf.serve.follower import Follower
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
 from deepmf.serve.schemas import ApiError, NewRow
@@ -52,7 +53,8 @@ class ServiceLimits:
         requests in progress.
     bulk_bytes, bulk_seconds : largest body of a bulk write, also after it is decompressed, and its
         timeout.
-    staleness : seconds between checks for writes of other processes.
+    staleness : seconds between checks for a model file that another process was told to load, and
+        for its writes while nobody asks.
     keep_changes : seconds for which the database lists changed rows and columns, at least; at most
         twice as long.
     """
@@ -117,6 +119,7 @@ class Service:
         # a damaged file may have the same digest
         self._file = None if source is None else _identify_file(source)
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
+        self._publish_lock = threading.Lock()
         self._index: ColumnIndex | None = None
         # the model version and the file that the follower loaded last
         self._last_followed: tuple[int, ...] = ()
@@ -149,9 +152,12 @@ class Service:
             name="database reader",
             timeout=self.limits.database_seconds,
         )
+        self._follower = Follower(
+            self._catch_up, report=_report_follower, patience=self.limits.database_seconds
+        )
         self._is_stopping = threading.Event()
-        self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
-        self._follower.start()
+        self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._keeper.start()
 
     async def ask(
         self, question: Ask[Result], new_row: NewRow | None = None, *, is_slow: bool = False
@@ -200,11 +206,12 @@ class Service:
         self._is_stopping.set()
         for batcher in (self.writer, self.quick, self.slow, self.state_reader):
             batcher.close()
-        self._follower.join(self.limits.seconds)
+        self._keeper.join(self.limits.seconds)
+        self._follower.close()
         self._database.close()
 
     def _answer_queries(self, queries: Sequence[Query]) -> list[Any]:
-        snapshot = self.current
+        snapshot = self._follower.wait() or self.current
         new_rows = _fold_in_histories(snapshot, queries)
         self.metrics.count_histories(sum(isinstance(row, FoldedRows) for row in new_rows))
         results: list[Any] = []
@@ -261,25 +268,35 @@ class Service:
             return catch_up(replace(snapshot, model_version=version), transaction)
 
     def _publish(self, snapshot: Snapshot) -> None:
-        self.current = snapshot
+        with self._publish_lock:
+            self.current = snapshot
         self.metrics.set_versions(snapshot)
 
-    def _follow(self) -> None:
-        """Follow the writes of other processes, and load a model that another worker was told to
-        load."""
+    def _catch_up(self) -> Snapshot:
+        """Return a snapshot with everything that was committed before, and make it the current
+        one."""
+        while True:
+            before = self.current
+            if self._database.read_data_version() == before.data_version:
+                return before
+            with self._database.begin_read() as transaction:
+                after = catch_up(before, transaction)
+            with self._publish_lock:
+                if self.current is before:
+                    self.current = after
+            self.metrics.set_versions(self.current)
+
+    def _keep(self) -> None:
+        """Load a model that another worker was told to load, and prune the list of changes."""
         pruner = _Pruner(self._database, self.limits.keep_changes)
         while not self._is_stopping.wait(self.limits.staleness):
             try:
-                state = self._database.read_state()
-                self._follow_model(state.model_version)
-                if state.data_version != self.current.data_version:
-                    with self._write_lock, self._database.begin_read() as transaction:
-                        self._publish(catch_up(self.current, transaction))
+                if self._follower.wait() is None:
+                    continue  # the follower reports it
+                self._follow_model(self._database.read_state().model_version)
                 pruner.prune_if_due(self.current.data_version)
             except Exception as error:  # noqa: BLE001 (the database may be away for a while: try again later)
-                reason = str(error) if isinstance(error, UserError) else ""
-                fields = {"error": type(error).__name__, "reason": reason}
-                logger.error("cannot follow the database", extra={"fields": fields})
+                _report_follower(error)
                 self._is_stopping.wait(1.0)
         try:
             pruner.prune_all(self.current.data_version)
@@ -375,6 +392,12 @@ def _to_api_error(error: Exception) -> Exception:
     if isinstance(error, BadSetting | NotImplementedError):
         return ApiError(409, "cannot", str(error))
     return ApiError(422, "refused", str(error))
+
+
+def _report_follower(error: Exception) -> None:
+    reason = str(error) if isinstance(error, UserError) else ""
+    fields = {"error": type(error).__name__, "reason": reason}
+    logger.error("cannot follow the database", extra={"fields": fields})
 
 
 def _name_cause(error: SQLAlchemyError) -> str:
