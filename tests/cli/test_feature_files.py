@@ -107,13 +107,13 @@ def test_fit_reads_what_the_library_reads(
         "--row-features",
         files / "people.csv",
         "--feature-kinds",
-        "age=category,job=text",
+        "age=category,job=list",
     ]
     code, out, err = run(*arguments)
     assert (code, err) == (0, "")
-    assert "features of rows: age (category), job (text)" in out
+    assert "features of rows: age (category), job (list)" in out
     shown = json.loads(run(*arguments, "--json").out)
-    assert shown["features"] == {"rows": {"age": "category", "job": "text"}}
+    assert shown["features"] == {"rows": {"age": "category", "job": "list"}}
 
 
 def test_a_guessed_id_is_told(run: Any, files: Path, folder: Path, tmp_path: Path) -> None:
@@ -177,49 +177,6 @@ def test_rows_with_features_alone_are_known(
     assert done.code == 0 and pl.read_csv(tmp_path / "all.csv").filter(user=name).height == len(
         more.column_labels_
     )
-
-
-def test_plots_are_read_by_their_words(
-    run: Any, folder: Path, split: AreaSplit, tmp_path: Path
-) -> None:
-    films = [*split.train.column_labels.tolist(), "unseen"]
-    plots = [
-        f"{'A happy' if at % 2 else 'A sad'} story, number {at}, of the sea"
-        for at in range(len(films))
-    ]
-    table = pl.DataFrame({"title": films, "plot": plots})
-    table[:-1].write_csv(tmp_path / "films.csv")
-    table[-1:].write_csv(tmp_path / "new.csv")
-    model, label = tmp_path / "model.safetensors", ["--feature-label", "title"]
-    arguments = [
-        "fit",
-        folder / "train.csv",
-        "-o",
-        model,
-        "--model",
-        "means",
-        "--validation-share",
-        0,
-        *label,
-    ]
-    done = run(*arguments, "--column-features", tmp_path / "films.csv")
-    assert (done.code, done.err) == (0, "") and "features of columns: plot (text)" in done.out
-    more = load(model).extend(
-        column_features=Features.from_frame(table[-1:], "title", text=["plot"])
-    )
-    name = more.row_labels_[0]
-    (tmp_path / "pairs.csv").write_text(f"user,film\n{name},unseen\n")
-    found = run(
-        "predict",
-        model,
-        tmp_path / "pairs.csv",
-        "--column-features",
-        tmp_path / "new.csv",
-        *label,
-        "--json",
-    )
-    assert (found.code, found.err) == (0, "")
-    assert json.loads(found.out)["prediction"] == pytest.approx(more.predict([name], ["unseen"])[0])
 
 
 def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path: Path) -> None:

@@ -316,67 +316,21 @@ def test_vectors_are_centred_and_of_length_1_on_average(values: Any) -> None:
         encoding.match({"plot": 1}, films.encode(encoding))
 
 
-@pytest.mark.parametrize("kind", ["vector", "text"])
-def test_vectors_and_texts_predict_new_columns_and_are_stored(kind: str, tmp_path: Path) -> None:
+def test_vectors_predict_new_columns_and_are_stored(tmp_path: Path) -> None:
     dice = np.random.default_rng(0)
     signs, labels = dice.choice([-1.0, 1.0], size=(60, 3)), [f"film {k}" for k in range(60)]
-    words = [("sad", "funny"), ("Rain", "sun"), ("a short one", "long")]
-    texts = [
-        ", ".join(pair[int(sign > 0)] for pair, sign in zip(words, line, strict=True))
-        for line in signs
-    ]
     values = 3 + np.tile(signs[:, 0], (40, 1)) + 0.1 * dice.normal(size=(40, 60))
     train = ObservedMatrix.from_array(values[:, :50], column_labels=labels[:50])
-    plots = signs if kind == "vector" else np.array(texts, dtype=object)
-    named = {"text": ["plot"]} if kind == "text" else {}
     frames = (
-        pd.DataFrame({"film": labels[some], "plot": list(plots[some])})
+        pd.DataFrame({"film": labels[some], "plot": list(signs[some])})
         for some in (slice(50), slice(50, 60))
     )
-    known, new = (Features.from_frame(frame, "film", **named) for frame in frames)
-    assert known.kinds == {"plot": kind}
+    known, new = (Features.from_frame(frame, "film") for frame in frames)
+    assert known.kinds == {"plot": "vector"}
     Means(presence=None).fit(train, column_features=known).save(tmp_path / "model.safetensors")
     more = load(tmp_path / "model.safetensors").extend(column_features=new)
     assert np.corrcoef(more.predict([0] * 10, labels[50:]), signs[50:, 0])[0, 1] > 0.98
-    guest = more.fold_in_column([0], [3.0], features={"plot": plots[0]})
+    guest = more.fold_in_column([0], [3.0], features={"plot": signs[0]})
     assert abs(guest.predict([1])[0] - values[1, 0]) < abs(
         more.fold_in_column([0], [3.0]).predict([1])[0] - values[1, 0]
     )
-
-
-def test_texts_are_leading_directions_of_tf_idf() -> None:
-    texts = ["red fox", "Red fox, red hen", "old hen", "old FOX", None, "42"]
-    films = Features.from_columns(range(6), {"plot": texts}, text=["plot"])
-    encoding = films.learn_encoding()
-    vectors = films.encode(encoding)
-    found = vectors.to_sparse().toarray()
-    # fox, hen, old, red
-    counts = np.array([[1, 0, 0, 1], [1, 1, 0, 2], [0, 1, 1, 0], [1, 0, 1, 0]])
-    tf = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0.0)
-    weights = tf * (1 + np.log((1 + 5) / (1 + (counts > 0).sum(axis=0))))
-    weights /= np.linalg.norm(weights, axis=1, keepdims=True)
-    centred = weights - weights.mean(axis=0)
-    spread = np.sqrt(np.square(centred).sum(axis=1).mean())
-    # All four directions are kept: distances are those of the words.
-    np.testing.assert_allclose(
-        found[:4, 1:5] @ found[:4, 1:5].T, centred @ centred.T / spread**2, atol=1e-5
-    )
-    assert found[4:, 5].tolist() == [1, 1]  # missing, and without a known word
-    assert [encoding.decode(vectors.take(np.array([at]))) for at in (0, 4)] == [
-        {"plot": "its words"},
-        {},
-    ]
-    with pytest.raises(BadSetting, match="text"):
-        encoding.match({"plot": "fox"}, vectors)
-    with pytest.raises(BadFeatures, match="word"):
-        Features.from_columns(
-            [1, 2], {"plot": ["red fox", "old hen"]}, text=["plot"]
-        ).learn_encoding()
-
-
-def test_long_texts_that_differ_are_read_by_their_words() -> None:
-    plots = [f"a man number {k} buys a dog" for k in range(9)]
-    assert Features.from_columns(range(9), {"plot": plots, "city": ["New York"] * 9}).kinds == {
-        "plot": "text",
-        "city": "category",
-    }

@@ -30,9 +30,8 @@ ROWS = Features.from_columns(
         "langs": ["en|fr", "fr", None, "en"],
         "since": ["2001-12-31", "1999-05-01", None, "2000-01-01"],
         "job": ["nürse", "nürse", "\ud800", "\ud800"],  # half a surrogate is kept as given
-        "plot": ["a blue whale", "the blue sea", "a whale of the sea", None],
+        "plot": [(1.0, 0.0), (0.5, 0.5), (0.0, 1.0), None],
     },
-    text=["plot"],
 )
 
 
@@ -40,7 +39,7 @@ def stored() -> EntryStore:
     """A store whose row features came partly later."""
     store = EntryStore.of(MATRIX, row_features=AxisFeatures.of(MATRIX.rows, ROWS))
     later = Features.from_columns(
-        ["e", "a"], {"age": [70.0, 71.0], "langs": ["en|fr|xx", None], "plot": ["sea", None]}
+        ["e", "a"], {"age": [70.0, 71.0], "langs": ["en|fr|xx", None], "plot": [(0.25, 0.75), None]}
     )
     return store.extend(None, conflicts="error", row_features=later).entries
 
@@ -104,8 +103,7 @@ def column(at: int, **changes: Any) -> Any:
         column(0, knots=[1]),
         column(1, categories=["a", "a"]),
         column(2, mean=None),
-        column(4, words=["blue", "blue", "the", "whale"]),
-        column(4, words=["blue"]),
+        column(4, spread=0.0),
         column(4, means=[0.0]),
     ],
 )

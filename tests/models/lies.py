@@ -70,12 +70,9 @@ def described(train: ObservedMatrix) -> dict[str, Features]:
         "date": [f"20{10 + k}-0{1 + k % 9}-11" for k in places],
     }
     rows = Features.from_columns([*train.row_labels[1:], "row x", "row y"], kinds)
-    plots = [
-        f"the {'happy' if k % 2 else 'sad'} story number {k % 3} of a day"
-        for k in range(train.shape[1])
-    ]
+    plots = [(float(k % 2), float(k % 3)) for k in range(train.shape[1])]
     columns = Features.from_columns(
-        train.column_labels, {"number": np.arange(train.shape[1]), "text": plots}, text=["text"]
+        train.column_labels, {"number": np.arange(train.shape[1]), "plot": plots}
     )
     return {"row_features": rows, "column_features": columns}
 

@@ -302,30 +302,6 @@ def test_the_model_lists_its_features(client: TestClient) -> None:
     assert [each["name"] for each in model["column_features"]] == ["genre", "year"]
 
 
-def test_texts_are_read_by_their_words(start_client: StartClient, ratings: ObservedMatrix) -> None:
-    films, (row, *_) = ratings.column_labels, ratings.row_labels.tolist()
-    plots = [f"a {'sad' if at % 2 else 'happy'} story of the sea" for at in range(len(films))]
-    model = Means().fit(
-        ratings, column_features=Features.from_columns(films, {"plot": plots}, text=["plot"])
-    )
-    client = start_client(model)
-    listed = client.get("/v1/model").json()["column_features"]
-    assert [(each["name"], each["kind"]) for each in listed] == [("plot", "text")]
-    assert (
-        client.put(
-            "/v1/columns/Opening/features", json={"features": {"plot": "a happy day"}}
-        ).status_code
-        == 200
-    )
-    assert client.get("/v1/columns/Opening/features").json()["features"] == {"plot": "its words"}
-    more = model.extend(
-        column_features=Features.from_columns(["Opening"], {"plot": ["a happy day"]}, text=["plot"])
-    )
-    np.testing.assert_allclose(
-        predicted(client, row, ["Opening"]), more.predict([row], ["Opening"]), rtol=1e-5
-    )
-
-
 @pytest.mark.slow
 def test_the_next_model_reads_what_it_can(
     start_client: StartClient,

@@ -25,7 +25,7 @@ def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
     values are null."""
     polars = import_polars()
     types = {"number": polars.Float64, "date": polars.Date, "vector": polars.List(polars.Float64)}
-    types |= {"category": polars.String, "text": polars.String, "list": polars.List(polars.String)}
+    types |= {"category": polars.String, "list": polars.List(polars.String)}
     columns = [build_label_series(features.labels).alias(label)]
     for name, kind in features.kinds.items():
         # dates as such, None where one is missing

@@ -3,7 +3,6 @@ categories, and vectors."""
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -461,93 +460,6 @@ class VectorEncoding(ColumnEncoding):
         )
 
 
-# The fewest texts in which a word that counts occurs, the largest number of words, and of
-# directions.
-_FEWEST_TEXTS, _MOST_WORDS, _MOST_DIRECTIONS = 2, 2_000, 32
-
-
-@dataclass(frozen=True)
-class TextEncoding(VectorEncoding):
-    """A text: the leading directions of its words by their importance (tf-idf), as a vector.
-
-    importance: the inverse document frequency of each word. directions: (words * numbers,), by
-        word, the leading right singular vectors of the texts.
-    """
-
-    kind: ClassVar[str] = "text"
-    words: tuple[str, ...]
-    importance: tuple[float, ...]
-    directions: tuple[float, ...]
-
-    @classmethod
-    def learn(cls, name: str, values: Array) -> TextEncoding:
-        """Learn the encoding from texts, some of which may be missing."""
-        from scipy.linalg import eigh
-
-        counts = Counter(chain.from_iterable(set(_split_words(text)) for text in values.tolist()))
-        common = [word for word in sorted(counts) if counts[word] >= _FEWEST_TEXTS]
-        if not common:
-            raise BadFeatures(f"no word occurs in two texts of the feature {name!r}; leave it out")
-        words = tuple(sorted(sorted(common, key=lambda word: -counts[word])[:_MOST_WORDS]))
-        n_texts, documents = (
-            int((~are_missing(cls.kind, values)).sum()),
-            np.array([counts[word] for word in words]),
-        )
-        importance = (1.0 + np.log((1 + n_texts) / (1 + documents))).astype(np.float32)
-        weights = _weigh_words(values, words, importance)
-        kept = [max(0, len(words) - _MOST_DIRECTIONS), len(words) - 1]
-        table = eigh((weights.T @ weights).toarray(), subset_by_index=kept)[1][:, ::-1].astype(
-            np.float32
-        )
-        vector = VectorEncoding.learn(name, _embed_words(weights, table))
-        lists = (tuple(each.ravel().tolist()) for each in (importance, table))
-        return cls(name, vector.means, vector.spread, words, *lists)
-
-    def parts(self, values: Array) -> list[Part]:
-        weights = _weigh_words(values, self.words, np.array(self.importance))
-        return super().parts(_embed_words(weights, self._table))
-
-    @cached_property
-    def _table(self) -> FloatArray:
-        """The directions, (words, numbers)."""
-        return np.array(self.directions).reshape(len(self.words), len(self.means))
-
-    def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
-        return [item._replace(text="its words") for item in super().items(found)]
-
-
-def _weigh_words(texts: Array, words: tuple[str, ...], importance: Array) -> scipy.sparse.csr_array:
-    """Return the weights (texts, words): logarithms of counts times importance, of length 1 for
-    each text."""
-    places = {word: at for at, word in enumerate(words)}
-    found = [
-        Counter(places[word] for word in _split_words(text) if word in places)
-        for text in texts.tolist()
-    ]
-    which = np.repeat(
-        np.arange(len(found)), np.fromiter(map(len, found), dtype=np.int64, count=len(found))
-    )
-    at = np.fromiter(chain.from_iterable(found), dtype=np.int64)
-    counts = np.fromiter(chain.from_iterable(each.values() for each in found), dtype=np.float64)
-    weights = (1.0 + np.log(counts)) * importance[at]
-    weights /= np.sqrt(np.bincount(which, np.square(weights)))[which]
-    return scipy.sparse.csr_array((weights, (which, at)), shape=(len(found), len(words)))
-
-
-def _embed_words(weights: scipy.sparse.csr_array, directions: Array) -> Array:
-    """Return a tuple of numbers for each text; None for a missing one, or one without any known
-    word."""
-    vectors = map(tuple, (weights @ directions.astype(np.float64)).tolist())
-    are_known = np.diff(weights.indptr) > 0
-    found = (each if known else None for each, known in zip(vectors, are_known, strict=True))
-    return np.fromiter(found, dtype=object, count=are_known.size)
-
-
-def _split_words(text: str | None) -> list[str]:
-    """Return the words of a text, lower case, of two letters or digits and more."""
-    return re.findall(r"\w\w+", (text or "").lower())
-
-
 def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> FloatArray:
     wrong = next((each for each in vectors if len(each) != size), None)
     if wrong is not None:
@@ -575,14 +487,7 @@ def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {
     encoding.kind: encoding
-    for encoding in (
-        NumberEncoding,
-        CategoryEncoding,
-        ListEncoding,
-        DateEncoding,
-        VectorEncoding,
-        TextEncoding,
-    )
+    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding)
 }
 
 

@@ -16,9 +16,6 @@ from deepmf.matrix.arrays import Array, BoolArray, FloatArray, check_years
 # Separator of a list of categories that is written as one text.
 SEPARATOR = "|"
 
-# Texts are read word by word if they have more words than this, on average, and most differ.
-_TEXT_WORDS = 4
-
 # Integers are categories if they have at most 32 distinct values, and at most one distinct value
 # for ten values.
 _MOST_CODES, _ONE_IN = 32, 10
@@ -42,7 +39,6 @@ _KIND_NAMES = {
     "list": "lists of categories",
     "date": "dates",
     "vector": "vectors of numbers",
-    "text": "texts",
 }
 
 KINDS = tuple(_KIND_NAMES)
@@ -77,8 +73,7 @@ def infer_kind(values: Array) -> str:
     """Infer the kind of values.
 
     Integers are categories if they have at most 32 distinct values, at most a tenth of all values.
-    Texts are lists if some contain "|", dates if all look like 2001-12-31, and texts of words if
-    they have more than four words on average, and most occur once.
+    Texts are lists if some contain "|", and dates if all look like 2001-12-31.
     """
     if values.dtype.kind == "M":
         return "date"
@@ -111,10 +106,7 @@ def infer_kind(values: Array) -> str:
         return "date"
     if any(SEPARATOR in text for text in texts):
         return "list"
-    n_words = sum(text.count(" ") + 1 for text in texts)
-    return (
-        "text" if 2 * len(texts) > len(items) and n_words > _TEXT_WORDS * len(texts) else "category"
-    )
+    return "category"
 
 
 def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:

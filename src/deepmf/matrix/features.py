@@ -27,16 +27,14 @@ from deepmf.matrix.labels import Labels
 
 
 class Features:
-    """Numbers, categories, lists of categories, dates, vectors and texts of rows or columns; values
-    may be missing.
+    """Numbers, categories, lists of categories, dates and vectors of rows or columns, with gaps.
 
     Parameters
     ----------
     labels : distinct row or column labels.
     columns : values of each feature by name, one for each label; None, NaN and "" are missing.
-    kinds : "number", "category", "list", "date", "vector" (an embedding, of one length for all
-        labels) or "text" (a title, a plot: read word by word) by name (default: inferred from the
-        values).
+    kinds : "number", "category", "list", "date" or "vector" (an embedding, of one length for all
+        labels) by name (default: inferred from the values).
 
     >>> films = Features.from_columns(["Alien", "Big"], {"year": [1979, 1988], "genres": ["Horror|Sci-Fi", "Comedy"]})
     >>> films
@@ -91,28 +89,21 @@ class Features:
         columns: Mapping[str, Iterable[Any]],
         *,
         kinds: Mapping[str, str] | None = None,
-        text: Iterable[str] = (),
     ) -> Features:
-        """Build features from labels and a dict of columns; `text` names those of kind "text"."""
-        return cls(labels, columns, kinds=dict(kinds or {}) | dict.fromkeys(text, "text"))
+        """Build features from labels and a dict of columns."""
+        return cls(labels, columns, kinds=kinds)
 
     @classmethod
     def from_frame(
-        cls,
-        frame: Any,
-        label: str,
-        *,
-        kinds: Mapping[str, str] | None = None,
-        text: Iterable[str] = (),
+        cls, frame: Any, label: str, *, kinds: Mapping[str, str] | None = None
     ) -> Features:
         """Build features from the columns of a frame (pandas, polars, arrow, ...).
 
-        `label` names the column of labels, or the index of a pandas frame. `text` names features of
-        kind "text".
+        `label` names the column of labels, or the index of a pandas frame.
         """
         from deepmf.matrix.frames import read_feature_columns
 
-        return cls.from_columns(*read_feature_columns(frame, label), kinds=kinds, text=text)
+        return cls.from_columns(*read_feature_columns(frame, label), kinds=kinds)
 
     @property
     def names(self) -> tuple[str, ...]:

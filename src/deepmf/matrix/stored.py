@@ -122,20 +122,12 @@ _CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
 
 _VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
 
-_TEXT = Form(
-    *_VECTOR.parts,
-    Part("words", "text", ("words",), distinct),
-    Part("importance", "float32", ("words",), positive),
-    Part("directions", "float32", ("words * numbers",)),
-)
-
 _ENCODINGS = {
     "number": _NUMBER,
     "category": _CATEGORIES,
     "list": _CATEGORIES,
     "date": _NUMBER,
     "vector": _VECTOR,
-    "text": _TEXT,
 }
 
 _COLUMN = Form(Part("kind", "text", (), one_of(*_ENCODINGS)), prefix="features")
