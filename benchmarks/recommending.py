@@ -3,17 +3,15 @@ times of the fits.
 
     python benchmarks/recommending.py --model als --seeds 0 1 2 3 4
     python benchmarks/recommending.py --model ordinal-dmf --areas
-    python benchmarks/recommending.py --data ml-100k --thresholds --seeds 0 1 2
     python benchmarks/recommending.py --data ml-100k --densities --seeds 0 1 2
     python benchmarks/recommending.py --latency
 
 Entries are split 75 / 5 / 20. Validation entries are known when columns are ranked: the fitted
 model is extended by them. Candidates are all columns without a known entry. Test entries of at
 least 4 are relevant, and rows without any are left out. With `--areas`, a fifth of the rows and
-columns is new, and each area is ranked among its own columns. With `--thresholds` and
-`--densities`, the model is fitted without validation entries, and rankings are measured on both
-parts: validation entries choose the defaults of `relevant` and `rank_by`, test entries are looked
-at once. Prints a JSON line for each seed.
+columns is new, and each area is ranked among its own columns. With `--densities`, the
+model is fitted without validation entries, and rankings are measured on both parts: validation
+entries choose the default of `rank_by`, test entries are looked at once. Prints a JSON line for each seed.
 """
 
 import argparse
@@ -33,37 +31,25 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
-from deepmf.recommend.ranker import find_thresholds
 from deepmf.recommend.request import Request
 
 RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512
 
 
 def measure(
-    model: Model,
-    test: ObservedMatrix,
-    rank_by: str,
-    among: IndexArray | None = None,
-    *,
-    threshold: float | None = RELEVANT,
-    liked_from: float | None = RELEVANT,
+    model: Model, test: ObservedMatrix, rank_by: str, among: IndexArray | None = None
 ) -> dict[str, float]:
-    """Return NDCG@10, recall@10 and the number of distinct columns in the first ten.
-
-    threshold: the smallest relevant value that the model is told. liked_from: the smallest value of
-        relevant test entries; None for both: the mean of each row's known entries, rounded up.
-    """
+    """Return NDCG@10, recall@10 and the number of distinct columns in the first ten."""
     seen = model.entries_
     columns = np.arange(len(seen.columns)) if among is None else among
     rows, at = (
         seen.rows.find(test.row_labels)[test.entry_rows],
         seen.columns.find(test.column_labels),
     )
-    own = find_thresholds(seen.seen_columns(np.arange(len(seen.rows))), seen.scale, seen.train.mean)
-    liked = test.values >= (own[rows] if liked_from is None else liked_from)
+    liked = test.values >= RELEVANT
     relevant = np.zeros((len(seen.rows), len(seen.columns)), dtype=bool)
     relevant[rows[liked], at[test.by_row.columns[liked]]] = True
-    order: Any = {"rank_by": rank_by, "relevant": threshold}
+    order: Any = {"rank_by": rank_by, "relevant": RELEVANT}
     ranker = None if rank_by == "popularity" else model.make_ranker(Request(**order))
     parts, distinct = [], np.zeros(len(seen.columns), dtype=bool)
     counted = np.flatnonzero(relevant.any(axis=1))
@@ -124,32 +110,6 @@ def run_areas(
             by: measure(more, test, by, among) for by in ("relevance", "value", "popularity")
         }
     return _describe(name, model, seed, seconds, data) | found
-
-
-def run_thresholds(
-    name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
-) -> dict[str, Any]:
-    """Compare the smallest values that may count as liked: each row's mean, the middle of the
-    scale, a level."""
-    thresholds = {
-        "row mean": None,
-        "middle of the scale": (matrix.scale.low + matrix.scale.high) / 2,
-        "level 4": 4.0,
-    }
-    model, seconds, parts = _fit_and_hold_out(name, seed, matrix, settings)
-    found = {
-        part: {
-            told: {
-                liked: measure(
-                    known, hidden, "relevance", threshold=threshold, liked_from=liked_from
-                )["ndcg"]
-                for liked, liked_from in (("row mean", None), ("level 4", RELEVANT))
-            }
-            for told, threshold in thresholds.items()
-        }
-        for part, (known, hidden) in parts.items()
-    }
-    return _describe(name, model, seed, seconds, data) | {"benchmark": "relevant"} | found
 
 
 def run_densities(
@@ -268,9 +228,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--areas", action="store_true")
     parser.add_argument(
-        "--thresholds", action="store_true", help="compare the smallest values that count as liked"
-    )
-    parser.add_argument(
         "--densities", action="store_true", help="compare both orders by the density of the matrix"
     )
     parser.add_argument("--latency", action="store_true")
@@ -287,7 +244,6 @@ def main() -> None:
                 print(json.dumps(found | machine()), flush=True)
             continue
         task = run_areas if options.areas else run
-        task = run_thresholds if options.thresholds else task
         print(json.dumps(task(*given) | machine()), flush=True)
 
 

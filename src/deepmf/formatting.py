@@ -34,6 +34,15 @@ def format_quantity(number: int, noun: str) -> str:
     return f"{format_count(number)} {noun if number == 1 else plural}"
 
 
+def describe_relevant(relevant: float | None) -> str:
+    """Return which entries count as liked, by their smallest value; None if all do.
+
+    >>> describe_relevant(4.0), describe_relevant(None)
+    ('relevant: at least 4', 'relevant: all entries')
+    """
+    return "relevant: all entries" if relevant is None else f"relevant: at least {relevant:g}"
+
+
 def format_amount(number: float | None) -> str:
     """Return a number with three decimals, or four significant digits if it is large or small; a
     dash for None.

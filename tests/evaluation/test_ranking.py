@@ -9,7 +9,7 @@ import pytest
 from deepmf.data import Split, split_areas, split_entries, split_rows
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, UnknownLabel
-from deepmf.evaluation.ranking import ROW_METRICS, choose_relevant, evaluate_ranking
+from deepmf.evaluation.ranking import ROW_METRICS, evaluate_ranking
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -180,15 +180,6 @@ def test_rows_drawn_at_random(split: Split, model: Model) -> None:
     assert (some.n_rows, some.n_not_drawn) == (10, whole.n_rows - 10)
     assert some == evaluate_ranking(model, split.test, relevant=3, most_rows=10, seed=1)
     assert evaluate_ranking(model, split.test, relevant=3, most_rows=10**6) == whole
-
-
-def test_from_which_level_on_entries_are_relevant_unless_said(split: Split, model: Model) -> None:
-    level = evaluate_ranking(model, split.test).relevant
-    assert level == min(each for each in HALF_STARS if each > split.train.mean)
-    assert choose_relevant(Scale([0, 1, 2]), 0.3) == 1
-    assert choose_relevant(Scale([0, 1, 2]), 2.0) == 2
-    with pytest.raises(BadSetting, match="relevant"):
-        choose_relevant(Scale(low=0, high=1), 0.5)
 
 
 def test_bad_input(split: Split, model: Model) -> None:

@@ -5,15 +5,17 @@ import pytest
 from scipy.stats import norm
 from tests.recommend.test_presence import N_COLUMNS, choosy
 
+from deepmf.data.splits import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
+from deepmf.evaluation.comparison import compare
+from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.arrays import FloatArray
-from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
-from deepmf.recommend.ranker import find_thresholds
+from deepmf.recommend.ranker import find_relevant
 from deepmf.recommend.request import Request
 
 
@@ -143,15 +145,38 @@ def test_the_order_is_chosen_by_density() -> None:
     assert ALS(epochs=1, rank_by="value").fit(some).chosen_ == {"presence": "full"}
 
 
-def test_thresholds_are_weighted_means_rounded_up() -> None:
-    matrix = ObservedMatrix.from_entries(
-        [0, 0, 1],
-        [0, 1, 0],
-        [1, 5, 2],
-        Scale([1, 2, 3, 4, 5]),
-        weights=[3, 1, 0.5],
-        row_labels=[0, 1, 2],
-    )
-    entries = EntryStore.of(matrix).row_entries(np.arange(3))
-    # (3 * 1 + 5) / 4; one entry; none
-    assert find_thresholds(entries, matrix.scale, 3.5).tolist() == [2, 2, 4]
+@pytest.mark.parametrize(
+    ("values", "scale", "relevant"),
+    [
+        ([4, 3, 3], Scale([1, 2, 3, 4, 5]), 4),  # the mean is 10 / 3
+        ([4, 2, 3], Scale([1, 2, 3, 4, 5]), 4),  # above a mean that is a level
+        ([2, 2, 2], Scale([0, 1, 2]), 2),  # no level is above the mean
+        ([0.5, 0.25, 0.0], Scale(low=0, high=1), 0.25),  # no levels: the mean
+    ],
+)
+def test_liked_is_what_lies_above_the_mean_of_the_training_entries(
+    values: list[float], scale: Scale, relevant: float
+) -> None:
+    train = ObservedMatrix.from_entries([0, 0, 1], [0, 1, 0], values, scale)
+    assert find_relevant(train) == relevant
+    assert find_relevant(train, 1.0) == 1
+
+
+def test_every_way_to_rank_counts_the_same_entries_as_liked() -> None:
+    split = split_entries(choosy(), seed=0)
+    model = ALS(epochs=2, latent_size=4, seed=0).fit(split.train)
+    found = evaluate_ranking(model, split.test, n=5)
+    rows, columns, values = split.test.entries()
+    at_least = find_relevant(split.train)
+    is_liked = values >= at_least
+    tested = np.unique(rows[is_liked])
+    best = model.recommend(tested, n=5)
+    hits = [
+        np.isin(labels, columns[(rows == row) & is_liked])
+        for row, labels in zip(tested, best.labels, strict=True)
+    ]
+    assert found.relevant == best.relevant == at_least
+    assert found.model.precision == pytest.approx(np.mean(hits))
+    assert best.labels.tolist() == model.recommend(tested, n=5, relevant=at_least).labels.tolist()
+    compared = compare([model], split.train, folds=2, n=5, metric="ndcg")
+    assert compared.plan.ranking is not None and compared.plan.ranking.relevant == at_least

@@ -16,6 +16,7 @@ from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, suggest_name
+from deepmf.formatting import describe_relevant
 from deepmf.models.registry import model_class
 from deepmf.recommend.request import Order
 
@@ -167,6 +168,8 @@ def _show_comparison(found: Comparison, without_features: list[str], page: Path 
         say(f"these models do not use features: {', '.join(without_features)}")
     say(found.verdict)
     say(f"{found.plan}; ± is the standard deviation over {found.plan.part}s")
+    if found.plan.ranking is not None:
+        say(describe_relevant(found.plan.ranking.relevant))
     if page is not None:
         say(f"page in {page}")
 

@@ -157,16 +157,12 @@ def _show_scores(both: Sequence[RankingScores], metrics: list[str], title: str) 
 def show_ranking(found: RankingEvaluation) -> None:
     """Print the ranking scores of a model and of popularity, and the number of rows."""
     from deepmf.evaluation.ranking import ROW_METRICS, TITLES
-    from deepmf.formatting import format_quantity
+    from deepmf.formatting import describe_relevant, format_quantity
 
     both = found.model, found.popularity
-    what = (
-        "all test entries"
-        if found.relevant is None
-        else f"test entries of {found.relevant:g} or more"
-    )
     title = (
-        f"The first {found.n} columns of each row, ranked by {found.rank_by}; {what} are relevant"
+        f"The first {found.n} columns of each row, ranked by {found.rank_by}; "
+        f"{describe_relevant(found.relevant)}"
     )
     _show_scores(both, [*ROW_METRICS], title)
     _show_scores(

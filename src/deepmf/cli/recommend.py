@@ -23,6 +23,7 @@ from deepmf.cli.output import (
     check_frame_target,
     give_name,
     list_names,
+    say,
     show_json,
     show_named_table,
     show_share,
@@ -30,6 +31,7 @@ from deepmf.cli.output import (
     write_frames,
 )
 from deepmf.errors import BadSetting
+from deepmf.formatting import describe_relevant
 from deepmf.recommend.request import Request
 
 if TYPE_CHECKING:
@@ -218,7 +220,8 @@ def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
             {"column": column, **give_name("column", name), **dict(zip(known, rest, strict=True))}
             for column, name, *rest in zip(labels, names, *known.values(), strict=True)
         ]
-        show_json({"row": row, **give_name("row", model.row_names_.get(row)), "best": shown})
+        row_name = give_name("row", model.row_names_.get(row))
+        show_json({"row": row, **row_name, "relevant": best.relevant, "best": shown})
         return
     if not model.entries_.train.has_values:
         del known["prediction"]  # of interactions it is the presence
@@ -227,6 +230,8 @@ def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
     _, heading = model.entries_.train.form.name_ids_beside(["name", *known, *facts])
     lines = zip(labels, names, *known.values(), *cells, strict=True)
     show_named_table([heading, "name", *known, *facts], lines)
+    if best.liked is not None:
+        say(describe_relevant(best.relevant))
 
 
 def _read_features(model: Model, best: Ranking) -> list[dict[str, Any]]:

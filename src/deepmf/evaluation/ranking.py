@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, Hint
+from deepmf.errors import BadEntries
 from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
@@ -24,11 +24,10 @@ from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_matrix, compute_area_codes
-from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
 from deepmf.recommend.column_choice import ColumnChoice, choose_marked
-from deepmf.recommend.ranker import Ranker
+from deepmf.recommend.ranker import Ranker, find_relevant
 from deepmf.recommend.ranking import batches, find_best
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
 from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence
@@ -206,8 +205,8 @@ def evaluate_ranking(
         in liked entries.
     seed : seed of the rows that are drawn.
     order : the order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`.
-        `relevant` is also the smallest value of relevant test entries; default: the lowest level
-        above the mean of the training entries. Interactions without values are all relevant.
+        `relevant` is also the smallest value of relevant test entries. Interactions without values
+        are all relevant.
 
     >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
@@ -300,21 +299,6 @@ class _Popularity(Ranker):
         return np.tile(self.counts[columns].astype(np.float64), (rows.size, 1))
 
 
-def choose_relevant(scale: Scale, mean: float) -> float:
-    """Return the lowest level above a mean, or the highest level if none is above.
-
-    >>> choose_relevant(Scale([1, 2, 3, 4, 5]), 3.6)
-    4.0
-    """
-    if scale.levels is None:
-        raise BadSetting(
-            f"the scale {scale} has no levels, so the lowest relevant value must be given",
-            hint=Hint("set relevant", "set --relevant"),
-        )
-    above = int(np.searchsorted(scale.levels, mean, side="right"))
-    return float(scale.levels[min(above, scale.levels.size - 1)])
-
-
 def fix_order(train: ObservedMatrix, options: OrderOptions) -> Order:
     """Return an order with the smallest relevant value, the given one or the default for the
     entries.
@@ -323,14 +307,7 @@ def fix_order(train: ObservedMatrix, options: OrderOptions) -> Order:
     """
     order = Order(**options)
     order.check_scale(train.scale)
-    if not train.has_values:
-        return order
-    relevant = (
-        choose_relevant(train.scale, train.mean)
-        if order.relevant is None
-        else float(order.relevant)
-    )
-    return replace(order, relevant=relevant)
+    return replace(order, relevant=find_relevant(train, order.relevant))
 
 
 def _extend_by_given(model: Model, given: ObservedMatrix, unknown: Unknown) -> Model:

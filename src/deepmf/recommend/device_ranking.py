@@ -112,7 +112,11 @@ class DeviceColumns:
                     keys = presence.log_probabilities(scores)
                 if liking_weight and self._has_values:
                     log_liked = self._log_liked(
-                        ranker.predictor, presence, products, rows, encoded.thresholds
+                        ranker.predictor,
+                        presence,
+                        products,
+                        rows,
+                        relevance.repeat_threshold(rows.size),
                     )
                     keys = keys + liking_weight * log_liked
         keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf

@@ -38,7 +38,7 @@ from deepmf.recommend.next_ridge import (
 )
 from deepmf.recommend.presence import Presence, Recency
 from deepmf.recommend.presence_fit import HiddenRows, fit_again, score_columns
-from deepmf.recommend.ranker import Rankers, find_thresholds
+from deepmf.recommend.ranker import Rankers, find_relevant
 from deepmf.recommend.ranking import batches, best_positions
 from deepmf.recommend.request import Order
 from deepmf.scoring.learning import Learning, SteadyPart
@@ -453,8 +453,7 @@ def measure_order(
     train, visible, n_columns = held_out.train, held_out.visible, held_out.train.shape[1]
     hidden = held_out.hidden
     rows, columns, values = hidden.rows[some], hidden.columns[some], hidden.values[some]
-    thresholds = find_thresholds(visible, train.scale, train.mean)
-    liked = values >= thresholds[rows]
+    liked = values >= (find_relevant(train) or 0.0)
     row_of, column_of, first = rows[liked], columns[liked], None
     if held_out.extras.times is not None:
         first = np.full(held_out.n_rows, np.iinfo(np.int64).max)

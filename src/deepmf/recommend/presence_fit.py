@@ -23,7 +23,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_ridge import MOST_FULL, RIDGES, ColumnRidge, Gram
 from deepmf.recommend.presence import Presence, make_positive
-from deepmf.recommend.ranker import find_thresholds
+from deepmf.recommend.ranker import find_relevant
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.learning import Learning
 from deepmf.scoring.predictor import Predictor
@@ -258,14 +258,14 @@ class _Choice:
         least = max(1e-3 * (train.scale.high - train.scale.low), 1e-9)
         self._spread = max(_measure_root_mean_square(residuals), least)
         lines = np.arange(held_out.n_rows)
-        thresholds = find_thresholds(held_out.visible, train.scale, train.mean)
+        relevant = find_relevant(train) or 0.0
         self._hidden = self._mark(held_out.hidden.rows, held_out.hidden.columns)
         self._known = self._mark(held_out.visible.group_of, held_out.visible.others)
-        liked = held_out.hidden.values >= thresholds[held_out.hidden.rows]
+        liked = held_out.hidden.values >= relevant
         self._n_liked = np.bincount(held_out.hidden.rows[liked], minlength=held_out.n_rows)
         self._liked = self._mark(held_out.hidden.rows[liked], held_out.hidden.columns[liked])
         log_liked = held_out.predictor.log_exceed_block(
-            lines, self._candidates, thresholds, spread=self._spread
+            lines, self._candidates, np.full(lines.size, relevant), spread=self._spread
         )
         self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
 

@@ -30,7 +30,6 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Scale
 from deepmf.recommend.column_ridge import ColumnRidge
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence, Recency
@@ -63,9 +62,7 @@ class Relevance:
         columns) for the rows of one block.
     factors : popularity to its power.
     find_recent : returns the popularity that ranks the columns of rows without entries.
-    relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a
-        level.
-    mean : the mean of all entries, for rows without entries.
+    relevant : the smallest value that counts as liked.
     following : scores what a row takes next; None in other orders.
     """
 
@@ -75,8 +72,7 @@ class Relevance:
     popularity: LatentArray
     factors: LatentArray
     find_recent: Callable[[], LatentArray]
-    relevant: float | None
-    mean: float
+    relevant: float
     following: NextRidge | None = None
     # the rows that a thread encoded last
     _last: threading.local = field(default_factory=threading.local, init=False)
@@ -127,7 +123,7 @@ class Relevance:
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the logarithms (rows, columns) of the probabilities that values are at least the
         relevant one."""
-        thresholds = self.encode_rows(rows).thresholds
+        thresholds = self.repeat_threshold(rows.size)
         return self.predictor.log_exceed_block(
             rows, columns, thresholds, spread=self.presence.spread
         )
@@ -136,11 +132,17 @@ class Relevance:
         """Return `log_liked_block` for pairs (pairs,) of a place in `rows` and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
-        thresholds, spread = self.encode_rows(rows).thresholds[lines], self.presence.spread
-        found = self.predictor.log_exceed_pairs(
-            rows[lines], columns[:, None], thresholds, spread=spread
+        log_liked = self.predictor.log_exceed_pairs(
+            rows[lines],
+            columns[:, None],
+            self.repeat_threshold(lines.size),
+            spread=self.presence.spread,
         )
-        return found.reshape(-1)
+        return log_liked.reshape(-1)
+
+    def repeat_threshold(self, n_rows: int) -> FloatArray:
+        """Return the smallest value that counts as liked for each of some rows, (rows,)."""
+        return np.full(n_rows, self.relevant)
 
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
@@ -162,26 +164,19 @@ class Relevance:
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
         entries, model = self.observed(rows), self.presence.model
-        if self.relevant is None:
-            thresholds = find_thresholds(entries, self.predictor.readout.scale, self.mean)
-        else:
-            thresholds = np.full(rows.size, float(self.relevant))
-        encoded = EncodedRows(
-            model, entries.below(model.n_trained), model.translate(entries), thresholds
-        )
+        encoded = EncodedRows(model, entries.below(model.n_trained), model.translate(entries))
         self._last.encoded = rows, encoded
         return encoded
 
 
 @dataclass
 class EncodedRows:
-    """Inputs of the probabilities of some rows: entries in trained columns, what all entries say,
-    and thresholds."""
+    """Inputs of the probabilities of some rows: entries in trained columns, and what all entries
+    say."""
 
     model: ColumnRidge
     entries: AxisEntries
     said: AxisEntries
-    thresholds: FloatArray
     log_next: Array | None = None  # (rows, columns), once it is asked for
 
     @property
@@ -295,7 +290,7 @@ class Ranker:
         )
         presence, liked = self._read_presence(rows, columns, keys, log_liked), np.exp(log_liked)
         if self.predictor.drift is not None:
-            ends = readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
+            ends = readout.as_chosen.lower_ends(relevance.repeat_threshold(lines.size))
             if predicted is None:
                 units = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
                 liked = ndtr(
@@ -479,7 +474,7 @@ class Rankers:
             )
             learned = self.make(predictor, observed, plain, at).relevance
             return replace(scaled.make(predictor, observed, plain, at), learned=learned)
-        popularity, factors, mean = self.popularity, self.factors, self.entries.train.mean
+        popularity, factors = self.popularity, self.factors
         if at is not None and self.recency is not None and self.recency.blends:
             popularity = self.find_recent(at)
             factors = self._raise_popularity(popularity)
@@ -491,8 +486,7 @@ class Rankers:
             popularity,
             factors,
             find_recent,
-            order.relevant,
-            mean,
+            find_relevant(self.entries.train, order.relevant) or 0.0,
             self.following,
         )
         return _RANKERS[rank_by](predictor, relevance)
@@ -549,28 +543,21 @@ def choose_order(train: ObservedMatrix) -> RankBy:
     )
 
 
-def round_up(scale: Scale, values: FloatArray) -> FloatArray:
-    """Return the lowest levels that are not below some values; values themselves on a scale without
-    levels.
+def find_relevant(train: ObservedMatrix, relevant: float | None = None) -> float | None:
+    """Return the smallest value that counts as liked: the one that is asked for, or the default.
 
-    >>> round_up(Scale([1, 2, 3]), np.array([1.2, 2.0, 3.0]))
-    array([2., 2., 3.])
+    By default, that is the lowest level above the mean of the entries, or the highest level if none
+    is above; on a scale without levels, the mean. All interactions are liked: None.
+
+    >>> find_relevant(ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1]))
+    5.0
     """
-    if scale.is_interactions:  # every interaction is liked
-        return np.zeros_like(values)
-    if scale.levels is None:
-        return values
-    return scale.levels[
-        np.minimum(np.searchsorted(scale.levels, values - 1e-9), scale.levels.size - 1)
-    ]
-
-
-def find_thresholds(entries: AxisEntries, scale: Scale, mean: float) -> FloatArray:
-    """Return the mean of each row's entries, rounded up to a level; the overall mean for rows
-    without entries."""
-    totals, weights = entries.totals, entries.extras.weights
-    values = entries.values if weights is None else entries.values * weights
-    sums = (
-        np.add.reduceat(np.append(values, 0.0), entries.starts[:-1]) if totals.size else np.empty(0)
-    )
-    return round_up(scale, np.where(totals > 0, sums / np.where(totals > 0, totals, 1), mean))
+    if not train.has_values:
+        return None
+    if relevant is not None:
+        return float(relevant)
+    levels = train.scale.levels
+    if levels is None:
+        return train.mean
+    above = int(np.searchsorted(levels, train.mean, side="right"))
+    return float(levels[min(above, levels.size - 1)])

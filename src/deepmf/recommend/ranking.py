@@ -22,7 +22,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.recommend.column_choice import ColumnChoice, Omitted, choose_columns
 from deepmf.recommend.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
-from deepmf.recommend.ranker import Observed, RankedRows, Ranker
+from deepmf.recommend.ranker import Observed, RankedRows, Ranker, find_relevant
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
 from deepmf.recommend.reranking import Reranker
 from deepmf.scoring.predictor import Predictor
@@ -66,6 +66,7 @@ class Ranking:
         `predict_distribution`; None if the model predicts only values.
     names : the names of the labels, None for labels without one; None if the model has no names.
     rows, row_names : the labels of the rows, (rows,), if there are several, and their names.
+    relevant : the smallest value that counts as liked; None where `liked` is None.
     fields : the names of rows, labels and values in frames.
     """
 
@@ -77,6 +78,7 @@ class Ranking:
     names: ObjectArray | None = None
     rows: Array | None = None
     row_names: ObjectArray | None = None
+    relevant: float | None = None
     fields: tuple[str, str, str] = ("row", "column", "prediction")
 
     def __iter__(self) -> Iterator[Array]:
@@ -151,7 +153,11 @@ def rank_columns(search: Search, rows: IndexArray, labels: Array | None) -> Rank
 
     A line with fewer columns than n is filled up with NaN.
     """
-    return label_ranked(search.entries, join_ranked(rank_batches(search, rows)), labels)
+    ranking = label_ranked(search.entries, join_ranked(rank_batches(search, rows)), labels)
+    if ranking.liked is None:
+        return ranking
+    train = search.entries.train
+    return replace(ranking, relevant=find_relevant(train, search.request.relevant))
 
 
 def label_ranked(entries: EntryStore, best: RankedRows, labels: Array | None) -> Ranking:

@@ -66,9 +66,8 @@ class Order:
         order of the row's entries. The default (None) is the setting `rank_by`: value where most
         cells have an entry; otherwise next where entries have an order by which held-out entries
         are ranked better, and relevance. A model without a presence part ranks by value.
-    relevant : the smallest value that counts as liked; default: the mean of the row's entries,
-        rounded up to a level. A row without entries takes the mean of all entries, and the
-        popularity of the columns.
+    relevant : the smallest value that counts as liked; default: the lowest level above the mean of
+        the training entries, or this mean on a scale without levels.
     popularity : how much popular columns are favoured by relevance, from 0 to 5: 1 as learned, 0
         not at all, since the odds that an entry exists are then relative to the popularity of the
         column. The probabilities that a ranking returns stay as learned.
@@ -84,7 +83,7 @@ class Order:
     relevant: float | None = field(
         default=None,
         metadata={
-            "help": "Smallest value that counts as liked; default: the row's or the overall mean, rounded up."
+            "help": "Smallest value that counts as liked; default: the lowest level above the mean."
         },
     )
     popularity: float = field(

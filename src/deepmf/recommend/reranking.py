@@ -23,7 +23,7 @@ from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import CategoryEncoding
-from deepmf.recommend.ranker import Observed, find_thresholds
+from deepmf.recommend.ranker import Observed, find_relevant
 from deepmf.recommend.request import Request
 from deepmf.scoring.predictor import Predictor
 
@@ -178,16 +178,14 @@ def find_liked_shares(
     entries: EntryStore, own: AxisEntries, name: str, relevant: float | None
 ) -> FloatArray:
     """Return the mean shares (rows, categories) of a feature in the liked entries of some rows."""
-    line, n_rows = own.group_of, own.starts.size - 1
-    if entries.scale.is_interactions:
-        is_liked = np.ones(line.size, dtype=bool)
-    else:
-        usual = find_thresholds(own, entries.scale, entries.train.mean)
-        is_liked = own.values >= (usual[line] if relevant is None else relevant)
+    least = find_relevant(entries.train, relevant)
+    is_liked = np.ones(own.group_of.size, dtype=bool) if least is None else own.values >= least
     distinct, which = np.unique(own.others[is_liked], return_inverse=True)
-    line, of_columns = line[is_liked], find_shares(entries, distinct, name)
-    chosen = scipy.sparse.csr_array((np.ones(line.size), (line, which)), (n_rows, distinct.size))
-    return _normalise(chosen @ of_columns)
+    lines, n_rows = own.group_of[is_liked], own.starts.size - 1
+    are_liked = scipy.sparse.csr_array(
+        (np.ones(lines.size), (lines, which)), (n_rows, distinct.size)
+    )
+    return _normalise(are_liked @ find_shares(entries, distinct, name))
 
 
 def _normalise(amounts: FloatArray) -> FloatArray:

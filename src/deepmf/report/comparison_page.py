@@ -10,7 +10,7 @@ from pathlib import Path
 from deepmf.evaluation.comparison import ALL, Comparison
 from deepmf.evaluation.list_change import ListChange
 from deepmf.evaluation.ranking import TITLES
-from deepmf.formatting import format_amount, format_percent, format_quantity
+from deepmf.formatting import describe_relevant, format_amount, format_percent, format_quantity
 from deepmf.matrix.arrays import FloatArray
 from deepmf.plots import plot_comparison
 from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, shorten, write_page
@@ -172,11 +172,10 @@ def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
         if comparison.popularity(metric, areas[0]).size
     }
     level = plan.ranking.relevant
-    what = "all test entries" if level is None else f"test entries of {level:g} or more"
     return Section(
         title="Ranking",
-        how=f"Further right is better. For each row, all columns without an entry are ranked; {what} are "
-        f"relevant, and the first {plan.ranking.n} columns count. Popularity ranks columns by their number of "
+        how=f"Further right is better. For each row, all columns without an entry are ranked, and the "
+        f"first {plan.ranking.n} count ({describe_relevant(level)}). Popularity ranks columns by their number of "
         "entries.",
         figures=[_plot_errors(comparison, plan.metric, area) for area in areas],
         tables=_tabulate(comparison, "Rankings", areas, shown),

@@ -16,6 +16,7 @@ from deepmf.evaluation.areas import STARTS, UNKNOWN, AreaErrors, ColdStart
 from deepmf.evaluation.calibration import IntervalCoverage
 from deepmf.evaluation.ranking import ROW_METRICS, TITLES, RankingEvaluation
 from deepmf.formatting import (
+    describe_relevant,
     format_amount,
     format_count,
     format_difference,
@@ -553,11 +554,6 @@ _SCORES = [
 
 
 def _describe_ranking(ranked: RankingEvaluation) -> str:
-    what = (
-        "All test entries"
-        if ranked.relevant is None
-        else f"Test entries of at least {ranked.relevant:g}"
-    )
     rows = f"{format_quantity(ranked.n_rows, 'row')} with {format_quantity(ranked.n_relevant, 'relevant test entry')}"
     left_out = (
         f"{format_count(ranked.n_without)} rows without one are left out"
@@ -565,7 +561,8 @@ def _describe_ranking(ranked: RankingEvaluation) -> str:
         else "every row has one"
     )
     sentence = (
-        f"{what} are relevant: {rows}; {left_out}. The model ranks columns by {ranked.rank_by}."
+        f"{rows} ({describe_relevant(ranked.relevant)}); {left_out}. "
+        f"The model ranks columns by {ranked.rank_by}."
     )
     if ranked.n_not_drawn:
         share = format_percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))

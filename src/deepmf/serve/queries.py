@@ -133,7 +133,11 @@ def recommend(
     ranked_by = "popularity" if is_new else wanted.rank_by
     assert ranked_by is not None
     return s.RecommendResponse(
-        row=row, rank_by=ranked_by, best=recommended, version=snapshot.version
+        row=row,
+        rank_by=ranked_by,
+        relevant=best.relevant,
+        best=recommended,
+        version=snapshot.version,
     )
 
 

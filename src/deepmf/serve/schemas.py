@@ -637,6 +637,9 @@ class RecommendResponse(Answer):
 
     row: Id | None
     rank_by: RankBy | Literal["popularity"]
+    relevant: float | None = Field(
+        default=None, description="Smallest value that counts as liked; none without liked."
+    )
     best: list[RecommendedColumn]
 
 
