@@ -34,11 +34,13 @@ that value
 """
 
 import difflib
+import math
+import reprlib
 import sys
 import warnings
 from collections.abc import Iterable
 from importlib import import_module
-from numbers import Integral
+from numbers import Integral, Number, Real
 from types import FrameType
 from typing import Any, NamedTuple, Self
 
@@ -225,7 +227,50 @@ def import_optional(module: str, *, what: str, install: str) -> Any:
 def check_count(name: str, given: object, *, least: int = 1) -> None:
     """Refuse an argument that is not a whole number of at least `least`."""
     if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
-        raise BadSetting(f"{name} must be a whole number of at least {least}; got {given!r}")
+        raise BadSetting(
+            f"{name} must be a whole number of at least {least}; got {show_value(given)}"
+        )
+
+
+def check_number(name: str, given: object, low: float = -math.inf, high: float = math.inf) -> None:
+    """Refuse an argument that is not a finite number within bounds."""
+    try:
+        number = (
+            math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
+        )
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
+    if not math.isfinite(number) or not low <= number <= high:
+        bounds = f" from {low} to {high}" if math.isfinite(high) else ""
+        raise BadSetting(f"{name} must be a number{bounds}; got {show_value(given)}")
+
+
+def check_choice(name: str, given: object, choices: Iterable[str | None]) -> None:
+    """Refuse an argument that is none of the choices; None is a choice only if it is listed."""
+    words = list(choices)
+    if not (given is None or isinstance(given, str)) or given not in words:
+        raise BadSetting(f"{name} must be {' or '.join(map(repr, words))}; got {show_value(given)}")
+
+
+def check_flag(name: str, given: object) -> None:
+    """Refuse an argument that is neither True nor False; a boolean of numpy is either."""
+    is_scalar = getattr(given, "dtype", None) == "bool" and getattr(given, "shape", None) == ()
+    if not isinstance(given, bool) and not is_scalar:
+        raise BadSetting(f"{name} must be True or False; got {show_value(given)}")
+
+
+def show_value(value: object) -> str:
+    """Return a value as messages repeat it: shortened, a number of numpy as a plain one.
+
+    >>> show_value(10**400), show_value("long " * 20)
+    ('100000000000000000...0000000000000000000', "'long long lo...ng long long '")
+    """
+    if isinstance(value, Number) and hasattr(value, "item"):
+        value = value.item()
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return f"{type(value).__name__} of thousands of digits"
 
 
 def suggest_name(given: object, known: Iterable[str]) -> str:

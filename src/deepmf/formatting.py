@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import reprlib
-from numbers import Number
 
 _PERCENT_SIGN = "\N{NO-BREAK SPACE}%"
 
@@ -12,20 +10,6 @@ _PERCENT_SIGN = "\N{NO-BREAK SPACE}%"
 def format_count(number: float) -> str:
     """Return a whole number with separators: 1,000,209."""
     return f"{number:,.0f}"
-
-
-def show_value(value: object) -> str:
-    """Return a value as messages repeat it: shortened, a number of numpy as a plain one.
-
-    >>> show_value(10**400), show_value("long " * 20)
-    ('100000000000000000...0000000000000000000', "'long long lo...ng long long '")
-    """
-    if isinstance(value, Number) and hasattr(value, "item"):
-        value = value.item()
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
-        return f"{type(value).__name__} of thousands of digits"
 
 
 def format_quantity(number: int, noun: str) -> str:

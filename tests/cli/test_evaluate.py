@@ -175,3 +175,14 @@ def test_interactions_have_a_ranking_and_no_errors(run: Any, tmp_path: Path) -> 
     assert code == 0
     assert json.loads(out)["ranking"]["n_relevant"] == split.test.n_entries
     assert run(*asked, "--report", tmp_path / "report.html").code == 2
+
+
+def test_rows_that_were_held_out_whole_are_said_to_be_unknown(run: Any, tmp_path: Path) -> None:
+    generate(60, 30, density=0.3, seed=0).matrix.write(tmp_path / "ratings.csv")
+    parts = tmp_path / "parts"
+    assert run("split", tmp_path / "ratings.csv", "-o", parts, "--by", "rows").code == 0
+    model = tmp_path / "model.safetensors"
+    assert run("fit", parts / "train.csv", "--model", "means", "-o", model).code == 0
+    asked = ["evaluate", model, parts / "test.csv", "--ranking"]
+    assert "knows the row" in (errors := run.fails(*asked)) and "--extend" in errors
+    assert run(*asked, "--extend", parts / "given.csv").code == 0

@@ -200,8 +200,11 @@ def test_ctrl_c_ends_the_comparison() -> None:
         (["xyz"], {}, BadSetting, "xyz"),
         ([3], {}, BadSetting, "3"),
         (["als"], {"folds": 1}, BadSplit, "folds"),
-        (["als"], {"folds": 0, "areas": True}, BadSplit, "least"),
+        (["als"], {"folds": 0, "areas": True}, BadSetting, "least"),
         (["als"], {"areas": True, "validation": 0.9}, BadSplit, "train"),
+        (["als"], {"folds": np.int64(1)}, BadSplit, "got 1$"),
+        (["als"], {"metric": np.array(["rmse", "mae"])}, BadSetting, "metric"),
+        (["als"], {"by": np.array(["time"])}, BadSetting, "by"),
     ],
 )
 def test_what_cannot_be_compared(
@@ -209,6 +212,16 @@ def test_what_cannot_be_compared(
 ) -> None:
     with pytest.raises(error, match=message):
         compare(models, MATRIX, **options)
+
+
+def test_swapped_arguments_are_named() -> None:
+    swapped: Any = MATRIX, ["als"]
+    with pytest.raises(BadSetting, match="models first"):
+        compare(*swapped)
+    with pytest.raises(BadSetting, match="model, then the test"):
+        evaluate(*swapped)
+    with pytest.raises(BadSetting, match="model, then the test"):
+        evaluate_ranking(*swapped)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import torch
 import deepmf
 from deepmf.data import split_areas
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting
+from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.loading import load
 from deepmf.models.registry import MODELS, find_class, model_class
@@ -34,6 +34,17 @@ def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(BadSetting, match="'dmf'"):
         model_class("DFM")
     assert find_class("Nothing") is None
+
+
+def test_a_class_of_ones_own_has_to_be_imported_before_its_files_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_class("means")().fit(generate(20, 10, density=0.5, seed=0).matrix)
+    model.save(tmp_path / "model.safetensors")
+    monkeypatch.setattr("deepmf.models.loading.find_class", lambda name: None)
+    with pytest.raises(BadModelFile, match="'Means'.*import the module") as caught:
+        load(tmp_path / "model.safetensors")
+    assert caught.value.hint is not None and "python -c" in caught.value.hint.command
 
 
 def test_classes_that_are_no_whole_models_are_not_found() -> None:

@@ -66,6 +66,18 @@ def test_a_default_is_one_everywhere() -> None:
         ({"popularity": -0.1}, "popularity"),
         ({"popularity": "x"}, "popularity"),
         ({"popularity": 0.5, "rank_by": "value"}, "popularity"),
+        ({"popularity": np.float64(9)}, "got 9.0$"),
+        ({"min_entries": np.int64(-3)}, "got -3$"),
+        ({"relevant": 10**400}, "relevant"),
+        ({"rank_by": np.array(["value", "next"])}, "rank_by"),
+        ({"device": np.array(["cpu", "cuda"])}, "device"),
+        ({"include_observed": np.array([True, False])}, "include_observed"),
+        ({"include_observed": "yes"}, "include_observed"),
+        ({"balance": []}, "balance"),
+        ({"at": np.array([])}, "at must"),
+        ({"at": [1, 2]}, "at must"),
+        ({"where": np.array([1, 2])}, "where"),
+        ({"where": {3: 4}}, "where"),
     ],
 )
 def test_bad_options(options: dict[str, Any], word: str) -> None:
@@ -88,6 +100,17 @@ def test_every_ranking_takes_every_option(model: ALS, tmp_path: Path) -> None:
     dated.save(tmp_path / "model.safetensors")
     found = Scorer(tmp_path / "model.safetensors", n=5, at=10**9)({"row": np.array([row])})
     np.testing.assert_allclose(found["prediction"], early.values)
+
+
+def test_arguments_of_predictions_are_no_arrays(model: ALS) -> None:
+    wrong: Any = np.array(["rmse", "mae"])
+    row, column = RATINGS.row_labels[0], RATINGS.column_labels[0]
+    with pytest.raises(BadSetting, match="metric"):
+        model.predict_levels([row], [column], metric=wrong)
+    with pytest.raises(BadSetting, match="unknown"):
+        model.predict([row], [column], unknown=wrong)
+    with pytest.raises(BadSetting, match="ordered"):
+        model.fold_in([column], [5], ordered=wrong)
 
 
 def test_popularity_needs_relevance(model: ALS) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from deepmf.data.random_numbers import RandomStream
-from deepmf.errors import BadSetting, check_count
+from deepmf.errors import BadSetting, check_count, show_value
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labels
@@ -219,7 +219,9 @@ def check_number(name: str, given: float, *, low: float, high: float) -> float:
     except (TypeError, ValueError):
         value = np.nan
     if not low <= value <= high:
-        raise BadSetting(f"{name} must be a number from {low:g} to {high:g}; got {given!r}")
+        raise BadSetting(
+            f"{name} must be a number from {low:g} to {high:g}; got {show_value(given)}"
+        )
     return value
 
 
@@ -227,7 +229,7 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
     known = Scale(levels).levels
     if known is None or known.size < 2:
         raise BadSetting(
-            f"a generated matrix needs at least two levels, or None for real values; got {levels!r}"
+            f"a generated matrix needs at least two levels, or None for real values; got {show_value(levels)}"
         )
     return known
 

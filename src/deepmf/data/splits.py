@@ -17,8 +17,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.data.random_numbers import draw_order
-from deepmf.errors import BadSplit, Hint, check_count
-from deepmf.formatting import show_value
+from deepmf.errors import BadSplit, Hint, check_count, show_value
 from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.extras import NO_TIME, TimeArray, format_time, parse_time
@@ -122,12 +121,12 @@ def iterate_folds(
     check_matrix(matrix, "split_folds")
     if not _is_whole(folds) or not 2 <= folds <= matrix.n_entries:
         raise BadSplit(
-            f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}"
+            f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {show_value(folds)}"
         )
     if not (_is_share(validation) and validation < 1 - 1 / folds):
         raise BadSplit(
             f"validation must be a share from 0 to below {1 - 1 / folds:.3g}, the training share of {folds} folds; "
-            f"got {validation!r}"
+            f"got {show_value(validation)}"
         )
     order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
     tests = cut(order, (1 / folds,) * int(folds))
@@ -336,13 +335,15 @@ def split_rows(
     ((40, 40), (10, 40), 817)
     """
     if not (_is_share(validation) and validation < 1):
-        raise BadSplit(f"validation must be a share from 0 to below 1; got {validation!r}")
+        raise BadSplit(
+            f"validation must be a share from 0 to below 1; got {show_value(validation)}"
+        )
     n_new = _count_new(new_rows, matrix.shape[0], "new_rows", "rows")
     able = np.flatnonzero(matrix.row_counts >= 2)
     if not 1 <= n_new <= able.size:
         raise BadSplit(
-            f"new_rows={new_rows!r} asks for {n_new} new rows; it must be from 1 to {able.size}, the number of rows "
-            "with at least two entries"
+            f"new_rows={show_value(new_rows)} asks for {n_new} new rows; it must be from 1 to {able.size}, "
+            "the number of rows with at least two entries"
         )
     is_new = np.zeros(matrix.shape[0], dtype=bool)
     is_new[able[_choose(able.size, n_new, open_stream(seed, "rows"))]] = True
@@ -364,7 +365,9 @@ def _choose_first(owner: IndexArray, order: IndexArray, share: float) -> BoolArr
     """Choose a share of the entries of each owner, the first in an order of all; return a mask,
     (entries,)."""
     if not (_is_share(share) and 0 < share < 1):
-        raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {share!r}")
+        raise BadSplit(
+            f"given must be a share between 0 and 1, both excluded; got {show_value(share)}"
+        )
     by_owner = order[np.argsort(owner[order], kind="stable")]  # owners one after another
     counts = np.bincount(owner)
     place = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner[by_owner]]
@@ -451,7 +454,9 @@ def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Sp
     """
     for name, count, least in (("n", n, 1), ("validation", validation, 0)):
         if not _is_whole(count) or count < least:
-            raise BadSplit(f"{name} must be a whole number of at least {least}; got {count!r}")
+            raise BadSplit(
+                f"{name} must be a whole number of at least {least}; got {show_value(count)}"
+            )
     if matrix.extras.places is None:
         _check_times(matrix)
     rows = matrix.entry_rows
@@ -523,10 +528,11 @@ def _check_shares(train: float, validation: float, test: float) -> tuple[float, 
     shares = (train, validation, test)
     for name, share in zip(("train", "validation", "test"), shares, strict=True):
         if not _is_share(share):
-            raise BadSplit(f"{name} must be a share between 0 and 1; got {share!r}")
+            raise BadSplit(f"{name} must be a share between 0 and 1; got {show_value(share)}")
     if not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
         raise BadSplit(
-            f"train, validation and test must sum to 1; {train!r} + {validation!r} + {test!r} = {sum(shares):g}"
+            "train, validation and test must sum to 1; "
+            f"{' + '.join(map(show_value, (train, validation, test)))} = {sum(shares):g}"
         )
     return shares
 
@@ -546,11 +552,11 @@ def _count_new(size: float, available: int, name: str, axis: str) -> int:
         count = round(size * available)
     else:
         raise BadSplit(
-            f"{name} must be a share between 0 and 1 or a whole number of {axis}; got {size!r}"
+            f"{name} must be a share between 0 and 1 or a whole number of {axis}; got {show_value(size)}"
         )
     if not 0 <= count < available:
         raise BadSplit(
-            f"{name}={size!r} asks for {count} new {axis}; the matrix has {available} and one must stay known"
+            f"{name}={show_value(size)} asks for {count} new {axis}; the matrix has {available} and one must stay known"
         )
     return count
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, UnknownLabel, check_count
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.extras import TimeArray
@@ -108,10 +108,12 @@ def evaluate(
     >>> [(errors.area, errors.n_entries, errors.rmse) for errors in evaluate(Means(shrinkage=0).fit(train), test)]
     [('I', 1, 1.0), ('all', 1, 1.0)]
     """
+    check_model(model, "evaluate")
     check_matrix(test, "evaluate")
     if test.n_entries == 0:
         raise BadEntries("the test matrix has no entries to evaluate")
     check_unknown(unknown)
+    check_count("batch_size", batch_size)
     entries = test.entries()
     # an interval is inferred from training, so values may exceed it
     if model.scale_.levels is not None:
@@ -139,6 +141,13 @@ def evaluate(
     result = Evaluation([*errors, _measure("all", predictions, entries.values, included)])
     result.residuals = predictions.values - entries.values
     return result
+
+
+def check_model(model: object, taker: str) -> None:
+    """Refuse anything but a model."""
+    if not isinstance(model, Model):
+        name = type(model).__name__
+        raise BadSetting(f"{taker} takes a fitted model, then the test entries; got {name}")
 
 
 def rmse_margin(rmse: float, n_entries: int) -> float:

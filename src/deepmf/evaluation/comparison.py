@@ -16,10 +16,12 @@ from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas, spl
 from deepmf.errors import (
     BadEntries,
     BadSetting,
-    BadSplit,
     DeepMFWarning,
     Hint,
     UserError,
+    check_choice,
+    check_count,
+    show_value,
     suggest_name,
 )
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
@@ -104,20 +106,22 @@ def compare(
     >>> [model.label for model in comparison.rank()]
     ['als', 'means']
     """
+    if isinstance(models, ObservedMatrix):
+        raise BadSetting("compare takes the models first, then the matrix: compare(models, matrix)")
     check_matrix(matrix, "compare")
     unfitted = _build_candidates(models, seed=seed)
+    metrics = [*ERROR_METRICS, *ROW_METRICS]
+    if not isinstance(metric, str) or metric not in metrics:
+        raise BadSetting(
+            f"there is no metric {show_value(metric)} to order models by; {suggest_name(str(metric), metrics)}"
+        )
     if metric in ERROR_METRICS and not matrix.has_values:
         raise BadSetting(
             f"interactions have no values, so there is no {metric.upper()}; set a ranking metric, such as ndcg",
             hint=Hint("metric='ndcg'", "--metric ndcg"),
         )
-    if metric not in (known := [*ERROR_METRICS, *ROW_METRICS]):
-        raise BadSetting(
-            f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}"
-        )
     ranking = None if metric in ERROR_METRICS else Request(n=n, **fix_order(matrix, order).given)
-    if by not in get_args(SplitBy):
-        raise BadSetting(f"by must be 'entries', 'time' or 'last'; got {by!r}")
+    check_choice("by", by, get_args(SplitBy))
     if by != "entries":
         if areas:
             raise BadSetting(f"by={by!r} and areas=True are two ways to split; give one of them")
@@ -163,7 +167,7 @@ def _build_candidates(
     """Return an unfitted model for each label."""
     if isinstance(models, str | Model | type):
         raise BadSetting(
-            f"compare takes a list of models, such as ['means', 'als']; got {models!r}"
+            f"compare takes a list of models, such as ['means', 'als']; got {show_value(models)}"
         )
     named = models.items() if isinstance(models, Mapping) else ((None, model) for model in models)
     candidates: dict[str, Model] = {}
@@ -175,7 +179,7 @@ def _build_candidates(
         )
         if not isinstance(model, Model):
             raise BadSetting(
-                f"a model to compare must be a name, a class or an unfitted model; got {choice!r}"
+                f"a model to compare must be a name, a class or an unfitted model; got {show_value(choice)}"
             )
         label = name or find_name(type(model))
         if label in candidates:
@@ -226,10 +230,7 @@ class SplitPlan:
             splits = iterate_folds(matrix, self.folds, validation=self.validation, seed=self.seed)
             yield from map(Problem.from_split, splits)
             return
-        if isinstance(self.folds, bool) or not isinstance(self.folds, int) or self.folds < 1:
-            raise BadSplit(
-                f"folds, the number of random splits, must be a whole number of at least 1; got {self.folds!r}"
-            )
+        check_count("folds, the number of random splits,", self.folds)
         for number in range(self.folds):
             areas = split_areas(
                 matrix,

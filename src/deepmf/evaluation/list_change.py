@@ -17,8 +17,7 @@ class ListChange:
     """What would change in the list of one row.
 
     before, after: the rankings of the row by both models.
-    kept, gone, new: columns in both lists, in the first alone, and in the second alone, in the
-        order of their lists.
+    kept, gone, new: columns of both lists, of the first alone, and of the second alone.
     """
 
     row: Any

@@ -16,8 +16,13 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries
-from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
+from deepmf.errors import BadEntries, Hint, check_count
+from deepmf.evaluation.areas import (
+    check_model,
+    check_test_known,
+    ignore_empty_lines,
+    select_known_entries,
+)
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING, locate
@@ -215,8 +220,13 @@ def evaluate_ranking(
     >>> evaluation.model.precision, evaluation.n_rows
     (1.0, 1)
     """
+    check_model(model, "evaluate_ranking")
     check_matrix(test, "evaluate_ranking")
     check_unknown(unknown)
+    if most_rows is not None:
+        check_count("most_rows", most_rows)
+    if feature is not None:
+        find_shares(model.entries_, NOTHING, feature)
     request = Request(n=n, min_entries=min_entries, **fix_order(model.entries_.train, order).given)
     ranked = model if given is None else _extend_by_given(model, given, unknown)
     if request.rank_by is None and model.rankers_.rank_by == "next" and _lie_between(model, test):
@@ -225,6 +235,11 @@ def evaluate_ranking(
     if unknown == "error":
         check_test_known(ranked, test)
     seen, known = ranked.entries_, select_known_entries(ranked, test)
+    if not known.n_entries:
+        raise BadEntries(
+            "no row can be ranked: the model knows the row and the column of no test entry",
+            hint=Hint("pass entries of these rows as given=", "--extend adds entries of new rows"),
+        )
     pairs = _find_pairs(seen, known, request.relevant, ranker)
     drawn = pairs.draw(most_rows, seed=seed)
     popularity = model.entries_.column_counts
@@ -285,7 +300,7 @@ def _make_rankers(
     rows = model.entries_.rows.find(test.row_labels)[test.entry_rows[dated]]
     np.minimum.at(first, rows[rows >= 0], test.times[dated][rows >= 0])
     first[first == never] = latest.max()
-    return lambda rows: model.make_ranker(replace(request, at=first[rows]))
+    return lambda rows: model.make_ranker(request, times=first[rows])
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries
-from deepmf.formatting import show_value
+from deepmf.errors import BadEntries, show_value
 
 if TYPE_CHECKING:
     from torch import Tensor

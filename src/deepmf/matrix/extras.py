@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting
-from deepmf.formatting import show_value
+from deepmf.errors import BadEntries, BadSetting, show_value
 from deepmf.matrix.arrays import (
     Array,
     BoolArray,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency, warn
+from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency, show_value, warn
 from deepmf.files import import_polars
-from deepmf.formatting import format_quantity, show_value
+from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.column_roles import (
     MANY_COLUMNS,

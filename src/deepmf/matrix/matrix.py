@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, GuessedColumns, warn
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns, show_value, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
-from deepmf.formatting import show_value
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels, build_label_array

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, warn
-from deepmf.formatting import show_value
+from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, show_value, warn
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, Numbers, iterate_pieces, to_numbers
 
 
@@ -113,7 +112,8 @@ class Scale:
         if levels is not None:
             if low is not None or high is not None:
                 raise BadSetting(
-                    f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}"
+                    "a scale takes levels, or low and high; "
+                    f"got levels, low={show_value(low)} and high={show_value(high)}"
                 )
             if not bounded:
                 raise BadSetting(

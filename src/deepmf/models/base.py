@@ -382,27 +382,21 @@ class Model(Estimator):
         search = Search.of(entries, self.make_ranker(request), entries.seen_columns, request)
         return rank_columns(search, positions, None if single else entries.rows[positions])
 
-    def make_ranker(self, request: Request | None = None) -> Ranker:
+    def make_ranker(
+        self, request: Request | None = None, *, times: TimeArray | None = None
+    ) -> Ranker:
         """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend`
         ranks columns.
 
-        Where the time of the request is an array, it has a time for each row, and makes a ranker of
-        one block of these.
+        times: Unix seconds of each row of one block of rows, instead of the time of the request.
         """
+
         request = request or DEFAULT_REQUEST
-        at = request.at
-        n_times = at.size if isinstance(at, np.ndarray) else None
         fitted = self._require_fitted()
-        if "recency" not in fitted.parts:
-            moment = self._read_times(at, n_times)
-        else:
-            moment = (
-                None
-                if at is None
-                else parse_time(at)
-                if n_times is None
-                else parse_times(at, n_times).seconds
-            )
+        moment: int | TimeArray | None = times
+        if times is None and request.at is not None:
+            depends = "recency" in fitted.parts
+            moment = parse_time(request.at) if depends else self._read_times(request.at)
         return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, request, moment)
 
     def recommend_to(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadFeatures, BadSetting, OffScale
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, OffScale, check_flag, show_value
 from deepmf.matrix.arrays import FloatArray, IndexArray, to_numbers
 from deepmf.matrix.axis_entries import Axis, AxisEntries, PlacedEntries, group
 from deepmf.matrix.entries import EntryStore
@@ -243,6 +243,7 @@ def _read_histories(
     ordered: bool,
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
+    check_flag("ordered", ordered)
     others, known = (
         (entries.columns, entries.row_features)
         if of == "row"
@@ -311,8 +312,10 @@ def _check_history(
     distinct, counts = np.unique(positions, return_counts=True)
     if distinct.size < positions.size:
         twice = others[int(distinct[counts > 1][0])]
-        raise BadEntries(f"the {axis} {twice!r} was given twice")
+        raise BadEntries(f"the {axis} {show_value(twice)} was given twice")
     wrong = np.flatnonzero(~scale.holds(values))
     if wrong.size:
         label = others[int(positions[wrong[0]])]
-        raise OffScale(f"{axis} {label!r} has value {values[wrong[0]]:g}; the scale is {scale}")
+        raise OffScale(
+            f"{axis} {show_value(label)} has value {values[wrong[0]]:g}; the scale is {scale}"
+        )

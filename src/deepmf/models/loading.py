@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from pathlib import Path
 
-from deepmf.errors import BadModelFile
+from deepmf.errors import BadModelFile, Hint
 from deepmf.models.base import Model
 from deepmf.models.registry import MODELS, find_class
 from deepmf.storage.model_file import StoredFile, is_mapped, map_file, read_file, verify_file
@@ -41,11 +41,16 @@ def _build_model(path: str | Path, stored: StoredFile) -> Model:
     name = stored.content.get("class")
     model_class = find_class(name) if isinstance(name, str) else None
     if model_class is None:
-        known = ", ".join(registration.class_name for registration in MODELS.values())
+        classes = ", ".join(registration.class_name for registration in MODELS.values())
         raise BadModelFile(
-            f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {known}"
+            f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {classes}",
+            hint=Hint(
+                "import the module of a class of your own first",
+                "for a class of your own in module.py: "
+                'python -c "import module, deepmf.__main__ as command; command.main()" ...',
+            ),
         )
     try:
         return model_class.from_stored(stored.content, stored.tensors)
     except BadModelFile as error:
-        raise BadModelFile(f"{path}: {error}") from error
+        raise BadModelFile(f"{path}: {error.message}", hint=error.hint) from error

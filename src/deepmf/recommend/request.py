@@ -7,13 +7,19 @@ options. A field with a help has the same name, default, help and bounds ("ge", 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
-from deepmf.errors import BadSetting, Hint, check_count
+from deepmf.errors import (
+    BadSetting,
+    Hint,
+    check_choice,
+    check_count,
+    check_flag,
+    check_number,
+    show_value,
+)
 
 if TYPE_CHECKING:  # the command line reads the options before it imports numpy
     from deepmf.matrix.scale import Scale
@@ -96,10 +102,10 @@ class Order:
     )
 
     def __post_init__(self) -> None:
-        _check_choice("rank_by", self.rank_by, RankBy)
+        check_choice("rank_by", self.rank_by, [*get_args(RankBy), None])
         if self.relevant is not None:
-            _check_number("relevant", self.relevant, -math.inf, math.inf)
-        _check_number("popularity", self.popularity, 0, 5)
+            check_number("relevant", self.relevant)
+        check_number("popularity", self.popularity, 0, 5)
         if self.popularity != 1 and self.rank_by == "value":
             raise BadSetting(
                 "popularity changes the order by relevance, and this order is by value",
@@ -161,7 +167,7 @@ class Request(Order):
     """
 
     n: int = 10
-    at: Any = None  # in an evaluation also an array, with a time for each row
+    at: Any = None
     among: Iterable[Any] | None = None
     exclude: Iterable[Any] | None = None
     where: Mapping[str, Any] | None = None
@@ -201,34 +207,22 @@ class Request(Order):
         super().__post_init__()
         check_count("n", self.n)
         check_count("min_entries", self.min_entries, least=0)
-        if self.device not in (None, "auto", "cpu", "cuda"):
+        check_choice("device", self.device, ["auto", "cpu", "cuda", None])
+        if isinstance(self.at, list | tuple) or getattr(self.at, "shape", ()) != ():
+            raise BadSetting(f"at must be a single time; got {show_value(self.at)}")
+        if self.include_observed is not None:
+            check_flag("include_observed", self.include_observed)
+        names = self.where if isinstance(self.where, Mapping) else [self.where]
+        if self.where is not None and not all(isinstance(name, str) for name in names):
             raise BadSetting(
-                f"device must be 'auto', 'cpu' or 'cuda', or None; got {self.device!r}"
+                f"where must be a dict of conditions by the name of a feature; got {show_value(self.where)}"
             )
-        if self.where is not None and not isinstance(self.where, Mapping):
+        if self.balance is not None and not isinstance(self.balance, str):
             raise BadSetting(
-                f"where must be a dict of conditions by the name of a feature; got {self.where!r}"
+                f"balance must be the name of a feature of columns; got {show_value(self.balance)}"
             )
         check_count("explore_seed", self.explore_seed, least=0)
-        _check_number("explore", self.explore, 0, 1)
-
-
-def _check_choice(name: str, given: object, choices: Any) -> None:
-    if given is not None and given not in get_args(choices):
-        raise BadSetting(
-            f"{name} must be {' or '.join(map(repr, get_args(choices)))}, or None; got {given!r}"
-        )
-
-
-def _check_number(name: str, given: object, low: float, high: float) -> None:
-    if (
-        isinstance(given, bool)
-        or not isinstance(given, Real)
-        or not math.isfinite(given)
-        or not low <= float(given) <= high
-    ):
-        bounds = f" from {low} to {high}" if math.isfinite(high) else ""
-        raise BadSetting(f"{name} must be a number{bounds}; got {given!r}")
+        check_number("explore", self.explore, 0, 1)
 
 
 DEFAULT_REQUEST = Request()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, show_value
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -331,4 +331,4 @@ def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatAr
 def check_coverage(coverage: float) -> None:
     """Refuse a coverage that is not between 0 and 1."""
     if not isinstance(coverage, int | float) or not 0.0 < coverage < 1.0:
-        raise BadSetting(f"coverage must be between 0 and 1; got {coverage!r}")
+        raise BadSetting(f"coverage must be between 0 and 1; got {show_value(coverage)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadSetting, CannotExtend
+from deepmf.errors import BadEntries, BadSetting, CannotExtend, check_choice
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, SingleArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -155,9 +155,7 @@ def find_pairs(
 
 def check_unknown(unknown: str) -> None:
     """Refuse an unknown value of `unknown`."""
-    choices = get_args(Unknown)
-    if unknown not in choices:
-        raise BadSetting(f"unknown must be {' or '.join(map(repr, choices))}; got {unknown!r}")
+    check_choice("unknown", unknown, get_args(Unknown))
 
 
 def check_known(*axes: tuple[Labels, Array]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from scipy.special import log_ndtr
 
-from deepmf.errors import BadModelFile, BadSetting, CannotExtend
+from deepmf.errors import BadModelFile, BadSetting, CannotExtend, check_choice
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray, SingleArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -190,8 +190,7 @@ def check_levels(scale: Scale, metric: str) -> None:
     """Refuse to predict levels on a scale without levels, or by an unknown metric."""
     if scale.levels is None:
         raise BadSetting(f"the scale {scale} has no levels; predict gives real values")
-    if metric not in LEVEL_METRICS:
-        raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
+    check_choice("metric", metric, LEVEL_METRICS)
 
 
 OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
