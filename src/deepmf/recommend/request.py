@@ -212,7 +212,7 @@ class Request(Order):
             raise BadSetting(f"at must be a single time; got {show_value(self.at)}")
         if self.include_observed is not None:
             check_flag("include_observed", self.include_observed)
-        names = self.where if isinstance(self.where, Mapping) else [self.where]
+        names = self.where if isinstance(self.where, Mapping) else [None]
         if self.where is not None and not all(isinstance(name, str) for name in names):
             raise BadSetting(
                 f"where must be a dict of conditions by the name of a feature; got {show_value(self.where)}"
