@@ -37,12 +37,7 @@ def test_an_option_has_one_name_everywhere() -> None:
     assert {"n", *RequestOptions.__annotations__} == {field.name for field in fields(Request)}
     assert OrderOptions.__annotations__.keys() == {field.name for field in fields(Order)}
     assert {"n", *ServedOptions.__annotations__} <= RecommendRequest.model_fields.keys()
-    for command, group in (
-        ("recommend", Request),
-        ("evaluate", Order),
-        ("compare", Order),
-        ("tune", Order),
-    ):
+    for command, group in (("recommend", Request), ("evaluate", Order), ("compare", Order)):
         flags = {f"--{option.name.replace('_', '-')}" for option in list_options(group)}
         assert len(flags) >= 2 and flags <= list_flags(command)
 
