@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import PATIENT, StartClient
 
+from deepmf.errors import TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.paper.low_rank import RankK
@@ -117,6 +118,40 @@ def test_each_line_is_judged_by_itself(client: TestClient, ratings: ObservedMatr
 
 
 ENTRY = b'{"row": "A", "column": "c", "value": 1}'
+
+
+def test_lines_that_the_model_cannot_learn_are_refused_alone(
+    start_client: StartClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend = ALS.extend
+
+    def refuse_threes(model: ALS, new: ObservedMatrix | None = None, **options: Any) -> ALS:
+        if new is not None and (new.values == 3).any():
+            raise TrainingDiverged("what was learned is too large")
+        return extend(model, new, **options)
+
+    monkeypatch.setattr(ALS, "extend", refuse_threes)
+    client, (one, two) = start_client(), ratings.column_labels[:2].tolist()
+    values = {
+        ("Wilma", one): [4, 3],
+        ("Wilma", two): [3, 5],
+        ("Fred", one): [3],
+        ("Fred", two): [2],
+    }
+    lines = [entry(*pair, value) for pair, given in values.items() for value in given]
+    key = {"Idempotency-Key": "once"}
+    answer = write(client, *lines, b"no JSON", **key).json()
+    assert [(line["line"], line["code"]) for line in answer["refused"]] == [
+        (2, "refused"),
+        (5, "refused"),
+        (7, "invalid"),
+    ]
+    assert (answer["n_lines"], answer["n_changed"], answer["n_refused"]) == (7, 3, 3)
+    stored = {("Wilma", one): 4, ("Wilma", two): 5, ("Fred", two): 2}
+    for worker in (client, start_client()):
+        exported = export(worker)
+        assert {pair: exported.get(pair) for pair in values} == {**dict.fromkeys(values), **stored}
+    assert write(client, *lines, b"no JSON", **key).json() == answer
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.models.paper.low_rank import RankK
 from deepmf.serve import service as service_module
+from deepmf.serve.auth import KeyRing
 from deepmf.serve.database import EntryDatabase, State, open_database
 from deepmf.serve.schemas import GivenEntry
 from deepmf.serve.service import Service, ServiceLimits, load_with_digest
@@ -169,7 +170,7 @@ def test_a_database_of_another_model_is_refused(
     rows, columns, values = ratings.entries()
     doubled = ObservedMatrix.from_entries(rows, columns, 10 * values)
     with pytest.raises(BadSetting, match="scale"):
-        start_client(ALS(latent_size=2, seed=0).fit(doubled))
+        start_client(ALS(latent_size=2, seed=0).fit(doubled), service={"digest": "another"})
 
 
 @pytest.mark.slow
@@ -333,10 +334,49 @@ def test_stored_entries_that_a_model_cannot_use_are_one_error(
     with pytest.raises(BadSetting, match="another --database"):
         start_client(load(path), service={"digest": "another"})
     assert client.get("/v1/rows/Wilma/entries").json()["n_entries"] == 1
+
+
+def test_entries_that_the_model_cannot_use_are_named_and_change_nothing_for_others(
+    start_client: StartClient,
+    tmp_path: Path,
+    ratings: ObservedMatrix,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    films, rows = ratings.column_labels[:3].tolist(), ("Betty", "Wilma", "Fred")
+    pairs = [{"row": "Betty", "column": films[2]}, {"row": "Wilma", "column": films[2]}]
+
+    def predict(client: TestClient) -> list[float]:
+        predictions = client.post("/v1/predict", json={"pairs": pairs}).json()["predictions"]
+        return [pair["expected"] for pair in predictions]
+
+    client = start_client()
+    client.put("/v1/rows/Wilma/entries", json=body(films[0]))
+    client.put("/v1/rows/Betty/entries", json=body(films[0]))
+    expected = predict(client)
+    for row in ("Wilma", "Fred"):
+        client.patch(f"/v1/rows/{row}/entries", json=body(films[1], 4))
     with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection, connection:
-        connection.execute("UPDATE entries SET weight = 1e-320")
-    with pytest.raises(BadSetting, match="weight"):
-        start_client()
+        change = "UPDATE entries SET {} WHERE row_id = ? AND column_id = ?"
+        of_film = f"s{films[1]}".encode()
+        connection.execute(change.format("weight = 1e-320"), (b"sWilma", of_film))
+        connection.execute(change.format("value = 77"), (b"sFred", of_film))
+    started = start_client()
+    assert predict(started) == pytest.approx(expected)
+    health = started.get("/readyz").json()
+    unused = {(entry["row"], entry["column"]) for entry in health["unused"]}
+    assert unused == {("Wilma", films[1]), ("Fred", films[1])}
+    logged = [vars(record).get("fields", {}).get("row") for record in caplog.records]
+    assert {"Wilma", "Fred"} <= set(logged)
+    with_keys = start_client(keys=KeyRing([]))
+    assert with_keys.get("/readyz").json() == {"status": "ready", "n_unused": 2}
+    # They can be read, replaced and forgotten.
+    assert started.get("/v1/rows/Fred/entries").json()["entries"][0]["value"] == 77
+    assert started.put("/v1/rows/Wilma/entries", json=body(films[0])).json()["n_forgotten"] == 1
+    assert started.delete("/v1/rows/Fred/entries").json()["n_forgotten"] == 1
+    for one in (started, client, start_client()):
+        assert predict(one) == pytest.approx(expected)
+        assert one.get("/readyz").json() == {"status": "ready"}
+        assert [one.get(f"/v1/rows/{row}/entries").status_code for row in rows] == [200, 200, 404]
 
 
 @pytest.mark.slow

@@ -147,3 +147,15 @@ def require_role(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
         return key
 
     return check_request
+
+
+async def may_see_rows(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+) -> bool:
+    """Whether the API key of a request, if it has one, may see which rows exist."""
+    text = None if credentials is None else credentials.credentials
+    try:
+        check_role(identify(request.app.state.keys, text), "rows")
+    except ApiError:
+        return False
+    return True

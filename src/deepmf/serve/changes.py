@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadFeatures, UserError
+from deepmf.errors import BadFeatures, CannotExtend, UserError
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME, Extras, PlaceArray, check_weights, parse_times
@@ -55,6 +55,7 @@ FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]
 
 # how a model refuses entries: ours, and those of the solvers
 UNUSABLE = (UserError, ArithmeticError, ValueError)
+_MOST_TRIALS = 200  # each takes milliseconds; a bulk write may have thousands of bad lines
 
 
 def apply_changes(
@@ -104,6 +105,31 @@ def apply_changes(
         if empty_rows or empty_columns
         else model
     )
+
+
+def find_refused(model: Model, entries: EntryChanges) -> dict[Pair, str]:
+    """Return the entries that a model cannot learn, and why.
+
+    Entries are tried together, and those that fail in halves. After `_MOST_TRIALS`, all entries of
+    a group that fails are refused.
+    """
+    refused: dict[Pair, str] = {}
+    groups = [list(entries.items())]
+    n_trials = 0
+    while groups:
+        group = groups.pop()
+        n_trials += 1
+        try:
+            model = apply_changes(model, dict(group))
+        except CannotExtend:
+            raise
+        except UNUSABLE as error:
+            if len(group) == 1 or n_trials > _MOST_TRIALS:
+                refused |= {pair: str(error) for pair, _ in group}
+            else:
+                half = len(group) // 2
+                groups += [group[half:], group[:half]]
+    return refused
 
 
 def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,6 @@ from deepmf.serve.changes import (
     check_features,
     compute_etag,
     get_labels,
-    read_entries,
     read_features,
 )
 from deepmf.serve.ids import (
@@ -286,7 +286,7 @@ def list_entries(
         (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
     )
     label = convert_id(given, labels)
-    entries = read_entries(snapshot.model, axis, label)
+    entries = snapshot.read_entries(axis, label)
     if not entries:
         find_label(given, labels)
     names, listed = snapshot.model.column_names_, []
@@ -306,6 +306,14 @@ def list_entries(
         etag=compute_etag(entries),
         version=snapshot.version,
     )
+
+
+def list_unused(snapshot: Snapshot) -> list[s.UnusedEntry]:
+    """List the first of the stored entries that the model cannot use."""
+    return [
+        s.UnusedEntry(row=None if is_visitor(row) else row, column=column, reason=line.reason)
+        for (row, column), line in islice(snapshot.unused.items(), s.MAX_UNUSED)
+    ]
 
 
 def list_features(

@@ -15,7 +15,7 @@ from starlette.convertors import Convertor, PathConvertor, register_url_converto
 
 from deepmf.errors import UserError
 from deepmf.serve import bulk, queries, schemas as s
-from deepmf.serve.auth import ApiKey, check_role, require_role
+from deepmf.serve.auth import ApiKey, check_role, may_see_rows, require_role
 from deepmf.serve.guard import read_body
 from deepmf.serve.omissions import ColumnState
 from deepmf.serve.schemas import STATUS_MEANINGS, ApiError
@@ -430,15 +430,18 @@ async def get_health() -> s.HealthResponse:
 
 
 @router.get("/readyz", tags=["operate"])
-async def get_readiness(service: TheService) -> s.HealthResponse:
+async def get_readiness(
+    service: TheService, sees_rows: Annotated[bool, Depends(may_see_rows)]
+) -> s.HealthResponse:
     """Report that the model and the database answer, and that the database has all that the service
-    knows."""
-    known = service.current.data_version
-    if (await service.state_reader.run(None)).data_version < known:
+    knows; name stored entries that the model cannot use."""
+    snapshot = service.current
+    if (await service.state_reader.run(None)).data_version < snapshot.data_version:
         raise ApiError(
             503, "behind", "the database was restored to an earlier state and is replayed"
         )
-    return s.HealthResponse(status="ready")
+    unused = queries.list_unused(snapshot) if sees_rows else []
+    return s.HealthResponse(status="ready", n_unused=len(snapshot.unused), unused=unused)
 
 
 @router.get(

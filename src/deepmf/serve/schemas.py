@@ -36,6 +36,7 @@ MAX_REASONS = 100
 MAX_FEATURES = 1_000  # of a row or a column
 MAX_ITEMS = 1_000  # in a feature that is a list
 MAX_CONDITIONS = 20  # on features
+MAX_UNUSED = 20  # entries that the model cannot use, in a response
 MAX_CATEGORIES = 100  # of each feature, in the description of the model
 
 Area = Literal["I", "II", "III", "IV"]
@@ -739,10 +740,28 @@ class ModelResponse(Answer):
 # Operation
 
 
+class UnusedEntry(BaseModel):
+    """An entry in the database that the model cannot use, and why."""
+
+    row: Id | None = Field(description="Null if it belongs to a visitor of the page.")
+    column: Id
+    reason: str
+
+
 class HealthResponse(BaseModel):
-    """Whether the service runs, or is ready."""
+    """Whether the service runs, or is ready, and the stored entries that the model cannot use."""
 
     status: Literal["ok", "ready"]
+    n_unused: int = Field(
+        default=0,
+        description="Number of stored entries that the model cannot use; absent if it is 0.",
+        exclude_if=lambda number: number == 0,
+    )
+    unused: list[UnusedEntry] = Field(
+        default=[],
+        description="The first of them, for API keys with the role rows.",
+        exclude_if=lambda entries: not entries,
+    )
 
 
 class OperatorResponse(Answer):

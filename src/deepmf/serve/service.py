@@ -27,7 +27,7 @@ from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
 from deepmf.serve.schemas import ApiError, NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
-from deepmf.serve.writer import Write, WriteReceipt, commit_writes
+from deepmf.serve.writer import BulkWrite, Write, WriteReceipt, commit_writes
 from deepmf.storage.model_file import compute_digest
 
 logger = logging.getLogger("deepmf.serve")
@@ -237,14 +237,21 @@ class Service:
                 )
                 return [ApiError(503, "no_database", reason)] * len(writes)
             except UserError as error:
-                if len(writes) == 1:
-                    return [_to_api_error(error)]
+                refusal = _to_api_error(error)
             else:
                 self._publish(result.snapshot)
                 self.metrics.count_learned(result.n_learned, result.n_latents)
                 return result.receipts
-        # The model cannot learn one of the writes: perform each by itself.
-        return [receipt for write in writes for receipt in self._perform_writes([write])]
+        # The model cannot learn one of the writes: perform each by itself, and one in bulk without
+        # the lines that it cannot learn.
+        if len(writes) > 1:
+            return [receipt for write in writes for receipt in self._perform_writes([write])]
+        write = writes[0]
+        if isinstance(write, BulkWrite):
+            reduced = write.refuse_lines(self.current)
+            if len(reduced.entries) < len(write.entries):
+                return self._perform_writes([reduced])
+        return [refusal]
 
     def _replay(self, base: Snapshot, digest: str, *, is_running: bool) -> Snapshot:
         """Return a snapshot with all entries of the database, warmed up by a first answer."""

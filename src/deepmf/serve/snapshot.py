@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadFeatures, BadSetting, FileAbsent
+from deepmf.errors import BadFeatures, BadSetting, CannotExtend, FileAbsent
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, Entries
@@ -22,30 +22,40 @@ from deepmf.models.base import Model
 from deepmf.serve.changes import (
     UNUSABLE,
     Entry,
+    EntryChanges,
     FeatureChanges,
     FeatureValues,
     Pair,
     apply_changes,
     collect_features,
+    find_refused,
     get_axis_features,
     get_labels,
     has_features,
     is_ordered,
     keep_readable,
     list_changed,
+    read_entries,
     read_pairs,
     summarise_features,
 )
 from deepmf.serve.database import StoredEntry, Transaction, open_database
-from deepmf.serve.ids import are_numbers, check_servable
+from deepmf.serve.ids import are_numbers, check_servable, is_visitor
 from deepmf.serve.omissions import OMISSIONS, Omissions
-from deepmf.serve.schemas import ApiError, Axis, ModelResponse, ScaleSummary, Version
+from deepmf.serve.schemas import MAX_UNUSED, ApiError, Axis, ModelResponse, ScaleSummary, Version
 
 logger = logging.getLogger("deepmf.serve")
 
 _AXES: tuple[Axis, ...] = ("row", "column")
 # share of the stored rows, or of the columns, that a model of the same data knows
 _FEWEST_KNOWN = 0.1
+
+
+class UnusedEntry(NamedTuple):
+    """An entry in the database that the model cannot use, and why."""
+
+    entry: Entry
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class Snapshot:
     base : the model as its file has it.
     model : the same model with the entries written since.
     omissions : the columns that recommendations leave out.
+    unused : entries in the database that the model cannot use.
     """
 
     base: Model
@@ -65,6 +76,7 @@ class Snapshot:
     model_version: int = 1
     data_version: int = 0
     omissions: Omissions = field(default_factory=Omissions)
+    unused: Mapping[Pair, UnusedEntry] = field(default_factory=dict)
 
     @classmethod
     def from_model(cls, model: Model) -> Snapshot:
@@ -84,6 +96,50 @@ class Snapshot:
         """The time of an entry that is written now without one: the current time if the model's
         entries are ordered."""
         return int(time.time()) if is_ordered(self.base) else NO_TIME
+
+    def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
+        """Return the entries of a row by column, or of a column by row, also unused ones."""
+        entries = read_entries(self.model, axis, label)
+        place = 0 if axis == "row" else 1
+        for pair, line in self.unused.items():
+            if pair[place] == label:
+                entries[pair[1 - place]] = line.entry
+        return entries
+
+    def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
+        """Return the entry of each pair, also an unused one; None if there is none."""
+        entries = read_pairs(self.model, pairs)
+        if not self.unused:
+            return entries
+        return [
+            self.unused[pair].entry if pair in self.unused else entry
+            for pair, entry in zip(pairs, entries, strict=True)
+        ]
+
+    def change(
+        self,
+        entries: EntryChanges,
+        features: FeatureChanges | None = None,
+        *,
+        moved: Collection[Pair] = (),
+    ) -> Snapshot:
+        """Return a snapshot with changes of the database; entries that the model cannot use are
+        logged and left out."""
+        refused: dict[Pair, str] = {}
+        try:
+            model = apply_changes(self.model, entries, features, moved=moved)
+        except CannotExtend:
+            raise
+        except UNUSABLE:
+            refused = find_refused(self.model, entries)
+            usable = {pair: one for pair, one in entries.items() if pair not in refused}
+            model = apply_changes(self.model, usable, features, moved=moved)
+        unused = {pair: line for pair, line in self.unused.items() if pair not in entries}
+        for pair, reason in refused.items():
+            entry = entries[pair]
+            assert entry is not None  # the model can forget any entry
+            unused[pair] = UnusedEntry(entry, reason)
+        return replace(self, model=model, unused=unused)
 
     def describe(self) -> ModelResponse:
         """Return a description of the model."""
@@ -125,30 +181,30 @@ def check_value(snapshot: Snapshot, value: float) -> None:
 
 
 def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
-    """Return the snapshot of a model's file with everything in the database; raise `BadSetting` if
-    it does not fit."""
+    """Return the snapshot of a model's file with everything in the database that the model can use;
+    raise `BadSetting` if they do not belong together."""
     state, entries = transaction.read_state(), transaction.read_entries()
     for place, axis in enumerate(_AXES):
         _check_ids(base.base, axis, (pair[place] for pair in entries))
-    values = np.array(
-        [entry.value for entry in entries.values() if entry is not None], dtype=np.float64
-    )
-    off_scale = values[~base.base.scale_.holds(values)]
-    if off_scale.size:
-        raise BadSetting(
-            f"the database and the model do not belong together: the database has the value {off_scale[0]:g}; the "
-            f"scale of the model is {base.base.scale_}"
-        )
     features = _select_readable(base.base, transaction.read_contents(*_AXES))
     omissions = Omissions(transaction.read_contents(*OMISSIONS))
     _check_ids(base.base, "row", omissions.dismissals)
     _check_ids(base.base, "column", omissions.states)
     try:
-        model = apply_changes(base.base, entries, features)
+        snapshot = base.change(entries, features)
     except UNUSABLE as error:
         reason = f"the model cannot use the entries in the database ({error}); serve it with another --database"
         raise BadSetting(reason) from error
-    return replace(base, model=model, data_version=state.data_version, omissions=omissions)
+    _report_unused(snapshot.unused)
+    return replace(snapshot, data_version=state.data_version, omissions=omissions)
+
+
+def _report_unused(unused: Mapping[Pair, UnusedEntry]) -> None:
+    """Log which entries the model cannot use."""
+    for (row, column), line in list(unused.items())[:MAX_UNUSED]:
+        shown_row = None if is_visitor(row) else row
+        fields = {"row": shown_row, "column": column, "reason": line.reason, "of": len(unused)}
+        logger.error("the model cannot use an entry in the database", extra={"fields": fields})
 
 
 def check_replacement(
@@ -204,7 +260,7 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         else None
     )
     if touched is None:
-        return replay(replace(snapshot, model=snapshot.base), transaction)
+        return replay(replace(snapshot, model=snapshot.base, unused={}), transaction)
     entries: dict[Pair, Entry | None] = {}
     features: dict[tuple[Axis, Any], FeatureValues | None] = {}
     moved: set[Pair] = set()
@@ -222,9 +278,11 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
             features |= _compare_features(
                 snapshot, axis, labels, transaction.read_contents(axis, labels=labels)
             )
-    model = apply_changes(snapshot.model, entries, features, moved=moved)
+    changed_snapshot = snapshot.change(entries, features, moved=moved)
+    if changed_snapshot.unused.keys() - snapshot.unused.keys():
+        _report_unused(changed_snapshot.unused)
     omissions = snapshot.omissions.change(omitted)
-    return replace(snapshot, model=model, data_version=version, omissions=omissions)
+    return replace(changed_snapshot, data_version=version, omissions=omissions)
 
 
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
@@ -256,7 +314,7 @@ def _compare_entries(
     # Entries that the database does not have are those of the model's file.
     of_file = read_pairs(snapshot.base, pairs[len(stored) :])
     wanted = [*(line.entry for line in stored.values()), *of_file]
-    known = read_pairs(snapshot.model, pairs)
+    known = snapshot.read_pairs(pairs)
     return {
         pair: new
         for pair, new, old in zip(pairs, wanted, known, strict=True)

@@ -23,9 +23,9 @@ from deepmf.serve.changes import (
     apply_changes,
     check_features,
     compute_etag,
+    find_refused,
     get_labels,
     has_features,
-    read_entries,
     read_features,
     read_pairs,
 )
@@ -40,6 +40,7 @@ from deepmf.serve.schemas import (
     EntryRequest,
     GivenEntry,
     Id,
+    shorten,
 )
 from deepmf.serve.snapshot import Snapshot, catch_up, check_value
 
@@ -123,7 +124,7 @@ class PendingChanges:
 
     def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
         """Return the entries of a row or column, pending changes included."""
-        found = read_entries(self.snapshot.model, axis, label)
+        found = self.snapshot.read_entries(axis, label)
         place = 0 if axis == "row" else 1
         for pair, entry in self.entries.items():
             if pair[place] == label:
@@ -134,7 +135,7 @@ class PendingChanges:
 
     def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
         """Return the entry of each pair, pending changes included; None if there is none."""
-        found = read_pairs(self.snapshot.model, pairs)
+        found = self.snapshot.read_pairs(pairs)
         return [self.entries.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
@@ -166,6 +167,7 @@ class PendingChanges:
         return (
             label in get_labels(self.snapshot.model, axis)
             or self.contents.get((axis, label)) is not None
+            or any(pair[place] == label for pair in self.snapshot.unused)
             or any(
                 pair[place] == label and entry is not None for pair, entry in self.entries.items()
             )
@@ -408,12 +410,7 @@ class BulkWrite:
         """Check the lines and add their changes to the transaction."""
         pending.check_extends()
         refusals: Refusals = {key: list(lines) for key, lines in self.refused.items()}
-        given = self._check_lines(pending, refusals)
-        now, changes = pending.snapshot.now, {}
-        for (pair, entry), old in zip(given.items(), pending.read_pairs(given), strict=True):
-            resolved = resolve(entry, old, now)
-            if resolved != old:
-                changes[pair] = resolved
+        changes = self._find_changes(pending, self._check_lines(pending, refusals))
         pending.put_entries(changes)
         # Other workers read the entries of all rows, or of all columns, that changed: of whichever
         # are fewer.
@@ -428,8 +425,33 @@ class BulkWrite:
         refused = [(*key, lines) for key, lines in refusals.items() if lines]
         return WriteReceipt("", n_lines, len(changes) - n_forgotten, n_forgotten, refused=refused)
 
-    def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, EntryLine]:
-        """Return the last entry of each pair, without the lines that are refused."""
+    def refuse_lines(self, snapshot: Snapshot) -> BulkWrite:
+        """Return the write without the lines that the model of a snapshot cannot learn, which are
+        refused."""
+        pending = PendingChanges(snapshot)
+        lines = self._check_lines(pending, {})
+        refused = find_refused(snapshot.model, self._find_changes(pending, lines))
+        refusals: Refusals = {key: list(numbers) for key, numbers in self.refused.items()}
+        for pair, message in refused.items():
+            refusals.setdefault(("refused", shorten(message)), []).append(lines[pair])
+        left_out = {lines[pair] for pair in refused}
+        entries = {line: one for line, one in self.entries.items() if line not in left_out}
+        return replace(self, entries=entries, refused=refusals)
+
+    def _find_changes(
+        self, pending: PendingChanges, lines: Mapping[Pair, int]
+    ) -> dict[Pair, Entry | None]:
+        """Return what the lines of some pairs change."""
+        now = pending.snapshot.now
+        changes: dict[Pair, Entry | None] = {}
+        for (pair, line), old in zip(lines.items(), pending.read_pairs(lines), strict=True):
+            entry = resolve(self.entries[line], old, now)
+            if entry != old:
+                changes[pair] = entry
+        return changes
+
+    def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, int]:
+        """Return the last line of each pair, without the lines that are refused."""
         model, entries = pending.snapshot.model, list(self.entries.values())
         lines = np.array(list(self.entries), dtype=np.int64)
         given = [entry.row for entry in entries], [entry.column for entry in entries]
@@ -446,11 +468,11 @@ class BulkWrite:
         for code, message, fails in [*failing, *find_unfit(model, rows, columns, entries)]:
             refusals.setdefault((code, message), []).extend(lines[fits & fails].tolist())
             fits &= ~fails
-        accepted: dict[Pair, EntryLine] = {}
+        accepted: dict[Pair, int] = {}
         for at in np.flatnonzero(fits).tolist():
             pair = rows[at], columns[at]
             accepted.pop(pair, None)  # it has the place of its last line
-            accepted[pair] = entries[at]
+            accepted[pair] = int(lines[at])
         return accepted
 
 
@@ -553,7 +575,12 @@ def commit_writes(
                 },
             )
             omissions = before.omissions.change(pending.contents)
-            after = replace(before, model=model, data_version=version, omissions=omissions)
+            unused = {
+                pair: line for pair, line in before.unused.items() if pair not in pending.entries
+            }
+            after = replace(
+                before, model=model, data_version=version, omissions=omissions, unused=unused
+            )
         receipts = [
             receipt
             if isinstance(receipt, Exception) or receipt.data_version
