@@ -27,6 +27,13 @@ FILE_TREE, REFERENCE, NOTEBOOK = (
     for name in ("file_tree.py", "api_page.py", "notebook.py")
 )
 
+# Files beside docs/, and the pages that include them.
+INCLUDED = {
+    "../results/README.md": "results.md",
+    "../results/log.md": "log.md",
+    "../CHANGELOG.md": "changelog.md",
+}
+
 project = "deepmf"
 author = "The deepmf developers"
 copyright = author  # noqa: A001 (Sphinx's name)
@@ -177,6 +184,12 @@ def write_reference(app: Sphinx) -> None:
     REFERENCE["write_pages"]()
 
 
+def link_included(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Let links to files outside docs/ lead to the pages that include them; on hosting sites they lead to the files."""
+    for file, page in INCLUDED.items():
+        source[0] = source[0].replace(f"]({file}", f"]({page}")
+
+
 def add_lists(app: Sphinx, docname: str, source: list[str]) -> None:
     """List every source file and every public name on its page; show the pictures of notebooks in the gallery."""
     if docname == "files":
@@ -215,6 +228,7 @@ def setup(app: Sphinx) -> None:
     app.connect("doctree-read", plain_attributes)
     app.connect("builder-inited", write_reference)
     app.connect("source-read", add_lists)
+    app.connect("source-read", link_included)
     app.connect("env-get-outdated", lambda *_: ["api", "files"])
 
 
