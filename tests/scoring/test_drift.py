@@ -575,7 +575,12 @@ def test_an_evaluation_makes_a_ranker_for_many_rows(monkeypatch: pytest.MonkeyPa
     train, test = split(make_drifting())
     model, made = Means(times="auto", presence="full").fit(train), []
     make_ranker = Means.make_ranker
-    monkeypatch.setattr(Means, "make_ranker", lambda *args: made.append(args) or make_ranker(*args))
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        made.append(options)
+        return make_ranker(*arguments, **options)
+
+    monkeypatch.setattr(Means, "make_ranker", count)
     evaluate_ranking(model, test, relevant=0.0)
     assert len(made) <= 2
 
