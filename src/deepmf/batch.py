@@ -125,10 +125,10 @@ class Scorer:
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the results for a batch, as a batch of the same kind."""
-        found = self._score(_read_batch(batch))
+        scores = self._score(_read_batch(batch))
         return cast(
             "Batch",
-            found if isinstance(batch, Mapping) else _build_alike(found, self.schema, batch),
+            scores if isinstance(batch, Mapping) else _build_alike(scores, self.schema, batch),
         )
 
     def iterate(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -163,8 +163,8 @@ class Scorer:
         """The probabilities beside each recommendation, by name."""
         if self.task != "recommend":
             return []
-        known = self.model.make_ranker(self.request).known_chances
-        return [name for name in ("presence", "liked") if known[name]]
+        has_probability = self.model.make_ranker(self.request).known_chances
+        return [name for name in ("presence", "liked") if has_probability[name]]
 
     @property
     def spark_schema(self) -> str:
@@ -180,8 +180,8 @@ class Scorer:
         return self.schema.empty_table().to_pandas()
 
     def _score(self, batch: Columns) -> Columns:
-        wanted = ("row", "column") if self.task == "predict" else ("row",)
-        missing = [name for name in wanted if name not in batch]
+        needed_names = ("row", "column") if self.task == "predict" else ("row",)
+        missing = [name for name in needed_names if name not in batch]
         if missing:
             raise BadEntries(
                 f"a batch to {self.task} needs the column {missing[0]!r}; it has {', '.join(batch) or 'none'}"
@@ -193,31 +193,40 @@ class Scorer:
                 "complete": self._complete,
             }[self.task]
             parts = [score(rows, batch) for rows in self._find_rows(batch)]
-            found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Known rows come before new ones: the lines of the batch give the order.
-        order = np.argsort(found.pop("line"), kind="stable")
-        return {name: values[order] for name, values in found.items()}
+        order = np.argsort(scores.pop("line"), kind="stable")
+        return {name: values[order] for name, values in scores.items()}
 
     def _find_rows(self, batch: Columns) -> list[_Rows]:
-        model, given = self.model, _convert_labels(batch["row"], self.model.entries_.rows)
-        lines = np.arange(given.size)
-        is_new = np.zeros(given.size, dtype=bool)
+        model, labels = self.model, _convert_labels(batch["row"], self.model.entries_.rows)
+        lines = np.arange(labels.size)
+        is_new = np.zeros(labels.size, dtype=bool)
         rows = []
         if all(name in batch for name in HISTORY):
             # it may be None or NaN
-            listed = (each if isinstance(each, Sized) else () for each in batch[HISTORY[0]])
-            is_new = np.array([len(each) > 0 for each in listed], dtype=bool)
+            listed = (
+                history if isinstance(history, Sized) else () for history in batch[HISTORY[0]]
+            )
+            is_new = np.array([len(history) > 0 for history in listed], dtype=bool)
             if is_new.any():
-                rows.append(self._fold_in(given, lines[is_new], batch))
-        known = lines[~is_new]
+                rows.append(self._fold_in(labels, lines[is_new], batch))
+        known_lines = lines[~is_new]
         find = (
             model.entries_.rows.positions if self.unknown == "error" else model.entries_.rows.find
         )
-        at = find(given[known].tolist())
+        at = find(labels[known_lines].tolist())
         if self.task != "predict":
-            known, at = known[at >= 0], at[at >= 0]
+            known_lines, at = known_lines[at >= 0], at[at >= 0]
         return [
-            _Rows(known, given[known], at, model.predictor_, model.entries_.seen_columns, model),
+            _Rows(
+                known_lines,
+                labels[known_lines],
+                at,
+                model.predictor_,
+                model.entries_.seen_columns,
+                model,
+            ),
             *rows,
         ]
 
@@ -261,17 +270,17 @@ class Scorer:
 
     def _predict(self, rows: _Rows, batch: Columns) -> Columns:
         model = self.model
-        given = _convert_labels(batch["column"], model.entries_.columns)[rows.lines]
+        column_labels = _convert_labels(batch["column"], model.entries_.columns)[rows.lines]
         of = np.arange(rows.lines.size)
         if rows.source is not model or self.unknown == "error":
-            columns = model.entries_.columns.positions(given)
+            columns = model.entries_.columns.positions(column_labels)
             return self._build(rows, of, columns, rows.predictor.predict(rows.at, columns))
-        pairs = rows.labels.tolist(), given.tolist()
-        found = {"line": rows.lines, "row": rows.labels, "column": given}
-        found["prediction"] = model.predict(*pairs, unknown=self.unknown)
+        pairs = rows.labels.tolist(), column_labels.tolist()
+        predictions = {"line": rows.lines, "row": rows.labels, "column": column_labels}
+        predictions["prediction"] = model.predict(*pairs, unknown=self.unknown)
         if self.distribution:
-            found["distribution"] = model.predict_distribution(*pairs, unknown=self.unknown)
-        return found
+            predictions["distribution"] = model.predict_distribution(*pairs, unknown=self.unknown)
+        return predictions
 
     def _complete(self, rows: _Rows, _: Columns) -> Columns:
         entries, parts = self.model.entries_, []
@@ -286,12 +295,12 @@ class Scorer:
         self, rows: _Rows, of: IndexArray, columns: IndexArray, values: FloatArray, **more: Any
     ) -> Columns:
         """Return the lines for pairs of a row, counted within `rows`, and a column."""
-        found: Columns = {"line": rows.lines[of], "row": rows.labels[of], **more}
-        found |= {"column": self.model.entries_.columns[columns], "prediction": values}
+        results: Columns = {"line": rows.lines[of], "row": rows.labels[of], **more}
+        results |= {"column": self.model.entries_.columns[columns], "prediction": values}
         if self.distribution:
             predictor = rows.source.predictor_at(self.request.at)
-            found["distribution"] = predictor.distribution(rows.at[of], columns).probabilities
-        return found
+            results["distribution"] = predictor.distribution(rows.at[of], columns).probabilities
+        return results
 
 
 @dataclass(frozen=True)
@@ -319,29 +328,29 @@ def _read_batch(batch: Any) -> Columns:
         raise BadEntries(
             f"a batch is an Arrow table, a dict of numpy arrays or a pandas frame; got {type(batch).__name__}"
         )
-    found = {}
+    arrays = {}
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         if name in HISTORY:
-            found[name] = np.empty(len(values), dtype=object)
-            found[name][:] = values.to_pylist()
+            arrays[name] = np.empty(len(values), dtype=object)
+            arrays[name][:] = values.to_pylist()
         else:
-            found[name] = values.to_numpy(zero_copy_only=False)
-    return found
+            arrays[name] = values.to_numpy(zero_copy_only=False)
+    return arrays
 
 
-def _build_alike(found: Columns, schema: pa.Schema, batch: Any) -> Any:
+def _build_alike(results: Columns, schema: pa.Schema, batch: Any) -> Any:
     """Return columns as an Arrow or pandas batch of the kind of another."""
     arrow = _import_arrow()
     arrays = [
         arrow.array(
-            found[field.name].tolist() if found[field.name].ndim > 1 else found[field.name],
+            results[field.name].tolist() if results[field.name].ndim > 1 else results[field.name],
             type=field.type,
         )
         for field in schema
     ]
     build = arrow.RecordBatch if type(batch).__name__ == "RecordBatch" else arrow.Table
-    made = build.from_arrays(arrays, schema=schema)
-    return made if type(batch).__module__.startswith("pyarrow") else made.to_pandas()
+    converted = build.from_arrays(arrays, schema=schema)
+    return converted if type(batch).__module__.startswith("pyarrow") else converted.to_pandas()
 
 
 def _convert_labels(given: npt.NDArray[Any], labels: Labels) -> npt.NDArray[Any]:
@@ -350,7 +359,7 @@ def _convert_labels(given: npt.NDArray[Any], labels: Labels) -> npt.NDArray[Any]
     if are_integers and given.dtype.kind in "iu":
         return given.astype(np.int64)
     items = given.tolist()
-    wrong = [one for one in items if not isinstance(one, int if are_integers else str | int)]
+    wrong = [item for item in items if not isinstance(item, int if are_integers else str | int)]
     if wrong:
         kind = "integers" if are_integers else "text"
         raise BadEntries(

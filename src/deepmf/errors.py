@@ -283,15 +283,15 @@ def suggest_name(given: object, known: Iterable[str]) -> str:
     """
     names = list(known)
     near = [
-        each
+        name
         for text in (str(given), str(given).lower())
-        for each in difflib.get_close_matches(text, names, n=1)
+        for name in difflib.get_close_matches(text, names, n=1)
     ]
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
 
 def __dir__() -> list[str]:
-    own = (
-        name for name, found in globals().items() if getattr(found, "__module__", None) == __name__
+    own_names = (
+        name for name, value in globals().items() if getattr(value, "__module__", None) == __name__
     )
-    return sorted([*own, *(name for name in globals() if name.startswith("__"))])
+    return sorted([*own_names, *(name for name in globals() if name.startswith("__"))])

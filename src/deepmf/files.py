@@ -70,7 +70,7 @@ def write_folder_atomically(
     """
     check_parts(path, is_part=is_part)
     target = _resolve(path)
-    old = target.with_name(f"{target.name}.old")
+    previous_file = target.with_name(f"{target.name}.old")
     with _refuse_failures(path), _temporary(target.parent) as folder:
         folder.mkdir()
         write(folder)
@@ -81,13 +81,13 @@ def write_folder_atomically(
             folder.rename(target)
         else:
             folder.chmod(stat.S_IMODE(target.stat().st_mode))
-            target.rename(old)
+            target.rename(previous_file)
             try:
                 folder.rename(target)
             except BaseException:
-                old.rename(target)
+                previous_file.rename(target)
                 raise
-            shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(previous_file, ignore_errors=True)
     _flush_folder(target.parent)
 
 
@@ -145,10 +145,11 @@ def check_parts(path: AnyPath, *, is_part: Callable[[Path], bool]) -> None:
         )
     if not os.access(target, os.W_OK) or not os.access(target.parent, os.W_OK):
         raise _build_error(path, "it is write-protected")
-    other = next((file.name for file in sorted(target.iterdir()) if not is_part(file)), None)
-    if other is not None:
+    foreign_name = next((file.name for file in sorted(target.iterdir()) if not is_part(file)), None)
+    if foreign_name is not None:
         raise _build_error(
-            path, f"the whole folder is replaced, and it also holds {other!r}; give another name"
+            path,
+            f"the whole folder is replaced, and it also holds {foreign_name!r}; give another name",
         )
 
 

@@ -207,10 +207,10 @@ def _check_pairs(**named: npt.ArrayLike) -> list[FloatArray]:
     arrays = [_to_numbers(values, name) for name, values in named.items()]
     shape = arrays[0].shape
     if len(shape) != 1 or any(array.shape != shape for array in arrays):
-        given = ", ".join(
+        shapes = ", ".join(
             f"{name} {array.shape}" for name, array in zip(named, arrays, strict=True)
         )
-        raise BadEntries(f"got the shapes {given}; every shape must be the same (pairs,)")
+        raise BadEntries(f"got the shapes {shapes}; every shape must be the same (pairs,)")
     return arrays
 
 

@@ -40,12 +40,14 @@ def keep_known(
     """Return the entries that a model can be extended by: without new rows, or new columns, where
     it cannot."""
     rows, columns, values = extension.entries()
-    kept = np.ones(values.size, dtype=bool)
+    is_predictable = np.ones(values.size, dtype=bool)
     if "II" not in model.predicts:
-        kept &= np.isin(rows, known.row_labels)
+        is_predictable &= np.isin(rows, known.row_labels)
     if "III" not in model.predicts:
-        kept &= np.isin(columns, known.column_labels)
-    return ObservedMatrix.from_entries(rows[kept], columns[kept], values[kept], extension.scale)
+        is_predictable &= np.isin(columns, known.column_labels)
+    return ObservedMatrix.from_entries(
+        rows[is_predictable], columns[is_predictable], values[is_predictable], extension.scale
+    )
 
 
 class ModelContract:
@@ -136,11 +138,13 @@ class ModelContract:
         )
         numpy_state: Any = np.random.get_state
         before = torch.get_rng_state(), numpy_state()[1].copy()
-        again = self.new().fit(shuffled)
+        refitted = self.new().fit(shuffled)
         assert torch.equal(torch.get_rng_state(), before[0])  # global generators are never touched
         np.testing.assert_array_equal(numpy_state()[1], before[1])
-        np.testing.assert_array_equal(again.predict(rows, columns), fitted.predict(rows, columns))
-        for model, name in ((fitted, "one"), (again, "two")):
+        np.testing.assert_array_equal(
+            refitted.predict(rows, columns), fitted.predict(rows, columns)
+        )
+        for model, name in ((fitted, "one"), (refitted, "two")):
             model.save(tmp_path / name)
         assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
@@ -161,8 +165,8 @@ class ModelContract:
         )
         positions, missing = [np.arange(size) for size in matrix.shape], np.isnan(matrix.to_array())
         scores = fitted.predictor_.score_block(*positions)[missing].astype(np.float64)
-        again = self.new().fit(permuted).predictor_.score_block(*positions)
-        restored = again[np.argsort(row_order)][:, np.argsort(column_order)]
+        permuted_scores = self.new().fit(permuted).predictor_.score_block(*positions)
+        restored = permuted_scores[np.argsort(row_order)][:, np.argsort(column_order)]
         assert rmse_error(restored[missing], scores) <= self.permutation_error * scores.std()
 
     @pytest.mark.parametrize("axis, area", [("row", "II"), ("column", "III")])
@@ -178,7 +182,7 @@ class ModelContract:
             ObservedMatrix.from_entries(labels[0], labels[1], values[order], matrix.scale)
         )
         block: list[Any] = [np.arange(size) for size in matrix.shape]
-        whole = fitted.predictor_.score_block(*block)
+        scores = fitted.predictor_.score_block(*block)
         if axis == "row":
             block[0] = copies.entries_.rows.positions(
                 [f"copy of {label}" for label in matrix.row_labels]
@@ -188,7 +192,7 @@ class ModelContract:
                 [f"copy of {label}" for label in matrix.column_labels]
             )
         np.testing.assert_allclose(
-            copies.predictor_.score_block(*block), whole, atol=self.copy_error
+            copies.predictor_.score_block(*block), scores, atol=self.copy_error
         )
 
     def test_predictions_lie_on_the_scale_and_areas_are_told(
@@ -216,25 +220,25 @@ class ModelContract:
         extended: Model,
         tmp_path: Path,
     ) -> None:
-        known, farthest = (
+        known_pairs, farthest = (
             areas.test["I"].entries()[:2],
             areas.test[self.model.predicts[-1]].entries()[:2],
         )
-        before = trained.predict(*known)
+        before = trained.predict(*known_pairs)
         parts = split_entries(extension, train=0.5, validation=0.25, test=0.25, seed=3)
         model = trained.extend(parts.train).extend(parts.validation).extend(parts.test)
         np.testing.assert_allclose(model.predict(*farthest), extended.predict(*farthest), rtol=1e-5)
-        np.testing.assert_array_equal(trained.predict(*known), before)
+        np.testing.assert_array_equal(trained.predict(*known_pairs), before)
         with pytest.raises(UnknownLabel):
             trained.predict(*farthest)
         trained.save(tmp_path / "trained")
-        again = load(tmp_path / "trained").extend(extension)
-        np.testing.assert_array_equal(again.predict(*farthest), extended.predict(*farthest))
-        new = (
+        reloaded = load(tmp_path / "trained").extend(extension)
+        np.testing.assert_array_equal(reloaded.predict(*farthest), extended.predict(*farthest))
+        new_labels = (
             extended.row_labels_[trained.row_labels_.size :],
             extended.column_labels_[trained.column_labels_.size :],
         )
-        extended.forget(rows=new[0], columns=new[1]).save(tmp_path / "none")
+        extended.forget(rows=new_labels[0], columns=new_labels[1]).save(tmp_path / "none")
         assert (tmp_path / "none").read_bytes() == (tmp_path / "trained").read_bytes()
 
     def test_what_it_cannot_predict_for_is_refused(
@@ -242,16 +246,19 @@ class ModelContract:
     ) -> None:
         new_row = ObservedMatrix.from_entries(["carol"], ["column 1"], [3], matrix.scale)
         new_column = ObservedMatrix.from_entries(["row 1"], ["Alien"], [3], matrix.scale)
-        for new, area, axis, fold in (
+        for extension, area, axis, fold in (
             (new_row, "II", "row", lambda: fitted.fold_in(["column 1"], [3])),
             (new_column, "III", "column", lambda: fitted.fold_in_column(["row 1"], [3])),
         ):
             if area in self.model.predicts:
-                assert area in fitted.extend(new).areas(*new.entries()[:2]) and fold().single
+                assert (
+                    area in fitted.extend(extension).areas(*extension.entries()[:2])
+                    and fold().single
+                )
                 continue
             message = "extended" if self.model.predicts == ("I",) else f"{axis}s"
             with pytest.raises(CannotExtend, match=message):
-                fitted.extend(new)
+                fitted.extend(extension)
             with pytest.raises(CannotExtend, match=f"{axis}s"):
                 fold()
             with pytest.raises(CannotExtend, match="explain"):
@@ -265,29 +272,29 @@ class ModelContract:
         self.require_area(area)
         model: Model = request.getfixturevalue(start)
         is_row = axis == "row"
-        others = model.column_labels_ if is_row else model.row_labels_
+        partner_labels = model.column_labels_ if is_row else model.row_labels_
         # of the widest, the last ones are new
-        partners, values = [*others[5:8], *others[-2:]], [5, 1, 4, 2, 2]
-        new = ["new"] * others.size
-        labels: Any = (new[:5], partners) if is_row else (partners, new[:5])
+        partners, values = [*partner_labels[5:8], *partner_labels[-2:]], [5, 1, 4, 2, 2]
+        new_labels = ["new"] * partner_labels.size
+        labels: Any = (new_labels[:5], partners) if is_row else (partners, new_labels[:5])
         more = model.extend(ObservedMatrix.from_entries(labels[0], labels[1], values, model.scale_))
         base = model if start == "fitted" else more  # what is stored may change new partners
         folded: Any = (base.fold_in if is_row else base.fold_in_column)(partners, values)
-        pairs: Any = (new, others) if is_row else (others, new)
-        np.testing.assert_array_equal(folded.predict(others), more.predict(*pairs))
-        levels = folded.predict_levels(others, metric="mae")
+        pairs: Any = (new_labels, partner_labels) if is_row else (partner_labels, new_labels)
+        np.testing.assert_array_equal(folded.predict(partner_labels), more.predict(*pairs))
+        levels = folded.predict_levels(partner_labels, metric="mae")
         np.testing.assert_array_equal(levels, more.predict_levels(*pairs, metric="mae"))
         if more.gives_distribution:
             np.testing.assert_array_equal(
-                folded.predict_distribution(others), more.predict_distribution(*pairs)
+                folded.predict_distribution(partner_labels), more.predict_distribution(*pairs)
             )
-            interval = folded.predict_interval(others, coverage=0.5)
+            interval = folded.predict_interval(partner_labels, coverage=0.5)
             np.testing.assert_array_equal(interval, more.predict_interval(*pairs, coverage=0.5))
         options: Any
         for options in (
             {"n": 3},
             {"n": 99, "include_observed": True},
-            {"among": others[5:9], "exclude": others[6:8]},
+            {"among": partner_labels[5:9], "exclude": partner_labels[6:8]},
         ):
             if is_row:  # by value: popularity, a part of relevance, counts stored rows alone
                 best = folded.recommend(rank_by="value", **options)
@@ -314,40 +321,40 @@ class ModelContract:
 
         mine = np.flatnonzero(rows == "row 3" if is_row else columns == "column 4")
         effects = {partners[at]: score(mine) - score(mine[mine != at]) for at in mine}
-        found = fitted.explain("row 3", "column 4", n=99, axis=axis)
-        assert sorted(found.labels) == sorted(effects) and np.all(
-            np.diff(np.abs(found.effects)) <= 0
+        explanation = fitted.explain("row 3", "column 4", n=99, axis=axis)
+        assert sorted(explanation.labels) == sorted(effects) and np.all(
+            np.diff(np.abs(explanation.effects)) <= 0
         )
         np.testing.assert_allclose(
-            found.effects, [effects[label] for label in found.labels], atol=1e-4
+            explanation.effects, [effects[label] for label in explanation.labels], atol=1e-4
         )
-        assert found.values.tolist() == [
-            values[mine][partners[mine] == label][0] for label in found.labels
+        assert explanation.values.tolist() == [
+            values[mine][partners[mine] == label][0] for label in explanation.labels
         ]
-        assert found.prediction == pytest.approx(
+        assert explanation.prediction == pytest.approx(
             fitted.scores(["row 3"], ["column 4"])[0], abs=1e-6
         )
         folded = fold(partners[mine], values[mine]).explain("column 4" if is_row else "row 3", n=3)
-        np.testing.assert_allclose(folded.effects, found.effects[:3], atol=1e-4)
+        np.testing.assert_allclose(folded.effects, explanation.effects[:3], atol=1e-4)
 
     def test_files_mapped_or_not_are_the_same_model_to_the_bit(
         self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path
     ) -> None:
         for name in ("one.safetensors", "one.model"):
             widest.save(tmp_path / name)
-            for again in (load(tmp_path / name), verify(tmp_path / name)):
+            for reloaded in (load(tmp_path / name), verify(tmp_path / name)):
                 for test in reached.values():
                     rows, columns, _ = test.entries()
                     np.testing.assert_array_equal(
-                        again.predict(rows, columns), widest.predict(rows, columns)
+                        reloaded.predict(rows, columns), widest.predict(rows, columns)
                     )
-                np.testing.assert_array_equal(again.complete(), widest.complete())
+                np.testing.assert_array_equal(reloaded.complete(), widest.complete())
                 row = widest.row_labels_[0]
                 assert (
-                    again.recommend(row, 5).labels.tolist()
+                    reloaded.recommend(row, 5).labels.tolist()
                     == widest.recommend(row, 5).labels.tolist()
                 )
-                again.save(tmp_path / "again.safetensors")
+                reloaded.save(tmp_path / "again.safetensors")
                 assert (tmp_path / "again.safetensors").read_bytes() == (
                     tmp_path / "one.safetensors"
                 ).read_bytes()
@@ -356,10 +363,10 @@ class ModelContract:
         self, fitted: Model, matrix: ObservedMatrix
     ) -> None:
         completed, observed = fitted.complete(), matrix.to_array()
-        known = ~np.isnan(observed)
-        np.testing.assert_array_equal(completed[known], observed[known])
+        is_observed = ~np.isnan(observed)
+        np.testing.assert_array_equal(completed[is_observed], observed[is_observed])
         labels, values = fitted.recommend("row 3", n=4)
-        unrated = np.flatnonzero(~known[3])
+        unrated = np.flatnonzero(~is_observed[3])
         assert set(labels) <= set(matrix.column_labels[unrated])
         np.testing.assert_allclose(
             values, fitted.predict(["row 3"] * labels.size, labels), rtol=1e-6

@@ -36,24 +36,24 @@ def draw(table: str, records: Sequence[Record], folder: Path) -> list[Path]:
     """Draw every plot for which there are records, as SVG files; return the files."""
     paths = []
     for name, picture in PICTURES.items():
-        drawn = picture(table, records)
-        if drawn is not None:
+        picture_and_title = picture(table, records)
+        if picture_and_title is not None:
             folder.mkdir(parents=True, exist_ok=True)
             paths.append(folder / f"{name}.svg")
-            save_svg(drawn[0], paths[-1], title=drawn[1])
+            save_svg(picture_and_title[0], paths[-1], title=picture_and_title[1])
     return paths
 
 
 def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot the error of each method by area, next to the published error."""
     metric = read_layout(table).metrics[0]
-    found = [
+    cells = [
         cell
         for cell in compute_cells(table, records)
         if cell.metric == metric and cell.mean is not None
     ]
-    first_share = next((cell.new_share for cell in found if cell.new_share is not None), None)
-    shown = [cell for cell in found if cell.new_share in (None, first_share)]
+    first_share = next((cell.new_share for cell in cells if cell.new_share is not None), None)
+    shown = [cell for cell in cells if cell.new_share in (None, first_share)]
     if not shown:
         return None
     titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
@@ -63,14 +63,24 @@ def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
     axes = make_axes(1, len(names), width=width, height=26.0 * len(titles) + 96, sharey=True)
     ours = "ours, mean and spread over splits" if any(cell.spread for cell in shown) else "ours"
     for ax, area in zip(axes, names, strict=True):
-        own = {cell.recipe.title: cell for cell in shown if cell.area == area}
-        series = {ours: {title: cell.mean for title, cell in own.items() if cell.mean is not None}}
+        cells_by_title = {cell.recipe.title: cell for cell in shown if cell.area == area}
+        series = {
+            ours: {
+                title: cell.mean for title, cell in cells_by_title.items() if cell.mean is not None
+            }
+        }
         if any(cell.published is not None for cell in shown):
             series["published"] = {
-                title: cell.published for title, cell in own.items() if cell.published is not None
+                title: cell.published
+                for title, cell in cells_by_title.items()
+                if cell.published is not None
             }
         spreads = {
-            ours: {title: cell.spread for title, cell in own.items() if cell.spread is not None}
+            ours: {
+                title: cell.spread
+                for title, cell in cells_by_title.items()
+                if cell.spread is not None
+            }
         }
         plot_comparison(titles, series, ax, spreads=spreads, x_label=NAMES[metric])
         add_title(ax, f"area {area}")
@@ -112,9 +122,9 @@ def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
     area = "II" if any(record["area"] == "II" for record in records) else "I"
     measured = [record for record in records if record["area"] == area and record.get("cold_start")]
     curves, margins = {}, {}
-    for recipe, own in _group_by_recipe(table, measured):
+    for recipe, recipe_records in _group_by_recipe(table, measured):
         middles, errors, spreads = _pool(
-            [group for record in own for group in record["cold_start"]]
+            [group for record in recipe_records for group in record["cold_start"]]
         )
         if middles:
             curves[recipe.title], margins[recipe.title] = (middles, errors), spreads
@@ -149,10 +159,15 @@ def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], li
     for first, last in sorted(
         {(group[0], group[1]) for group in groups}, key=lambda ends: int(ends[0])
     ):
-        counts, each = np.array([group[2:] for group in groups if group[0] == first], dtype=float).T
+        counts, errors_of_splits = np.array(
+            [group[2:] for group in groups if group[0] == first], dtype=float
+        ).T
         if first > 0 and counts.sum() >= _LEAST:
             pooled = ColdStart(
-                first, last, int(counts.sum()), float(np.sqrt(np.average(each**2, weights=counts)))
+                first,
+                last,
+                int(counts.sum()),
+                float(np.sqrt(np.average(errors_of_splits**2, weights=counts))),
             )
             middles.append(first if last is None else (first + last) / 2)
             errors.append(pooled.rmse)
@@ -163,10 +178,14 @@ def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], li
 def _group_by_recipe(table: str, records: Sequence[Record]) -> list[tuple[Recipe, list[Record]]]:
     """Return the records of each recipe at its first share, in the table's order, the first split
     first."""
-    found = []
+    groups = []
     for recipe in read_table(table):
-        own = [record for record in records if record["recipe"] == recipe.name]
-        own = [record for record in own if record["new_share"] in (None, recipe.new_shares[0])]
-        if own:
-            found.append((recipe, sorted(own, key=lambda record: int(record["seed"]))))
-    return found
+        recipe_records = [record for record in records if record["recipe"] == recipe.name]
+        recipe_records = [
+            record
+            for record in recipe_records
+            if record["new_share"] in (None, recipe.new_shares[0])
+        ]
+        if recipe_records:
+            groups.append((recipe, sorted(recipe_records, key=lambda record: int(record["seed"]))))
+    return groups

@@ -114,7 +114,7 @@ def make_quick(recipe: Recipe) -> Recipe:
 def set_device(recipe: Recipe, device: str) -> Recipe:
     """Return a recipe that trains on a device; unchanged if its model has no such setting."""
     model = model_class(recipe.model)
-    if "device" not in [each.name for each in fields(model.settings_class)]:
+    if "device" not in [setting.name for setting in fields(model.settings_class)]:
         return recipe
     settings = dict(recipe.settings) | {"device": device}
     model(**settings)

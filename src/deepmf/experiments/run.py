@@ -77,21 +77,28 @@ def run_trial(trial: Trial) -> list[Record]:
     # before the fit, since files may be edited while it runs
     recipe, source = trial.recipe, describe_source()
     problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
-    chosen = model_class(recipe.model)(**trial.settings)
+    fitted_model = model_class(recipe.model)(**trial.settings)
     start = time.perf_counter()
-    chosen.fit(problem.train, problem.validation, progress=False)
-    model = _refit(chosen, problem, trial.settings) if recipe.refit else chosen
+    fitted_model.fit(problem.train, problem.validation, progress=False)
+    model = _refit(fitted_model, problem, trial.settings) if recipe.refit else fitted_model
     seconds = time.perf_counter() - start
     extended = extend_model(model, problem)
     if recipe.joined:
         extended = extended.extend(problem.validation)
-    common = trial.key | source | _describe_run(trial, chosen, seconds)
+    common = trial.key | source | _describe_run(trial, fitted_model, seconds)
     tests = {area: test for area, test in problem.test.items() if area in model.predicts}
     records = [
         common | {"area": area} | _measure_errors(extended, test) for area, test in tests.items()
     ]
-    epochs = (each for each in chosen.history_.records if each.validation_error is not None)
-    curve = [[each.epoch, each.loss, each.validation_error] for each in epochs]
+    epochs = (
+        epoch_record
+        for epoch_record in fitted_model.history_.records
+        if epoch_record.validation_error is not None
+    )
+    curve = [
+        [epoch_record.epoch, epoch_record.loss, epoch_record.validation_error]
+        for epoch_record in epochs
+    ]
     # once for each trial
     records[0] |= {"curve": curve} | _describe_quantizer(extended, problem.test["I"])
     return records
@@ -103,14 +110,14 @@ def _refit(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Model:
     if best is not None:
         settings = settings | {"epochs": best + 1}
     train, parts = problem.train, (problem.train, problem.validation)
-    both = ObservedMatrix.from_positions(
+    training_and_validation = ObservedMatrix.from_positions(
         Labelled(train.rows, np.concatenate([part.entry_rows for part in parts])),
         Labelled(train.columns, np.concatenate([part.by_row.columns for part in parts])),
         np.concatenate([part.values.astype(np.float64) for part in parts]),
         scale=train.scale,
         extras=Extras.join([(part.n_entries, part.extras) for part in parts]),
     )
-    return type(chosen)(**settings).fit(both, progress=False)
+    return type(chosen)(**settings).fit(training_and_validation, progress=False)
 
 
 def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
@@ -127,8 +134,8 @@ def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
     if model.scale_.levels is not None:
         errors["confusion"] = confusion_matrix(model, test).tolist()
         if model.gives_distribution:
-            found = evaluate_calibration(model, test, coverage=0.9)
-            errors |= {"calibration_error": found.error, "coverage": found.coverage}
+            calibration = evaluate_calibration(model, test, coverage=0.9)
+            errors |= {"calibration_error": calibration.error, "coverage": calibration.coverage}
     return errors
 
 
@@ -196,14 +203,14 @@ class Results:
     def find_missing(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return the trials still to run; raise `BadSetting` if results have another source or
         other settings."""
-        now, wanted, done = (
+        now, trials_by_key, done = (
             describe_source(),
             {_key(trial.key): trial for trial in trials},
             set[Any](),
         )
         for table in {trial.recipe.table for trial in trials}:
             for record in self._read(table):
-                _check_alike(record, wanted.get(_key(record)), now, self.folder / table)
+                _check_alike(record, trials_by_key.get(_key(record)), now, self.folder / table)
                 done.add(_key(record))
         return [trial for trial in trials if _key(trial.key) not in done]
 
@@ -257,10 +264,10 @@ class Results:
 
 def _check_alike(record: Record, trial: Trial | None, now: Mapping[str, str], folder: Path) -> None:
     """Refuse a record of another source than `now`, or of other settings than its trial has."""
-    for part, here in now.items():
-        if record.get(part, here) != here:
+    for part, present_value in now.items():
+        if record.get(part, present_value) != present_value:
             raise BadSetting(
-                f"{folder} holds results of {part} {record[part]}; this is {here}, and the two are not mixed: "
+                f"{folder} holds results of {part} {record[part]}; this is {present_value}, and the two are not mixed: "
                 f"{START_OVER}"
             )
     if trial is not None and (differing := _name_differences(record, trial)):
@@ -278,10 +285,14 @@ def _name_differences(record: Record, trial: Trial) -> str:
     chose."""
     model = model_class(trial.recipe.model)(**trial.settings)
     settings = model.own_settings
-    own = json.loads(json.dumps(settings | trial.design))
+    present_settings = json.loads(json.dumps(settings | trial.design))
     fitted = {name: value for name, value in record["settings"].items() if name in settings}
-    kept = fitted | {name: record.get(name) for name in trial.design}
-    return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))
+    recorded_settings = fitted | {name: record.get(name) for name in trial.design}
+    return ", ".join(
+        name
+        for name in present_settings | recorded_settings
+        if present_settings.get(name) != recorded_settings.get(name)
+    )
 
 
 Work = Callable[[Trial], list[Record]]

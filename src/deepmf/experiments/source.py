@@ -34,11 +34,11 @@ def digest(folder: Path = PACKAGE) -> str:
         for ending in ("py", "toml")
         for path in folder.rglob(f"*.{ending}")
     }
-    whole = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name in sorted(files):
         # A hash of each file has a fixed length, so no other files give the same bytes.
-        whole.update(name.encode() + b"\0" + hashlib.sha256(files[name].read_bytes()).digest())
-    return whole.hexdigest()
+        checksum.update(name.encode() + b"\0" + hashlib.sha256(files[name].read_bytes()).digest())
+    return checksum.hexdigest()
 
 
 def run_git(*words: str, folder: Path = PACKAGE) -> str:

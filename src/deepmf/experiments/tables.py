@@ -65,11 +65,11 @@ def list_lines(table: str, records: Sequence[Record]) -> list[list[str]]:
     """Return the header and the lines of a table: one for each recipe and share, and one for its
     median levels."""
     metrics = read_layout(table).metrics
-    found = compute_cells(table, records)
+    cells = compute_cells(table, records)
     areas = [
-        area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in found)
+        area for area in AREAS if any(cell.area == area and str(cell) != "-" for cell in cells)
     ]
-    shares = any(cell.new_share for cell in found)  # otherwise nothing is new
+    shares = any(cell.new_share for cell in cells)  # otherwise nothing is new
     uses = list_validation_uses(table, records)
     differ = len(set(uses.values())) > 1  # otherwise a note says it of all rows
     names = ["method", *["new"] * shares, *["validation entries"] * differ]
@@ -78,7 +78,7 @@ def list_lines(table: str, records: Sequence[Record]) -> list[list[str]]:
         *(_format_heading(area, metric, areas, metrics) for area in areas for metric in metrics),
     ]
     rows = []
-    for run in _group_rows(found):
+    for run in _group_rows(cells):
         first = run[0]
         title = first.recipe.title + (", median levels" if first.metric in COLUMN_OF else "")
         share = f"{first.new_share:.0%}" if first.new_share else "none"
@@ -103,15 +103,17 @@ def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str
     """Return how each recipe used validation entries, from its records or the recipe."""
     uses = {}
     for recipe in read_table(table):
-        found = set[str]()
+        descriptions = set[str]()
         for record in (record for record in records if record["recipe"] == recipe.name):
             then = {
                 "inputs": record.get("joined", recipe.joined),
                 "training": record.get("refit", recipe.refit),
             }
-            found.add(", then ".join(["choose", *(use for use, is_so in then.items() if is_so)]))
-        if found:
-            uses[recipe.name] = " / ".join(sorted(found))
+            descriptions.add(
+                ", then ".join(["choose", *(use for use, is_so in then.items() if is_so)])
+            )
+        if descriptions:
+            uses[recipe.name] = " / ".join(sorted(descriptions))
     return uses
 
 
@@ -121,13 +123,22 @@ def format_costs(records: Sequence[Record]) -> str:
     rows = [["row", "protocol", "fits", "seconds each", "peak main memory, MB", "on"]]
     for recipe in dict.fromkeys(record["recipe"] for record in records):
         # once for each trial
-        own = [record for record in records if record["recipe"] == recipe and "curve" in record]
+        recipe_records = [
+            record for record in records if record["recipe"] == recipe and "curve" in record
+        ]
         seconds, memory = (
-            statistics.mean(record[name] for record in own)
+            statistics.mean(record[name] for record in recipe_records)
             for name in ("seconds", "peak_memory_mb")
         )
-        costs = [str(len(own)), f"{seconds:.1f}", f"{memory:.0f}"]
-        rows.append([recipe.partition("/")[2], own[0]["protocol"], *costs, own[0]["hardware"]])
+        costs = [str(len(recipe_records)), f"{seconds:.1f}", f"{memory:.0f}"]
+        rows.append(
+            [
+                recipe.partition("/")[2],
+                recipe_records[0]["protocol"],
+                *costs,
+                recipe_records[0]["hardware"],
+            ]
+        )
     return _to_markdown(rows)
 
 

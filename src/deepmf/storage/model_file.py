@@ -192,18 +192,22 @@ def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
             texts = opened.metadata()
             if texts is None or _KEY not in texts:
                 raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
-            header, whole = _parse_header(file, texts[_KEY]), _map(content.fileno())
-        length = int.from_bytes(whole[:8], "little")
-        table = json.loads(whole[8 : 8 + length])
+            header, file_bytes = _parse_header(file, texts[_KEY]), _map(content.fileno())
+        length = int.from_bytes(file_bytes[:8], "little")
+        table = json.loads(file_bytes[8 : 8 + length])
         del table["__metadata__"]
         facts = {
-            name: TensorFacts(_TYPES[each["dtype"]], each["shape"]) for name, each in table.items()
+            name: TensorFacts(_TYPES[facts_of_tensor["dtype"]], facts_of_tensor["shape"])
+            for name, facts_of_tensor in table.items()
         }
         tensors = MappedTensors(
             (
                 name,
                 np.ndarray(
-                    shape, dtype, buffer=whole, offset=8 + length + table[name]["data_offsets"][0]
+                    shape,
+                    dtype,
+                    buffer=file_bytes,
+                    offset=8 + length + table[name]["data_offsets"][0],
                 ),
             )
             if math.prod(shape)
@@ -226,9 +230,9 @@ def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
 
 def _check_sum(file: Path, header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> None:
     """Refuse a file whose header does not have the checksum that it states."""
-    wanted = header.pop("sha256")
+    stated_checksum = header.pop("sha256")
     try:
-        is_whole = compute_checksum(header, facts) == wanted
+        is_whole = compute_checksum(header, facts) == stated_checksum
     except (ValueError, RecursionError):
         # JSON that can be read but not written (NaN) was not written by us
         is_whole = False
@@ -288,8 +292,8 @@ def _parse_header(file: Path, text: str) -> dict[str, Any]:
         "values": str,
         "sha256": str,
     }
-    for name, wanted in types.items():
-        if type(header.get(name)) is not wanted:
+    for name, expected_type in types.items():
+        if type(header.get(name)) is not expected_type:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")
     if number != FORMAT:
         raise BadModelFile(

@@ -139,32 +139,34 @@ class Part:
         self, content: Mapping[str, Any], tensors: Tensors, name: str, sizes: dict[str, int]
     ) -> Any:
         """Return the stored part; `sizes` gets those that the part decides."""
-        found = tensors.get(name) if self.is_tensor else content.get(self.name)
-        if found is None:
+        stored_value = tensors.get(name) if self.is_tensor else content.get(self.name)
+        if stored_value is None:
             if self.optional:
                 return None
             raise BadModelFile(f"the stored {name} is missing")
         is_lazy = self.is_tensor and not has_values_to_check(tensors)
         if self.is_tensor:
-            self._check_tensor(found, name, sizes)
+            self._check_tensor(stored_value, name, sizes)
             if self.is_finite and not is_lazy:
-                check_finite(name, found)
+                check_finite(name, stored_value)
         else:
-            found = self._read_field(found, tensors, name, sizes)
+            stored_value = self._read_field(stored_value, tensors, name, sizes)
         for check in self.checks:
-            if not (is_lazy and check.is_lazy) and not check.holds(found, sizes):
+            if not (is_lazy and check.is_lazy) and not check.holds(stored_value, sizes):
                 raise BadModelFile(
-                    f"the stored {name} must {check.wording}; got {reprlib.repr(found)}"
+                    f"the stored {name} must {check.wording}; got {reprlib.repr(stored_value)}"
                 )
-        return found
+        return stored_value
 
     def _check_tensor(self, array: npt.NDArray[Any], name: str, sizes: dict[str, int]) -> None:
         types = str(self.kind).split()
         if array.dtype.name not in types or not self._fits(array.shape, sizes):
-            known = [_find_length(length, sizes) for length in self.shape]
-            wanted = ", ".join("any" if length is None else str(length) for length in known)
+            lengths = [_find_length(length, sizes) for length in self.shape]
+            expected_shape = ", ".join(
+                "any" if length is None else str(length) for length in lengths
+            )
             raise BadModelFile(
-                f"the tensor {name} must be of {' or '.join(types)} and of shape ({wanted}); "
+                f"the tensor {name} must be of {' or '.join(types)} and of shape ({expected_shape}); "
                 f"got {array.dtype} of shape {array.shape}"
             )
 
@@ -172,12 +174,12 @@ class Part:
         """Whether a shape fits; sizes that are not known yet are set to what they are in it."""
         if len(shape) != len(self.shape):
             return False
-        for wanted, length in zip(self.shape, shape, strict=True):
-            if isinstance(wanted, str):
-                size, sign, offset = _split_length(wanted)
+        for expected_length, length in zip(self.shape, shape, strict=True):
+            if isinstance(expected_length, str):
+                size, sign, offset = _split_length(expected_length)
                 if size not in sizes and sign != "*":
                     sizes[size] = max(length - int(sign + offset), 0)
-            if _find_length(wanted, sizes) != length:
+            if _find_length(expected_length, sizes) != length:
                 return False
         return True
 
@@ -185,8 +187,8 @@ class Part:
         if not self.shape:
             return self._read_item(field, tensors, name, sizes)
         if not isinstance(field, list) or not self._fits((len(field),), sizes):
-            wanted = _find_length(self.shape[0], sizes)
-            length = "" if wanted is None else f" of length {wanted}"
+            expected_length = _find_length(self.shape[0], sizes)
+            length = "" if expected_length is None else f" of length {expected_length}"
             raise BadModelFile(
                 f"the stored {name} must be a list{length}; got {reprlib.repr(field)}"
             )
@@ -226,8 +228,8 @@ class Form:
         """Return the form of these tensors of torch and no others; counts and variances are not
         negative."""
         parts = (
-            Part(name, _find_type(each), tuple(each.shape), *_find_checks(name, each))
-            for name, each in tensors.items()
+            Part(name, _find_type(tensor), tuple(tensor.shape), *_find_checks(name, tensor))
+            for name, tensor in tensors.items()
         )
         return cls(*parts, prefix=prefix, is_exact=True)
 
@@ -247,13 +249,19 @@ class Form:
                 items = (
                     [(value, name)]
                     if not part.shape
-                    else [(each, f"{name}.{k}") for k, each in enumerate(value)]
+                    else [(item, f"{name}.{k}") for k, item in enumerate(value)]
                 )
                 packed = [part.kind.pack(item, prefix=place) for item, place in items]
                 content[part.name] = (
-                    [each.content for each in packed] if part.shape else packed[0].content
+                    [packed_item.content for packed_item in packed]
+                    if part.shape
+                    else packed[0].content
                 )
-                tensors |= {key: array for each in packed for key, array in each.tensors.items()}
+                tensors |= {
+                    key: array
+                    for packed_item in packed
+                    for key, array in packed_item.tensors.items()
+                }
             else:
                 plain = value.tolist() if isinstance(value, np.ndarray) else value
                 content[part.name] = list(plain) if part.shape else plain
@@ -274,8 +282,10 @@ class Form:
                 f"the stored {prefix or self.prefix or 'content'} must have names; got {reprlib.repr(content)}"
             )
         if self.is_exact:
-            known = {name for _, name in self._name_parts(prefix)}
-            unknown = {name for name in tensors if name.startswith(f"{self.prefix}.")} - known
+            declared_names = {name for _, name in self._name_parts(prefix)}
+            unknown = {
+                name for name in tensors if name.startswith(f"{self.prefix}.")
+            } - declared_names
             if unknown:
                 raise BadModelFile(f"the stored tensor {min(unknown)} has no place in the model")
         return {
@@ -300,10 +310,10 @@ def _find_length(length: str | int, sizes: Sizes) -> int | None:
     """
     if isinstance(length, int):
         return length
-    size, sign, other = _split_length(length)
+    size, sign, offset = _split_length(length)
     if size not in sizes:
         return None
-    by = sizes[other] if other in sizes else int(other)
+    by = sizes[offset] if offset in sizes else int(offset)
     return sizes[size] * by if sign == "*" else sizes[size] + int(f"{sign}{by}")
 
 

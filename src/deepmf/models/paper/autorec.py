@@ -237,7 +237,7 @@ def encode_hidden(network: Any, vectors: Vectors) -> Tensor:
     batch."""
     ids = torch.arange(len(vectors), device=network.first.weight.device)
     return torch.cat(
-        [network.hidden(vectors.take(some)).float() for some in torch.split(ids, 1024)]
+        [network.hidden(vectors.take(batch_ids)).float() for batch_ids in torch.split(ids, 1024)]
     )
 
 
@@ -255,8 +255,8 @@ def compute_at_pairs(
     """
     order = torch.argsort(vectors, stable=True)
     starts = torch.searchsorted(vectors[order], torch.arange(n_vectors + 1, device=vectors.device))
-    found = compute(outputs[order], starts)
-    return torch.empty_like(found).index_copy_(0, order, found)
+    values = compute(outputs[order], starts)
+    return torch.empty_like(values).index_copy_(0, order, values)
 
 
 class VectorModel(NetworkModel):
@@ -494,8 +494,8 @@ class DeepAutoRecObjective(AutoencoderObjective):
                 return _average_squared_errors(outputs, block.targets)
             with torch.no_grad():
                 fed_back.append(network.outputs(hidden))
-            found = network.outputs_at(hidden, block.inputs.indices, block.inputs.starts)
-            return _average_squared_errors(found, block.targets)
+            predictions = network.outputs_at(hidden, block.inputs.indices, block.inputs.starts)
+            return _average_squared_errors(predictions, block.targets)
 
         def again() -> Tensor:
             inputs = fed_back[-1]

@@ -163,8 +163,8 @@ class Subset(RandomModule):
             for size in (n_entries, counts.numel())
         )
         # A vector without entries takes one of another.
-        chosen = (starts[:-1] + (lots * counts).long()).clamp(max=n_entries - 1)
-        return keys < torch.repeat_interleave(keys[chosen], counts)
+        chosen_entries = (starts[:-1] + (lots * counts).long()).clamp(max=n_entries - 1)
+        return keys < torch.repeat_interleave(keys[chosen_entries], counts)
 
 
 def select_entries(batch: SparseBatch, kept: Tensor) -> SparseBatch:
@@ -263,27 +263,27 @@ class NadePredictor(Predictor):
     @torch.no_grad()
     def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         latents, read, outputs = self._sort_by_role(rows, list_positions(columns))
-        every = outputs.size == self._reader.network.n_places and np.array_equal(
+        are_all_outputs = outputs.size == self._reader.network.n_places and np.array_equal(
             outputs, np.arange(outputs.size)
         )
-        wanted = None if every else torch.from_numpy(outputs)
+        output_places = None if are_all_outputs else torch.from_numpy(outputs)
         block = np.empty((read.size, outputs.size))
         step = max(_SCORES_AT_A_TIME // max(outputs.size * self._levels.numel(), 1), 1)
         for start in range(0, read.size, step):
-            some = slice(start, start + step)
-            hidden = torch.from_numpy(latents.take(read[some])[:, :-1])
-            block[some] = average_levels(
-                self._reader.network.level_scores(hidden, wanted), self._levels
+            batch = slice(start, start + step)
+            hidden = torch.from_numpy(latents.take(read[batch])[:, :-1])
+            block[batch] = average_levels(
+                self._reader.network.level_scores(hidden, output_places), self._levels
             ).numpy()
         return block if self._reader.axis == "row" else block.T
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
         levels = self.readout.support
-        found = PredictiveDistribution.of_probabilities(
+        distribution = PredictiveDistribution.of_probabilities(
             levels, _find_middles(levels), probabilities
         )
-        return self.readout.calibrate(found)
+        return self.readout.calibrate(distribution)
 
     @torch.no_grad()
     def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:
@@ -291,12 +291,12 @@ class NadePredictor(Predictor):
         latents, read, outputs = self._sort_by_role(rows, columns)
         scores = torch.empty(read.size, self._reader.network.n_levels, dtype=torch.float32)
         for start in range(0, read.size, _PAIRS_AT_A_TIME):
-            some = slice(start, start + _PAIRS_AT_A_TIME)
-            distinct, which = np.unique(read[some], return_inverse=True)
+            batch = slice(start, start + _PAIRS_AT_A_TIME)
+            distinct, which = np.unique(read[batch], return_inverse=True)
             hidden = torch.from_numpy(latents.take(distinct)[:, :-1])
             compute = partial(self._reader.network.outputs_at, hidden)
-            pairs = torch.from_numpy(which), torch.from_numpy(outputs[some])
-            scores[some] = compute_at_pairs(compute, *pairs, len(hidden))
+            pairs = torch.from_numpy(which), torch.from_numpy(outputs[batch])
+            scores[batch] = compute_at_pairs(compute, *pairs, len(hidden))
         return scores
 
     def _sort_by_role(

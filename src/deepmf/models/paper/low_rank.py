@@ -79,7 +79,7 @@ class Spaces(NamedTuple):
         """Return the spaces after a step in a direction, back on the manifolds by a QR
         decomposition."""
         return Spaces(
-            *(orthonormalise(here + step * to) for here, to in zip(self, direction, strict=True))
+            *(orthonormalise(space + step * to) for space, to in zip(self, direction, strict=True))
         )
 
 
@@ -109,7 +109,8 @@ class OptSpaceSolver(Solver):
         self.values = train.values.astype(np.float64) - self.mean
         self._rounding = _ROUNDING * float(self.values @ self.values)
         self._centred, self._observed = (
-            make_sparse(train, each) for each in (self.values, np.ones_like(self.values))
+            make_sparse(train, entry_values)
+            for entry_values in (self.values, np.ones_like(self.values))
         )
         trimmed = make_sparse(
             train, np.where(find_light_entries(train, settings.trimming), self.values, 0.0)
@@ -190,8 +191,8 @@ class OptSpaceSolver(Solver):
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
         (rows, columns), core = self.point.spaces, self.point.core
-        left, values, right = np.linalg.svd(core)
-        return LowRank(rows @ left, values, columns @ right.T).make_latents(self.mean)
+        left_vectors, values, right = np.linalg.svd(core)
+        return LowRank(rows @ left_vectors, values, columns @ right.T).make_latents(self.mean)
 
     def arrays(self) -> Arrays:
         """Return the two spaces, which determine everything else."""
@@ -261,7 +262,7 @@ class LagrangianSolver(Solver):
     """
 
     # the arrays that the next sweep depends on, beside the matrix of low rank
-    kept: ClassVar[tuple[str, ...]]
+    kept_names: ClassVar[tuple[str, ...]]
     mean: float
     targets: FloatArray  # M
     fitted: FloatArray  # the matrix of low rank on the observed entries
@@ -308,13 +309,13 @@ class LagrangianSolver(Solver):
 
     def arrays(self) -> Arrays:
         """Return the matrix of low rank, the arrays to keep and the number of sweeps."""
-        kept = {name: getattr(self, name) for name in self.kept}
-        return {**self.low_rank._asdict(), **kept, "n_sweeps": np.array(self.n_sweeps)}
+        kept_arrays = {name: getattr(self, name) for name in self.kept_names}
+        return {**self.low_rank._asdict(), **kept_arrays, "n_sweeps": np.array(self.n_sweeps)}
 
     def set_arrays(self, arrays: Arrays) -> None:
         self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
         self.fitted, self.n_sweeps = self.compute_fitted(), int(arrays["n_sweeps"])
-        for name in self.kept:
+        for name in self.kept_names:
             setattr(self, name, arrays[name])
 
 
@@ -335,7 +336,7 @@ class RankKSolver(LagrangianSolver):
     += mu (X - M - E), and mu grows.
     """
 
-    kept = ("multipliers",)
+    kept_names = ("multipliers",)
 
     def __init__(self, train: ObservedMatrix, settings: RankKSettings) -> None:
         self.mean = train.mean
@@ -353,8 +354,10 @@ class RankKSolver(LagrangianSolver):
 
     def update_low_rank(self) -> None:
         """Lower L over X of rank k."""
-        wanted = self.targets + self.errors - self.multipliers / self.penalty
-        filled = multiply_sum(self.low_rank, make_sparse(self._train, wanted - self.fitted))
+        low_rank_target = self.targets + self.errors - self.multipliers / self.penalty
+        filled = multiply_sum(
+            self.low_rank, make_sparse(self._train, low_rank_target - self.fitted)
+        )
         self.low_rank = compute_truncated_svd(
             filled, start=self.low_rank.column_vectors, steps=_RANK_K_SVD_STEPS
         )
@@ -430,7 +433,7 @@ class RDMCSolver(LagrangianSolver):
     block of rows is ever made.
     """
 
-    kept = ("discrete", "multipliers", "copy_multipliers")
+    kept_names = ("discrete", "multipliers", "copy_multipliers")
 
     def __init__(
         self,
@@ -496,12 +499,12 @@ class RDMCSolver(LagrangianSolver):
             self.level_penalty / (self.penalty + self.level_penalty),
         )
 
-        def make_discrete_rows(some: slice) -> FloatArray:
+        def make_discrete_rows(batch: slice) -> FloatArray:
             rows = pull_to_levels(
-                row_latents[some] @ column_latents.T, self._train.scale, share=share
+                row_latents[batch] @ column_latents.T, self._train.scale, share=share
             )
-            entries = slice(starts[some.start], starts[some.stop])
-            rows[self._rows[entries] - some.start, self._columns[entries]] = observed[entries]
+            entries = slice(starts[batch.start], starts[batch.stop])
+            rows[self._rows[entries] - batch.start, self._columns[entries]] = observed[entries]
             return rows - self.mean
 
         matrix = multiply_row_blocks(self._train.shape, make_discrete_rows, self._cells_at_a_time)
