@@ -211,8 +211,9 @@ def test_all_workers_reload_keys_and_model_on_a_hangup(
     start: Start, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
     keys, path = tmp_path / "keys.txt", tmp_path / "model.safetensors"
+    pid_file = tmp_path / "service.pid"
     old = add_key(keys, name="old", role="read")
-    process, client = start("--keys", str(keys), *TWO_WORKERS)
+    process, client = start("--keys", str(keys), "--pid-file", str(pid_file), *TWO_WORKERS)
     # Each connection stays with one worker: with some, both are asked.
     clients = [httpx.Client(base_url=client.base_url, timeout=PATIENCE) for _ in range(6)]
 
@@ -224,7 +225,12 @@ def test_all_workers_reload_keys_and_model_on_a_hangup(
     keys.unlink()
     new = add_key(keys, name="new", role="read")
     path.write_bytes(b"not a model")
-    os.kill(process.pid, signal.SIGHUP)
+    shown = tmp_path / "reloaded"
+    teller = start_deepmf(
+        "serve", "--reload-of", pid_file, output=shown, log=tmp_path / "log of reload"
+    )
+    teller.join(PATIENCE)
+    assert (teller.exitcode, str(process.pid) in shown.read_text()) == (0, True)
     wait_until(lambda: {answer.status_code for answer in ask(new)} == {200})
     assert {answer.status_code for answer in ask(old)} == {401}
     # the reason, of each worker

@@ -40,6 +40,16 @@ def serve(
     log_level: Annotated[
         str, option("--log-level info|warning|error", "Lowest level that is logged.")
     ] = "info",
+    pid_file: Annotated[
+        Path | None, option("--pid-file FILE", "File for the process id, for --reload-of.")
+    ] = None,
+    reload_of: Annotated[
+        Path | None,
+        option(
+            "--reload-of FILE",
+            "Tell the service with this pid file to load its model and keys again, and end.",
+        ),
+    ] = None,
     demo: Annotated[
         bool, option("--demo", "Serve a model of generated films instead of MODEL.")
     ] = False,
@@ -56,7 +66,17 @@ def serve(
     Or: deepmf serve --demo
     """
     with require_serve():
+        from deepmf.serve.pid_file import reload_service
         from deepmf.serve.server import ServeOptions, serve as run_server
+    if reload_of is not None:
+        if model is not None or demo:
+            raise BadSetting("--reload-of reloads a running service; give no model")
+        process = reload_service(reload_of)
+        if as_json:
+            show_json({"process": process})
+        else:
+            say(f"told process {process} to load its model and keys again; its log says if it did")
+        return
     if model is None and not demo:
         raise BadSetting("give a model file that deepmf fit wrote, or --demo")
     if model is not None and demo:
@@ -84,6 +104,7 @@ def serve(
                 keys=None if keys is None else str(keys),
                 workers=workers,
                 log_level=log_level,
+                pid_file=None if pid_file is None else str(pid_file),
             ),
             announce,
         )

@@ -31,6 +31,7 @@ from deepmf.serve.app import create_app
 from deepmf.serve.auth import read_keys
 from deepmf.serve.database import open_database
 from deepmf.serve.metrics import SHARED_FOLDER
+from deepmf.serve.pid_file import hold_pid_file
 from deepmf.serve.service import Service, load_with_digest
 
 logger = logging.getLogger("deepmf.serve")
@@ -60,6 +61,7 @@ class ServeOptions:
     database : a SQLite file, or a URL.
     keys : a file of API keys; None for a service that only this machine can reach.
     workers : number of processes.
+    pid_file : a file for the id of this process, by which `deepmf serve --reload-of` finds it.
     """
 
     model: str
@@ -69,6 +71,7 @@ class ServeOptions:
     keys: str | None = None
     workers: int = 1
     log_level: str = "info"
+    pid_file: str | None = None
 
     def check(self) -> None:
         """Raise `BadSetting` for options that are invalid or unsafe."""
@@ -99,14 +102,22 @@ def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: Non
     with ExitStack() as stack:
         configure_log(options.log_level)
         stack.callback(_release_log)
+        write_pid = None
+        if options.pid_file is not None:
+            write_pid = stack.enter_context(hold_pid_file(Path(options.pid_file)))
         listener = stack.enter_context(_listen(options))
         host = f"[{options.host}]" if ":" in options.host else options.host
         address = f"http://{host}:{listener.getsockname()[1]}"
+
+        def announce_ready() -> None:
+            if write_pid is not None:
+                write_pid()
+            announce(address)
+
         if options.workers == 1:
             app = build_app(options)
-            _Server(
-                _configure_uvicorn(app), partial(_reload, app, options), lambda: announce(address)
-            ).run([listener])
+            reload = partial(_reload, app, options)
+            _Server(_configure_uvicorn(app), reload, announce_ready).run([listener])
             return
         open_database(options.database).close()  # a single process creates the tables
         os.environ[_OPTIONS] = json.dumps(asdict(options))
@@ -117,7 +128,7 @@ def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: Non
             "deepmf.serve.server:build_worker_app", factory=True, workers=options.workers
         )
         folder = Path(os.environ[SHARED_FOLDER])
-        _Workers(config, [listener], folder=folder, on_ready=lambda: announce(address)).run()
+        _Workers(config, [listener], folder=folder, on_ready=announce_ready).run()
 
 
 def build_app(options: ServeOptions) -> FastAPI:
