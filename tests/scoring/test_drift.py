@@ -19,7 +19,7 @@ from deepmf.recommend.presence import Recency
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.request import Request
 from deepmf.scoring.drift import Component, DatedResiduals, Drift, Kind, fade_by_age, find_shares
-from deepmf.scoring.drift_fit import _find_later_shares, learn_drift
+from deepmf.scoring.drift_fit import _Chosen, _find_later_shares, keep_helpful, learn_drift
 
 DAY = 86400
 SCALE = Scale(low=-10, high=10)
@@ -152,19 +152,21 @@ def test_after_known_entries_a_steady_component_has_at_most_its_share_between_th
 
 def test_later_shares_leave_out_the_day_after_the_entries_of_a_row() -> None:
     rng, cut = np.random.default_rng(0), 100 * DAY
-    # Rows 0 to 59 go on a second later, in the same mood; rows 60 to 79 exactly a day later, in the
+    # Rows 0 to 59 go on within a day, in the same mood; rows 60 to 79 two days in a row, in the
     # opposite one.
-    rows = np.repeat(np.arange(80), 9)
-    moods, place = np.where(rng.random(80) < 0.5, 2.0, -2.0), np.tile(np.arange(9), 80)
-    times = np.where(place < 8, cut - 1, np.where(rows < 60, cut, cut - 1 + DAY))
-    times[place < 4] = 0
-    values = np.where(place < 4, 0.0, moods[rows] * np.where((place == 8) & (rows >= 60), -1, 1))
+    rows, place = np.repeat(np.arange(80), 10), np.tile(np.arange(10), 80)
+    moods, is_late = np.where(rng.random(80) < 0.5, 2.0, -2.0), (place >= 8) & (rows >= 60)
+    times = np.select(
+        [place < 4, place < 8, place == 8], [0, cut - 1, cut + 10], default=cut + DAY + 5
+    )
+    times[is_late] = cut - 1 + DAY * (place[is_late] - 7)
+    values = np.where(place < 4, 0.0, moods[rows] * np.where(is_late, -1, 1))
     matrix = ObservedMatrix.from_entries(rows, (rows + place) % 30, values, SCALE, times=times)
-    chosen = [(Kind("row", 10.0 * DAY), 1.0)]
-    assert _find_later_shares(chosen, matrix, np.arange(720))[0] == 0
-    values[(place == 8) & (rows >= 60)] *= -1
+    chosen = [_Chosen(Kind("row", 10.0 * DAY), 1.0)]
+    assert _find_later_shares(chosen, matrix, np.arange(800))[0] == 0
+    values[is_late] *= -1
     matrix = ObservedMatrix.from_entries(rows, (rows + place) % 30, values, SCALE, times=times)
-    assert _find_later_shares(chosen, matrix, np.arange(720))[0] > 0.5
+    assert _find_later_shares(chosen, matrix, np.arange(800))[0] > 0.5
 
 
 def test_residuals_fade_by_age_times_their_weights() -> None:
@@ -605,3 +607,45 @@ def test_ages_of_added_entries_count() -> None:
     counts = Recency(30.0 * DAY, 0).count_entries(more.entries_)
     assert counts.argmax() == 0
     assert counts.sum() == pytest.approx(more.entries_.n_entries)
+
+
+def test_dates_do_not_move_later_predictions_that_they_helped_once_by_chance() -> None:
+    """Columns change their level after every two of ten periods, also after the last one."""
+    rng = np.random.default_rng(0)
+    period, columns = np.repeat(np.arange(10), 400), rng.integers(0, 20, 4000)
+    signs = np.where(period // 2 % 2 == 0, 1, -1)
+    rows = np.tile(np.arange(400), 10)  # entries of a row are 36 days apart
+    values = signs * np.where(columns % 2 == 0, 2.0, -2.0) + 0.5 * rng.standard_normal(4000)
+    times = 10**9 + DAY * (36 * period + rng.integers(0, 30, 4000))
+    train = ObservedMatrix.from_entries(
+        rows, columns, values, SCALE, times=times, duplicates="latest"
+    )
+    dated, plain = Means(times="auto", presence=None), Means(presence=None)
+    dated.fit(train), plain.fit(train)
+    assert dated.has_drift  # which helps between known entries
+    later = int(times.max()) + 5 * DAY
+    np.testing.assert_array_equal(
+        dated.predict([0, 1, 2], [0, 1, 2], at=later), plain.predict([0, 1, 2], [0, 1, 2])
+    )
+
+
+@pytest.mark.parametrize("n_entries", [10, 400])
+@pytest.mark.parametrize("helps", [False, True])
+def test_held_out_entries_that_are_later_decide_whether_drift_is_used_later(
+    n_entries: int, helps: bool
+) -> None:
+    matrix = make_drifting()
+    drift = learn_drift(matrix)
+    assert drift is not None
+    drift = replace(drift, shares=np.ones_like(drift.shares))
+    rng = np.random.default_rng(0)
+    rows, columns = rng.integers(0, 100, n_entries), rng.integers(0, 50, n_entries)
+    times = np.full(n_entries, drift.latest + 2 * DAY)
+    moves = drift.evaluate(rows, columns, times)
+    assert np.abs(moves).mean() > 0.5
+    residuals = moves if helps else rng.permutation(moves)
+    left = DatedResiduals(rows, columns, times, residuals, None)
+    shares = keep_helpful(drift, left).shares
+    assert np.array_equal(shares[:2], drift.shares[:2])  # nothing is known about other times
+    of_columns = [component.group == "column" for component in drift.components]
+    assert shares[2, of_columns].all() == (helps or n_entries == 10)

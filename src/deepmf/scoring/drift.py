@@ -15,12 +15,14 @@ where older ones count less, relative to the span of the row's entries. It is us
 last entry only. Its shrinkage and half-life are chosen on the last tenth of the entries of each
 row.
 
-The shrinkage of each other component is chosen by the error of the means on held-out entries. The
-share with which a component is added to a model is chosen on entries that the model has not seen,
-if there are any. After a row's last entry, the share of a component of rows is capped at the share
-that is best on the last tenth of each row's entries, and a day later, as for columns after the
-latest entry of all, at the share that is best on the latest tenth of all entries: a component that
-helps between entries may mislead after them.
+The shrinkage of each other component is chosen by the error of the means on held-out entries. A
+component joins a model with a share from 0 to 1, which is best on entries that the model has not
+seen, if there are any. Shares have three stages. Between the entries of a row, the share is as
+large as it helps there. Within a day after its last entry, the share is at most that which is best
+on the last tenth of each row's entries. Later, and for columns after the latest entry of all, it is
+at most that which is best on the latest tenth of all entries and on the tenth before. Shares after
+known entries are 0 unless they lower the error there by two standard errors: a component that helps
+between entries may mislead after them.
 """
 
 from __future__ import annotations
@@ -163,6 +165,16 @@ class DatedResiduals(NamedTuple):
     residuals: FloatArray
     weights: Array | None
 
+    def take(self, which: Array) -> DatedResiduals:
+        """Return some of the entries, by a mask."""
+        weights = None if self.weights is None else self.weights[which]
+        times, residuals = self.times[which], self.residuals[which]
+        return DatedResiduals(self.rows[which], self.columns[which], times, residuals, weights)
+
+    def subtract(self, moves: FloatArray) -> DatedResiduals:
+        """Return what is left of the residuals without what a component explains."""
+        return self._replace(residuals=self.residuals - moves)
+
     def build(self, kind: Kind | Component) -> tuple[Component, IndexArray]:
         """Return the component of a kind, without shrinkage, and the key of each entry."""
         times, weights, first = self.times, self.weights, int(self.times.min())
@@ -206,25 +218,26 @@ class Drift:
     def evaluate(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> FloatArray:
         """Return the drift of pairs of positions at some times, in the units of the scale; -1 has
         none of its own."""
-        total, of_rows, of_others = (
-            np.zeros(rows.size),
-            self._find_stages(rows, times),
-            2 * (times >= self.latest),
-        )
+        total = np.zeros(rows.size)
+        of_rows, of_columns = self.find_stages(rows, times)
         for component, by_stage in zip(self.components, self.shares.T, strict=True):
             if by_stage.any():
-                stages = of_rows if component.group == "row" else of_others
+                stages = of_rows if component.group == "row" else of_columns
                 total += by_stage[stages] * component.evaluate(rows, columns, times)
         return total
 
-    def _find_stages(self, rows: IndexArray, times: TimeArray) -> IndexArray:
-        """Return 0 for times between the entries of their row, 1 within a day after them, and 2
-        later."""
-        stages = np.full(rows.size, 2)
-        known = np.flatnonzero((rows >= 0) & (rows < self.ends.size))
-        gaps = times[known] - self.ends[rows[known]]
-        stages[known] = (gaps >= 0).astype(int) + (gaps >= DAY)
-        return stages
+    def find_stages(self, rows: IndexArray, times: TimeArray) -> tuple[IndexArray, IndexArray]:
+        """Return the stages of the components of rows, and of columns.
+
+        For rows: 0 between the entries of the row, 1 within a day after them, and 2 later, or where
+        there are none. For columns: 0 before the latest entry of all, and 2 later.
+        """
+        of_rows = np.full(rows.size, 2)
+        has_end = (rows >= 0) & (rows < self.ends.size)
+        has_end[has_end] = self.ends[rows[has_end]] != NO_TIME
+        gaps = times[has_end] - self.ends[rows[has_end]]
+        of_rows[has_end] = (gaps >= 0).astype(int) + (gaps >= DAY)
+        return of_rows, 2 * (times >= self.latest)
 
     def evaluate_block(
         self, rows: IndexArray, columns: IndexArray, time: int | TimeArray
