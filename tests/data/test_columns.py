@@ -69,7 +69,7 @@ def test_one_file_for_every_kind_of_lines(
     path = tmp_path / "lines.csv"
     path.write_text(content)
     assert read_rows(path, kind) == expected
-    assert read_columns(path, kind, ColumnOptions()).choice.first_line == 2
+    assert read_columns(path, kind, ColumnOptions()).roles.table.first_line == 2
     (tmp_path / "lines.csv.gz").write_bytes(gzip.compress(content.encode()))
     assert read_rows(tmp_path / "lines.csv.gz", kind) == expected
 
@@ -85,7 +85,7 @@ def test_typed_files_for_every_kind_of_lines(
     frame = pl.DataFrame({"rating": [4.5], "item": ["a"], "user": [1]})
     frame.write_parquet(path) if ending == "parquet" else frame.write_ndjson(path)
     assert read_rows(path, kind) == expected
-    assert read_columns(path, kind, ColumnOptions()).choice.first_line is None
+    assert read_columns(path, kind, ColumnOptions()).roles.table.first_line is None
 
 
 def test_quotes_and_colons(tmp_path: Path) -> None:

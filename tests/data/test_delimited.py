@@ -39,7 +39,7 @@ def test_a_field_without_end(tmp_path: Path) -> None:
     (tmp_path / "long.csv").write_text(f"user,item,rating\n{'x' * 200_000},2,3\n")
     file = DelimitedFile(tmp_path / "long.csv")
     with pytest.raises(UnreadableFile, match="long.csv"):
-        file.split_lines(file.read_head()[0], ",")
+        file.split_lines(file.read_head(), ",")
 
 
 def test_separators() -> None:

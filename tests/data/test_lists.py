@@ -61,8 +61,12 @@ def test_sequences_keep_the_order_of_a_line(tmp_path: Path) -> None:
         and made.extras.places.tolist() == expected.extras.places.tolist()
     )
     assert list_pairs(split_last(made).test) == [("ann", "Heat")]
-    with pytest.raises(BadSetting, match="order"):
-        pack([tmp_path / "played.txt"], tmp_path / "played.store", form="sequences")
+    files = [tmp_path / "played.txt", tmp_path / "later.txt"]
+    files[1].write_text("bob Big\nann Alien\n")
+    packed = pack(files, tmp_path / "played.store", form="sequences")
+    assert list_pairs(split_last(packed).test) == [("ann", "Alien"), ("bob", "Big")]
+    again = pack([tmp_path / "played.store", files[1]], tmp_path / "more.store", form="sequences")
+    assert list_pairs(split_last(again).test) == list_pairs(split_last(packed).test)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +94,7 @@ def test_what_may_be_entries_is_not_read_as_lists(tmp_path: Path, content: str) 
         (LISTS, {"form": "list"}, BadSetting),
         (LISTS, {"form": "inter"}, UnreadableFile),
         ("user,item\n1,2\n", {"form": "inter"}, UnreadableFile),
+        ("user_id:token\titem_list:token_seq\titem_id:token\n1\t2 3\t4\n", {}, UnreadableFile),
     ],
 )
 def test_what_is_refused(
@@ -111,6 +116,8 @@ def test_recboles_files(tmp_path: Path, form: Any) -> None:
     )
     assert matrix.times is not None
     assert sorted(matrix.times.tolist()) == [881250949, 891717742]
-    without = read(path, "user_id:token\titem_id:token\nann\tBig\n", form=form)
-    assert (without.has_values, list_pairs(without)) == (False, [("ann", "Big")])
+    third = "user_id:token\ttimestamp:float\titem_id:token\nann\t881250949\tBig\n"
+    for content in ("user_id:token\titem_id:token\nann\tBig\n", third):
+        without = read(path, content, form=form)
+        assert (without.has_values, list_pairs(without)) == (False, [("ann", "Big")])
     assert list_pairs(pack(path, tmp_path / "s", form=form)) == [("ann", "Big")]

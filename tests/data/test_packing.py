@@ -23,6 +23,7 @@ from deepmf.errors import (
     BadEntries,
     BadSetting,
     CannotSave,
+    DeepMFWarning,
     DuplicateEntries,
     MeansOffLevels,
     OffScale,
@@ -194,8 +195,10 @@ def test_a_wide_table_and_gaps(tmp_path: Path) -> None:
     (tmp_path / "g.csv").write_text(
         "user,item,rating\na,x,1\na,y,NA\n\nb,y,2,5\n\n\n".replace("2,5", "2")
     )
-    packed = pack(tmp_path / "g.csv", tmp_path / "g.store", missing="drop")
-    assert are_same(packed, read_matrix(tmp_path / "g.csv", missing="drop"))
+    with pytest.warns(DeepMFWarning, match="'NA'"):
+        packed = pack(tmp_path / "g.csv", tmp_path / "g.store", missing="drop")
+    with pytest.warns(DeepMFWarning, match="2 lines .*'NA'"):
+        assert are_same(packed, read_matrix(tmp_path / "g.csv", missing="drop"))
     (tmp_path / "c.csv").write_text("user;item;rating\na;x;1,5\nb;y;2\n")
     assert pack(
         tmp_path / "c.csv", tmp_path / "c.store", decimal=","

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import tracemalloc
 import zipfile
@@ -48,13 +50,76 @@ EXPECTED = ObservedMatrix.from_entries([1, 2, 2], [30, 30, 10], [4, 2.5, 1])
         ("spaces.txt", "1 30 4\n2 30 2.5\n2 10 1\n"),
         ("blank_start.csv", "\n\nuser,item,rating\n1,30,4\n2,30,2.5\n2,10,1\n"),
         ("pipe.txt", "1|30|4\n2|30|2.5\n2|10|1\n"),
+        ("spaced.csv", "user, item, rating \n1 , 30,4\n2, 30, 2.5\n 2,10,1\n"),
+        ("control.tsv", "1\t30\t4\n2\t30\t2.5\v\n2\t10\t1\n"),
+        ("note.csv", '# my "data\n\nuser,item,rating\n1,30,4\n2,30,2.5\n2,10,1\n'),
+        ("konect.txt", "% bip weighted posweighted two\n% 3\n1 30 4\n2 30 2.5\n2 10 1\n"),
     ],
 )
 def test_text_in_many_forms(tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_bytes(content.encode())
+    plain = content.encode()
+    (tmp_path / name).write_bytes(plain)
     assert read_matrix(tmp_path / name) == EXPECTED
-    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
-    assert read_matrix(tmp_path / f"{name}.gz") == EXPECTED
+    for ending, compress in {"gz": gzip, "bz2": bz2, "xz": lzma}.items():
+        (tmp_path / f"{name}.{ending}").write_bytes(compress.compress(plain))
+        assert read_matrix(tmp_path / f"{name}.{ending}") == EXPECTED
+    with zipfile.ZipFile(tmp_path / "r.zip", "w") as archive:
+        archive.writestr(f"folder/{name}", plain)
+    assert read_matrix(tmp_path / "r.zip") == EXPECTED
+
+
+def test_an_archive_of_several_files_and_a_cut_file_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "r.zip", "w") as archive:
+        archive.writestr("a.csv", "1,2,3\n")
+        archive.writestr("b.csv", "1,2,3\n")
+    with pytest.raises(UnreadableFile, match=r"2 files \(a.csv, b.csv"):
+        read_matrix(tmp_path / "r.zip")
+    for compress in (gzip, bz2, lzma):
+        content = compress.compress(b"user,item,rating\n1,30,4\n")[:-9]
+        with pytest.raises(UnreadableFile, match="damaged"):
+            read_matrix(write(tmp_path, content))
+
+
+def test_ids_that_differ_by_spaces_alone_are_one_id(tmp_path: Path) -> None:
+    path = write(tmp_path, 'user,item,rating\nann, big,3\nbob,"big ",4\nbob,#1,5\n')
+    matrix = read_matrix(path)
+    assert matrix.column_labels.tolist() == ["#1", "big"]
+    wide = read_matrix(write(tmp_path, "id, q1,q2\n ann,1, 2\nbob ,3,\n"), wide=True)
+    assert wide.row_labels.tolist() == ["ann", "bob"]
+    assert wide.column_labels.tolist() == ["q1", "q2"]
+    lists = read_matrix(write(tmp_path, "ann\tbig \tup\nbob\t big\n"), form="lists")
+    assert lists.column_labels.tolist() == ["big", "up"]
+    with pytest.raises(DuplicateEntries, match="line 3"):
+        read_matrix(write(tmp_path, "user,item,rating\nann,big,3\nann, big,4\n"))
+    with pytest.raises(BadEntries, match="line 3: the column id"):
+        read_matrix(write(tmp_path, "user,item,rating\nann,big,3\nann, ,4\n"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "timestamp,visitorid,event,itemid,transactionid\n"
+            "1433221332117,25,view,355,\n1433224214164,99,view,248,\n",
+            "'view' is not a number .*'visitorid' is taken as the row, 'itemid' as the column.*value=None",
+        ),
+        (
+            "user,item,note\nann,big,\nbob,big,3\nbob,up,\n",
+            "missing.*'note' as the value.*value=None",
+        ),
+        (
+            "ann\t2009-05-04T23:08:57Z\tDeep\tComposition\nbob\t2009-05-04T13:54:10Z\tMoby\tHonor\n",
+            "'Composition' is not.* field 2 as the column.*value=None",
+        ),
+    ],
+)
+def test_events_without_values_hint_at_interactions(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    path = write(tmp_path, content, "events")
+    with pytest.raises(BadEntries, match=message):
+        read_matrix(path)
+    assert not read_matrix(path, value=None).has_values
 
 
 def write(folder: Path, content: str | bytes, name: str = "ratings.csv") -> Path:

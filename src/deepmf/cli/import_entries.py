@@ -36,7 +36,7 @@ def import_entries(
         Path,
         argument(
             "RATINGS",
-            "Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also .gz; - for csv on standard input.",
+            "Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also compressed; - for csv on standard input.",
         ),
     ],
     url: Annotated[str, option("--url URL", "Address of the service: http://127.0.0.1:8000.")],

@@ -41,7 +41,7 @@ def impute(
         Path,
         argument(
             "TABLE",
-            "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz; - for standard input.",
+            "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also compressed; - for standard input.",
         ),
     ],
     output: options.FrameFile = STANDARD,

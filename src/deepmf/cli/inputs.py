@@ -219,14 +219,13 @@ def report_reading(path: Path, notes: ReadNotes, *, wide: bool) -> None:
     dropped."""
     from deepmf.data.lists import LISTS
 
-    guess, n_dropped, _, time_note = notes
-    of_fields = "--row, --column and --value, --count or --no-values"
-    options = "--row" if wide else "--form" if guess == LISTS else of_fields
-    lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"
+    options = "--row, --column and --value, --count or --no-values"
+    if wide or notes.guess == LISTS:
+        options = "--row" if wide else "--form"
     remarks = (
-        guess and f"{guess} (set {options} to change this)",
-        n_dropped and f"dropped {lines} without a value",
-        time_note and f"{time_note} (set --time to change this)",
+        notes.guess and f"{notes.guess} (set {options} to change this)",
+        notes.n_dropped and notes.describe_dropped(),
+        notes.time_note and f"{notes.time_note} (set --time to change this)",
     )
     for remark in filter(None, remarks):
         say(f"deepmf: {name_file(path)}: {remark}", err=True)
@@ -414,12 +413,12 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     from deepmf.data.layout import PAIRS
 
     seen = model.entries_
-    frame, choice = reading.read_columns(
+    frame, roles, _ = reading.read_columns(
         path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns
     )
-    if choice.remark is not None and tuple(frame.columns) != seen.train.form[:2]:
+    if roles.remark is not None and tuple(frame.columns) != seen.train.form[:2]:
         say(
-            f"deepmf: {name_file(path)}: {choice.remark} (set --row and --column to change this)",
+            f"deepmf: {name_file(path)}: {roles.remark} (set --row and --column to change this)",
             err=True,
         )
     both = list(zip(frame.get_columns(), (seen.rows, seen.columns), strict=True))
@@ -429,7 +428,7 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
         parse_ids(ids) if ids.dtype == polars.String and _find_kind(known) is int else ids
         for ids, known in both
     ]
-    return Pairs((rows, columns), frame.select(shown), choice.has_names)
+    return Pairs((rows, columns), frame.select(shown), roles.has_names)
 
 
 def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:

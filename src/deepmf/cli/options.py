@@ -191,7 +191,7 @@ Ratings = Annotated[
     argument(
         "RATINGS",
         "Entries: csv, tsv, parquet, jsonl (a JSON object in each line), xlsx, MovieLens .dat, .npz, "
-        "also .gz; a store of pack; - for csv on standard input.",
+        "also .gz, .bz2, .xz, .zip; a store of pack; - for csv on standard input.",
     ),
 ]
 ScaleText = Annotated[

@@ -221,7 +221,7 @@ def pack(
         argument(
             "RATINGS...",
             "Files of entries that form one matrix: csv, tsv, parquet, jsonl, MovieLens .dat, .npz or stores, "
-            "also .gz; - for csv on standard input.",
+            "also .gz, .bz2, .xz, .zip; - for csv on standard input.",
         ),
     ],
     output: Annotated[Path, option("--output -o STORE", "Store to write: a new file.")],

@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse
 
 from deepmf.data.download import Checksum, download, extract
-from deepmf.data.read import TextForm, read_matrix, read_npz
+from deepmf.data.npz import read_npz
+from deepmf.data.read import TextForm, read_matrix
 from deepmf.data.splits import Split, split_from_masks
 from deepmf.errors import (
     BadSetting,

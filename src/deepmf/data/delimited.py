@@ -24,15 +24,16 @@ SEPARATORS = ("::", "\t", ",", ";", "|", " ")
 # Where a comma may stand inside a number, every other character is tried before it.
 SEPARATORS_WITH_DECIMAL_COMMA = ("::", "\t", ";", "|", ",", " ")
 WHOLE_LINE = "\x1f"  # a separator that no text contains: each line is one field
+SPACES = " \t\r\f\v\xa0"  # around a field, they are no part of it
 _UNQUOTED = ("::", "\t")  # separators beside which a quotation mark is an ordinary character
 
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
 DECIMAL_HINT = Hint("decimal=',' reads decimal commas", "--decimal , reads decimal commas")
 
 _NUMBER = re.compile(
-    r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.I
 )
-_NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
+_NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
 
@@ -43,19 +44,18 @@ class DelimitedFile:
         self.path = check_path(path)
         self._source = prepare_text(self.path, encoding)
 
-    def read_head(self) -> tuple[list[str], int]:
-        """Return the first lines that are not blank, and the number of blank lines before; refuse
-        blank lines alone."""
+    def read_head(self) -> list[str]:
+        """Return the first lines, also blank ones; refuse blank lines alone."""
         lines = self.read_lines(n_lines=SAMPLE_LINES)
-        filled = [line for line in lines if line]
-        if not filled:
+        n_filled = sum(map(bool, lines))
+        if not n_filled:
             raise UnreadableFile(f"{self.path} is empty")
-        if len(filled) == 1 and "\r" in filled[0]:
+        if n_filled == 1 and any("\r" in line for line in lines):
             raise UnreadableFile(
-                f"{self.path}: lines end in a carriage return alone; end them in a line feed, for instance with "
-                r"tr '\r' '\n'"
+                f"{self.path}: lines end in a carriage return alone; end them in a line feed, for "
+                r"instance with tr '\r' '\n'"
             )
-        return filled, lines.index(filled[0])
+        return lines
 
     def read_lines(self, *, n_lines: int | None = None) -> list[str]:
         """Return the lines unchanged, including blank lines."""
@@ -77,21 +77,25 @@ class DelimitedFile:
         return [(line or "").removesuffix("\r") for line in frame.to_series().to_list()]
 
     def split_lines(self, lines: Sequence[str], separator: str) -> list[list[str]]:
-        """Split lines into fields and remove their quotation marks."""
-        if separator in _UNQUOTED:
-            return [line.split(separator) for line in lines]
+        """Split lines into fields without their quotation marks and the spaces around them."""
         try:
-            return list(csv.reader(lines, delimiter=separator))
+            if separator in _UNQUOTED:
+                fields = [line.split(separator) for line in lines]
+            else:
+                fields = list(csv.reader(lines, delimiter=separator))
         except csv.Error as error:  # such as a field of more than 131,072 characters
             raise UnreadableFile(
                 f"{self.path} cannot be read as text split at {separator!r} ({error})"
             ) from error
+        return [[field.strip(SPACES) for field in line] for line in fields]
 
     def scan(
         self, names: Sequence[str], separator: str, *, n_skipped: int, ignore_more: bool = False
     ) -> pl.LazyFrame:
-        """Scan all fields lazily, as text; a missing field is null, and `ignore_more` drops surplus
-        fields."""
+        """Scan all fields lazily, as text without the spaces around it.
+
+        A field that is missing or blank is null; `ignore_more` drops surplus fields.
+        """
         polars = import_polars()
         is_plain = separator != "::"
         lazy: pl.LazyFrame = polars.scan_csv(
@@ -99,7 +103,7 @@ class DelimitedFile:
             glob=False,
             separator=separator if is_plain else WHOLE_LINE,
             has_header=False,
-            skip_rows=n_skipped,
+            skip_lines=n_skipped,
             schema=dict.fromkeys(names if is_plain else names[:1], polars.String),
             quote_char=None if separator in _UNQUOTED else '"',
             truncate_ragged_lines=ignore_more,
@@ -112,10 +116,10 @@ class DelimitedFile:
                 else line.str.splitn("::", len(names))
             )
             lazy = lazy.select(
-                parts.struct.field(f"field_{at}").replace("", None).alias(name)
-                for at, name in enumerate(names)
+                parts.struct.field(f"field_{at}").alias(name) for at, name in enumerate(names)
             )
-        return lazy
+        text = polars.all().str.strip_chars(SPACES)
+        return lazy.with_columns(polars.when(text != "").then(text))
 
 
 def check_separator(separator: str) -> None:
@@ -158,13 +162,13 @@ def drop_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
 
 def is_missing(text: str) -> bool:
     """Whether a text stands for a missing value."""
-    return text.strip().lower() in MISSING_WORDS
+    return text.strip(SPACES).lower() in MISSING_WORDS
 
 
 def is_number(text: str) -> bool:
     """Whether a text is a number as files write it; Python's 1_0 and digits of other scripts are
     not."""
-    return _NUMBER.fullmatch(text) is not None
+    return _NUMBER.fullmatch(text.strip(SPACES)) is not None
 
 
 def is_whole(text: str) -> bool:
@@ -193,6 +197,12 @@ def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
         hint = DECIMAL_HINT if decimal == "." and _NUMBER_WITH_COMMA.fullmatch(text) else None
         raise BadEntries(f"value {text!r} is not a number", position=wrong[0], hint=hint)
     return numbers
+
+
+def find_missing_words(texts: pl.Series, numbers: pl.Series) -> list[str]:
+    """Return the texts, such as NA, whose number is missing."""
+    words = texts.filter(texts.is_not_null() & numbers.is_null()).unique()
+    return sorted(words.to_list())
 
 
 def parse_time_texts(texts: pl.Series) -> pl.Series:

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from deepmf.data.columns import is_typed_file, read_typed_file
-from deepmf.data.delimited import MISSING_WORDS, check_decimal, drop_blank_end, parse_ids
-from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition, recognise_layout
-from deepmf.data.source import translate_polars_errors
+from deepmf.data.columns import open_table
+from deepmf.data.delimited import MISSING_WORDS, check_decimal, parse_ids
+from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
 from deepmf.files import check_path, import_polars
 from deepmf.matrix.column_roles import choose_label
@@ -161,16 +160,13 @@ def read_feature_file(
 def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int | None]:
     """Read all columns, those of delimited text as text; also return the number of its first
     line."""
-    if is_typed_file(path):
-        return read_typed_file(path), None
-    layout = recognise_layout(path, FEATURES, options)
-    with translate_polars_errors(path, "text"):
-        frame = drop_blank_end(layout.scan().collect())
-    if layout.separator == "::" and frame[layout.names[-1]].str.contains("::", literal=True).any():
+    table = open_table(path, FEATURES, options)
+    frame = table.collect()
+    if table.separator == "::" and frame[table.names[-1]].str.contains("::", literal=True).any():
         raise UnreadableFile(f"{path} has lines with more columns than line 1")
-    if not layout.has_header:
-        frame = frame.rename({name: f"field {name}" for name in layout.names})
-    return frame, layout.first_line
+    if not table.has_names:
+        frame = frame.rename({name: f"field {name}" for name in table.names})
+    return frame, table.first_line
 
 
 def infer_type(

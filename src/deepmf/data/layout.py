@@ -3,13 +3,12 @@ tables and features."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from deepmf.data.delimited import (
     is_number,
     is_whole,
 )
+from deepmf.data.table import FileTable
 from deepmf.errors import BadEntries, Hint, UnreadableFile
 from deepmf.matrix.column_roles import (
     MANY_COLUMNS,
@@ -36,9 +36,6 @@ from deepmf.matrix.column_roles import (
 from deepmf.matrix.extras import parse_times
 from deepmf.matrix.table_form import DETECT, ValueColumn
 
-if TYPE_CHECKING:
-    import polars as pl
-
 NameOrPosition = str | int | None  # of a column that the user asks for; None: it is recognised
 Fields = Sequence[str]
 IsKnown = Callable[[str], bool]
@@ -48,7 +45,8 @@ WIDE_HINT = Hint(
     "--wide reads it; if each line is one entry, name its fields with --column and --value",
 )
 # RecBole's names of fields and their types, such as user_id:token
-_TYPED = re.compile(r"(.+):(?:token|float)(?:_seq)?")
+_TYPED = re.compile(r"(.+):((?:token|float)(?:_seq)?)")
+_COMMENT_SIGNS = ("#", "%")  # as numpy, KONECT and Matrix Market write them
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
 _ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
 
@@ -104,31 +102,6 @@ class LineKind:
         return join_roles(self.roles)
 
 
-@dataclass(frozen=True)
-class TextLayout:
-    """A text file with its separator and the names of its fields (their positions where the file
-    has no header)."""
-
-    file: DelimitedFile
-    separator: str
-    names: list[str]
-    has_header: bool
-    n_blank: int  # blank lines before the first other line
-    sample: list[list[str]]  # the fields of the first lines, without the header
-    quoted: frozenset[str]  # fields in quotation marks beside others without: text, even if digits
-
-    @property
-    def first_line(self) -> int:
-        """The number of the first line after the header, counted from 1."""
-        return self.n_blank + (2 if self.has_header else 1)
-
-    def scan(self, *, ignore_more: bool = False) -> pl.LazyFrame:
-        """Scan the lines after the header lazily, as text; `ignore_more` drops surplus fields."""
-        return self.file.scan(
-            self.names, self.separator, n_skipped=self.first_line - 1, ignore_more=ignore_more
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
     """How the columns of a file are chosen and its text is read; by default both are recognised.
@@ -154,42 +127,138 @@ class ColumnOptions:
         return {**self.asked, "time": None if self.time is DETECT else self.time}
 
 
-def recognise_layout(path: Path, kind: LineKind, options: ColumnOptions) -> TextLayout:
-    """Recognise separator and header from the first lines, unless they are given.
+def open_text_table(path: Path, kind: LineKind, options: ColumnOptions) -> FileTable:
+    """Recognise separator and header of delimited text from its first lines, unless they are given.
 
     If a column is asked for by name, the first line is a header; if it has an id that is known, it
-    is not.
+    is not. Blank lines and comments (`# my data`) before it are skipped.
     """
     file = DelimitedFile(path, options.encoding)
-    separator, header, decimal = options.separator, options.header, options.decimal
-    lines, n_blank = file.read_head()
-    if separator is None:
-        separators = SEPARATORS_WITH_DECIMAL_COMMA if decimal == "," else SEPARATORS
-        separator = _recognise_separator(file, kind, lines, options.is_known, separators)
-    else:
-        check_separator(separator)
-    first, *rest = file.split_lines(lines, separator)
+    head = file.read_head()
+    separator = _choose_separator(file, kind, head, options)
+    n_skipped = _count_skipped(file, head, separator)
+    lines = [line for line in head[n_skipped:] if line]
+    first, *sample = file.split_lines(lines, separator)
     if len(first) < kind.n_needed:
         raise UnreadableFile(
-            f"{path}: line 1 {lines[0][:80]!r} has {len(first)} column(s) when split at {separator!r}; "
-            f"{kind.requirement} are needed (is the separator another?)"
+            f"{path}: line {n_skipped + 1} {lines[0][:80]!r} has {len(first)} column(s) when split at "
+            f"{separator!r}; {kind.requirement} are needed (is the separator another?)"
         )
-    typed = [_TYPED.fullmatch(name.strip()) for name in first]
-    if options.form == "inter" and not all(typed):
-        raise UnreadableFile(
-            f"{path}: line 1 {lines[0][:80]!r} names no types; user_id:token is a name with its type"
-        )
-    if all(typed) and header is not False:
-        first, header = [found[1] for found in typed if found], True
-    if header is None:
-        is_named = any(isinstance(name, str) for name in options.wanted.values())
-        header = is_named or _is_header(kind, [first, *rest], options.is_known, decimal)
-    names = first if header else [str(number) for number in range(len(first))]
+    types = _read_typed_header(path, kind, options, first)
+    names: list[str] | None = list(types or ())
+    if types is None:
+        names = _read_header(path, kind, options, lines[0], [first, *sample])
+    has_names = names is not None
+    if names is None:
+        names, sample = [str(position) for position in range(len(first))], [first, *sample]
+    first_line = n_skipped + has_names + 1
+    _check_lines(path, kind, names, sample, first_line)
+    return FileTable(
+        path=path,
+        names=names,
+        has_names=has_names,
+        sample=sample,
+        lines=file.scan(
+            names, separator, n_skipped=first_line - 1, ignore_more=not kind.defines_ids
+        ),
+        first_line=first_line,
+        quoted=_find_quoted(lines[int(has_names)], separator, names),
+        separator=separator,
+        types=types,
+    )
+
+
+def _choose_separator(
+    file: DelimitedFile, kind: LineKind, head: Sequence[str], options: ColumnOptions
+) -> str:
+    """Return the separator that was asked for, or that of the lines without comments."""
+    if options.separator is not None:
+        check_separator(options.separator)
+        return options.separator
+    filled = [line for line in head if line]
+    comments = itertools.takewhile(_may_be_comment, filled)
+    lines = filled[len(list(comments)) :] or filled
+    separators = SEPARATORS_WITH_DECIMAL_COMMA if options.decimal == "," else SEPARATORS
+    return _recognise_separator(file, kind, lines, options.is_known, separators)
+
+
+def _count_skipped(file: DelimitedFile, head: Sequence[str], separator: str) -> int:
+    """Return the number of first lines that are blank or comments.
+
+    A line that begins with # is no comment if it has as many fields as the first line without.
+    """
+    fields = file.split_lines(head, separator)
+    n_fields = next(
+        (
+            len(line_fields)
+            for line, line_fields in zip(head, fields, strict=True)
+            if line and not _may_be_comment(line)
+        ),
+        None,
+    )
+    for position, line in enumerate(head):
+        is_comment = n_fields is not None and _may_be_comment(line)
+        if line and not (is_comment and len(fields[position]) != n_fields):
+            return position
+    return 0
+
+
+def _may_be_comment(line: str) -> bool:
+    return line.startswith(_COMMENT_SIGNS)
+
+
+def _read_header(
+    path: Path, kind: LineKind, options: ColumnOptions, line: str, lines: list[list[str]]
+) -> list[str] | None:
+    """Return the names in the first line; None if it holds data."""
+    is_header = options.header
+    if is_header is None:
+        is_header = any(isinstance(name, str) for name in options.wanted.values())
+        is_header |= _is_header(kind, lines, options.is_known, options.decimal)
+    if not is_header:
+        return None
+    names = lines[0]
     if len(set(names)) < len(names):
-        raise UnreadableFile(f"{path}: the header {lines[0][:80]!r} names a column twice")
-    sample = rest if header else [first, *rest]
-    quoted = _find_quoted(lines[1 if header else 0], separator, names) if sample else frozenset()
-    return TextLayout(file, separator, names, header, n_blank, sample, quoted)
+        raise UnreadableFile(f"{path}: the header {line[:80]!r} names a column twice")
+    return names
+
+
+def _read_typed_header(
+    path: Path, kind: LineKind, options: ColumnOptions, names: list[str]
+) -> dict[str, str] | None:
+    """Return the type of each name in a header of RecBole; None if the first line is no such one."""
+    matches = list(filter(None, map(_TYPED.fullmatch, names)))
+    if len(matches) < len(names):
+        if options.form == "inter":
+            raise UnreadableFile(
+                f"{path}: line 1 names no types, but {names[:3]}; user_id:token is a name with its type"
+            )
+        return None
+    if options.header is False:
+        return None
+    types = {match[1]: match[2] for match in matches}
+    is_chosen = all(options.asked.get(role) is not None for role in ("row", "column"))
+    are_entries = {"row", "column"} <= set(kind.roles)
+    for name, field_type in types.items():
+        if are_entries and not is_chosen and field_type.endswith("_seq"):
+            raise UnreadableFile(
+                f"{path}: the field '{name}:{field_type}' holds a list; a line must be one entry "
+                "(user_id:token, item_id:token), or a row and its columns for form='sequences'"
+            )
+    return types
+
+
+def _check_lines(
+    path: Path, kind: LineKind, names: Fields, sample: Sequence[Fields], first_line: int
+) -> None:
+    """Refuse a header alone, and a first line with fewer fields than names."""
+    if not sample:
+        raise UnreadableFile(f"{path} holds no {kind.content}")
+    if len(sample[0]) < len(names):
+        raise UnreadableFile(
+            f"{path}: line {first_line} has {len(sample[0])} column(s), and the header "
+            f"{len(names)}: {', '.join(map(repr, names[:5]))}"
+        )
 
 
 def refuse_wide(path: Path, names: Fields, sample: Sequence[Fields]) -> None:
@@ -276,6 +345,8 @@ def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKno
     """
     if sum(has_usual_names(first, [role]) for role in ("row", "column", "value")) >= 2:
         return True
+    if any(map(_DATE.match, first)):
+        return False
     places = _find_entry(first)
     row, column, value = (first[at] for at in places)
     if not any(map(is_number, first)) and not is_missing(value):
@@ -312,16 +383,13 @@ def _is_header_of_interactions(first: Fields, rest: Sequence[Fields], is_known: 
     ):
         return True
     ids = [fields[:2] for fields in rest]
-    if (
-        ids
-        and all(map(is_whole, (each for line in ids for each in line)))
-        and not any(map(is_whole, first[:2]))
-    ):
+    are_whole = all(is_whole(text) for line in ids for text in line)
+    if ids and are_whole and not any(map(is_whole, first[:2])):
         return True
-    if any(is_number(field) or is_missing(field) for field in first):
+    if any(is_number(text) or is_missing(text) or _DATE.match(text) for text in first):
         return False
     return not any(
-        at < len(line) and line[at] == text for line in ids for at, text in enumerate(first[:2])
+        id_text == text for line in ids for id_text, text in zip(line, first, strict=False)
     )
 
 
@@ -360,7 +428,9 @@ def _is_header_of_table(first: Fields, rest: Sequence[Fields], is_known: IsKnown
     others = first[1:]
     if not all(is_number(field) or is_missing(field) for field in others):
         return True
-    counts_up = all(map(is_whole, others)) and all(int(a) < int(b) for a, b in pairwise(others))
+    counts_up = all(map(is_whole, others)) and all(
+        int(a) < int(b) for a, b in itertools.pairwise(others)
+    )
     return (
         _is_heading(first[0])
         or has_usual_names(first[:1], ["row"])

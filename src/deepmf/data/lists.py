@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile, check_separator, parse_ids
+from deepmf.data.delimited import SAMPLE_LINES, SPACES, DelimitedFile, check_separator, parse_ids
 from deepmf.errors import UnreadableFile
 from deepmf.files import import_polars
 
@@ -59,17 +59,19 @@ def read_lists(
     """
     polars = import_polars()
     file = DelimitedFile(path, encoding)
-    first = file.read_head()[0][0]
-    separator = separator or ("\t" if "\t" in first else " ")
+    if separator is None:
+        first = next(filter(None, file.read_head()))
+        separator = "\t" if "\t" in first else " "
     check_separator(separator)
-    fields = polars.Series(file.read_lines(), dtype=polars.String).str.split(separator)
-    lines = polars.DataFrame({"row": fields.list.first(), "column": fields.list.slice(1)})
-    entries = lines.explode("column").filter(polars.col("column") != "")
+    lines = polars.Series(file.read_lines(), dtype=polars.String)
+    fields = lines.str.split(separator).list.eval(polars.element().str.strip_chars(SPACES))
+    lists = polars.DataFrame({"row": fields.list.first(), "column": fields.list.slice(1)})
+    entries = lists.explode("column").filter(polars.col("column") != "")
     if entries.height == 0:
         raise UnreadableFile(
             f"{path} holds no lists; a line is a row and its columns, separated by {separator!r}"
         )
     if (entries["row"] == "").any():
         raise UnreadableFile(f"{path} has a line without a row; a line is a row and its columns")
-    read: pl.DataFrame = polars.DataFrame([parse_ids(entries["row"]), parse_ids(entries["column"])])
-    return read
+    ids: pl.DataFrame = polars.DataFrame(list(map(parse_ids, entries.get_columns())))
+    return ids

@@ -16,11 +16,12 @@ from deepmf.data.read import (
     read_lines,
     read_matrix,
     read_whole_file,
+    warn_of_notes,
 )
-from deepmf.errors import BadSetting, GuessedColumns, UnreadableFile, warn
+from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.files import Progress, check_absent
 from deepmf.matrix.labels import Labelled
-from deepmf.matrix.matrix import NAME_COLUMNS, ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import write_store
 from deepmf.matrix.sorting import check_duplicates
 
@@ -48,8 +49,7 @@ def pack(
     """
     files = [Path(sources)] if isinstance(sources, str | Path) else list(map(Path, sources))
     for file, notes in zip(files, pack_files(files, path, ReadOptions(**options)), strict=True):
-        if notes.is_uncertain:
-            warn(f"{file}: {notes.guess}; {NAME_COLUMNS}", GuessedColumns)
+        warn_of_notes(file, notes)
     return read_matrix(path)
 
 
@@ -84,21 +84,20 @@ def pack_files(
 
 
 def _read_entries(file: Path, options: ReadOptions) -> FileEntries:
-    if options.form == "sequences":
-        raise BadSetting(
-            f"a store keeps no order without times; read {file} as it is, or give times"
-        )
     whole = read_whole_file(file, options)
     if whole is None:
         return read_lines(file, options)
-    matrix = whole.matrix
+    matrix, extras = whole.matrix, whole.matrix.extras
+    # lines of a file are in the order of their entries
+    order = slice(None) if extras.places is None else extras.sort_within(matrix.entry_rows)
     return FileEntries(
-        Labelled(matrix.rows, matrix.entry_rows),
-        Labelled(matrix.columns, matrix.by_row.columns),
-        matrix.values,
-        matrix.extras._replace(places=None),
-        matrix.form,
-        not matrix.has_values,
-        locate=lambda at: f"{file}" if at is None else f"{file}, entry {at}",
+        rows=Labelled(matrix.rows, matrix.entry_rows[order]),
+        columns=Labelled(matrix.columns, matrix.by_row.columns[order]),
+        numbers=matrix.values[order],
+        extras=extras.take(order)._replace(places=None),
+        form=matrix.form,
+        are_interactions=not matrix.has_values,
+        locate=lambda position: f"{file}" if position is None else f"{file}, entry {position}",
         notes=whole.notes,
+        are_ordered=extras.times is None and extras.places is not None,
     )

@@ -38,7 +38,10 @@ _TIMES = "time timestamp ts date datetime day month year hour unixtime epoch whe
 # as pandas and R write an index without a name
 _LINE_NUMBERS = ("", "index", "unnamed:0", "indexlevel0", "level0")
 _TIME_ENDING = re.compile(r"(timestamp|datetime|(?<=[_ .-])(date|at|ts))$", re.I)
-_ID_NAME = re.compile(r"((^|[_ .-])(id|ids|uuid|guid|key)|[a-z0-9](Id|ID))$|^(ID|index)$")
+_ID_NAME = re.compile(
+    r"((^|[_ .-])(id|ids|uuid|guid|key)|[a-z0-9](Id|ID))$|^(ID|index)$"
+    r"|^(transaction|session|order|invoice|event|visit|device|basket)s?id$"
+)
 MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 # unix times from 1979 to 2103, in seconds and in milliseconds
 _WHOLE_TIMES = ((3e8, 4.2e9), (3e11, 4.2e12))
@@ -66,6 +69,60 @@ class Content(NamedTuple):
 
 
 UNSEEN = Content()  # of columns of which only the names are known
+
+
+class ChosenColumns(NamedTuple):
+    """The column of each role, and how sure that is.
+
+    columns: the names of columns by role: row, column, value or count, time, weight.
+    is_guess: whether a role that was not asked for has none or several columns with a usual name.
+    is_uncertain: whether a guess among named columns may well be wrong.
+    is_time_detected: whether the times were recognised.
+    """
+
+    columns: dict[str, str]
+    is_guess: bool
+    is_uncertain: bool
+    is_time_detected: bool
+
+
+def choose_columns(
+    names: Sequence[str],
+    asked: Asked,
+    *,
+    value: ValueColumn,
+    time: ValueColumn,
+    content: Content,
+    roles: Sequence[str] | None = None,
+    usual_count: str | None = None,
+) -> ChosenColumns:
+    """Choose the columns of a table that hold rows, columns, values or counts, times and weights.
+
+    asked: names or positions of columns by role.
+    roles: those that a line needs; None for entries with values, or interactions without.
+    usual_count: name of the counts in the table that this one belongs to.
+    """
+    extras = find_extra_columns(names, time=time, weight=asked.get("weight"))
+    candidates = [name for name in names if name not in extras.values()]
+    asked = {role: pin_column(names, wanted) for role, wanted in asked.items()}
+    if roles is not None:
+        wanted = {role: asked.get(role) for role in roles}
+    else:
+        if asked.get("count") is None and usual_count in candidates:
+            asked["count"] = usual_count
+        # positions are no usual names
+        known_names = candidates if content.has_names else [""] * len(candidates)
+        wanted = find_roles(known_names, asked, value=pin_column(names, value))
+    columns = assign_roles(candidates, wanted, content)
+    detected: dict[str, str] = {}
+    if time is DETECT:
+        detected = detect_time(names, [*columns.values(), *extras.values()], content)
+    return ChosenColumns(
+        columns=columns | extras | detected,
+        is_guess=is_guess(candidates, wanted),
+        is_uncertain=is_uncertain(candidates, wanted),
+        is_time_detected=bool(detected),
+    )
 
 
 def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) -> dict[str, str]:
@@ -111,12 +168,14 @@ def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) 
 
 def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
     """Choose the first column; times and line numbers are left out if enough others remain."""
-    others = [
-        name
-        for name in left
-        if not (content.has_names and (_is_time_name(name) or _is_line_number(name)))
-    ]
+    others = [name for name in left if not _is_time_or_line_number(name, content)]
     return (others if len(others) >= n_needed else left)[0]
+
+
+def _is_time_or_line_number(name: str, content: Content) -> bool:
+    if content.has_names:
+        return _is_time_name(name) or _is_line_number(name)
+    return name in content.times
 
 
 def _lack_values(left: Sequence[str], content: Content) -> bool:

@@ -19,16 +19,12 @@ from deepmf.matrix.column_roles import (
     Content,
     are_times,
     assign_roles,
+    choose_columns,
     choose_label,
     describe_roles,
-    detect_time,
     find_column,
-    find_extra_columns,
-    find_roles,
     has_usual_names,
-    is_uncertain,
     looks_like_ids,
-    pin_column,
 )
 from deepmf.matrix.extras import (
     NO_TIME,
@@ -97,40 +93,41 @@ def read_long_frame(
     table = _collect(frame)
     if asked["column"] is None and value is DETECT and asked["count"] is None:
         refuse_wide_frame(frame, table)
-    named = find_extra_columns(table.columns, time=time, weight=asked["weight"])
-    left = [name for name in table.columns if name not in named.values()]
-    asked = {role: pin_column(table.columns, each) for role, each in asked.items()}
-    wanted, content = (
-        find_roles(left, asked, value=pin_column(table.columns, value)),
-        _look_at(table),
-    )
-    chosen = assign_roles(left, wanted, content)
-    if time is DETECT:
-        named |= detect_time(table.columns, [*chosen.values(), *named.values()], content)
-    number = chosen.get("value", chosen.get("count"))
+    chosen = choose_columns(table.columns, asked, value=value, time=time, content=_look_at(table))
+    names = chosen.columns
+    number = names.get("value", names.get("count"))
     if missing == "drop" and number is not None:
-        values = table.get_column(number)
-        absent = values.is_null() | values.is_nan() if values.dtype.is_float() else values.is_null()
-        table = table.filter(~absent) if absent.any() else table
-    by_role = {role: table.get_column(name) for role, name in named.items()}
-    extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
+        table = _drop_missing(table, number)
+    times, weights = (
+        table.get_column(names[role]) if role in names else None for role in ("time", "weight")
+    )
+    extras, time_type = read_extras(times, weights)
     if extras.weights is not None and not extras.weights.all():
-        kept = np.flatnonzero(extras.weights)
-        table, extras = table[kept.tolist()], extras.take(kept)
+        is_weighted = np.flatnonzero(extras.weights)
+        table, extras = table[is_weighted.tolist()], extras.take(is_weighted)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(
-            lambda axis: gather_ids(table.get_column(chosen[axis]), axis=axis), ("row", "column")
+            lambda axis: gather_ids(table.get_column(names[axis]), axis=axis), ("row", "column")
         )
-    words = {role: repr(name) for role, name in chosen.items()}
+    words = {role: repr(name) for role, name in names.items() if role not in ("time", "weight")}
     return LongEntries(
         rows,
         columns,
         np.ones(len(table)) if number is None else read_numbers(table.get_column(number)),
-        TableForm.of_roles({role: str(name) for role, name in (chosen | named).items()}, time_type),
-        are_interactions="value" not in chosen,
-        guess=describe_roles(words) if is_uncertain(left, wanted) else None,
+        TableForm.of_roles({role: str(name) for role, name in names.items()}, time_type),
+        are_interactions="value" not in names,
+        guess=describe_roles(words) if chosen.is_uncertain else None,
         extras=extras,
     )
+
+
+def _drop_missing(table: nw.DataFrame[Any], name: str) -> nw.DataFrame[Any]:
+    """Drop the lines without a value in a column."""
+    values = table.get_column(name)
+    is_gap = values.is_null()
+    if values.dtype.is_float():
+        is_gap = is_gap | values.is_nan()
+    return table.filter(~is_gap) if is_gap.any() else table
 
 
 def read_extras(times: Any, weights: Any) -> tuple[Extras, str | None]:

@@ -1,0 +1,139 @@
+"""The columns of a file before its lines are read: their names, the first lines, and a lazy scan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepmf.data.delimited import SAMPLE_LINES, SPACES, drop_blank_end
+from deepmf.data.excel import CELL_BYTES, read_excel
+from deepmf.data.source import (
+    COMPRESSED_ENDINGS,
+    check_expansion,
+    prepare_path,
+    prepare_text,
+    translate_polars_errors,
+)
+from deepmf.errors import UnreadableFile
+from deepmf.files import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+_BEGINNING = 1024  # bytes in which a JSON array shows
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """The columns of a file: their names, the first lines as text, and a lazy scan of all lines.
+
+    Parameters
+    ----------
+    path : the file.
+    names : the names of the columns; their positions where the file does not name them.
+    has_names : whether the file names its columns.
+    sample : the fields of the first lines.
+    lines : all columns; fields of delimited text are text, without the spaces around them.
+    first_line : the number of the first line after the header, counted from 1; None where the file
+        carries the types of its columns, and has no lines.
+    quoted : columns of text in quotation marks beside others without: digits there are text.
+    separator : what separates the fields of text.
+    types : the types in a header of RecBole, such as token and float, by name.
+    """
+
+    path: Path
+    names: list[str]
+    has_names: bool
+    sample: list[list[str]]
+    lines: pl.LazyFrame
+    first_line: int | None = None
+    quoted: frozenset[str] = frozenset()
+    separator: str | None = None
+    types: Mapping[str, str] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the file is text, whose fields have no types."""
+        return self.first_line is not None
+
+    def locate(self, position: int) -> str:
+        """Return in words where a line of the frame stands in the file."""
+        if self.first_line is None:
+            return f"entry {position}"
+        return f"line {position + self.first_line}"
+
+    def collect(self, lines: pl.LazyFrame | None = None) -> pl.DataFrame:
+        """Read all lines, of all columns or as a lazy frame of this table selects them."""
+        selected = self.lines if lines is None else lines
+        file_format = name_format(self.path)
+        with translate_polars_errors(self.path, file_format):
+            if file_format == "Parquet":
+                # Runs of one value take no room: a few bytes may stand for 10^12 lines.
+                n_lines = self.lines.select(import_polars().len()).collect().item()
+                n_cells = n_lines * len(selected.collect_schema())
+                check_expansion(self.path, n_cells * CELL_BYTES)
+            frame = selected.collect(engine="streaming")
+        return drop_blank_end(frame) if self.is_text else frame
+
+
+def is_typed_file(path: Path) -> bool:
+    """Whether a file carries the types of its columns: Parquet, JSON lines, Excel."""
+    return name_format(path) != "text"
+
+
+def name_format(path: Path) -> str:
+    """Return the name of a file's format, for messages."""
+    *_, inner, ending = ["", "", *(suffix.lower() for suffix in path.suffixes)]
+    if ending in _JSON_LINES or (inner in _JSON_LINES and ending in COMPRESSED_ENDINGS):
+        return "JSON lines"
+    return _FORMATS.get(ending, "text")
+
+
+def open_typed_table(path: Path) -> FileTable:
+    """Open a file that carries the types of its columns."""
+    with translate_polars_errors(path, name_format(path)):
+        lines = _scan_typed_file(path)
+        names = lines.collect_schema().names()
+        sample = lines.head(SAMPLE_LINES).collect().rows()
+    return FileTable(path, names, True, [_show_cells(line) for line in sample], lines)
+
+
+def _show_cells(line: Sequence[object]) -> list[str]:
+    """Return the cells of a line as delimited text would show them."""
+    numbers = (int(cell) if isinstance(cell, bool) else cell for cell in line)
+    return ["" if cell is None else str(cell).strip(SPACES) for cell in numbers]
+
+
+def _scan_typed_file(path: Path) -> pl.LazyFrame:
+    polars = import_polars()
+    file_format = name_format(path)
+    if file_format == "Excel":
+        lines: pl.LazyFrame = read_excel(path).lazy()
+    elif file_format == "JSON lines":
+        source = prepare_text(path)
+        if isinstance(source, Path) and any(sign in str(source) for sign in "*?["):
+            source = path.read_bytes()  # polars would take the name for a pattern
+        _refuse_json_array(path, source)
+        # Types come from all lines: a first null, or a first whole number, says nothing of the
+        # lines that follow.
+        lines = polars.scan_ndjson(source, infer_schema_length=None)
+    else:
+        # Neither the name of the file nor that of its folder is a pattern or describes the content.
+        lines = polars.scan_parquet(prepare_path(path), glob=False, hive_partitioning=False)
+    return lines
+
+
+def _refuse_json_array(path: Path, source: Path | bytes) -> None:
+    if isinstance(source, bytes):
+        beginning = source[:_BEGINNING]
+    else:
+        with source.open("rb") as file:
+            beginning = file.read(_BEGINNING)
+    if beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        raise UnreadableFile(
+            f"{path} holds a JSON array; JSON lines are read: an object in each line, no commas"
+        )
