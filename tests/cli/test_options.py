@@ -22,7 +22,6 @@ def test_options_about_files_are_the_same_in_all_commands() -> None:
     del readers["impute"]  # it reads tables, not entries
     assert readers.keys() >= {
         "fit",
-        "tune",
         "compare",
         "split",
         "pack",

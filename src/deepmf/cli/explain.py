@@ -53,9 +53,9 @@ def explain(
         at_column = convert_label(column, fitted.entries_.columns)
         if which.row is not None:
             at_row = convert_label(which.row, fitted.entries_.rows)
-            found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
+            explanation = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
-            at_row, found = None, which.fold_in(fitted, source.reading).explain(at_column, n)
+            at_row, explanation = None, which.fold_in(fitted, source.reading).explain(at_column, n)
     row_name, column_name = fitted.row_names_.get(at_row), fitted.column_names_.get(at_column)
     if as_json:
         pair = {
@@ -64,9 +64,9 @@ def explain(
             "column": at_column,
             **give_name("column", column_name),
         }
-        show_json(pair | _to_json(found, "column" if axis == "row" else "row"))
+        show_json(pair | _to_json(explanation, "column" if axis == "row" else "row"))
         return
-    _show_effects(found, fitted, axis, column_name)
+    _show_effects(explanation, fitted, axis, column_name)
 
 
 def _to_json(found: Explanation, other: str) -> dict[str, Any]:
@@ -80,12 +80,12 @@ def _to_json(found: Explanation, other: str) -> dict[str, Any]:
         "features": [effect._asdict() for effect in found.features],
         "presence": [
             {
-                "column": each.label,
-                **give_name("column", each.name),
-                "value": each.value,
-                "effect": each.effect,
+                "column": entry.label,
+                **give_name("column", entry.name),
+                "value": entry.value,
+                "effect": entry.effect,
             }
-            for each in found.presence
+            for entry in found.presence
         ],
     }
 
@@ -106,7 +106,7 @@ def _show_effects(found: Explanation, model: Model, axis: str, column_name: str 
         show_table(["feature", "value", "effect"], found.features)
     if found.presence and train.has_values:
         say("entries of the row that raised the probability that it takes the column:")
-        likely = ((each.label, each.name, each.value, each.effect) for each in found.presence)
+        likely = ((entry.label, entry.name, entry.value, entry.effect) for entry in found.presence)
         show_named_table(headings, map(_format_entry, likely))
 
 

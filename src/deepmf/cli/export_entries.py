@@ -59,7 +59,7 @@ def export_entries(
     from deepmf.matrix.frames import build_extra_series, build_label_series
 
     check_frame_target(output, inputs=source.paths)
-    taken = [*source.paths, Path(output)]
+    used_files = [*source.paths, Path(output)]
     targets = {"row": row_features, "column": column_features}
     for axis, target in targets.items():
         if target is not None:
@@ -68,22 +68,22 @@ def export_entries(
                 raise BadSetting(
                     f"--new-{axis}-features needs a file that ends in {endings}; got '{target}'"
                 )
-            check_writable(target, inputs=taken)
-            taken.append(target)
+            check_writable(target, inputs=used_files)
+            used_files.append(target)
     fitted = source.load()
-    found = export_data(fitted, database or choose_database(source.model))
-    rows, columns, values = found.entries
+    snapshot = export_data(fitted, database or choose_database(source.model))
+    rows, columns, values = snapshot.entries
     form = fitted.entries_.train.form
     ids = build_label_series(rows), build_label_series(columns)
     frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
-    frame = frame.with_columns(build_extra_series(found.extras, form))
+    frame = frame.with_columns(build_extra_series(snapshot.extras, form))
     write_frames([frame], frame.schema, output, as_json=as_json)
     summary: dict[str, Any] = {"entries": len(frame), "file": output}
     words = [f"{len(frame):,} entries in {output}"]
     for axis, target in targets.items():
         if target is not None:
             n_described = _write_features(
-                getattr(found, f"{axis}_features"), target, getattr(form, axis)
+                getattr(snapshot, f"{axis}_features"), target, getattr(form, axis)
             )
             summary[f"{axis}_features"] = n_described
             shown = f"features of {n_described:,} {axis}s in {target}"

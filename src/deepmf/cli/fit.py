@@ -79,14 +79,14 @@ def fit(
             check_writable(checkpoint, inputs=[*inputs, output])
 
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
-    known = files.read(entries, reading.encoding)
+    features = files.read(entries, reading.encoding)
     train, held_out = entries, None
-    given = training.validation is not None or training.validation_share is not None
+    asks_for_validation = training.validation is not None or training.validation_share is not None
     # otherwise `fit` holds out entries itself
-    if given or (entries.has_values and not model.holds_out):
+    if asks_for_validation or (entries.has_values and not model.holds_out):
         train, held_out = training.hold_out(entries, reading, seed=model.settings.seed)
     # validation entries from RATINGS itself
-    own = held_out if training.validation is None else None
+    split_off = held_out if training.validation is None else None
     begin = time.perf_counter()
     # on a terminal, `fit` shows it
     if not as_json and not is_terminal() and (plan := model.plan(train)) is not None:
@@ -95,20 +95,20 @@ def fit(
         model.fit(
             train,
             held_out,
-            **known,
+            **features,
             asked=None if asked is None else reading.read_like(asked, entries),
             checkpoint=checkpoint,
             keep_checkpoint=True,
         )
     except TrainingDiverged as error:
-        _save_fitted(_add_held_out(model, own), output, checkpoint)
+        _save_fitted(_add_held_out(model, split_off), output, checkpoint)
         if not model.is_fitted:
             raise
         raise TrainingDiverged(f"{error}; it is saved in {output}") from error
-    model = _add_held_out(model, own)
+    model = _add_held_out(model, split_off)
     _save_fitted(model, output, checkpoint)
 
-    summary = _summarise(model, held_out, list_kinds(known), seconds=time.perf_counter() - begin)
+    summary = _summarise(model, held_out, list_kinds(features), seconds=time.perf_counter() - begin)
     # Validation entries of RATINGS that the model does not contain.
     summary |= {"left_out": entries.n_entries - model.entries_.n_entries, "file": str(output)}
     show_json(summary) if as_json else _show_summary(summary)
@@ -137,14 +137,14 @@ def _save_fitted(model: Model, output: Path, checkpoint: Path | None) -> None:
 def _summarise(
     model: Model, validation: ObservedMatrix | None, kinds: dict[str, Any], *, seconds: float
 ) -> dict[str, Any]:
-    history, known = model.history_, model.entries_
+    history, entries = model.history_, model.entries_
     return {
         "model": type(model).__name__,
-        "rows": len(known.rows),
-        "columns": len(known.columns),
-        "entries": known.n_entries,
+        "rows": len(entries.rows),
+        "columns": len(entries.columns),
+        "entries": entries.n_entries,
         "validation_entries": 0 if validation is None else validation.n_entries,
-        "scale": str(known.scale),
+        "scale": str(entries.scale),
         "features": kinds,
         **describe_history(history),
         "asked": model.asked_,
@@ -183,8 +183,8 @@ def _show_summary(summary: dict[str, Any]) -> None:
     if summary["stages"]:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:
-        chosen = [f"{name}={format_value(value)}" for name, value in summary["chosen"].items()]
-        n_more = len(chosen) - _N_CHOSEN_SHOWN
+        settings = [f"{name}={format_value(value)}" for name, value in summary["chosen"].items()]
+        n_more = len(settings) - _N_CHOSEN_SHOWN
         more = f" and {n_more} more (deepmf inspect shows all)" if n_more > 0 else ""
-        say(f"chosen: {' '.join(chosen[:_N_CHOSEN_SHOWN])}{more}")
+        say(f"chosen: {' '.join(settings[:_N_CHOSEN_SHOWN])}{more}")
     say(f"saved in {summary['file']}")

@@ -106,7 +106,7 @@ def _list_entries(entries: FileEntries, part: slice) -> list[tuple[Any, Any, Any
         if extras.weights is not None:
             fields["weight"] = extras.weights.tolist()
         values = [
-            dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)
+            dict(zip(fields, line, strict=True)) for line in zip(*fields.values(), strict=True)
         ]
     ids = (
         axis.labels.array[axis.positions[part]].tolist() for axis in (entries.rows, entries.columns)

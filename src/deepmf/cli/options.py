@@ -86,16 +86,18 @@ class _Group:
         self.kind, self.options = kind, dict[str, Parameter]()
         self.groups = dict[str, _Group]()
         types = get_type_hints(kind, include_extras=True)
-        for own in fields(kind):
+        for setting in fields(kind):
             name, declared = (
-                own.name,
-                _declare_option(own, types[own.name]) if own.metadata else types[own.name],
+                setting.name,
+                _declare_option(setting, types[setting.name])
+                if setting.metadata
+                else types[setting.name],
             )
             if is_dataclass(declared):
                 self.groups[name] = _Group(declared, only.get(name), only)
             elif get_origin(declared) is Annotated and (taken is None or name in taken):
                 declared.__metadata__[0].rich_help_panel = getattr(kind, "panel", None)
-                default = Parameter.empty if own.default is MISSING else own.default
+                default = Parameter.empty if setting.default is MISSING else setting.default
                 self.options[name] = Parameter(
                     name, Parameter.KEYWORD_ONLY, default=default, annotation=declared
                 )
@@ -103,12 +105,14 @@ class _Group:
     def list_parameters(self) -> list[Parameter]:
         return [
             *self.options.values(),
-            *(each for group in self.groups.values() for each in group.list_parameters()),
+            *(option for group in self.groups.values() for option in group.list_parameters()),
         ]
 
     def build(self, given: Mapping[str, Any]) -> Any:
-        own = {name: given[name] for name in self.options}
-        return self.kind(**own, **{name: group.build(given) for name, group in self.groups.items()})
+        options = {name: given[name] for name in self.options}
+        return self.kind(
+            **options, **{name: group.build(given) for name, group in self.groups.items()}
+        )
 
 
 def with_option_groups(
@@ -125,17 +129,17 @@ def with_option_groups(
     """
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
-        own = signature(command, eval_str=True)
+        declared_signature = signature(command, eval_str=True)
         kinds = {
-            name: each.annotation
-            for name, each in own.parameters.items()
-            if is_dataclass(each.annotation)
+            name: parameter.annotation
+            for name, parameter in declared_signature.parameters.items()
+            if is_dataclass(parameter.annotation)
         }
         groups = {name: _Group(kind, only.get(name), only) for name, kind in kinds.items()}
         parameters = [
-            each
-            for name, parameter in own.parameters.items()
-            for each in (groups[name].list_parameters() if name in groups else [parameter])
+            option
+            for name, parameter in declared_signature.parameters.items()
+            for option in (groups[name].list_parameters() if name in groups else [parameter])
         ]
 
         @wraps(command)
@@ -143,12 +147,12 @@ def with_option_groups(
             command(
                 **{
                     name: groups[name].build(given) if name in groups else given[name]
-                    for name in own.parameters
+                    for name in declared_signature.parameters
                 }
             )
 
-        run.__signature__ = own.replace(  # type: ignore[attr-defined]
-            parameters=[each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+        run.__signature__ = declared_signature.replace(  # type: ignore[attr-defined]
+            parameters=[parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
         )
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
@@ -162,8 +166,8 @@ def list_words(group: Any) -> list[str]:
     for name, parameter in _Group(type(group), None, {}).options.items():
         value, flag = getattr(group, name), parameter.annotation.__metadata__[0].param_decls[0]
         if value != parameter.default:
-            for each in value if isinstance(value, list) else [value]:
-                words += [flag] if each is True else [flag, str(each)]
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag] if item is True else [flag, str(item)]
     return words
 
 

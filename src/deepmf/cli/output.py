@@ -120,7 +120,7 @@ def give_name(axis: str, name: str | None) -> dict[str, str]:
 def show_named_table(names: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
     """Print a table whose first two columns are ids and their names; the second is left out if
     there are no names."""
-    cells = [[str(label), name or "", *rest] for label, name, *rest in lines]
+    cells = [[str(label), name or "", *numbers] for label, name, *numbers in lines]
     if not any(line[1] for line in cells):
         names, cells = [names[0], *names[2:]], [[line[0], *line[2:]] for line in cells]
     show_table(names, cells)
@@ -179,10 +179,14 @@ class _TrialEnded(Exception):
 
 def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:
     """Refuse to overwrite a file that the command uses, under any name or link."""
-    for given in inputs:
-        if given is not None and str(given) != STANDARD and _is_same_file(path, given):
+    for input_path in inputs:
+        if (
+            input_path is not None
+            and str(input_path) != STANDARD
+            and _is_same_file(path, input_path)
+        ):
             raise BadSetting(
-                f"{path} would overwrite {given}, which this command uses too; write to another file"
+                f"{path} would overwrite {input_path}, which this command uses too; write to another file"
             )
 
 
@@ -273,7 +277,7 @@ def write_bytes(content: bytes) -> None:
     """Write bytes to standard output."""
     if sys.stdout is None:
         raise CannotSave("standard output is closed; give -o FILE")
-    rest = memoryview(content)
-    while rest:  # where Python runs unbuffered, a pipe may take only a part
-        rest = rest[sys.stdout.buffer.write(rest) :]
+    unwritten = memoryview(content)
+    while unwritten:  # where Python runs unbuffered, a pipe may take only a part
+        unwritten = unwritten[sys.stdout.buffer.write(unwritten) :]
     sys.stdout.flush()

@@ -86,22 +86,24 @@ def predict(
             predictions = (fitted.predict_levels if levels else fitted.predict)(*read.labels, **how)
     areas = fitted.areas(*read.labels, unknown="nan")
     n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
-    found = {"prediction": predictions, "area": areas}
+    results = {"prediction": predictions, "area": areas}
     if (interval is not None or distribution) and not fitted.gives_distribution:
         what = "distributions" if interval is None else "intervals"
         raise BadSetting(f"{type(fitted).__name__} cannot predict {what}; fit with --model dmf-o")
     if interval is not None:
-        found |= fitted.predict_interval(*read.labels, coverage=interval, **how)._asdict()
+        results |= fitted.predict_interval(*read.labels, coverage=interval, **how)._asdict()
     if distribution:
         chances = fitted.predict_distribution(*read.labels, **how)
-        found |= {
+        results |= {
             f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())
         }
     row, column = read.shown.columns
     form = TableForm(row, column) if read.has_names else fitted.entries_.train.form
     frame = read.shown.clone()
-    frame.columns = list(form.name_ids_beside(found))
-    frame = frame.with_columns(polars.Series(name, array.tolist()) for name, array in found.items())
+    frame.columns = list(form.name_ids_beside(results))
+    frame = frame.with_columns(
+        polars.Series(name, array.tolist()) for name, array in results.items()
+    )
     frame = frame.with_columns(area=polars.col("area").replace("", None))
     write_frames(
         [frame],
@@ -188,12 +190,12 @@ def _iterate_frames(
     from deepmf.matrix.matrix import AREAS, compute_area_codes
     from deepmf.models.completion import complete_rows
 
-    seen = model.entries_
-    n_rows, n_columns = seen.train.shape
-    rows = build_label_series(seen.rows.array)
-    columns = build_label_series(seen.columns.array)
+    entries = model.entries_
+    n_rows, n_columns = entries.train.shape
+    rows = build_label_series(entries.rows.array)
+    columns = build_label_series(entries.columns.array)
     areas = polars.Series(AREAS)
-    for part in complete_rows(seen, predictor, to_levels=levels):
+    for part in complete_rows(entries, predictor, to_levels=levels):
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
         codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)
@@ -223,8 +225,10 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
     from deepmf.matrix.frames import build_label_series, name_wide_columns
 
     form, rows, columns = model.entries_.train.form, model.row_labels_, model.column_labels_
-    known = model.scale_.levels if levels else None
-    value_type = polars.Float64 if known is None or (known % 1).any() else polars.Int64
+    legal_levels = model.scale_.levels if levels else None
+    value_type = (
+        polars.Float64 if legal_levels is None or (legal_levels % 1).any() else polars.Int64
+    )
     if is_wide:
         row, *names = name_wide_columns(form.row, columns)
         row_type = build_label_series(rows[:1]).dtype

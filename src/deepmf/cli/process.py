@@ -43,10 +43,10 @@ def interrupt_on_signals() -> Iterator[list[int]]:
     ]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        stack = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
+        stack = [] if frame is None else [caller for caller, _ in traceback.walk_stack(frame)]
         if any(
-            (each.f_code.co_name, each.f_globals.get("__name__")) == ("<module>", "torch")
-            for each in stack
+            (caller.f_code.co_name, caller.f_globals.get("__name__")) == ("<module>", "torch")
+            for caller in stack
         ):
             os._exit(128 + number)
         arrived.append(number)
@@ -62,17 +62,17 @@ def interrupt_on_signals() -> Iterator[list[int]]:
         getattr(signal, name) for name in _ENDING_SIGNALS if in_main and hasattr(signal, name)
     ]
     handlers = {number: signal.getsignal(number) for number in numbers}
-    taken = {
+    replaced_handlers = {
         n: handler
         for n, handler in handlers.items()
         if handler in (signal.SIG_DFL, signal.default_int_handler)
     }
-    for number in taken:
+    for number in replaced_handlers:
         signal.signal(number, interrupt)
     try:
         yield arrived
     finally:
-        for number, handler in taken.items():
+        for number, handler in replaced_handlers.items():
             signal.signal(number, handler)
 
 

@@ -94,7 +94,7 @@ def _publish(
     text += f"\n{format_costs(records)}"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "table.md", lambda path: path.write_text(text, encoding="utf-8"))
-    drawn = draw(table, records, folder) if pictures else []
+    pictures_drawn = draw(table, records, folder) if pictures else []
     if as_json:
         show_json({"table": table, "quick": quick, "folder": str(folder), "records": records})
         return
@@ -102,4 +102,7 @@ def _publish(
     show_table(header, rows, title=QUICK if quick else layout.title)
     for remark in list_remarks(table, records):
         say(remark)
-    say(f"{folder}: results.jsonl, table.md" + (f", {len(drawn)} plots" if drawn else ""))
+    say(
+        f"{folder}: results.jsonl, table.md"
+        + (f", {len(pictures_drawn)} plots" if pictures_drawn else "")
+    )

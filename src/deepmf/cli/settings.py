@@ -46,14 +46,15 @@ def settings(
     if model is not None:
         _show_settings(model, as_json=as_json)
     elif as_json:
-        found = [
-            {"name": name, "class": each.class_name, "summary": each.summary}
-            for name, each in MODELS.items()
+        models = [
+            {"name": name, "class": registration.class_name, "summary": registration.summary}
+            for name, registration in MODELS.items()
         ]
-        show_json({"models": found})
+        show_json({"models": models})
     else:
         show_table(
-            ["model", "description"], ((name, each.summary) for name, each in MODELS.items())
+            ["model", "description"],
+            ((name, registration.summary) for name, registration in MODELS.items()),
         )
         say("deepmf settings MODEL lists the settings of a model; deepmf fit --model MODEL fits it")
 
@@ -61,7 +62,7 @@ def settings(
 def _show_settings(model: str, *, as_json: bool) -> None:
     from deepmf.training.settings import list_settings
 
-    found, entry = list_settings(model_class(model).settings_class), MODELS[model]
+    settings_of_model, entry = list_settings(model_class(model).settings_class), MODELS[model]
     if as_json:
         settings = [
             {
@@ -73,16 +74,17 @@ def _show_settings(model: str, *, as_json: bool) -> None:
                 **setting.to_dict(),
                 "meaning": setting.description,
             }
-            for setting in found
+            for setting in settings_of_model
         ]
         show_json({"model": model, "class": entry.class_name, "settings": settings})
         return
     defaults = [
-        "chosen" if setting.is_chosen_at_fit else format_value(setting.default) for setting in found
+        "chosen" if setting.is_chosen_at_fit else format_value(setting.default)
+        for setting in settings_of_model
     ]
     lines = [
-        [each.name, default, each.values, each.description]
-        for each, default in zip(found, defaults, strict=True)
+        [setting.name, default, setting.values, setting.description]
+        for setting, default in zip(settings_of_model, defaults, strict=True)
     ]
     show_table(
         ["setting", "default", "values", "meaning"],
@@ -93,7 +95,7 @@ def _show_settings(model: str, *, as_json: bool) -> None:
         say(
             "chosen: fit chooses the value for the matrix, the machine and the effort; deepmf inspect shows it"
         )
-    example = f"{found[-1].name}={format_value(found[-1].default)}"
+    example = f"{settings_of_model[-1].name}={format_value(settings_of_model[-1].default)}"
     say(f"example: deepmf fit ratings.csv -o model.safetensors --model {model} --set {example}")
 
 
@@ -153,7 +155,7 @@ def parse_scale(text: str | None) -> Scale | None:
         return None
     low, colon, high = text.partition(":")
     try:
-        numbers = [float(each) for each in ((low, high) if colon else text.split(","))]
+        numbers = [float(number) for number in ((low, high) if colon else text.split(","))]
     except ValueError as error:
         raise BadSetting(
             f"--scale takes levels such as 1,2,3,4,5 or an interval such as 0:100; got {text!r}"
@@ -204,15 +206,19 @@ class TrainingOptions:
             with open_input(self.config) as file:
                 settings |= read_config(file)
         settings |= dict(map(parse_assignment, self.assignments or ()))
-        others = {"effort": self.effort, "seed": self.seed, "device": self.device}
-        return settings | {name: given for name, given in others.items() if given is not None}
+        shared_settings = {"effort": self.effort, "seed": self.seed, "device": self.device}
+        return settings | {
+            name: setting_value
+            for name, setting_value in shared_settings.items()
+            if setting_value is not None
+        }
 
     def make_model(self) -> Model:
         """Return a new model with the settings."""
         kind = model_class(self.model_name)
-        known = {each.name for each in fields(kind.settings_class)}
-        for name, given in (("effort", self.effort), ("device", self.device)):
-            if given is not None and name not in known:
+        names = {setting.name for setting in fields(kind.settings_class)}
+        for name, setting_value in (("effort", self.effort), ("device", self.device)):
+            if setting_value is not None and name not in names:
                 raise BadSetting(
                     f"{kind.__name__} takes no --{name}; deepmf settings {self.model_name} lists its settings"
                 )

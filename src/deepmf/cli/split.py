@@ -113,15 +113,15 @@ def split(
     shares["test"] = test_share
     parts: dict[str, ObservedMatrix]
     if areas:
-        found = split_areas(
+        areas_split = split_areas(
             matrix, new_rows=new_rows, new_columns=new_columns, **shares, seed=seed or 0
         )
-        test = join_tests(list(found.test.values())).with_form(matrix.form)
+        test = join_tests(list(areas_split.test.values())).with_form(matrix.form)
         parts = {
-            "train": found.train,
-            "validation": found.validation,
+            "train": areas_split.train,
+            "validation": areas_split.validation,
             "test": test,
-            "extension": found.extension,
+            "extension": areas_split.extension,
         }
     elif by == "rows":
         held_out = {"new_rows": test_share, "given": given_share, "validation": validation_share}
@@ -157,7 +157,10 @@ def split(
     if as_json:
         show_json({"seed": seed or 0, "files": facts})
         return
-    show_table(["file", "entries", "rows", "columns"], [[*own.values()] for own in facts.values()])
+    show_table(
+        ["file", "entries", "rows", "columns"],
+        [[*file_facts.values()] for file_facts in facts.values()],
+    )
     _show_next_steps(
         parts, files, [] if ending == "store" else list_words(_adapt_options(reading, matrix))
     )
@@ -167,9 +170,9 @@ def _show_next_steps(
     parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]
 ) -> None:
     validated = ["--validation", files["validation"]] if parts["validation"].n_entries else []
-    added = next((name for name in ("extension", "given") if name in parts), None)
-    extended = [] if added is None else ["--extend", files[added]]
-    extended += ["--ranking"] if added == "given" else []
+    extension_name = next((name for name in ("extension", "given") if name in parts), None)
+    extended = [] if extension_name is None else ["--extend", files[extension_name]]
+    extended += ["--ranking"] if extension_name == "given" else []
     fit = ["fit", files["train"], *validated, "-o", "model.safetensors", *read_as]
     say(f"next: deepmf {shlex.join(map(str, fit))}")
     if parts["test"].n_entries:
@@ -201,8 +204,8 @@ def _choose_format(ratings: Path, file_format: str | None) -> str:
     if file_format is None:
         from deepmf.storage.model_file import is_own_file
 
-        own = "store" if is_own_file(ratings) else ratings.suffix.lower().removeprefix(".")
-        return own if own in _FORMATS else "csv"
+        ending = "store" if is_own_file(ratings) else ratings.suffix.lower().removeprefix(".")
+        return ending if ending in _FORMATS else "csv"
     if file_format not in _FORMATS:
         raise BadSetting(f"--format must be {', '.join(_FORMATS)}; got {file_format!r}")
     return file_format
