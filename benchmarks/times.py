@@ -40,7 +40,7 @@ from deepmf.matrix.extras import Extras
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
-from deepmf.recommend.next_fit import choose_half_life
+from deepmf.recommend.order_fit import choose_half_life
 
 FOLD = 20_000  # lines of u.data
 DAY = 86400

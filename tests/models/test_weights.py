@@ -20,7 +20,8 @@ from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import NewtonStep, PaddedEntries
 from deepmf.models.registry import MODELS, model_class
 from deepmf.nn.ranks import Ranks
-from deepmf.recommend.column_ridge import Gram, Ridge
+from deepmf.recommend.column_gram import Gram
+from deepmf.recommend.column_ridge import Ridge
 from deepmf.scoring.pairs import Fallback
 from deepmf.training.blocks import MatrixBlocks
 

@@ -14,7 +14,8 @@ from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate_ranking
 from deepmf.models.base import Model
 from deepmf.recommend.column_ridge import Ridge
-from deepmf.recommend.next_ridge import Decay, Sequences, count_next
+from deepmf.recommend.next_gram import Sequences, count_next
+from deepmf.recommend.next_ridge import Decay
 
 N = 40
 DECAYS = Decay(1.7, 3, 2, 1.3), Decay(0.5, 5, 1, 1.0)

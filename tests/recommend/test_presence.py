@@ -17,7 +17,8 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.recommend.column_ridge import ColumnRidge, Gram, Ridge
+from deepmf.recommend.column_gram import Gram
+from deepmf.recommend.column_ridge import ColumnRidge, Ridge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.request import Request
 

@@ -78,7 +78,7 @@ PARTS: dict[str, PartKind] = {
     "drift": PartKind(Drift, "deepmf.scoring.drift_fit:fit_drift"),
     "presence": PartKind(Presence, "deepmf.recommend.presence_fit:fit_presence"),
     "recency": PartKind(Recency),  # fitted with "next"
-    "next": PartKind(NextRidge, "deepmf.recommend.next_fit:fit_order"),
+    "next": PartKind(NextRidge, "deepmf.recommend.order_fit:fit_order"),
     "asked": PartKind(Calibration, "deepmf.scoring.asked:fit_calibration"),
 }
 

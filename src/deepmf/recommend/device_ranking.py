@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepmf.errors import BadSetting
+from deepmf.linalg.largest import find_largest_on_device
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
 from deepmf.recommend.column_choice import Omitted
 from deepmf.recommend.next_ridge import NextRidge
@@ -121,7 +122,7 @@ class DeviceColumns:
                     keys = keys + liking_weight * log_liked
         keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf
         keys[:, self._send(omitted.everywhere)] = -torch.inf
-        best = _find_largest(keys, n)
+        best = find_largest_on_device(keys, n)
         at_best = None if scores is None else scores.gather(1, best).cpu().numpy()
         found = keys.gather(1, best), best, products.gather(1, best)
         largest, of_best, of_products = (each.cpu().numpy() for each in found)
@@ -171,16 +172,3 @@ class DeviceColumns:
 
     def _send(self, array: Array) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
-
-
-def _find_largest(keys: Tensor, n: int) -> Tensor:
-    """Return the places (rows, n) of the n largest keys of each row, largest first; ties go to the
-    earlier place."""
-    places = keys.topk(n).indices.sort(dim=1).values
-    largest, order = keys.gather(1, places).sort(dim=1, descending=True, stable=True)
-    places, least = places.gather(1, order), largest[:, -1:]
-    # Of several keys equal to the n-th, topk takes any.
-    is_tied = ((keys >= least).sum(dim=1) > n) & (least[:, 0] > -torch.inf)
-    if bool(is_tied.any()):
-        places[is_tied] = keys[is_tied].sort(dim=1, descending=True, stable=True).indices[:, :n]
-    return places

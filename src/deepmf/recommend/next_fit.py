@@ -1,131 +1,77 @@
-"""How `fit` chooses what follows order and time, by one rule: rankings of held-out entries that are
-later.
+"""How `fit` chooses the directed ridge: by NDCG@10 on the first later entry of each of some rows.
 
-These are the validation entries if each is later than the entries of its row, as `split_last` and
-`split_time` make them; otherwise the last entries of rows. They choose the parts of the directed
-ridge and their weights. Validation entries of any kind, or else the last entries, choose how far
-relevance follows the ages of entries, and the default order; what is usual without times stays
-unless another choice is better beyond doubt.
+Chosen are the decays, their ridges, how much each part counts, whether rows take columns again, the
+sharpness of probabilities, and how much liking counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from deepmf.linalg.largest import find_largest
 from deepmf.linalg.ridge import CPU, run_batches
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, locate
+from deepmf.matrix.axis_entries import AxisEntries, locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import DAY, NO_TIME
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import ColumnRidge, Gram
-from deepmf.recommend.next_ridge import (
-    RIDGES,
-    Decay,
-    NextPart,
-    NextRidge,
-    Sequences,
-    count_next,
-    list_decays,
-    scale_rows,
-)
-from deepmf.recommend.presence import Presence, Recency
-from deepmf.recommend.presence_fit import HiddenRows, fit_again, score_columns
+from deepmf.recommend.column_gram import Gram
+from deepmf.recommend.column_ridge import ColumnRidge, Ridge
+from deepmf.recommend.next_gram import Sequences, count_next
+from deepmf.recommend.next_ridge import Decay, NextPart, NextRidge, list_decays, scale_rows
+from deepmf.recommend.presence import Presence
+from deepmf.recommend.presence_fit import HiddenRows, score_columns
 from deepmf.recommend.ranker import Rankers, find_relevant
-from deepmf.recommend.ranking import batches, best_positions
+from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order
-from deepmf.scoring.learning import Learning, SteadyPart
 from deepmf.training.holdout import choose, draw_some
-from deepmf.training.runtime import Runtime
-
-# The fewest rows with held-out entries, the most, the cells of rankings by which weights are
-# chosen, and the length of a ranking.
-_FEWEST_ROWS, _MOST_ROWS, _MOST_CELLS, _LENGTH = 20, 6000, 1 << 25, 10
 
 # Rows on which orders are compared.
-_COMPARED_ROWS = 2000
+COMPARED_ROWS = 2000
+
+# The length of a ranking.
+_LENGTH = 10
+
+# Those that are tried, the usual one first.
+_RIDGES = (Ridge(100.0, 0.1), Ridge(20.0, 0.5), Ridge(5.0, 0.5), Ridge(500.0, 0.0))
 
 # The most popular columns on which ridges are compared.
 _NARROW = 1500
 
-# Columns of each row, by each part, among which weights are compared, and the weights.
-_SHORTLIST, _WEIGHTS = 60, (0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0)
+# Columns of each row, by each part, among which weights are compared.
+_SHORTLIST = 60
 
-# Rows on which probabilities are calibrated, and the numbers that are tried.
-_CALIBRATION_ROWS, _SHARPNESS = 500, tuple(0.05 * 1.25**k for k in range(24))
+# Weights of a part that are compared.
+_WEIGHTS = (0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0)
+
+# Times that the weights of all parts are moved, one after the other, at most.
+_PASSES = 3
+
+# Rows on which probabilities are calibrated.
+_CALIBRATION_ROWS = 500
+
+# Numbers that multiply scores, from 0.05 to 8.5 in steps of a quarter.
+_SHARPNESS = tuple(0.05 * 1.25**step for step in range(24))
 
 # Weights of known columns, where rows take columns again.
 _REPEATS = (0.0, 1.0, 3.0, 10.0, 30.0)
 
+# Powers of the probability of liking, and the usual one.
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5)
-
-# Half-lives of popularity in seconds, and of the entries of the presence part in spans of all
-# times; the weights of recent popularity in relevance; the share of the entries, the latest ones,
-# on which a half-life is chosen.
-_HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
-_BLENDED = _HALF_LIVES[1::2]
-_SPANS, _POPULARITY_SHARES, _LATEST = (0.5, 0.125), (0.1, 0.3, 1.0, 3.0), 0.1
-
-# Standard errors by which a choice must be better than the usual one, and the best of many choices.
-_BEYOND_DOUBT, _BEST_OF_MANY, _MANY = 2.0, 3.0, 5
+_USUAL_LIKING = 0.5
 
 
-def fit_order(learning: Learning) -> dict[str, SteadyPart]:
-    """Choose how far rankings follow the order and the times of entries.
-
-    Returns what comes next, recent popularity where it helps, and the presence part as it follows
-    the ages of entries; nothing where entries have no order, or there is no presence part.
-    """
-    entries, predictor, validation = learning.entries, learning.predictor, learning.held_out
-    train, asked = entries.train, None
-    presence: Presence | None = learning.parts.get("presence")
-    if presence is None or not learning.folds_in or not train.extras.are_ordered:
-        return {}
-    seed, device = learning.settings["seed"], Runtime(learning.device).device
-    most = int(np.clip(_MOST_CELLS // train.shape[1], _COMPARED_ROWS, _MOST_ROWS))
-    later = None
-    if validation is not None and validation.rows.size >= _FEWEST_ROWS:
-        asked = HiddenRows.from_validation(entries, predictor, validation, seed, most)
-        later = asked if _come_later(train, validation) else None
-    if later is None:
-        later = HiddenRows.from_training(entries, predictor, seed, last=True, most=most)
-    if later is None or later.n_rows < _FEWEST_ROWS:
-        return {}
-    known = presence
-    if later.train is not train:
-        known = replace(presence, model=fit_again(presence.model, later.train, device))
-    found = _Choice(later, known, device).fit()
-    final = found if later.train is train else _fit_again(found, train, presence, device)
-    compared = (later, known, found) if asked is None else (asked, presence, final)
-    rankings = _Rankings(*compared, seed, device)
-    ages = rankings.choose_ages(choose_half_life(train, seed))
-    final = replace(final, is_default=rankings.prefer_next(ages))
-    parts: dict[str, SteadyPart] = {"presence": ages.adapt(presence, train, device), "next": final}
-    return parts if ages.recency is None else parts | {"recency": ages.recency}
+def choose_next(held_out: HiddenRows, presence: Presence, device: torch.device) -> NextRidge:
+    """Return the directed ridge that ranks the first later entry of each row best."""
+    return _Choice(held_out, presence, device).fit()
 
 
-def _come_later(train: ObservedMatrix, others: PlacedEntries) -> bool:
-    """Whether entries are not earlier than any entry of their row, by time, or by place if there
-    are no times."""
-    for own, their in (
-        (train.extras.times, others.extras.times),
-        (train.extras.places, others.extras.places),
-    ):
-        if own is not None and their is not None:
-            latest = np.full(train.shape[0], np.iinfo(np.int64).min)
-            np.maximum.at(latest, train.entry_rows, own)
-            return bool(np.all(their >= latest[others.rows]))
-    return False
-
-
-def _fit_again(
+def fit_next_again(
     found: NextRidge, train: ObservedMatrix, presence: Presence, device: torch.device
 ) -> NextRidge:
     """Return a directed ridge of another matrix with the same settings."""
@@ -138,122 +84,6 @@ def _fit_again(
         return part._replace(model=model)
 
     return replace(found, parts=tuple(run_batches(fit, found.parts, device)))
-
-
-class _Ages(NamedTuple):
-    """How relevance follows the ages of entries.
-
-    recency: recent popularity. share: its weight in relevance; None: as without times. half_life:
-        in seconds, of the entries that the presence part learns from.
-    """
-
-    recency: Recency | None
-    share: float | None = None
-    half_life: float | None = None
-
-    def adapt(self, presence: Presence, train: ObservedMatrix, device: torch.device) -> Presence:
-        """Return a presence part of a matrix that follows the ages."""
-        if self.share is not None:
-            presence = replace(presence, popularity_share=self.share)
-        if self.half_life is None:
-            return presence
-        weighted = train.with_extras(train.extras.decay(round(self.half_life)))
-        return replace(presence, model=fit_again(presence.model, weighted, device))
-
-
-def choose_half_life(train: ObservedMatrix, seed: int = 0) -> Recency | None:
-    """Return the half-life with which popularity ranks the columns of the latest tenth best; None
-    if there is none."""
-    times = train.times
-    if times is None:
-        return None
-    is_later = times >= np.quantile(times[times != NO_TIME], 1 - _LATEST)
-    if is_later.all():
-        return None
-    store, most = EntryStore.of(train.take_entries(~is_later)), _MOST_CELLS // 4 // train.shape[1]
-    rows = draw_some(np.unique(train.entry_rows[is_later]), min(most, _COMPARED_ROWS), seed=seed)
-    at, inside = locate(rows, train.entry_rows[is_later])
-    lines, columns, visible = (
-        at[inside],
-        train.by_row.columns[is_later][inside],
-        store.row_entries(rows),
-    )
-
-    def measure(half_life: float) -> FloatArray:
-        counts = store.column_totals
-        if half_life < np.inf:
-            counts = Recency(half_life, int(times.max())).count_entries(store)
-        return -_score_keys(np.tile(counts, (rows.size, 1)), visible, lines, columns)
-
-    half_life = choose([np.inf, *_HALF_LIVES], measure, at_least=_BEYOND_DOUBT).candidate
-    return None if half_life == np.inf else Recency(half_life, int(times.max()))
-
-
-class _Rankings:
-    """Rankings of the liked ones among hidden entries, by which orders are compared."""
-
-    def __init__(
-        self,
-        held_out: HiddenRows,
-        presence: Presence,
-        following: NextRidge,
-        seed: int,
-        device: torch.device,
-    ) -> None:
-        self._held_out, self._presence, self._following, self._device = (
-            held_out,
-            presence,
-            following,
-            device,
-        )
-        self._store = EntryStore.of(held_out.train)
-        lines = draw_some(np.arange(held_out.n_rows), _COMPARED_ROWS, seed=seed)
-        self._hidden = np.isin(held_out.hidden.rows, lines)
-
-    def choose_ages(self, recency: Recency | None) -> _Ages:
-        """Return how relevance follows the ages of entries: not at all, unless this ranks better
-        beyond doubt."""
-        times = self._held_out.train.times
-        if times is None:
-            return _Ages(None)
-        shares = sorted({*_POPULARITY_SHARES, self._presence.popularity_share} - {0.0})
-        recents = (
-            [recency]
-            if recency is not None
-            else [Recency(each, int(times.max())) for each in _BLENDED]
-        )
-        options = [_Ages(replace(each, blends=True), share) for each in recents for share in shares]
-        options = [_Ages(recency), *options]
-        best = self._choose(options)
-        span = float(times.max() - times[times != NO_TIME].min())
-        half_lives = [span * share for share in _SPANS if span * share >= 1]
-        return self._choose([best, *(best._replace(half_life=each) for each in half_lives)])
-
-    def prefer_next(self, ages: _Ages) -> bool:
-        """Whether the directed order ranks better than relevance, beyond doubt."""
-        rankers, orders = self._make(ages), (Order(rank_by="relevance"), Order(rank_by="next"))
-        return (
-            choose(orders, partial(self._measure, rankers), at_least=_BEYOND_DOUBT).candidate
-            is orders[1]
-        )
-
-    def _choose(self, options: Sequence[_Ages]) -> _Ages:
-        if len(options) == 1:
-            return options[0]
-        order, at_least = (
-            Order(rank_by="relevance"),
-            _BEYOND_DOUBT if len(options) < _MANY else _BEST_OF_MANY,
-        )
-        return choose(
-            options, lambda ages: self._measure(self._make(ages), order), at_least=at_least
-        ).candidate
-
-    def _make(self, ages: _Ages) -> Rankers:
-        presence = ages.adapt(self._presence, self._held_out.train, self._device)
-        return Rankers(self._store, presence, "relevance", ages.recency, following=self._following)
-
-    def _measure(self, rankers: Rankers, order: Order) -> FloatArray:
-        return -measure_order(rankers, self._held_out, order, self._hidden)
 
 
 class _Choice:
@@ -303,17 +133,17 @@ class _Choice:
         places, are_among = locate(columns, visible.others)
         known = visible.group_of[are_among], places[are_among]
         lines, found = np.arange(targets.size), []
-        for model in gram.fit_some(RIDGES, columns):
+        for model in gram.fit_some(_RIDGES, columns):
             keys = score_columns(model, visible, columns, CPU).numpy()
             own = keys[lines, targets]
             keys[known] = keys[lines, targets] = -np.inf
             found.append(-_score_ranks(np.count_nonzero(keys >= own[:, None], axis=1)))
         best = (
-            choose(range(len(RIDGES)), lambda which: found[which], at_least=1.0).candidate
+            choose(range(len(_RIDGES)), lambda which: found[which], at_least=1.0).candidate
             if targets.size
             else 0
         )
-        return gram.fit([RIDGES[best]])[0]
+        return gram.fit([_RIDGES[best]])[0]
 
     def _shortlist(self, parts: Sequence[NextPart]) -> _Shortlists:
         found = []
@@ -375,7 +205,7 @@ class _Choice:
         held_out = self._held_out
         if not held_out.train.has_values:
             return 0.0
-        hidden, usual = held_out.hidden.rows < _COMPARED_ROWS, _LIKING_WEIGHTS.index(0.5)
+        hidden, usual = held_out.hidden.rows < COMPARED_ROWS, _LIKING_WEIGHTS.index(_USUAL_LIKING)
 
         def measure(weight: float) -> FloatArray:
             liking = replace(found, liking_weight=weight)
@@ -400,9 +230,7 @@ class _Shortlists(NamedTuple):
         of_target = np.stack([each[lines, targets] for each in parts], axis=-1)
         left_out = np.zeros(parts[0].shape, dtype=bool)
         left_out[visible.group_of, visible.others] = left_out[lines, targets] = True
-        best = [
-            best_positions(np.where(left_out, -np.inf, each), _SHORTLIST).places for each in parts
-        ]
+        best = [find_largest(np.where(left_out, -np.inf, scores), _SHORTLIST) for scores in parts]
         places = np.sort(np.concatenate(best, axis=1), axis=1)
         scores = np.stack([np.take_along_axis(each, places, axis=1) for each in parts], axis=-1)
         scores[np.take_along_axis(left_out, places, axis=1)] = np.nan
@@ -427,7 +255,7 @@ class _Shortlists(NamedTuple):
         """
         starts = [np.append(np.eye(n_directed)[at], [1.0, 0.0]) for at in range(n_directed)]
         weights = choose(starts, lambda each: -self.measure(each)).candidate
-        for _ in range(3):
+        for _ in range(_PASSES):
             before = weights
             for at in range(weights.size):
                 options = [
@@ -466,11 +294,11 @@ def measure_order(
         keys = np.array(ranker.rank_block(lines, slice(0, n_columns)))
         at, inside = locate(lines, row_of)
         known = None if ranker.allows_repeats else visible.take(lines)
-        found.append(_score_keys(keys, known, at[inside], column_of[inside]))
+        found.append(measure_keys(keys, known, at[inside], column_of[inside]))
     return np.concatenate(found)
 
 
-def _score_keys(
+def measure_keys(
     keys: Array, visible: AxisEntries | None, row_of: IndexArray, column_of: IndexArray
 ) -> FloatArray:
     """Return the NDCG@10 (rows,) of some pairs in rankings by keys (rows, columns), without the
@@ -480,6 +308,6 @@ def _score_keys(
         keys[visible.group_of, visible.others] = -np.inf
     is_wanted = np.zeros(keys.shape, dtype=bool)
     is_wanted[row_of, column_of] = True
-    best = best_positions(keys, _LENGTH)
-    hits = np.take_along_axis(is_wanted, best.places, axis=1) & (best.keys > -np.inf)
+    best = find_largest(keys, _LENGTH)
+    hits = np.take_along_axis(is_wanted & (keys > -np.inf), best, axis=1)
     return score_lists(hits, is_wanted.sum(axis=1), n=_LENGTH).ndcg

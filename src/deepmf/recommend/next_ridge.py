@@ -18,40 +18,24 @@ chosen on the last entries of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
-from deepmf.linalg.ridge import CPU
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
-from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.sorting import number_within
-from deepmf.recommend.column_ridge import (
-    ColumnRidge,
-    Gram,
-    Near,
-    Ridge,
-    Score,
-    Sparse,
-    count_affordable,
-    count_near,
-)
+from deepmf.recommend.column_ridge import ColumnRidge, Ridge, Score
 from deepmf.scoring.learning import SteadyPart
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
-
-# Pairs of entries that are added up at a time, and in all where columns are many.
-_PAIRS_AT_A_TIME, _MOST_PAIRS = 1 << 22, 1 << 26
 
 _TINY = 1e-12
 
@@ -124,10 +108,6 @@ def list_decays(lengths: IndexArray) -> list[Decay]:
         each._replace(window=min(each.window, longest), ahead=min(each.ahead, longest))
         for each in decays
     ]
-
-
-# Those that are tried on held-out entries, the usual one first.
-RIDGES = (Ridge(100.0, 0.1), Ridge(20.0, 0.5), Ridge(5.0, 0.5), Ridge(500.0, 0.0))
 
 
 class NextPart(NamedTuple):
@@ -301,119 +281,3 @@ _NEXT = Form(
     Part("allows_repeats", "flag"),
     Part("is_default", "flag"),
 )
-
-
-class Sequences(NamedTuple):
-    """The entries of all rows in their order: those of row i are `starts[i]:starts[i + 1]`."""
-
-    starts: IndexArray
-    columns: IndexArray
-    roots: LatentArray | None  # of the weights of entries
-
-    @classmethod
-    def of(cls, matrix: ObservedMatrix) -> Sequences:
-        """Return the entries of a matrix."""
-        order = matrix.extras.sort_within(matrix.entry_rows)
-        weights = (
-            None if matrix.weights is None else np.sqrt(matrix.weights[order]).astype(np.float32)
-        )
-        return cls(
-            matrix.by_row.starts.astype(np.int64),
-            matrix.by_row.columns[order].astype(np.int64),
-            weights,
-        )
-
-    @property
-    def later(self) -> IndexArray:
-        """How many entries of its row follow each entry."""
-        return np.repeat(self.starts[1:], np.diff(self.starts)) - 1 - np.arange(self.columns.size)
-
-
-def count_next(
-    rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU
-) -> Gram:
-    """Return S'S and S'T of a decay over all beginnings of rows, for a kind of model: "full" or
-    "nearest"."""
-    own = _sum_squares(decay)[0][np.minimum(rows.later, decay.window)]
-    own = own if rows.roots is None else own * np.square(rows.roots)
-    # the diagonal of S'S
-    sizes = np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)
-    if kind == "nearest":
-        return _sum_near(rows, decay, sizes)
-    squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
-    for at, of_squares, of_sums in _list_pairs(rows, decay, n_columns):
-        places = torch.from_numpy(at).to(device)
-        sums.index_add_(0, places, torch.from_numpy(of_sums).to(device))
-        if of_squares is not None:
-            squares.index_add_(0, places, torch.from_numpy(of_squares).to(device))
-    squares = squares.view(n_columns, n_columns)
-    squares = squares + squares.mT
-    squares.diagonal().add_(torch.from_numpy(sizes).to(device))
-    return Gram(squares, squares.diagonal().cpu().numpy().copy(), sums.view(n_columns, n_columns))
-
-
-def _sum_squares(decay: Decay) -> LatentArray:
-    """Return the sums (distance of two entries, number of beginnings after both) of products of
-    their weights."""
-    weights = np.concatenate([decay.inputs, np.zeros(decay.window)])
-    shifted = weights[np.add.outer(np.arange(decay.window), np.arange(decay.window))]
-    return np.pad(np.cumsum(shifted * decay.inputs, axis=1), ((0, 0), (1, 0))).astype(np.float32)
-
-
-def _list_pairs(
-    rows: Sequences, decay: Decay, n_columns: int
-) -> Iterator[tuple[IndexArray, LatentArray | None, LatentArray]]:
-    """Yield pairs of an entry and a later one: the cells, and what they add to S'S (None: nothing)
-    and to S'T."""
-    squares, window = _sum_squares(decay), decay.window
-    targets = np.convolve(decay.inputs, decay.targets).astype(np.float32)  # by distance, from 1
-    left, places = rows.later, np.arange(rows.columns.size)
-    for distance in range(1, targets.size + 1):
-        places = places[left[places] >= distance]
-        if places.size == 0:
-            return
-        for start in range(0, places.size, _PAIRS_AT_A_TIME):
-            first = places[start : start + _PAIRS_AT_A_TIME]
-            later = first + distance
-            at = rows.columns[first] * n_columns + rows.columns[later]
-            of_sums = np.full(first.size, targets[distance - 1])
-            of_squares = (
-                squares[distance][np.minimum(left[later], window)] if distance < window else None
-            )
-            if rows.roots is not None:
-                both = rows.roots[first] * rows.roots[later]
-                of_sums, of_squares = (
-                    of_sums * both,
-                    None if of_squares is None else of_squares * both,
-                )
-            yield at, of_squares, of_sums
-
-
-def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
-    """Return S'S as a sparse matrix, and the columns that precede each column most often."""
-    n_columns, n_pairs = diagonal.size, 0
-    totals = [Sparse((n_columns, n_columns), dtype=np.float32) for _ in range(2)]
-    for at, *added in _list_pairs(rows, decay, n_columns):
-        n_pairs += at.size
-        if n_pairs > _MOST_PAIRS:
-            break
-        places = np.divmod(at, n_columns)
-        for which, each in enumerate(added):
-            if each is not None:
-                totals[which] = totals[which] + Sparse((each, places), shape=(n_columns, n_columns))
-    squares = Sparse(totals[0] + totals[0].T + scipy.sparse.diags_array(diagonal))
-    sizes = squares.diagonal().astype(np.float32)
-    # The nearest columns have the largest cells of S'T, divided by the root of their sizes.
-    cells = totals[1].tocsc()
-    target = np.repeat(np.arange(n_columns), np.diff(cells.indptr))
-    order = np.lexsort((-cells.data / np.sqrt(np.maximum(sizes[cells.indices], _TINY)), target))
-    rank = number_within(target)
-    most = count_affordable(n_columns)
-    kept = rank < count_near(np.bincount(rows.columns, minlength=n_columns), most)[target]
-    order, target, rank = order[kept], target[kept], rank[kept]
-    near = Near(
-        np.full((n_columns, most), n_columns, dtype=np.int32),
-        np.zeros((n_columns, most), dtype=np.float32),
-    )
-    near.places[target, rank], near.cells[target, rank] = cells.indices[order], cells.data[order]
-    return Gram(squares, sizes, near)

@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
+from deepmf.linalg.largest import find_largest_on_device
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import MOST_FULL, RIDGES, ColumnRidge, Gram
+from deepmf.recommend.column_gram import MOST_FULL, RIDGES, Gram
+from deepmf.recommend.column_ridge import ColumnRidge
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.ranker import find_relevant
 from deepmf.scoring.latents import Latents
@@ -349,7 +351,7 @@ class _Choice:
         counted = np.flatnonzero(self._n_liked)
         at = self._send(counted)
         order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
-        places = _find_largest(order, length)
+        places = find_largest_on_device(order, length).sort(dim=1).values
         taken = (
             each[at[:, None], places]
             for each in (scores, self._known, self._log_liked, self._liked)
@@ -370,8 +372,7 @@ class _Choice:
         scores = presence.add_popularity(lists.scores, popularity[lists.places], raised)
         log_presence = presence.log_probabilities(scores).masked_fill(lists.are_known, -math.inf)
         keys = log_presence + presence.liking_weight * lists.log_liked
-        best = _find_largest(keys, _LENGTH)
-        first = best.gather(1, keys.gather(1, best).argsort(dim=1, descending=True, stable=True))
+        first = find_largest_on_device(keys, _LENGTH)
         return score_lists(
             lists.are_liked.gather(1, first).cpu().numpy(), lists.n_liked, n=_LENGTH
         ).ndcg
@@ -418,16 +419,6 @@ class _Lists(NamedTuple):
     log_liked: Tensor
     are_liked: Tensor  # which have a hidden entry that is liked
     n_liked: IndexArray  # (rows,) in all columns
-
-
-def _find_largest(keys: Tensor, n: int) -> Tensor:
-    """Return the places (rows, n) of the n largest keys of each row, or of all, in increasing
-    order."""
-    if n >= keys.shape[1]:
-        return torch.arange(keys.shape[1], device=keys.device).expand(len(keys), -1)
-    if keys.is_cuda:
-        return keys.topk(n, dim=1, sorted=False).indices.sort(dim=1).values
-    return torch.from_numpy(np.sort(np.argpartition(-keys.numpy(), n - 1, axis=1)[:, :n], axis=1))
 
 
 def _choose(candidates: Sequence[T], measure: Callable[[T], FloatArray], usual: int = 0) -> T:

@@ -15,6 +15,7 @@ import torch
 
 from deepmf.errors import check_count
 from deepmf.files import import_polars
+from deepmf.linalg.largest import find_largest
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ObjectArray, SingleArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
@@ -315,15 +316,6 @@ class BestSoFar:
         self.keys, self.places = every_key[kept], every_place[kept]
 
 
-def best_positions(scores: Array, n: int) -> BestSoFar:
-    """Return the places and the keys of the n largest scores of each line; keys of -inf have no
-    place."""
-    check_count("n", n)
-    best = BestSoFar(len(scores), min(int(n), scores.shape[1]))
-    best.add(scores, 0)
-    return best
-
-
 @dataclass(frozen=True)
 class Recommendations:
     """The n best columns of each of some rows, by position; `frames` ranks them some rows at a
@@ -415,9 +407,9 @@ def rank_cosines(
     ones."""
     check_count("n", n)
     cosines[position] = cosines[barred] = -np.inf
-    best = best_positions(cosines[None], n)
-    found = best.keys[0] > -np.inf
-    return Ranking(labels[best.places[0][found]], np.clip(best.keys[0][found], -1.0, 1.0))
+    best = find_largest(cosines[None], int(n))[0]
+    best = best[cosines[best] > -np.inf]
+    return Ranking(labels[best], np.clip(cosines[best], -1.0, 1.0))
 
 
 def is_label(rows: Any, labels: Labels) -> bool:

@@ -1,0 +1,481 @@
+"""Gram matrices of columns, and the regressions of columns on others that they give.
+
+`Gram.of` returns G = X'DX of a matrix, whole where columns are few, otherwise the cells among
+nearest columns. `Gram.fit` solves the regressions of `column_ridge.py` for several ridges at once.
+Columns are nearest by the cosine in G.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import torch
+from scipy.linalg.lapack import spotrf, spotri
+from torch import Tensor
+
+from deepmf.linalg.ridge import CPU, run_batches
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries, find_spans
+from deepmf.matrix.extras import Extras
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.recommend.column_ridge import (
+    ROW_POWER,
+    ColumnRidge,
+    Ridge,
+    Sparse,
+    make_empty,
+    read_rows,
+    scale_rows_by_length,
+)
+
+if TYPE_CHECKING:
+    from deepmf.nn.ranks import Ranks
+
+# Columns that are regressed on all others, at most: their weights take 150 MB, an inverse seconds.
+MOST_FULL = 6000
+
+# Nearest columns on which a column is regressed, at most on a GPU and on a CPU, and at least.
+_MOST_NEAR_ON_GPU = 400
+_MOST_NEAR_ON_CPU = 200
+_FEWEST_NEAR = 50
+
+# Cells of Gram matrices that a CPU gathers for all columns together: 30 ms for a million.
+_MOST_GATHERED = 1.6e9
+
+# Entries of a column on average, below which a CPU regresses each column on fewer nearest ones.
+_FEW_ENTRIES = 16.0
+
+# Nearest columns for each entry of a column, where entries are few.
+_NEAR_BY_ENTRY = 8
+
+# Columns of which all cells of the Gram matrix are kept, at most: 400 MB on a CPU, 14 GB on a GPU.
+_MOST_DENSE_ON_CPU = 10_000
+_MOST_DENSE_ON_GPU = 60_000
+
+# Cells that are kept of a line of a pruned Gram matrix, in nearest columns.
+_KEPT_BY_NEAR = 4
+
+# Rows of a dense block.
+_ROWS_AT_A_TIME = 2048
+
+# Products of dense numbers that take as long as a product of two sparse ones.
+_SPARSE_COST = 400
+
+# Cosines of columns without entries are divided by this, instead of by 0.
+_TINY = 1e-12
+
+# Lines of the Gram matrix that exist at a time, and their cells (64 MB with their columns).
+_LINES_AT_A_TIME = 1024
+_CELLS_AT_A_TIME = 1 << 23
+
+# Cells of regressions that are solved together: 2.5 MB on a CPU, 1 GB on a GPU.
+_CELLS_ON_CPU = 16 * 200**2
+_CELLS_ON_GPU = 1 << 28
+
+# Entries or cells that are read for regressions that are solved together.
+_READ_AT_A_TIME = 1 << 19
+
+# How many times as long the product of an entry takes as finding a cell.
+_PRODUCT_COST = 4
+
+# Those that are tried on held-out entries, by kind, the usual one first: the best penalty grows
+# with the number of entries of a column.
+RIDGES = {
+    "full": (Ridge(500.0, 1.5), Ridge(200.0, 2.5), Ridge(80.0, 1.5)),
+    "nearest": (Ridge(80.0, 1.5), Ridge(40.0, 1.5), Ridge(200.0, 2.5), Ridge(200.0, 6.0)),
+}
+
+
+class Near(NamedTuple):
+    """The nearest columns (columns, K) of each column, nearest first, and their cells of G in its
+    column.
+
+    One past the last column, and 0, where there are fewer.
+    """
+
+    places: npt.NDArray[np.int32]
+    cells: LatentArray
+
+
+class Gram(NamedTuple):
+    """G on the device to fit on, and what columns are regressed on.
+
+    cells: all cells of G, or for each column some of them. sizes: the diagonal (columns,).
+    sums: the right sides (columns, columns); None: G itself, each column regressed on all others.
+        Or the nearest columns.
+    lines: X'D^(1/2) beside sparse cells: products of short lines take less time than finding cells.
+    ranks: those that divide the regressions; None: each solves all, as where several threads fit
+        models at a time.
+    """
+
+    cells: Tensor | Sparse
+    sizes: LatentArray
+    sums: Tensor | Near | None = None
+    count_weight: float = 0.0
+    lines: Sparse | None = None
+    ranks: Ranks | None = None
+
+    @classmethod
+    def of(
+        cls,
+        train: ObservedMatrix,
+        kind: str,
+        count_weight: float = 0.0,
+        device: torch.device = CPU,
+        *,
+        most_near: int | None = None,
+        most_dense: int | None = None,
+    ) -> Gram:
+        """Return the Gram matrix of a matrix, for a kind of model: "full" or "nearest".
+
+        most_near: the number of nearest columns; default: as many as take seconds on the device.
+        most_dense: the most columns of which all cells are kept; default: as many as suit the
+            device.
+        """
+        weighted, n_columns = _weigh_entries(train, ROW_POWER / 2, count_weight), train.shape[1]
+        sizes = np.bincount(weighted.indices, np.square(weighted.data), minlength=n_columns).astype(
+            np.float32
+        )
+        if kind == "full":
+            return cls(_multiply(weighted, device), sizes, count_weight=count_weight)
+        on_gpu = device.type == "cuda"
+        if most_dense is None:
+            most_dense = _MOST_DENSE_ON_GPU if on_gpu else _MOST_DENSE_ON_CPU
+        is_dense = n_columns <= most_dense
+        on_gpu = on_gpu and is_dense
+        most = max(min(most_near or count_affordable(n_columns, on_gpu=on_gpu), n_columns - 1), 1)
+        counts = np.full(n_columns, most)
+        if not on_gpu and train.n_entries < _FEW_ENTRIES * n_columns:
+            counts = count_near(np.bincount(weighted.indices, minlength=n_columns), most)
+        ranks = None if on_gpu else _find_sharing()
+        if is_dense:
+            cells = _multiply(weighted, device)
+            return cls(cells, sizes, _find_near(cells, sizes, counts), count_weight, ranks=ranks)
+        lines = Sparse(weighted.T)
+        return cls(*_prune(weighted, lines, sizes, counts, ranks), count_weight, lines, ranks)
+
+    def fit_some(self, ridges: Sequence[Ridge], columns: IndexArray) -> list[ColumnRidge]:
+        """Return models that score some columns: regressed on these alone, or on their nearest
+        columns."""
+        if isinstance(self.sums, Near):
+            return self.fit(ridges, columns)
+        assert isinstance(self.cells, Tensor)
+        at = torch.from_numpy(columns).to(self.cells.device)
+        sums = None if self.sums is None else self.sums[at[:, None], at]
+        return Gram(self.cells[at[:, None], at], self.sizes[columns], sums, self.count_weight).fit(
+            ridges
+        )
+
+    def fit(self, ridges: Sequence[Ridge], targets: IndexArray | None = None) -> list[ColumnRidge]:
+        """Return the model of each ridge; of nearest columns, with the weights of some targets
+        alone."""
+        n_columns = self.sizes.size
+        found: list[LatentArray | Sparse] = []
+        if isinstance(self.sums, Near):
+            targets = np.arange(n_columns) if targets is None else targets
+            near = Near(self.sums.places[targets], self.sums.cells[targets])
+            starts = np.zeros(n_columns + 1, dtype=np.int64)
+            for weights in self._regress_on_near(near, ridges):
+                is_kept = weights != 0
+                starts[targets + 1] = np.count_nonzero(is_kept, axis=1)
+                data = (weights[is_kept], near.places[is_kept], np.cumsum(starts))
+                found.append(scipy.sparse.csc_array(data, shape=(n_columns, n_columns)).tocsr())
+        else:
+            assert isinstance(self.cells, Tensor)
+            found = [_regress_on_all(self.cells, self.sums, ridge) for ridge in ridges]
+        return [
+            ColumnRidge(weights, self.sizes, ridge, make_empty(n_columns), self.count_weight)
+            for weights, ridge in zip(found, ridges, strict=True)
+        ]
+
+    def _regress_on_near(self, near: Near, ridges: Sequence[Ridge]) -> list[LatentArray]:
+        """Return the weights (targets, K) of the nearest columns of some targets, for each
+        ridge."""
+        device = self.cells.device if isinstance(self.cells, Tensor) else CPU
+        solved = [np.zeros(near.cells.shape, dtype=np.float32) for _ in ridges]
+        counts = np.count_nonzero(near.places < self.sizes.size, axis=1)
+        are_short, costs = self._compare_costs(near.places)
+        order = np.lexsort((-counts, are_short))
+        order = order[counts[order] > 0]
+        most_cells = _CELLS_ON_GPU if device.type == "cuda" else _CELLS_ON_CPU
+        ends = _cut(
+            np.square(counts[order]) / most_cells + costs[order] / _READ_AT_A_TIME, 1.0, order.size
+        )
+        turn = np.searchsorted(are_short[order], True)  # from here on, lines are short
+        parts = [order[start:stop] for start, stop in pairwise(np.unique([*ends, turn]))]
+
+        def solve(targets: IndexArray) -> None:
+            width = int(counts[targets[0]])
+            equations = self._gather(
+                near.places[targets, :width], by_lines=bool(are_short[targets[0]])
+            )
+            sums = torch.from_numpy(near.cells[targets, :width]).to(device)
+            for ridge, weights in zip(ridges, solved, strict=True):
+                weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
+
+        ranks = self.ranks
+        run_batches(solve, parts if ranks is None else parts[ranks.index :: ranks.size], device)
+        if ranks is not None:
+            for weights in solved:
+                ranks.sum_(torch.from_numpy(weights))
+        return solved
+
+    def _compare_costs(self, places: IndexArray) -> tuple[BoolArray, FloatArray]:
+        """Return for which targets products of lines take less time than finding cells, and what
+        either reads."""
+        if isinstance(self.cells, Tensor):
+            return np.zeros(len(places), dtype=bool), np.zeros(len(places))
+        matrices = (self.cells,) if self.lines is None else (self.cells, self.lines)
+        lengths = [np.append(np.diff(each.indptr), 0)[places].sum(axis=1) for each in matrices]
+        are_short = _PRODUCT_COST * lengths[-1] < lengths[0]
+        return are_short, np.where(are_short, lengths[-1], lengths[0]).astype(np.float64)
+
+    def _gather(self, places: IndexArray, *, by_lines: bool) -> Tensor:
+        """Return the cells G_SS (targets, K, K) of places S (targets, K), and 0 where there is no
+        column."""
+        n_columns = self.sizes.size
+        if isinstance(self.cells, Tensor):
+            at = torch.from_numpy(places).to(self.cells.device).long()
+            is_missing, at = at == n_columns, at.clamp_max(n_columns - 1)
+            found = self.cells.view(-1).index_select(
+                0, (at[:, :, None] * n_columns + at[:, None]).view(-1)
+            )
+            found = found.view(*at.shape, -1)
+            if np.any(places == n_columns):
+                found.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
+            return found
+        target, first = np.nonzero(places < n_columns)
+        columns = places[target, first]
+        if by_lines and self.lines is not None:
+            at_line = target * places.shape[1] + first
+            return torch.from_numpy(_multiply_lines(self.lines, at_line, columns, places.shape))
+        cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
+        own, n_own = _number(columns, n_columns)
+        place_of = np.full((len(places), n_own + 1), -1, dtype=np.int32)
+        place_of[target, own[columns]] = first
+        cells_at, which = find_spans(columns, self.cells.indptr)
+        second = place_of.ravel()[target[which] * (n_own + 1) + own[self.cells.indices[cells_at]]]
+        inside = np.flatnonzero(second >= 0)
+        which = which[inside]
+        cells[target[which], first[which], second[inside]] = self.cells.data[cells_at[inside]]
+        return torch.from_numpy(np.maximum(cells, cells.transpose(0, 2, 1)))  # either may be pruned
+
+
+def count_affordable(n_columns: int, *, on_gpu: bool = False) -> int:
+    """Return the number of nearest columns whose regressions take seconds."""
+    if on_gpu:
+        return _MOST_NEAR_ON_GPU
+    return int(np.clip((_MOST_GATHERED / n_columns) ** 0.5, _FEWEST_NEAR, _MOST_NEAR_ON_CPU))
+
+
+def _regress_on_all(gram: Tensor, sums: Tensor | None, ridge: Ridge) -> LatentArray:
+    """Return the weights A^-1 B, A = G with its ridge; without sums B, -P / diag P off the
+    diagonal, P = A^-1."""
+    equations = gram.clone()
+    equations.diagonal().add_(ridge.penalty + ridge.noise * gram.diagonal())
+    if sums is not None:
+        return round_weights(torch.cholesky_solve(sums, torch.linalg.cholesky(equations)))
+    inverse = _invert(equations)
+    return round_weights(inverse.div_(-inverse.diagonal().clone()).fill_diagonal_(0.0))
+
+
+def _solve(equations: Tensor, sums: Tensor, ridge: Ridge) -> Tensor:
+    """Return the weights (targets, K) of some regressions.
+
+    Where a pruned matrix is not positive definite, each column is regressed on its own.
+    """
+    shrunk, sizes = equations.clone(), equations.diagonal(dim1=1, dim2=2)
+    diagonals = sizes * (1.0 + ridge.noise) + ridge.penalty
+    shrunk.diagonal(dim1=1, dim2=2).copy_(diagonals)
+    lower, failed = torch.linalg.cholesky_ex(shrunk)
+    found: Tensor = torch.cholesky_solve(sums[..., None], lower)[..., 0]
+    return torch.where(failed[:, None] > 0, sums / diagonals, found)
+
+
+def round_weights(weights: Tensor) -> LatentArray:
+    """Return weights as they are in a file, which has half precision: no score changes by more than
+    1e-4."""
+    return np.ascontiguousarray(weights.half().float().cpu().numpy())
+
+
+def count_near(n_entries: IndexArray, most: int) -> IndexArray:
+    """Return the number of nearest columns of each column, which grows with its number of
+    entries."""
+    return np.clip(_NEAR_BY_ENTRY * n_entries, min(_FEWEST_NEAR, most), most)
+
+
+def _find_near(cells: Tensor, sizes: LatentArray, counts: IndexArray) -> Near:
+    """Return the nearest columns by the cosine, some for each column, from all cells of G."""
+    n_columns, most, device = counts.size, int(counts.max()), cells.device
+    scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
+    near = Near(
+        np.empty((n_columns, most), dtype=np.int32), np.empty((n_columns, most), dtype=np.float32)
+    )
+    for start in range(0, n_columns, _LINES_AT_A_TIME):
+        some = slice(start, start + _LINES_AT_A_TIME)
+        lines = cells[some]
+        cosines = (lines * scales).diagonal_scatter(
+            torch.full((len(lines),), -1.0, device=device), offset=start
+        )
+        places = cosines.topk(most, dim=1).indices
+        found = lines.gather(1, places)
+        is_near = (found > 0) & (
+            torch.arange(most, device=device) < torch.from_numpy(counts[some, None]).to(device)
+        )
+        near.places[some] = torch.where(is_near, places, n_columns).cpu().numpy()
+        near.cells[some] = torch.where(is_near, found, 0.0).cpu().numpy()
+    return near
+
+
+def _prune(
+    weighted: Sparse, turned: Sparse, sizes: LatentArray, counts: IndexArray, ranks: Ranks | None
+) -> tuple[Sparse, LatentArray, Near]:
+    """Return the cells of G among nearest columns, its diagonal, and the nearest columns by the
+    cosine.
+
+    Ranks divide the columns.
+    """
+    n_columns, most = counts.size, int(counts.max())
+    n_kept, scales = _KEPT_BY_NEAR * most, 1 / np.sqrt(np.maximum(sizes, _TINY))
+
+    def search(span: tuple[int, int]) -> tuple[Sparse, Near]:
+        """Return the pruned lines of G of some columns, and their nearest columns."""
+        start, stop = span
+        shape = stop - start, most
+        near = Near(np.full(shape, n_columns, dtype=np.int32), np.zeros(shape, dtype=np.float32))
+        lines = turned[start:stop] @ weighted
+        cosines, kept = lines.data * scales[lines.indices], []
+        for at, (first, last) in enumerate(pairwise(lines.indptr)):
+            own, found = cosines[first:last], lines.indices[first:last]
+            own[found == start + at] = np.inf  # the diagonal is kept, and is not among the nearest
+            best = np.arange(own.size)
+            if own.size > n_kept + 1:
+                best = np.argpartition(own, own.size - n_kept - 1)[own.size - n_kept - 1 :]
+            kept.append(first + best)
+            n_near = counts[start + at] + 1
+            if best.size > n_near:
+                best = best[np.argpartition(own[best], best.size - n_near)[best.size - n_near :]]
+            best = best[np.lexsort((found[best], -own[best]))][1:]
+            near.places[at, : best.size] = found[best]
+            near.cells[at, : best.size] = lines.data[first:last][best]
+        ends, cells = np.cumsum([0, *map(len, kept)]), np.concatenate(kept)
+        return Sparse((lines.data[cells], lines.indices[cells], ends), shape=lines.shape), near
+
+    lengths = np.diff(weighted.indptr)
+    cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
+    spans = list(pairwise(_cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)))
+    found = run_batches(search, spans if ranks is None else spans[ranks.index :: ranks.size])
+    if ranks is not None:
+        shares = ranks.collect(found)
+        found = [shares[at % ranks.size][at // ranks.size] for at in range(len(spans))]
+    pruned, near = zip(*found, strict=True)
+    places, nearest = (np.concatenate(parts) for parts in zip(*near, strict=True))
+    return Sparse(scipy.sparse.vstack(pruned, format="csr")), sizes, Near(places, nearest)
+
+
+def _find_sharing() -> Ranks | None:
+    """Return the ranks that divide the regressions of columns, which are independent; on GPUs, each
+    solves all."""
+    from deepmf.nn.ranks import find_ranks  # only several processes need it
+
+    ranks = find_ranks()
+    return ranks if ranks is not None and ranks.device.type == "cpu" else None
+
+
+def _cut(sizes: Array, most: float, most_items: int) -> list[int]:
+    """Return the ends of consecutive groups of items, each of bounded size and number; a large item
+    alone."""
+    sums, ends = np.cumsum(sizes), [0]
+    while ends[-1] < sums.size:
+        start = ends[-1]
+        reached = np.searchsorted(sums, most + (sums[start - 1] if start else 0.0), side="right")
+        ends.append(int(np.clip(reached, start + 1, min(start + most_items, sums.size))))
+    return ends
+
+
+def _number(used: IndexArray, n: int) -> tuple[IndexArray, int]:
+    """Return a number from 0 on for each of the positions that are used, and after these one for
+    all others."""
+    is_used = np.zeros(n, dtype=bool)
+    is_used[used] = True
+    n_used = int(np.count_nonzero(is_used))
+    return np.where(is_used, np.cumsum(is_used) - 1, n_used), n_used
+
+
+def _multiply_lines(
+    lines: Sparse, at: IndexArray, columns: IndexArray, shape: tuple[int, ...]
+) -> LatentArray:
+    """Return the inner products (targets, K, K) of the lines of columns at places of (targets, K),
+    in one product."""
+    n_targets, n_near = shape
+    taken = lines[columns]
+    targets = np.repeat(at // n_near, np.diff(taken.indptr))
+    own, n_own = _number(taken.indices, lines.shape[1])
+    apart = Sparse(
+        (taken.data, targets * n_own + own[taken.indices], taken.indptr),
+        shape=(at.size, n_targets * n_own),
+    )
+    product = (apart @ apart.T).tocoo()
+    found = np.zeros((n_targets * n_near, n_near), dtype=np.float32)
+    found[at[product.row], at[product.col] % n_near] = product.data
+    return found.reshape(n_targets, n_near, n_near)
+
+
+def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
+    """Return the product of the transposed matrix with itself.
+
+    A product in dense blocks of rows is faster than a sparse one on a GPU, and on a CPU where rows
+    have many entries: 1.0 instead of 1.8 CPU seconds on MovieLens-1M.
+    """
+    n_rows, n_columns = weighted.shape
+    counts = np.diff(weighted.indptr).astype(np.float64)
+    on_gpu = device.type == "cuda"
+    if not on_gpu and n_rows * float(n_columns) ** 2 > _SPARSE_COST * np.square(counts).sum():
+        turned, cells = Sparse(weighted.T), np.empty((n_columns, n_columns), dtype=np.float32)
+
+        def fill(start: int) -> None:
+            some = slice(start, start + _LINES_AT_A_TIME)
+            (turned[some] @ weighted).toarray(out=cells[some])
+
+        run_batches(fill, range(0, n_columns, _LINES_AT_A_TIME))
+        return torch.from_numpy(cells)
+    product = torch.zeros(n_columns, n_columns, dtype=torch.float32, device=device)
+    for start in range(0, n_rows, _ROWS_AT_A_TIME):
+        block = weighted[start : start + _ROWS_AT_A_TIME].toarray()
+        if on_gpu:
+            sent = torch.from_numpy(block).to(device)
+            product.addmm_(sent.mT, sent)
+        else:
+            # numpy computes one half of it, and copies that
+            product += torch.from_numpy(block.T @ block)
+    return product
+
+
+def _invert(equations: Tensor) -> Tensor:
+    """Return the inverse of a positive definite matrix, which it overwrites."""
+    if equations.is_cuda:
+        factor, failed = torch.linalg.cholesky_ex(equations)
+    else:  # LAPACK in place takes three quarters of the time
+        lower, failed = spotrf(equations.numpy().T, lower=1, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError("the regressions of columns have no solution")
+    if equations.is_cuda:
+        return torch.cholesky_inverse(factor)
+    half = torch.from_numpy(spotri(lower, lower=1, overwrite_c=1)[0].T).triu()
+    return half + half.triu(1).mT
+
+
+def _weigh_entries(train: ObservedMatrix, power: float, count_weight: float) -> Sparse:
+    """Return the matrix of all entries as they are read, each times the scale of its row."""
+    values = np.asarray(train.values, dtype=np.float64)
+    entries = AxisEntries(
+        train.by_row.starts, train.by_row.columns, values, extras=Extras(weights=train.weights)
+    )
+    weighted = read_rows(entries, train.shape[1], count_weight)
+    weighted.data *= np.repeat(scale_rows_by_length(train, power), np.diff(train.by_row.starts))
+    return weighted
