@@ -13,9 +13,13 @@ from deepmf.linalg.ridge import (
     Held,
     Limits,
     compute_grams,
+    invert_root,
     lay_out,
     make_table,
+    pad_entries,
+    run_batches,
     solve_bordered,
+    solve_residuals,
 )
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.extras import Extras
@@ -101,3 +105,82 @@ def test_new_entries_move_rows_as_far_as_their_trained_ones_allow(weighted: bool
         np.testing.assert_allclose(
             move, np.linalg.solve(matrix, own_inputs.T @ (weights * VALUES[own])), atol=1e-5
         )
+
+
+def test_groups_have_few_padded_entries_and_batches_few_rows() -> None:
+    counts = DICE.integers(0, 60, 500)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    others = np.concatenate([DICE.choice(90, count, replace=False) for count in counts])
+    entries = AxisEntries(starts, others, np.ones(others.size))
+    limits = Limits(entries_at_a_time=400, least_width=8, least_filled=0.5, rows_at_a_time=50)
+    batches = lay_out(entries, entries.values, n_others=90, limits=limits)
+    positions = np.concatenate([batch.positions for batch in batches])
+    assert sorted(positions) == np.flatnonzero(counts).tolist()
+    assert np.all(np.diff(counts[positions]) <= 0)  # the longest rows first
+    for batch in batches:
+        sizes = [group.positions.numel() for group in batch.groups]
+        assert sum(sizes[:-1]) < limits.rows_at_a_time and batch.positions.numel() == sum(sizes)
+        for group in batch.groups:
+            own, width = counts[group.positions], group.others.shape[1]
+            assert own.max() == width and group.others.numel() <= max(400, width)
+            assert own.min() >= np.floor(0.5 * width)
+            is_padded = group.others.numpy() == 90
+            assert np.count_nonzero(~is_padded) == own.sum()
+            assert not group.values.numpy()[is_padded].any()
+
+
+def test_padded_entries_are_marked() -> None:
+    places, observed = pad_entries(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0, 1]), 3)
+    assert observed.tolist() == [[True] * 3, [True, True, False], [False] * 3]
+    assert places.tolist() == [[2, 3, 4], [0, 1, 0], [0, 0, 0]]
+
+
+def test_batches_are_answered_in_their_order_and_errors_reach_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_threads = [1]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
+    for n_threads[0] in (1, 3):
+        assert run_batches(lambda number: number**2, range(7)) == [n**2 for n in range(7)]
+        with pytest.raises(ZeroDivisionError):
+            run_batches(lambda number: 1 / number, [2, 1, 0])
+        assert run_batches(lambda number: number, []) == []
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+def test_targets_that_inputs_explain_exactly_leave_no_error(size: float) -> None:
+    """The whole matrix is then singular up to rounding."""
+    inputs = DICE.normal(size=(6, 30, 4)).astype(np.float32)
+    exact = DICE.normal(size=(6, 4)).astype(np.float32)
+    lines = np.concatenate([inputs, size * inputs @ exact[:, :, None]], axis=2)
+    found = solve_bordered(torch.from_numpy(lines.swapaxes(1, 2) @ lines))
+    np.testing.assert_allclose(found.solutions, size * exact, rtol=2e-3, atol=2e-3 * size)
+    np.testing.assert_array_equal(found.draws, found.solutions)
+
+
+def test_targets_of_zero_have_solutions_of_zero() -> None:
+    lines = np.pad(DICE.normal(size=(3, 9, 2)), ((0, 0), (0, 0), (0, 1)))
+    found = solve_bordered(torch.from_numpy(lines.swapaxes(1, 2) @ lines))
+    assert not found.solutions.any() and not found.reduced.any()
+
+
+def test_noise_gets_a_precision_or_is_no_number() -> None:
+    table = DICE.normal(size=(9, 3))
+    root = invert_root(torch.from_numpy(table.T @ table)).numpy()
+    np.testing.assert_allclose(np.linalg.inv(root.T @ root), table.T @ table)
+    assert invert_root(torch.tensor([[1.0, 2.0], [2.0, 1.0]])).isnan().all()
+
+
+def test_steps_towards_the_ridge_regressions_of_rows() -> None:
+    entries = AxisEntries(STARTS, OTHERS, VALUES, extras=Extras(weights=WEIGHTS))
+    batches = lay_out(entries, VALUES, n_others=50)
+    ridges = DICE.uniform(0.5, 2.0, (COUNTS.size, 4)).astype(np.float32)
+    found = solve_residuals(batches, FACTORS, ridges, n_steps=4)
+    for row, moved in enumerate(found):
+        own = slice(STARTS[row], STARTS[row + 1])
+        inputs, weights = FACTORS[OTHERS[own]].astype(np.float64), WEIGHTS[own, None]
+        equations = inputs.T @ (weights * inputs) + np.diag(ridges[row])
+        expected = np.linalg.solve(equations, inputs.T @ (WEIGHTS[own] * VALUES[own]))
+        np.testing.assert_allclose(moved, expected, atol=1e-4)
+    assert not found[COUNTS == 0].any()

@@ -19,7 +19,6 @@ from tests.models.resuming import assert_resumes_to_the_bit
 from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, ConstantValues, NothingObserved, TrainingInterrupted
-from deepmf.linalg.ridge import Descent, descend
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -415,98 +414,3 @@ class TestALS(FullContract):
     def test_settings_out_of_range(self, setting: str, wrong: float) -> None:
         with pytest.raises(BadSetting, match=setting):
             ALS(**{setting: wrong})
-
-
-N_ROWS, N_ENTRIES, N_UNKNOWNS = 6, 20, 5
-
-DICE = np.random.default_rng(0)
-
-INPUTS = DICE.normal(size=(N_ROWS, N_ENTRIES, N_UNKNOWNS)).astype(np.float32)
-
-INPUTS[2, 12:], INPUTS[4] = 0.0, 0.0  # fewer entries, and none
-
-TARGETS = (DICE.normal(size=(N_ROWS, N_ENTRIES)) * INPUTS.any(axis=2)).astype(np.float32)
-
-RIDGES = DICE.uniform(0.5, 3.0, size=(N_ROWS, N_UNKNOWNS)).astype(np.float32)
-
-SIZES = np.square(INPUTS).sum(axis=1) + RIDGES
-
-START = DICE.normal(size=(N_ROWS, N_UNKNOWNS)).astype(np.float32)
-
-
-def compute_residuals(factors: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    residuals: npt.NDArray[Any] = TARGETS - np.einsum("rek,rk->re", INPUTS, factors)
-    return residuals
-
-
-def run_descent(
-    start: npt.NDArray[Any] = START,
-    ridges: npt.NDArray[Any] = RIDGES,
-    *,
-    n_pieces: int = 1,
-    most_steps: int = 3,
-    least_gain: float = 3e-4,
-) -> Descent:
-    inputs, residuals = (
-        each.reshape(N_ROWS, n_pieces, -1, *each.shape[2:])
-        for each in (INPUTS, compute_residuals(start))
-    )
-    return descend(
-        inputs,
-        residuals,
-        ridges=ridges,
-        sizes=SIZES,
-        start=start,
-        most_steps=most_steps,
-        least_gain=least_gain,
-    )
-
-
-def objectives(factors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    factors = factors.astype(np.float64)
-    return (compute_residuals(factors) ** 2).sum(axis=1) + (RIDGES * factors**2).sum(axis=1)
-
-
-def solution() -> npt.NDArray[np.float64]:
-    inputs = INPUTS.astype(np.float64)
-    systems = np.einsum("rek,rel->rkl", inputs, inputs) + RIDGES[:, :, None] * np.eye(N_UNKNOWNS)
-    return np.linalg.solve(systems, np.einsum("rek,re->rk", inputs, TARGETS)[..., None])[..., 0]
-
-
-def test_every_row_improves_and_residuals_are_those_of_the_factors() -> None:
-    before = START.copy()
-    factors, residuals = run_descent()
-    assert np.all(objectives(factors) < objectives(START))
-    np.testing.assert_allclose(residuals[:, 0], compute_residuals(factors), atol=1e-5)
-    np.testing.assert_array_equal(START, before)
-
-
-def test_as_many_steps_as_unknowns_are_the_solution() -> None:
-    np.testing.assert_allclose(
-        run_descent(most_steps=N_UNKNOWNS, least_gain=0.0).factors, solution(), atol=1e-4
-    )
-
-
-def test_the_solution_stays() -> None:
-    exact = solution().astype(np.float32)
-    np.testing.assert_allclose(run_descent(exact).factors, exact, atol=1e-6)
-
-
-@pytest.mark.parametrize("apart, n_steps", [(0.001, 1), (1.0, 3)])
-def test_near_the_solution_one_step_is_enough(apart: float, n_steps: int) -> None:
-    start = (solution() + apart * START).astype(np.float32)
-    limited = {most: run_descent(start, most_steps=most).factors for most in (1, 2, 3)}
-    np.testing.assert_array_equal(limited[3], limited[n_steps])
-    assert n_steps == 1 or not np.array_equal(limited[3], limited[2])
-
-
-def test_rows_in_pieces_are_rows_as_a_whole() -> None:
-    (factors, residuals), (whole, residuals_whole) = run_descent(n_pieces=4), run_descent()
-    np.testing.assert_allclose(factors, whole, atol=1e-5)
-    np.testing.assert_allclose(residuals.reshape(N_ROWS, -1), residuals_whole[:, 0], atol=1e-5)
-
-
-def test_nothing_to_learn_from_stays_as_it_is() -> None:
-    factors, residuals = run_descent(np.zeros_like(START), np.zeros_like(RIDGES))
-    assert not factors[4].any() and not residuals[4].any()
-    assert np.all(np.isfinite(factors))

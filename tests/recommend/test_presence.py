@@ -17,7 +17,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.recommend.column_gram import Gram
+from deepmf.recommend.column_gram import Gram, Near
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.request import Request
@@ -104,6 +104,39 @@ def test_some_targets_have_the_weights_they_have_among_all() -> None:
         some.weights[:, targets].toarray(), whole.weights[:, targets].toarray()
     )
     assert some.weights.nnz < whole.weights.nnz / 10
+
+
+def test_a_cell_that_is_kept_on_one_side_alone_is_read_from_there() -> None:
+    matrix = generate(150, 40, density=0.2, named=False, seed=0).matrix
+    x = mark(matrix)
+    cells = (x.T @ x).astype(np.float32)
+    places = np.array([np.delete(np.arange(40), column) for column in range(40)], dtype=np.int32)
+    near = Near(places, np.take_along_axis(cells.T, places, axis=1))
+    upper = scipy.sparse.csr_array(np.triu(cells))  # each cell off the diagonal once
+    whole, half = (
+        Gram(kept, np.diag(cells).copy(), near).fit([Ridge(5.0, 0.5)])[0].weights.toarray()
+        for kept in (scipy.sparse.csr_array(cells), upper)
+    )
+    np.testing.assert_array_equal(half, whole)
+    equations = np.delete(np.delete(cells, 7, 0), 7, 1)
+    equations += np.diag(5.0 + 0.5 * np.diag(equations))
+    np.testing.assert_allclose(
+        whole[places[7], 7], np.linalg.solve(equations, near.cells[7]), atol=2e-3
+    )
+
+
+def test_columns_are_regressed_one_by_one_where_pruned_cells_contradict_each_other() -> None:
+    """Columns 1 and 2 are alike, 0 and 1 too, but 0 and 2 were pruned: no rows have such cells."""
+    cells = np.array([[9, 8, 0, 1], [8, 9, 8, 4], [0, 8, 9, 2], [1, 4, 2, 9]], dtype=np.float32)
+    near = Near(np.array([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], dtype=np.int32), np.empty(0))
+    near = near._replace(cells=np.take_along_axis(cells.T, near.places, axis=1))
+    gram = Gram(scipy.sparse.csr_array(cells), np.diag(cells).copy(), near)
+    weights = gram.fit([Ridge(1.0, 0.1)])[0].weights.toarray()
+    # of column 3 on the other three: each cell by its own size
+    np.testing.assert_allclose(weights[:3, 3], cells[:3, 3] / (9 * 1.1 + 1.0), atol=1e-3)
+    equations = cells[np.ix_([1, 2, 3], [1, 2, 3])] + np.diag([1.9] * 3)
+    expected = np.linalg.solve(equations, cells[[1, 2, 3], 0])
+    np.testing.assert_allclose(weights[1:, 0], expected, atol=2e-3)
 
 
 def fit_on_ranks(folder: Path) -> None:

@@ -16,6 +16,8 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.recommend.request import Request
+from deepmf.recommend.reranking import Reranker, find_liked_shares, find_shares, measure_divergence
 
 
 def _make_genres(n_rows: int = 60) -> tuple[ObservedMatrix, Features]:
@@ -52,6 +54,65 @@ def test_balanced_lists_have_the_shares_of_liked_entries(tmp_path: Path) -> None
     for wrong in ({"balance": "colour"}, {"explore": 2}, {"explore": 0.5}):
         with pytest.raises(BadSetting):
             model.recommend(0, **wrong)
+
+
+class Draws:
+    """A predictor whose posterior is the noise alone."""
+
+    def draw_values(self, rows: Any, columns: Any, noise: Any) -> Any:
+        return noise.copy()
+
+
+def explore(row: int, keys: list[float], n: int, **options: Any) -> list[int]:
+    entries: Any = None
+    predictor: Any = Draws()
+    reranker = Reranker(entries, predictor, entries, Request(n=n, **options))
+    columns = np.arange(100, 100 + len(keys))[None]
+    return reranker.pick(np.array([row]), np.array([keys]), columns, n)[0].tolist()
+
+
+def test_a_draw_decides_the_last_places_of_each_row_by_itself() -> None:
+    keys = list(np.linspace(5, 1, 40))
+    lists = {
+        (row, seed): explore(row, keys, 10, explore=0.3, explore_seed=seed)
+        for row in (1, 2)
+        for seed in (0, 1)
+    }
+    for (row, seed), places in lists.items():
+        assert places[:7] == list(range(7)) and len(set(places)) == 10
+        noise = np.random.default_rng([seed, row]).standard_normal(40)
+        noise[:10] = -np.inf  # columns of the list are not explored
+        assert places[7:] == np.argsort(-noise)[:3].tolist()
+    assert len({tuple(places[7:]) for places in lists.values()}) == 4
+
+
+def test_only_columns_that_can_be_ranked_are_explored() -> None:
+    keys = [3.0, 2.0, 1.0, 0.0, *[-np.inf] * 20]
+    # of four columns three are listed, so one place is left to a draw, of the fourth
+    assert explore(1, keys, 3, explore=1.0) == [0, 1, 3]
+    assert explore(1, keys, 4, explore=1.0) == [0, 1, 2, 3]  # nothing is left to explore
+    assert explore(1, keys[:4] + keys[4:5], 2, explore=0.2) == [0, 1]  # less than half a place
+
+
+def test_shares_of_a_feature_are_those_of_its_categories() -> None:
+    genres: Any = [["drama"], ["drama", "war"], [], None]
+    features = Features.from_columns(range(4), {"genre": genres}, kinds={"genre": "list"})
+    train = ObservedMatrix.from_entries([0, 0, 0, 0, 1], [0, 1, 2, 3, 1], [5, 5, 5, 1, 1])
+    entries = ALS(epochs=1, presence=None).fit(train, column_features=features).entries_
+    shares = find_shares(entries, np.arange(4), "genre")
+    assert sorted(shares[0].tolist())[-2:] == [0, 1] and sorted(shares[1])[-2:] == [0.5, 0.5]
+    assert not shares[2:].any()
+    liked = find_liked_shares(entries, entries.seen_columns(np.array([0, 1])), "genre", 4.0)
+    # of her liked entries, one is a drama, one is half a drama and half war, one is neither
+    np.testing.assert_allclose(sorted(liked[0])[-2:], [0.25, 0.75])
+    assert not liked[1].any()
+
+
+def test_divergence_is_zero_for_equal_shares_and_grows_with_what_is_missing() -> None:
+    liked = np.array([0.5, 0.3, 0.2])
+    listed = np.array([[5.0, 3, 2], [6, 3, 1], [10, 0, 0], [0, 0, 0]])
+    found = measure_divergence(liked, listed)
+    assert found[0] == pytest.approx(0) and np.all(np.diff(found) > 0)
 
 
 SMALL = {

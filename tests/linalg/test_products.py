@@ -1,0 +1,49 @@
+"""Products of pairs and of sparse matrices, against dense ones."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from deepmf.linalg import products
+from deepmf.linalg.products import entry_products, make_product, multiply_pairs
+
+DICE = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_of_pairs_are_those_of_their_latents(
+    n_threads: int, dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    width = products._GATHERED_AT_A_TIME // 100  # a hundred pairs at a time
+    rows, columns = (DICE.normal(size=(size, width)).astype(dtype) for size in (7, 5))
+    pairs = DICE.integers(0, 7, 250), DICE.integers(0, 5, 250)
+    found = entry_products(rows, columns, *pairs)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, (rows @ columns.T)[pairs], rtol=1e-3, atol=1e-3)
+
+
+def test_products_without_pairs_or_latents() -> None:
+    nothing = np.empty(0, dtype=np.int64)
+    table = np.ones((3, 0), dtype=np.float32)
+    assert entry_products(table, table, nothing, nothing).shape == (0,)
+    found = multiply_pairs(table.__getitem__, table.__getitem__, *np.zeros((2, 4), int), like=table)
+    assert found.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_sparse_matrix_multiplies_dense_ones(is_weighted: bool) -> None:
+    dense = DICE.normal(size=(6, 4)).astype(np.float32)
+    sparse = scipy.sparse.random_array((5, 6), density=0.4, rng=DICE, dtype=np.float32).tocsr()
+    sparse.data[:] = sparse.data if is_weighted else 1.0
+    weights = sparse.data if is_weighted else None
+    multiply = make_product(sparse.indptr, sparse.indices, weights, 6, torch.device("cpu"))
+    found = multiply(torch.from_numpy(dense)).numpy()
+    np.testing.assert_allclose(found, sparse @ dense, rtol=1e-5, atol=1e-6)
+
+
+def test_a_matrix_without_entries_gives_zeros() -> None:
+    multiply = make_product(np.zeros(4), np.empty(0), None, 6, torch.device("cpu"))
+    assert multiply(torch.ones(6, 2)).tolist() == [[0.0, 0.0]] * 3
