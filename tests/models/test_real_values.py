@@ -53,12 +53,18 @@ def test_a_value_among_test_entries_moves_no_prediction(name: str) -> None:
 
 
 def test_values_beyond_an_inferred_interval_may_come_later(tmp_path: Path) -> None:
-    model = small_model("als").fit(ObservedMatrix.from_array(low_rank()))
+    values = low_rank()
+    model = small_model("als").fit(ObservedMatrix.from_array(values))
     model.save(tmp_path / "model.safetensors")
     high = OUTLIER + np.arange(25.0)
     for each in (model, load(tmp_path / "model.safetensors")):
         extended = each.extend(ObservedMatrix.from_entries([99] * 25, range(25), high, each.scale_))
-        assert extended.predict([99], [0]) > each.scale_.high  # nothing is clipped
+        assert extended.entries_.added.values.max() == high.max()  # kept as it was given
+        highest = ObservedMatrix.from_entries([99] * 25, range(25), [values.max()] * 25)
+        np.testing.assert_array_equal(
+            extended.predict([99] * 25, range(25)),
+            each.extend(highest).predict([99] * 25, range(25)),
+        )
         np.testing.assert_allclose(
             each.fold_in(range(25), high).predict(range(25)),
             extended.predict([99] * 25, range(25)),

@@ -195,8 +195,8 @@ def test_the_fallback_counts_by_weight() -> None:
 
 def test_an_extension_uses_weights() -> None:
     model = ALS(latent_size=3, epochs=4).fit(build())
-    high = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[9, 1])
-    low = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[1, 9])
+    high = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[1, 0.1])
+    low = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[0.1, 1])
     assert model.extend(high).predict([99], [3])[0] > model.extend(low).predict([99], [3])[0]
 
 

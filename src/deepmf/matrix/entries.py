@@ -37,6 +37,7 @@ from deepmf.matrix.axis_entries import (
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.limits import Limits
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 
@@ -133,10 +134,26 @@ class EntryStore:
         added = PlacedEntries(*positions, extension.values.astype(np.float64), extension.extras)
         return cls(train, rows, columns, added, dropped)
 
-    @property
+    @cached_property
     def scale(self) -> Scale:
-        """The scale of all entries."""
-        return self.train.scale
+        """The scale of all entries; if it is unbounded, the training values limit predictions."""
+        scale = self.train.scale
+        if scale.is_bounded or scale.is_interactions:
+            return scale
+        return scale.limit(self.limits.low, self.limits.high)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits within which models read values and weights."""
+        return self.train.limits
+
+    @cached_property
+    def as_read(self) -> EntryStore:
+        """The entries as models read them: added values and weights within the limits."""
+        if not self.added.rows.size:
+            return self
+        added = self.limits.bound(self.added)
+        return self if added is self.added else replace(self, added=added)
 
     @property
     def n_entries(self) -> int:

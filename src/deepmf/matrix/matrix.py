@@ -17,6 +17,7 @@ from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels, build_label_array
+from deepmf.matrix.limits import Limits
 from deepmf.matrix.scale import Scale, check_scale
 from deepmf.matrix.sorting import (
     ByColumn,
@@ -473,6 +474,11 @@ class ObservedMatrix:
         return float(
             np.average(self.values.astype(np.float64), weights=self.weights.astype(np.float64))
         )
+
+    @cached_property
+    def limits(self) -> Limits:
+        """The limits within which models read later values and weights, and predict."""
+        return Limits.of(self.scale, self.values, self.weights)
 
     @property
     def times(self) -> TimeArray | None:

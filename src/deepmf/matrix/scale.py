@@ -67,8 +67,8 @@ class Scale:
     Give either `levels` or both `low` and `high`. A scale is immutable and hashable.
 
     Values outside a given interval are an error, and predictions are clipped to it. An interval
-    that was inferred from values has `bounded=False`: other values may lie beyond it, predictions
-    are not clipped, and outliers do not stretch it.
+    that was inferred from values has `bounded=False`: other values may lie beyond it, and
+    outliers do not stretch it. A model clips its predictions to the range of its training values.
 
     Parameters
     ----------
@@ -98,6 +98,8 @@ class Scale:
     # whether values beyond the ends are illegal; False only for an inferred interval
     is_bounded: bool
     is_interactions: bool  # whether entries are interactions, which are counted and have no values
+    # the ends of predictions on an unbounded scale; equal scales may have others
+    _limits: tuple[float, float] | None = None
 
     def __init__(
         self,
@@ -237,10 +239,17 @@ class Scale:
         array = np.asarray(values, dtype=np.float64)
         return self.levels[np.searchsorted(np.asarray(boundaries), array, side="right")]
 
+    def limit(self, low: float, high: float) -> Scale:
+        """Return the same unbounded scale, whose predictions have these ends."""
+        scale = object.__new__(Scale)
+        vars(scale).update(vars(self) | {"_limits": (low, high)})
+        return scale
+
     def clip(self, values: npt.ArrayLike) -> FloatArray:
-        """Clip values to the ends of the scale, unless it is unbounded."""
+        """Clip values to the ends of the scale; if it is unbounded, to its limits, if it has any."""
         array = np.asarray(values, dtype=np.float64)
-        return np.clip(array, self.low, self.high) if self.is_bounded else array
+        ends = (self.low, self.high) if self.is_bounded else self._limits
+        return array if ends is None else np.clip(array, *ends)
 
     def require_levels(self, method: str) -> FloatArray:
         """Return the levels; raise an error in the name of a method if there are fewer than two."""

@@ -580,7 +580,7 @@ class Model(Estimator):
                     model._load_predictor(entries, described["learned"], tensors), tensors, entries
                 )
             )
-        parts = unpack_parts(described["parts"], tensors, entries, predictor)
+        parts = unpack_parts(described["parts"], tensors, entries.as_read, predictor)
         model._fitted = Fitted(entries, predictor, parts, model._choose_rank_by(parts))
         return model
 

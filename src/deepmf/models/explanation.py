@@ -187,14 +187,15 @@ def explain_targets(
             for each in targets[:, None]
         ]
     predictions = _predict(predictor, axis, np.array([own]), targets)[0]
-    candidates = _choose_candidates(predictor, axis, entries, targets, n)
-    with_all = _predict(predictor.with_only(axis, entries), axis, np.array([0]), targets)
-    effects = with_all - _predict_without(predictor, axis, entries, candidates, targets)
+    inputs = seen.limits.bound(entries)
+    candidates = _choose_candidates(predictor, axis, inputs, targets, n)
+    with_all = _predict(predictor.with_only(axis, inputs), axis, np.array([0]), targets)
+    effects = with_all - _predict_without(predictor, axis, inputs, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
     labels, features = (
         (seen.columns, seen.row_features) if axis == "row" else (seen.rows, seen.column_features)
     )
-    of_features = _find_feature_effects(predictor, axis, entries, features, targets, with_all[0])
+    of_features = _find_feature_effects(predictor, axis, inputs, features, targets, with_all[0])
     return [
         Explanation(
             labels[entries.others[candidates[chosen]]],

@@ -12,6 +12,7 @@ from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import ChangedStore, Conflicts, EntryStore, ForgetPlan, forget
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.extension import check_arrived, refuse_divergence
 from deepmf.models.parts import Parts, adapt_predictor, pack_parts
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.request import RankBy
@@ -46,7 +47,7 @@ class Fitted:
         """The rankers of columns."""
         parts: dict[str, Any] = {**self.parts}
         return Rankers(
-            self.entries,
+            self.entries.as_read,
             parts.get("presence"),
             self.rank_by,
             recency=parts.get("recency"),
@@ -56,7 +57,7 @@ class Fitted:
     @cached_property
     def fallback(self) -> Fallback:
         """The means that predict for unknown rows and columns."""
-        return Fallback(self.entries)
+        return Fallback(self.entries.as_read)
 
     def extend(
         self,
@@ -74,7 +75,10 @@ class Fitted:
         )
         areas.check_new("row", self.entries.rows, change.entries.rows)
         areas.check_new("column", self.entries.columns, change.entries.columns)
-        return ExtendedState(self._encode_again(change, areas), change.rows, change.columns)
+        with refuse_divergence():
+            extended = self._encode_again(change, areas)
+        check_arrived(extended.learned, change)
+        return ExtendedState(extended, change.rows, change.columns)
 
     def forget(self, plan: ForgetPlan, areas: PredictedAreas) -> Fitted:
         """Return the state without some rows, columns, entries and features."""
@@ -90,8 +94,9 @@ class Fitted:
             change = change._replace(rows=NOTHING)
         if not areas.covers_new("column"):
             change = change._replace(columns=NOTHING)
-        learned = self.learned.extend(change.entries, change.rows, change.columns, change.crossed)
-        parts = {name: part.extend(change) for name, part in self.parts.items()}
+        as_read = change._replace(entries=change.entries.as_read)
+        learned = self.learned.extend(*as_read[:4])
+        parts = {name: part.extend(as_read) for name, part in self.parts.items()}
         return replace(self, entries=change.entries, learned=learned, parts=parts)
 
     def pack(self) -> dict[str, Packed]:

@@ -20,6 +20,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.explanation import Explanation, explain_predictions
+from deepmf.models.extension import refuse_divergence
 from deepmf.models.fitting import warn_of_nothing
 from deepmf.recommend.ranker import Ranker, Rankers
 from deepmf.recommend.ranking import Ranking, Search, rank_columns
@@ -74,9 +75,8 @@ class Folded:
         observed = _read_histories(
             rankers.entries, histories, features, of=cls.axis, ordered=ordered
         )
-        return cls(
-            rankers.entries, _encode(predictor, cls.axis, observed), observed, single, rankers
-        )
+        encoded = _encode(rankers.entries, predictor, cls.axis, observed)
+        return cls(rankers.entries, encoded, observed, single, rankers)
 
     @property
     def _others(self) -> Labels:
@@ -208,13 +208,17 @@ def fold_in_matrix(rankers: Rankers, predictor: Predictor, matrix: ObservedMatri
     observed = AxisEntries(
         matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64)
     )
-    return FoldedRows(entries, _encode(predictor, "row", observed), observed, False, rankers)
+    encoded = _encode(entries, predictor, "row", observed)
+    return FoldedRows(entries, encoded, observed, False, rankers)
 
 
-def _encode(predictor: Predictor, axis: Axis, observed: AxisEntries) -> Predictor:
-    inputs = predictor.select_inputs(axis, observed)
+def _encode(
+    store: EntryStore, predictor: Predictor, axis: Axis, observed: AxisEntries
+) -> Predictor:
+    inputs = predictor.select_inputs(axis, store.limits.bound(observed))
     warn_of_nothing(axis, inputs)
-    return predictor.with_only(axis, inputs)
+    with refuse_divergence():
+        return predictor.with_only(axis, inputs)
 
 
 def _encode_features(

@@ -1,0 +1,58 @@
+"""The limits of what one row can do to another: the values and weights that a model reads.
+
+A model reads a value that comes after training as the nearest value between the lowest and the
+highest training value, and a weight as at most the largest training weight. On a scale of levels,
+every level is read as it is. Without ends of its own, a scale gets the same limits for predictions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from deepmf.matrix.arrays import ValueArray
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
+from deepmf.matrix.scale import Scale
+
+AnyEntries = TypeVar("AnyEntries", AxisEntries, PlacedEntries)
+
+
+class Limits(NamedTuple):
+    """The lowest and the highest value, and the largest weight, that a model reads."""
+
+    low: float
+    high: float
+    weight: float
+
+    @classmethod
+    def of(cls, scale: Scale, values: ValueArray, weights: ValueArray | None) -> Limits:
+        """Return the limits that training values (entries,) and their weights set."""
+        weight = 1.0 if weights is None else float(weights.max(initial=0.0))
+        return cls(*find_range(scale, values), weight)
+
+    def bound(self, entries: AnyEntries) -> AnyEntries:
+        """Return entries as a model reads them; the same object if all are within the limits."""
+        values, weights = entries.values, entries.extras.weights
+        if np.any((values < self.low) | (values > self.high)):
+            entries = entries._replace(values=np.clip(values, self.low, self.high))
+        if weights is not None and np.any(weights > self.weight):
+            extras = entries.extras._replace(weights=np.minimum(weights, self.weight))
+            entries = entries._replace(extras=extras)
+        return entries
+
+
+def find_range(scale: Scale, values: ValueArray) -> tuple[float, float]:
+    """Return the lowest and the highest value that a model reads.
+
+    If all training values are equal, the range reaches to the ends of the scale.
+
+    >>> find_range(Scale(low=-9, high=9), np.array([-1.0, 3.0]))
+    (-1.0, 3.0)
+    >>> find_range(Scale(low=-9, high=9), np.array([2.0, 2.0]))
+    (-9.0, 9.0)
+    """
+    if scale.levels is not None or not values.size:
+        return scale.low, scale.high
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if low < high else (min(low, scale.low), max(high, scale.high))
