@@ -216,7 +216,7 @@ def test_a_terminal_that_is_closed_during_fit(
 @pytest.mark.slow
 def test_a_signal_while_standard_input_is_kept_leaves_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "datasets", "describe", "-"],
+        [*COMMAND, "inspect", "-"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"TMPDIR": str(tmp_path)},

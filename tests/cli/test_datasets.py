@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.data import datasets, read_matrix
+from deepmf.data import datasets
 
 LINES = "1::10::5::978300760\n1::20::3::978300761\n2::10::1::978300762\n"
 
@@ -59,35 +59,8 @@ def test_a_data_set_that_is_not_here_and_no_network(run: Any, home: Path) -> Non
     assert f"put it at {home / 'ml-1m.zip'}" in err
 
 
-def test_describe(run: Any, folder: Path) -> None:
-    matrix = read_matrix(folder / "train.csv")
-    assert run("datasets", "describe", folder / "train.csv") == (0, f"{matrix.describe()}\n", "")
-    shown = json.loads(run("datasets", "describe", folder / "train.csv", "--json").out)
-    assert shown == json.loads(json.dumps(matrix.describe().to_dict()))
-    shown = json.loads(
-        run("datasets", "describe", folder / "train.csv", "--json", "--scale", "0:10").out
-    )
-    assert shown["scale"] == {"low": 0, "high": 10, "levels": None}
-
-
-def test_describe_knows_the_data_sets(run: Any, home: Path) -> None:
-    told = "deepmf: the data set ml-1m is not stored yet; download it with deepmf datasets fetch ml-1m\n"
-    assert run("datasets", "describe", "ml-1m") == (2, "", told)
-    (home / "ml-1m").mkdir(parents=True)
-    (home / "ml-1m" / "ratings.dat").write_text(LINES)
-    matrix = datasets.load("ml-1m")
-    assert run("datasets", "describe", "ml-1m") == (0, f"{matrix.describe()}\n", "")
-
-
-def test_describe_tells_that_a_name_is_neither_a_file_nor_a_data_set(run: Any, home: Path) -> None:
-    told = (
-        "deepmf: there is no file ml-99, and no data set of that name (see deepmf datasets list)\n"
-    )
-    assert run("datasets", "describe", "ml-99") == (2, "", told)
-
-
 def test_alone_it_shows_help(run: Any) -> None:
     code, out, err = run("datasets")
     assert (code, err) == (0, "")
     assert "deepmf datasets fetch ml-1m" in out
-    assert all(name in out for name in ("list", "fetch", "describe"))
+    assert all(name in out for name in ("list", "fetch"))

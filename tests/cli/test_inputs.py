@@ -226,17 +226,17 @@ def test_columns_of_a_wide_table_are_left_out_on_request(run: Any, tmp_path: Pat
         f"{k},{1 + k % 6},{1 + k % 5},{1 + k % 4},{1 + k % 6},{20 + k},word" for k in range(30)
     ]
     path = write(tmp_path, "id,q1,q2,q3,q4,age,town\n" + "\n".join(lines) + "\n")
-    refused = run("datasets", "describe", path, "--wide", "--exclude-columns", "town")
+    refused = run("inspect", path, "--wide", "--exclude-columns", "town")
     assert refused.code == 2
     assert "'age'" in refused.err and "--exclude-columns age" in refused.err
-    found = run("datasets", "describe", path, "--wide", "--exclude-columns", "age,town", "--json")
+    found = run("inspect", path, "--wide", "--exclude-columns", "age,town", "--json")
     assert found.code == 0
     assert json.loads(found.out)["n_columns"] == 4
     for options, words in (
         (["--wide", "--exclude-columns", "nothing"], "'nothing'"),
         (["--exclude-columns", "age"], "--wide"),
     ):
-        found = run("datasets", "describe", path, *options)
+        found = run("inspect", path, *options)
         assert found.code == 2
         assert words in found.err
 
@@ -247,7 +247,7 @@ def test_a_pipe_is_read_as_a_file(run: Any, tmp_path: Path) -> None:
         target=lambda: (tmp_path / "pipe").write_text("user,item,rating\n1,7,3\n2,7,1\n")
     )
     writer.start()
-    found = run("datasets", "describe", tmp_path / "pipe", "--json")
+    found = run("inspect", tmp_path / "pipe", "--json")
     writer.join()
     assert found.code == 0, found.err
     assert json.loads(found.out)["n_entries"] == 2

@@ -14,7 +14,7 @@ import pytest
 
 import deepmf
 from deepmf.cli.settings import parse_assignment
-from deepmf.data import AreaSplit
+from deepmf.data import AreaSplit, datasets, read_matrix
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmfd import DMFD
@@ -228,3 +228,32 @@ def test_a_store(run: Any, store: Path) -> None:
     ]
     assert "values are not checked" in run("inspect", store).out
     assert "the checksums match" in run("inspect", store, "--verify").out
+
+
+def test_entries_are_described_as_they_are_read(run: Any, folder: Path) -> None:
+    matrix = read_matrix(folder / "train.csv")
+    code, out, err = run("inspect", folder / "train.csv")
+    assert (code, err) == (0, "") and out.startswith(f"{matrix.describe()}\n")
+    first = "; ".join(", ".join(map(str, entry)) for entry in matrix.to_frame().rows()[:3])
+    assert out.endswith(f": {first}\n")
+    shown = json.loads(run("inspect", folder / "train.csv", "--json").out)
+    assert len(shown.pop("first")) == len(shown.pop("fields")) == 3
+    assert shown == json.loads(json.dumps(matrix.describe().to_dict()))
+    shown = json.loads(run("inspect", folder / "train.csv", "--json", "--scale", "0:10").out)
+    assert shown["scale"] == {"low": 0, "high": 10, "levels": None}
+
+
+def test_data_sets_are_described_by_name_and_never_downloaded(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPMF_DATA", str(tmp_path))
+    assert "datasets fetch ml-1m" in run.fails("inspect", "ml-1m")
+    (tmp_path / "ml-1m").mkdir()
+    (tmp_path / "ml-1m" / "ratings.dat").write_text("1::10::5::978300760\n2::10::1::978300762\n")
+    assert run("inspect", "ml-1m").out.startswith(str(datasets.load("ml-1m").describe()))
+    assert "no data set" in run.fails("inspect", "ml-99")
+
+
+def test_a_damaged_model_is_no_table(run: Any, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.safetensors").write_bytes(model.read_bytes()[5:])
+    assert "damaged" in run.fails("inspect", tmp_path / "m.safetensors")

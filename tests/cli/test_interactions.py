@@ -40,7 +40,7 @@ def plays(tmp_path: Path) -> Path:
 
 
 def test_two_fields_are_read_as_interactions_and_told_in_a_line(run: Run, clicks: Path) -> None:
-    found = run("datasets", "describe", clicks, "--json")
+    found = run("inspect", clicks, "--json")
     assert found.code == 0
     assert json.loads(found.out)["scale"] == {"interactions": True}
     (line,) = found.err.splitlines()

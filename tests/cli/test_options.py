@@ -28,7 +28,7 @@ def test_options_about_files_are_the_same_in_all_commands() -> None:
         "evaluate",
         "predict",
         "complete",
-        "describe",
+        "inspect",
     }
     seen = defaultdict(set)
     for name, command in readers.items():

@@ -1,19 +1,15 @@
-"""`deepmf datasets`: list public data sets, download one, describe entries."""
+"""`deepmf datasets`: list public data sets, and download one."""
 
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions
 from deepmf.cli.options import argument
-from deepmf.cli.output import STANDARD, say, show_json, show_share, show_table
-from deepmf.cli.settings import parse_scale
-from deepmf.errors import FileAbsent
+from deepmf.cli.output import say, show_json, show_share, show_table
 
 if TYPE_CHECKING:
     from deepmf.data.datasets import Dataset
@@ -23,7 +19,7 @@ datasets = typer.Typer(invoke_without_command=True)
 
 @datasets.callback()
 def show_help(context: typer.Context) -> None:
-    """List and download public data sets, and describe entries.
+    """List and download public data sets.
 
     Example: deepmf datasets fetch ml-1m
     """
@@ -41,19 +37,14 @@ def list_all(as_json: options.Json = False) -> None:
     """
     from deepmf.data.datasets import DATASETS, folder
 
-    found = [_dataset_to_json(dataset) for dataset in DATASETS.values()]
+    facts = [_dataset_to_json(dataset) for dataset in DATASETS.values()]
     if as_json:
-        show_json({"folder": str(folder()), "datasets": found})
+        show_json({"folder": str(folder()), "datasets": facts})
         return
-    lines = [
-        [
-            each["name"],
-            each["title"],
-            each["bytes"] and max(1, round(each["bytes"] / 1e6)),
-            each["file"] or "",
-        ]
-        for each in found
-    ]
+    lines = []
+    for fact in facts:
+        megabytes = fact["bytes"] and max(1, round(fact["bytes"] / 1e6))
+        lines.append([fact["name"], fact["title"], megabytes, fact["file"] or ""])
     show_table(["name", "data set", "MB", "file"], lines)
     say(f"stored in {folder()} (set the environment variable DEEPMF_DATA to use another folder)")
 
@@ -88,52 +79,10 @@ def fetch(
     say(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
 
 
-@datasets.command()
-@options.with_option_groups()
-def describe(
-    ratings: Annotated[
-        Path,
-        argument(
-            "RATINGS",
-            "File of entries, read as by fit, or name of a data set; - for standard input.",
-        ),
-    ],
-    scale: options.ScaleText = None,
-    *,
-    reading: InputOptions,
-    as_json: options.Json = False,
-) -> None:
-    """Describe a file of entries or a data set.
-
-    The description has the size, the scale, the density and the distribution of the values.
-
-    Example: deepmf datasets describe ratings.csv
-    """
-    from deepmf.data.datasets import DATASETS, find, load
-
-    name = str(ratings)
-    if name in DATASETS and not ratings.exists():  # a file of that name goes first
-        if find(name) is None:  # describing downloads nothing
-            raise FileAbsent(
-                f"the data set {name} is not stored yet; download it with deepmf datasets fetch {name}"
-            )
-        description = load(name).describe()
-    else:
-        if not (ratings.exists() or ratings.suffix or name == STANDARD):
-            raise FileAbsent(
-                f"there is no file {ratings}, and no data set of that name (see deepmf datasets list)"
-            )
-        description = reading.read_matrix(ratings, scale=parse_scale(scale)).describe()
-    if as_json:
-        show_json(description.to_dict())
-    else:
-        say(str(description))
-
-
 def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
     from deepmf.data.datasets import find
 
-    found = find(dataset.name)
+    file = find(dataset.name)
     return {
         "name": dataset.name,
         "title": dataset.title,
@@ -141,5 +90,5 @@ def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
         "bytes": dataset.n_bytes,
         "licence": dataset.licence,
         "address": dataset.address,
-        "file": None if found is None else str(found),
+        "file": None if file is None else str(file),
     }

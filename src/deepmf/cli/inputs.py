@@ -136,10 +136,14 @@ class InputOptions:
 
     def read_matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
         """Read a file of entries, and report what was guessed or left out."""
+        with open_input(path) as file:
+            return self.read_opened(file, path, scale=scale)
+
+    def read_opened(self, file: Path, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
+        """Read a file as `read_matrix` does; `file` is the one to read, `path` its name."""
         from deepmf.data.read import read_entry_file
 
-        with open_input(path) as file:
-            matrix, notes = read_entry_file(file, self.for_reader(scale))
+        matrix, notes = read_entry_file(file, self.for_reader(scale))
         form, beside = matrix.form, self.beside
         guess = None if form.has_names_of(beside) else notes.guess
         time_note = notes.time_note if beside is None or beside.time != form.time else None

@@ -1,26 +1,35 @@
-"""`deepmf inspect`: show the content of a model file or a store."""
+"""`deepmf inspect`: show the content of a model, a store or a file of entries."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.inputs import open_input
+from deepmf.cli.inputs import InputOptions, open_input
 from deepmf.cli.options import argument, option
-from deepmf.cli.output import say, show_json
-from deepmf.cli.settings import format_value
+from deepmf.cli.output import STANDARD, say, show_json
+from deepmf.cli.settings import format_value, parse_scale
+from deepmf.errors import FileAbsent
 
 if TYPE_CHECKING:
+    from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.training.history import History
 
+_OWN_ENDINGS = (".safetensors", ".model", ".store")  # of models and stores, also damaged ones
+_N_FIRST = 3  # entries that are shown
 
+
+@options.with_option_groups()
 def inspect(
     file: Annotated[
-        Path, argument("FILE", "Model file or store; - for a model on standard input.")
+        Path,
+        argument(
+            "FILE", "Model, store or file of entries, or name of a data set; - for standard input."
+        ),
     ],
     verified: Annotated[
         bool,
@@ -29,38 +38,85 @@ def inspect(
             "Compare a memory-mapped file with its checksum; for other files this is always done.",
         ),
     ] = False,
+    scale: options.ScaleText = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
-    """Show what a model or a store holds.
+    """Show what a model, a store or a file of entries holds.
 
     Of a model: its settings, the matrix, the training, and what was added since. Of a store: the
-    matrix.
+    matrix. Of entries, read as by fit: the size, the scale, the values, and the first entries.
 
     Example: deepmf inspect model.safetensors
 
-    Or: deepmf inspect ratings.store --verify
+    Or: deepmf inspect ratings.csv
     """
+    from deepmf.storage.model_file import is_own_file
+
+    if not file.exists() and not file.suffix and str(file) != STANDARD:
+        _show_entries(_load_dataset(str(file)), as_json=as_json)
+        return
+    with open_input(file) as opened:
+        if is_own_file(opened) or file.suffix.lower() in _OWN_ENDINGS:
+            _show_own_file(opened, file, verified=verified, as_json=as_json)
+            return
+        matrix = reading.read_opened(opened, file, scale=parse_scale(scale))
+    _show_entries(matrix, as_json=as_json)
+
+
+def _load_dataset(name: str) -> ObservedMatrix:
+    """Load a data set that is stored; nothing is downloaded."""
+    from deepmf.data.datasets import DATASETS, find, load
+
+    if name not in DATASETS:
+        raise FileAbsent(
+            f"there is no file {name}, and no data set of that name (see deepmf datasets list)"
+        )
+    if find(name) is None:
+        raise FileAbsent(
+            f"the data set {name} is not stored yet; download it with deepmf datasets fetch {name}"
+        )
+    return load(name)
+
+
+def _show_entries(matrix: ObservedMatrix, *, as_json: bool) -> None:
+    """Show a description of entries, and the first of them."""
+    import numpy as np
+
+    first = matrix.take_entries(np.arange(min(_N_FIRST, matrix.n_entries))).to_frame()
+    description = matrix.describe()
+    if as_json:
+        entries = [list(map(str, entry)) for entry in first.rows()]
+        show_json(description.to_dict() | {"fields": first.columns, "first": entries})
+        return
+    say(str(description))
+    say(f"first entries ({', '.join(first.columns)}): {_join_entries(first.rows())}")
+
+
+def _join_entries(entries: Sequence[Sequence[Any]]) -> str:
+    return "; ".join(", ".join(map(str, entry)) for entry in entries)
+
+
+def _show_own_file(opened: Path, file: Path, *, verified: bool, as_json: bool) -> None:
+    """Show what a model or a store holds."""
     from deepmf.storage.model_file import FORMAT, map_file
 
-    with open_input(file) as opened:
-        stored = map_file(opened)
-        of_store = stored.kind == "matrix"
-        facts = {
-            "file": str(file),
-            "bytes": opened.stat().st_size,
-            "format": FORMAT,
-            "version": stored.version,
-        }
-        facts |= (_describe_store if of_store else _describe_model)(opened, verified=verified)
+    stored = map_file(opened)
+    facts = {
+        "file": str(file),
+        "bytes": opened.stat().st_size,
+        "format": FORMAT,
+        "version": stored.version,
+    }
+    is_store = stored.kind == "matrix"
+    facts |= (_describe_store if is_store else _describe_model)(opened, verified=verified)
     if as_json:
         show_json(facts)
         return
-    for name, shown in _format_store(facts) if of_store else _format_model(facts):
-        say(
-            textwrap.fill(
-                f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False
-            )
-        )
+    for name, shown in _format_store(facts) if is_store else _format_model(facts):
+        line = f"{name:<12}{shown}"
+        say(textwrap.fill(line, 110, subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
 def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
@@ -77,13 +133,13 @@ def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
     axes = {"rows": (seen.row_features, seen.rows), "columns": (seen.column_features, seen.columns)}
     features = {
         axis: {
-            "kinds": known.encoding.kinds,
-            "inputs": known.n_inputs,
+            "kinds": of_axis.encoding.kinds,
+            "inputs": of_axis.n_inputs,
             # rows or columns that have any
-            "known": int(known.take(np.arange(len(labels))).are_known.sum()),
+            "known": int(of_axis.take(np.arange(len(labels))).are_known.sum()),
         }
-        for axis, (known, labels) in axes.items()
-        if known is not None
+        for axis, (of_axis, labels) in axes.items()
+        if of_axis is not None
     }
     extension = None
     if seen.extension is not None:
@@ -131,7 +187,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from deepmf.training.history import describe_stages
 
     chosen, training, added = facts["chosen"], facts["training"], facts["extension"]
-    given = {name: value for name, value in facts["settings"].items() if name not in chosen}
+    settings = {name: value for name, value in facts["settings"].items() if name not in chosen}
     # such as validation entries
     shown = "{entries:,} entries of known rows and columns, not trained on"
     if added is not None and (added["new_rows"] or added["new_columns"]):
@@ -149,7 +205,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
             else "only types and shapes are checked; --verify compares checksums",
         ),
         ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
-        ("settings", _format_settings(given)),
+        ("settings", _format_settings(settings)),
         ("chosen", _format_settings(chosen, digits=4)),
         ("on entries", _format_settings(facts["chosen_on_entries"], digits=4)),
         *chosen.get("parts", {}).items(),
@@ -157,10 +213,10 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *(
             (
                 axis,
-                "{known:,} with features, {inputs:,} inputs: ".format(**own)
-                + format_kinds(own["kinds"]),
+                "{known:,} with features, {inputs:,} inputs: ".format(**of_axis)
+                + format_kinds(of_axis["kinds"]),
             )
-            for axis, own in facts["features"].items()
+            for axis, of_axis in facts["features"].items()
         ),
         *((axis, f"{count:,} with names") for axis, count in facts["names"].items() if count),
         ("scale", _format_scale(facts["scale"])),
