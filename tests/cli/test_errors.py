@@ -84,7 +84,6 @@ WRITERS = [
     "fit {train} -o {ratings} --model means --validation {ratings}",
     "fit {train} -o {out}/c.toml --model means --config {out}/c.toml",
     "fit {m}.checkpoint -o {m} --model als --resume",
-    "tune {ratings} -o {link} --model means",
     "evaluate {model} {ratings} --report {ratings}",
     "evaluate {model} {ratings} --report {model}",
     "evaluate {model} {train} --extend {link} --report {ratings}",
@@ -125,7 +124,6 @@ def test_no_command_overwrites_what_it_reads(
 ENTRY_TAKERS = [
     "fit {file} -o {out}/m",
     "fit {files}/train.csv -o {out}/m --model means --validation {file}",
-    "tune {file} -o {out}/m.study",
     "inspect {file}",
     "evaluate {files}/means.safetensors {file}",
     "evaluate {files}/means.safetensors {files}/known.csv --extend {file}",

@@ -102,7 +102,9 @@ def test_popularity_is_a_share_of_all_rows_also_of_new_ones() -> None:
 
 @pytest.mark.parametrize("amount", [0.0, 0.5, 3.0])
 def test_odds_of_a_column_as_popular_as_that_of_an_entry_keep_their_size(amount: float) -> None:
-    rankers = make_rankers(None, popularity_share=0.0, popularity_power=-0.3, intercept=-4.0, score_power=1.0)
+    rankers = make_rankers(
+        None, popularity_share=0.0, popularity_power=-0.3, intercept=-4.0, score_power=1.0
+    )
     learned, shares = rankers.presence, rankers.popularity.astype(np.float64)
     usual = float(shares @ shares / shares.sum())  # of the column of a random entry
     model = Means(presence="full").fit(make_fashions())

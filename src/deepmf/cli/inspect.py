@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,11 +91,9 @@ def _show_entries(matrix: ObservedMatrix, *, as_json: bool) -> None:
         show_json(description.to_dict() | {"fields": first.columns, "first": entries})
         return
     say(str(description))
-    say(f"first entries ({', '.join(first.columns)}): {_join_entries(first.rows())}")
-
-
-def _join_entries(entries: Sequence[Sequence[Any]]) -> str:
-    return "; ".join(", ".join(map(str, entry)) for entry in entries)
+    say(f"first entries ({', '.join(first.columns)}):")
+    for entry in first.rows():
+        say(", ".join(map(str, entry)))
 
 
 def _show_own_file(opened: Path, file: Path, *, verified: bool, as_json: bool) -> None:
