@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -235,9 +236,40 @@ def test_all_pages_are_read(client: Client) -> None:
     assert client.get_row_entries("Fan").next_offset == 1_000
 
 
-def test_values_that_json_lacks_are_refused_before_they_are_sent(client: Client) -> None:
-    with pytest.raises(BadSetting, match="NaN"):
-        client.put_row_entries("ann", {"Alien": float("nan")})
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda client: client.put_row_entries("ann", {"Alien": float("nan")}),
+        lambda client: client.put_row_entries("ann", {"Alien": 10**5000}),
+        lambda client: client.put_row_entries("ann", {"Alien": {1, 2}}),
+        lambda client: client.put_row_entries("ann", ["Alien"]),
+        lambda client: client.put_row_entries(10**400, {"Alien": 5}),
+        lambda client: client.put_row_entries("ann", {"Alien": 5}, key=5),
+        lambda client: client.recommend(history=np.array([5.0])),
+        lambda client: client.predict([("ann",)]),
+        lambda client: client.predict(5),
+        lambda client: client.predict([("ann", "Alien")], at=1j),
+        lambda client: client.write_entries([("ann", "Alien")]),
+        lambda client: client.write_entries(None),
+    ],
+)
+def test_what_json_lacks_is_refused_before_it_is_sent(send: Any) -> None:
+    transport = httpx2.MockTransport(lambda request: pytest.fail("it was sent"))
+    with Client("http://x", transport=transport) as client, pytest.raises(BadSetting):
+        send(client)
+
+
+def test_arrays_and_dates_of_numpy_are_lists_and_texts() -> None:
+    sent: list[Any] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(json.loads(request.content))
+        raise httpx2.ConnectError("enough")
+
+    transport = httpx2.MockTransport(answer)
+    with Client("http://x", transport=transport, retries=0) as client, suppress(ServiceError):
+        client.recommend("ann", among=np.array(["Big"]), at=np.datetime64("2024-05-01T10", "ns"))
+    assert (sent[0]["among"], sent[0]["at"]) == (["Big"], "2024-05-01T10:00:00.000000000")
 
 
 def test_entries_travel_in_bulk(client: Client) -> None:
@@ -380,12 +412,20 @@ def test_service_that_is_not_there_is_named() -> None:
         pytest.raises(ServiceError, match="2 tries"),
     ):
         client.get_model()
-    for wrong in ("127.0.0.1:9", "ftp://x"):
+    for wrong in ("127.0.0.1:9", "ftp://x", None, 8000):
         with pytest.raises(BadSetting, match="http://"):
             Client(wrong)
 
 
-# The examples of the page
+# The page
+
+
+def test_the_page_names_the_method_of_every_route() -> None:
+    lines = re.findall(
+        r"^\| (`.*/v1/.*|`GET /healthz.*) \|$", SERVING_PAGE.read_text(), re.MULTILINE
+    )
+    named = {name for line in lines for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])}
+    assert named == set(ROUTES)
 
 
 def read_block(language: str) -> str:

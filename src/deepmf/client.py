@@ -92,10 +92,12 @@ class Client:
         retries: int = 5,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise BadSetting(f"the URL of a service starts with http:// or https://; got {url!r}")
-        if retries < 0:
-            raise BadSetting(f"retries must be 0 or more; got {retries}")
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise BadSetting(
+                f"the URL of a service starts with http:// or https://; got {url!r:.100}"
+            )
+        if not isinstance(retries, int) or retries < 0:
+            raise BadSetting(f"retries must be 0 or more; got {retries!r:.100}")
         self.url = url.rstrip("/")
         self.retries = retries
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
@@ -125,11 +127,8 @@ class Client:
     ) -> s.PredictResponse:
         """Predict pairs of a row and a column, or columns for a history or features that are not
         stored."""
-        listed = (
-            None if pairs is None else [{"row": row, "column": column} for row, column in pairs]
-        )
         body = {
-            "pairs": listed,
+            "pairs": None if pairs is None else list(_name_fields(pairs, "row", "column")),
             **_describe_row(history, features),
             "columns": columns,
             "unknown": unknown,
@@ -279,11 +278,11 @@ class Client:
         written together.
         """
         lines = [
-            _to_json({"row": row, "column": column, **_name_value(value)})
-            for row, column, value in entries
+            _to_json(fields | _name_value(fields["value"]))
+            for fields in _name_fields(entries, "row", "column", "value")
         ]
         headers = {
-            "Idempotency-Key": key or uuid4().hex,
+            "Idempotency-Key": _choose_key(key),
             "Content-Type": "application/x-ndjson",
             "Content-Encoding": "gzip",
         }
@@ -466,7 +465,7 @@ class Client:
         body: Mapping[str, Any] | None = None,
         **given: Unpack[Conditions],
     ) -> s.WriteResponse:
-        headers = {"Idempotency-Key": given.get("key") or uuid4().hex}
+        headers = {"Idempotency-Key": _choose_key(given.get("key"))}
         if (etag := given.get("if_match")) is not None:
             headers["If-Match"] = etag
         return self._send(method, path, s.WriteResponse, body, headers=headers)
@@ -486,11 +485,36 @@ class Client:
 
 
 def _to_path(axis: str, given: Id, what: str) -> str:
-    if str(given) in ("", ".", ".."):
+    if isinstance(given, int) and not s.SMALLEST_ID <= given <= s.LARGEST_ID:
+        raise BadSetting("an id that is an integer has at most 64 bits")
+    text = str(given)
+    if text in ("", ".", ".."):
         raise BadSetting(
-            f"the id {str(given)!r} cannot be part of a path; send it in the body of another request"
+            f"the id {text!r} cannot be part of a path; send it in the body of another request"
         )
-    return f"/v1/{axis}/{quote(str(given), safe='')}/{what}"
+    return f"/v1/{axis}/{quote(text, safe='')}/{what}"
+
+
+def _choose_key(key: str | None) -> str:
+    if key is None:
+        return uuid4().hex
+    if not isinstance(key, str) or not key or not key.isascii() or not key.isprintable():
+        raise BadSetting(f"an Idempotency-Key is a text of printable ASCII; got {key!r:.100}")
+    return key
+
+
+def _name_fields(items: Iterable[Any], *names: str) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each item by name; raise `BadSetting` for items that have others."""
+    expected = f"({', '.join(names)})"
+    if not isinstance(items, Iterable):
+        raise BadSetting(f"give a list of {expected}; got {type(items).__name__}")
+    for item in items:
+        try:
+            fields = dict(zip(names, item, strict=True))
+        except (TypeError, ValueError) as error:
+            kind = type(item).__name__
+            raise BadSetting(f"each item of the list is {expected}; got {kind}") from error
+        yield fields
 
 
 def _describe_row(history: Values | None, features: FeatureValues | None) -> dict[str, Any]:
@@ -500,7 +524,12 @@ def _describe_row(history: Values | None, features: FeatureValues | None) -> dic
     }
 
 
-def _list_entries(other: str, entries: Changes) -> list[dict[str, Any]]:
+def _list_entries(other: str, entries: Any) -> list[dict[str, Any]]:
+    if not isinstance(entries, Mapping):
+        kind = type(entries).__name__
+        raise BadSetting(
+            f"entries are a mapping of ids to values, such as {{'Alien': 5}}; got {kind}"
+        )
     return [{other: given, **_name_value(value)} for given, value in entries.items()]
 
 
@@ -513,18 +542,23 @@ def _to_json(content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, default=_to_plain).encode()
     except ValueError as error:
         raise BadSetting(
-            "the values of a request must be finite numbers; it has NaN or infinity"
+            "the numbers of a request must be finite and of fewer than 4,300 digits; it has NaN, "
+            "infinity or a longer one"
         ) from error
+    except TypeError as error:  # a key of a mapping
+        raise BadSetting(f"a request cannot hold this ({error})") from error
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a number of numpy as one of Python, and a date as text."""
+    """Return an array or number of numpy as Python's, and a date as text."""
     if isinstance(value, date):
         return value.isoformat()
-    try:
-        return value.item()
-    except AttributeError:
-        raise TypeError(f"a request cannot hold {type(value).__name__} {value!r}") from None
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind == "M":  # dates of numpy
+        return value.astype(str).tolist()
+    if kind in ("b", "i", "u", "f", "U", "O"):
+        return value.tolist()
+    raise BadSetting(f"a request cannot hold {type(value).__name__} {value!r:.100}")
 
 
 def _decode(response: httpx2.Response, result: type[Result]) -> Result:
