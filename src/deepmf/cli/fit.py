@@ -170,8 +170,10 @@ def _show_summary(summary: dict[str, Any]) -> None:
     say("; ".join(words).format(**summary))
     if summary["asked"] is not None:
         say(
-            "calibrated on {cells:,} asked cells: level {level:+.2f}, slope {slope:.2f}; their RMSE fell from "
-            "{rmse_as_learned:.4f} to {rmse:.4f}".format(**summary["asked"])
+            "calibrated on {cells:,} asked cells: level {level:+.2f}, slope {slope:.2f}; their RMSE, "
+            "each fifth by the others, is {rmse:.4f}, and as learned {rmse_as_learned:.4f}".format(
+                **summary["asked"]
+            )
         )
     if summary["left_out"]:
         say(

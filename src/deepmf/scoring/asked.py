@@ -28,22 +28,24 @@ import numpy as np
 import scipy.optimize
 from scipy.special import expit, logit
 
-from deepmf.matrix.arrays import Array, FloatArray, LatentArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
 from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution
 from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
 from deepmf.scoring.learning import AskedCells, Learning, SteadyPart
 from deepmf.scoring.predictor import Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Check, Form, Part, between, not_falling, not_negative
+from deepmf.storage.parts import Check, Form, Part, Sizes, between, not_falling, not_negative
 from deepmf.training.holdout import choose
 
-# Log-odds are kept in this range.
-_MOST_LOG_ODDS = 20.0
+_MOST_LOG_ODDS = 20.0  # of exceeding a boundary: probabilities of 2e-9 and less are alike
 
-# Fewer cells than this bend no line; the curve has a knot at each of these shares of their
-# predictions.
-_FEWEST_BENT = 50
+_FEWEST_BENT = 50  # cells from which on a curve is tried
+
+# The shares of predictions at which the curve has knots, closer at the ends, where it bends most.
 _KNOT_SHARES = np.array([0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0])
 
 # How strongly neighbouring boundaries are held to move alike, relative to how strongly all are held
@@ -87,7 +89,9 @@ class Line(NamedTuple):
         residuals = values - centre - level - slope * deviations
         noise = float(residuals @ residuals) / (n - 2)
         certainty = slope * slope * (squares + prior)
-        return cls(centre, level, slope * max(0.0, 1.0 - noise / certainty) if slope > 0 else 0.0)
+        if slope <= 0:
+            return cls(centre, level, 0.0)
+        return cls(centre, level, slope * max(0.0, 1.0 - noise / certainty))
 
 
 def bend(line: Line, predicted: FloatArray, means: FloatArray) -> FloatArray | None:
@@ -119,16 +123,16 @@ class Odds(NamedTuple):
     offsets: FloatArray
     targets: FloatArray
 
-    def apply(self, found: PredictiveDistribution) -> PredictiveDistribution:
+    def apply(self, learned: PredictiveDistribution) -> PredictiveDistribution:
         """Return distributions for any cell."""
-        odds = self.sharpness * _read_odds(found) + self.offsets
+        odds = self.sharpness * _read_odds(learned) + self.offsets
         exceedance = np.minimum.accumulate(expit(odds), axis=1)
-        return CalibratedDistribution(found.support, found.boundaries, exceedance, self.targets)
+        return CalibratedDistribution(learned.support, learned.boundaries, exceedance, self.targets)
 
     @classmethod
     def fit(
         cls,
-        found: PredictiveDistribution,
+        learned: PredictiveDistribution,
         values: FloatArray,
         effects: FloatArray,
         *,
@@ -140,38 +144,154 @@ class Odds(NamedTuple):
         The prior holds all boundaries to stay, as strongly as five entries, and neighbours to move
         alike.
         """
-        learned, above = (
-            _read_odds(found),
-            ((values - effects)[:, None] > found.boundaries).astype(np.float64),
-        )
-        n_boundaries = learned.shape[1]
-        differences = np.diff(np.eye(n_boundaries), axis=0)
-        prior = np.zeros((n_boundaries + 1, n_boundaries + 1))
-        prior[0, 0] = SHRINKAGE / 4.0 * np.square(learned).mean() * n_boundaries
-        prior[1:, 1:] = (
-            SHRINKAGE / 4.0 * (np.eye(n_boundaries) + _SMOOTHNESS * differences.T @ differences)
-        )
+        learned_odds = _read_odds(learned)
+        n_boundaries = learned_odds.shape[1]
+        is_above = ((values - effects)[:, None] > learned.boundaries).astype(np.float64)
+        prior = _make_prior(learned_odds)
         usual = np.zeros(n_boundaries + 1)
         usual[0] = 1.0
 
         def measure_loss(change: FloatArray) -> tuple[float, FloatArray]:
-            odds, moved = change[0] * learned + change[1:], change - usual
-            missing, pull = above - expit(odds), prior @ moved
-            loss = np.logaddexp(0.0, odds).sum() - (above * odds).sum() + moved @ pull / 2.0
-            return loss, pull - np.append((missing * learned).sum(), missing.sum(axis=0))
+            odds = change[0] * learned_odds + change[1:]
+            moved = change - usual
+            missing = is_above - expit(odds)
+            pull = prior @ moved
+            loss = np.logaddexp(0.0, odds).sum() - (is_above * odds).sum() + moved @ pull / 2.0
+            return loss, pull - np.append((missing * learned_odds).sum(), missing.sum(axis=0))
 
-        change = scipy.optimize.minimize(
+        solution = scipy.optimize.minimize(
             measure_loss, usual, jac=True, method="BFGS", options={"gtol": 1e-6}
-        ).x
+        )
+        change = solution.x
         plain = cls(max(float(change[0]), 0.0), change[1:], COVERAGES)
-        found = plain.apply(found).shift(effects)
-        return plain._replace(targets=found.choose_coverages(values, of_levels=of_levels))
+        moved = plain.apply(learned).shift(effects)
+        return plain._replace(targets=moved.choose_coverages(values, of_levels=of_levels))
 
 
-def _read_odds(found: PredictiveDistribution) -> FloatArray:
+def _make_prior(learned_odds: FloatArray) -> FloatArray:
+    """Return the precision of the prior of sharpness and offsets, in units of five entries.
+
+    An entry tells at most a quarter about the log-odds of a boundary, the variance of a fair coin.
+    """
+    n_boundaries = learned_odds.shape[1]
+    differences = np.diff(np.eye(n_boundaries), axis=0)
+    prior = np.zeros((n_boundaries + 1, n_boundaries + 1))
+    prior[0, 0] = np.square(learned_odds).mean() * n_boundaries
+    prior[1:, 1:] = np.eye(n_boundaries) + _SMOOTHNESS * differences.T @ differences
+    return SHRINKAGE / 4.0 * prior
+
+
+def _read_odds(learned: PredictiveDistribution) -> FloatArray:
     least = expit(-_MOST_LOG_ODDS)
-    odds: FloatArray = logit(np.clip(found.exceedance, least, 1.0 - least))
+    odds: FloatArray = logit(np.clip(learned.exceedance, least, 1.0 - least))
     return odds
+
+
+class _HeldOut(NamedTuple):
+    """Asked cells, and what models that have not seen them predict there.
+
+    predictions, means: (cells,). distribution: None for a model that predicts values alone.
+    """
+
+    cells: PlacedEntries
+    fold_of: IndexArray
+    scale: Scale
+    predictions: FloatArray
+    means: FloatArray
+    distribution: PredictiveDistribution | None
+
+    @classmethod
+    def of(cls, asked: AskedCells) -> _HeldOut:
+        """Return the predictions for each fold by a model that was extended by the others."""
+        cells, fold_of = asked.cells, asked.fold_of
+        predictions, means = np.empty((2, fold_of.size))
+        distributions: list[PredictiveDistribution] = []
+        places: list[IndexArray] = []
+        for number in range(int(fold_of.max()) + 1):
+            fold = np.flatnonzero(fold_of == number)
+            pairs = cells.rows[fold], cells.columns[fold]
+            predictor, predict_means = asked.predict_fold(number)
+            readout = predictor.readout
+            predictions[fold] = readout.units(predictor.score_pairs(*pairs))
+            means[fold] = predict_means(*pairs)
+            if _has_several(readout):
+                distributions.append(predictor.read_distribution(*pairs))
+                places.append(fold)
+        held_out = cls(cells, fold_of, readout.scale, predictions, means, None)
+        if not distributions:
+            return held_out
+        exceedance = np.concatenate([each.exceedance for each in distributions])
+        ordered = exceedance[np.argsort(np.concatenate(places))]
+        return held_out._replace(distribution=replace(distributions[0], exceedance=ordered))
+
+    def take(self, are_taken: BoolArray) -> _HeldOut:
+        """Return some of the cells."""
+        distribution = self.distribution
+        if distribution is not None:
+            exceedance = distribution.exceedance[are_taken]
+            distribution = replace(distribution, exceedance=exceedance)
+        return _HeldOut(
+            self.cells.take(are_taken),
+            np.unique(self.fold_of[are_taken], return_inverse=True)[1],
+            self.scale,
+            self.predictions[are_taken],
+            self.means[are_taken],
+            distribution,
+        )
+
+    def fit(self, shape: Shape) -> _Fit:
+        """Return what is learned from these cells."""
+        cells, predictions = self.cells, self.predictions
+        values = cells.values
+        line = Line.fit(predictions, values)
+        residuals = values - self.scale.clip(line.apply(predictions))
+        effects, of_cells = Effects.fit(residuals, cells, self.fold_of, shape)
+        if self.distribution is None:
+            return _Fit(line, None, None, effects)
+        of_levels = self.scale.levels is not None
+        odds = Odds.fit(self.distribution, values, of_cells, of_levels=of_levels)
+        means = odds.apply(self.distribution).probabilities @ self.distribution.support
+        curve = bend(line, predictions, means)
+        targets = values - of_cells
+        candidates = [curve, None]
+        knots = choose(
+            candidates, lambda knots: np.square(targets - move(line, knots, predictions))
+        ).candidate
+        return _Fit(line, knots, odds, effects)
+
+    def measure(self, shape: Shape) -> tuple[float, float, float]:
+        """Return the root mean squared errors as learned, calibrated, and by the mean.
+
+        The calibration and the mean are those of the cells of the other folds.
+        """
+        values = self.cells.values
+        calibrated, by_mean = self.predictions.copy(), np.full(values.size, values.mean())
+        for number in range(int(self.fold_of.max()) + 1):
+            fold = self.fold_of == number
+            if fold.all():
+                continue
+            others, held_out = self.take(~fold), self.take(fold)
+            by_mean[fold] = others.cells.values.mean()
+            calibrated[fold] = others.fit(shape).predict(held_out)
+        predictions = (self.predictions, calibrated, by_mean)
+        learned, after, constant = (rmse_error(each, values) for each in predictions)
+        return learned, after, constant
+
+
+class _Fit(NamedTuple):
+    """What cells tell of others: as in `Calibration`."""
+
+    line: Line
+    knots: FloatArray | None
+    odds: Odds | None
+    effects: Effects | None
+
+    def predict(self, held_out: _HeldOut) -> FloatArray:
+        """Return predictions for other cells."""
+        predictions = move(self.line, self.knots, held_out.predictions)
+        if self.effects is not None:
+            predictions += self.effects.evaluate(held_out.cells.rows, held_out.cells.columns)
+        return held_out.scale.clip(predictions)
 
 
 @dataclass(frozen=True)
@@ -202,56 +322,26 @@ class Calibration(SteadyPart):
 
         shape: the numbers of trained rows and columns.
         """
-        cells, fold_of, predict_fold = asked.cells, asked.fold_of, asked.predict_fold
-        values, exceedance = cells.values, None
-        learned, by_means = np.empty((2, values.size))
-        for number in range(int(fold_of.max()) + 1):
-            held, (predictor, predict_means) = (
-                np.flatnonzero(fold_of == number),
-                predict_fold(number),
-            )
-            pairs, readout = (cells.rows[held], cells.columns[held]), predictor.readout
-            learned[held], by_means[held] = (
-                readout.units(predictor.score_pairs(*pairs)),
-                predict_means(*pairs),
-            )
-            if _has_several(readout):
-                found = predictor.read_distribution(*pairs)
-                exceedance = (
-                    np.empty((values.size, found.boundaries.size))
-                    if exceedance is None
-                    else exceedance
-                )
-                exceedance[held] = found.exceedance
-        line, means = Line.fit(learned, values), Line.fit(by_means, values)
-        effects, of_cells = Effects.fit(
-            values - readout.scale.clip(line.apply(learned)), cells, fold_of, shape
-        )
-        odds = knots = None
-        if exceedance is not None:
-            found = PredictiveDistribution(found.support, found.boundaries, exceedance)
-            odds = Odds.fit(found, values, of_cells, of_levels=readout.scale.levels is not None)
-            curve = bend(line, learned, odds.apply(found).probabilities @ found.support)
-            wanted = values - of_cells
-            knots = choose(
-                [curve, None], lambda each: np.square(wanted - move(line, each, learned))
-            ).candidate
-        after = readout.scale.clip(move(line, knots, learned) + of_cells)
-        errors = (
-            float(np.sqrt(np.mean(np.square(each - values))))
-            for each in (learned, after, values.mean())
-        )
-        return cls(values.size, line, means, knots, odds, tuple(errors), effects)  # type: ignore[arg-type]  # three
+        held_out = _HeldOut.of(asked)
+        means = Line.fit(held_out.means, held_out.cells.values)
+        line, knots, odds, effects = held_out.fit(shape)
+        errors = held_out.measure(shape)
+        return cls(held_out.fold_of.size, line, means, knots, odds, errors, effects)
 
     def describe(self) -> dict[str, float]:
         """Return the numbers of a summary by name."""
         learned, after, constant = self.errors
-        shift = {"cells": self.n_cells, "level": self.line.level, "slope": self.line.slope}
-        of_rows, of_columns = (
-            (0.0, 0.0) if self.effects is None else (float(each.std()) for each in self.effects)
-        )
-        shift |= {"row_effects": of_rows, "column_effects": of_columns}
-        return shift | {"rmse_as_learned": learned, "rmse": after, "rmse_of_mean": constant}
+        effects = self.effects or Effects(np.zeros(1), np.zeros(1))
+        return {
+            "cells": self.n_cells,
+            "level": self.line.level,
+            "slope": self.line.slope,
+            "row_effects": float(effects.rows.std()),
+            "column_effects": float(effects.columns.std()),
+            "rmse_as_learned": learned,
+            "rmse": after,
+            "rmse_of_mean": constant,
+        }
 
     def adapt(self, predictor: Predictor) -> Predictor:
         """Return the predictor with predictions and distributions for any cell."""
@@ -260,24 +350,23 @@ class Calibration(SteadyPart):
         )
 
     def forget(self, plan: ForgetPlan, change: ChangedStore) -> Calibration:
-        """Return the calibration without the effects of some rows."""
+        """Return the calibration without the effects of forgotten rows and columns."""
         if self.effects is None:
             return self
-        of_rows = self.effects.rows.copy()
-        of_rows[plan.rows[plan.rows < of_rows.size]] = 0.0
-        return replace(self, effects=self.effects._replace(rows=of_rows))
+        return replace(self, effects=self.effects.forget(plan.rows, plan.columns))
 
     def pack(self) -> Packed:
         """Return the calibration as a part of a model file."""
-        odds = {} if self.odds is None else self.odds._asdict()
+        odds = dict.fromkeys(Odds._fields) if self.odds is None else self.odds._asdict()
+        of_rows, of_columns = self.effects or (None, None)
         return _FORM.pack(
-            dict.fromkeys(Odds._fields) | odds,
+            odds,
             lines=np.array([self.line, self.means]),
             knots=self.knots,
             n_cells=self.n_cells,
             errors=np.array(self.errors),
-            row_effects=None if self.effects is None else self.effects.rows,
-            column_effects=None if self.effects is None else self.effects.columns,
+            row_effects=of_rows,
+            column_effects=of_columns,
         )
 
     @classmethod
@@ -285,27 +374,29 @@ class Calibration(SteadyPart):
         cls, content: Any, tensors: Tensors, entries: EntryStore, predictor: Predictor
     ) -> Self:
         """Return the stored calibration; impossible content raises `BadModelFile`."""
-        readout, shape = predictor.readout, entries.train.shape
-        several = _has_several(readout)
-        n_boundaries = readout.support.size - 1 if several else 0
-        found = _FORM.read(
-            content, tensors, boundaries=n_boundaries, rows=shape[0], columns=shape[1]
+        readout, (n_rows, n_columns) = predictor.readout, entries.train.shape
+        has_several = _has_several(readout)
+        n_boundaries = readout.support.size - 1 if has_several else 0
+        fields = _FORM.read(
+            content, tensors, boundaries=n_boundaries, rows=n_rows, columns=n_columns
         )
-        odds = Odds(found["sharpness"], found["offsets"], found["targets"])
-        has_odds = several and all(each is not None for each in odds)
-        line, means = (Line(*each) for each in found["lines"].tolist())
-        own = found["row_effects"], found["column_effects"]
-        effects = None if any(each is None for each in own) else Effects(*own)
-        errors = tuple(found["errors"].tolist())
+        line, means = (Line(*numbers) for numbers in fields["lines"].tolist())
+        odds = Odds(fields["sharpness"], fields["offsets"], fields["targets"])
+        effects = Effects(fields["row_effects"], fields["column_effects"])
         return cls(
-            found["n_cells"],
+            fields["n_cells"],
             line,
             means,
-            found["knots"],
-            odds if has_odds else None,
-            errors,
-            effects,
+            fields["knots"],
+            odds if has_several and _is_whole(odds) else None,
+            tuple(fields["errors"].tolist()),
+            effects if _is_whole(effects) else None,
         )
+
+
+def _is_whole(fields: tuple[Any, ...]) -> bool:
+    """Whether all optional fields are stored."""
+    return not any(field is None for field in fields)
 
 
 def fit_calibration(learning: Learning) -> dict[str, Calibration]:
@@ -319,12 +410,12 @@ def _has_several(readout: Readout) -> bool:
     return readout.gives_distribution and readout.support.size > 1
 
 
-_CURVE = Check(
-    "rise from knot to knot",
-    lambda found, _: (
-        found.shape[1] > 1 and np.all(np.diff(found[0]) > 0) and np.all(np.diff(found[1]) >= 0)
-    ),
-)
+def _is_curve(knots: FloatArray, _: Sizes) -> bool:
+    rises, falls_nowhere = np.all(np.diff(knots[0]) > 0), np.all(np.diff(knots[1]) >= 0)
+    return bool(knots.shape[1] > 1 and rises and falls_nowhere)
+
+
+_CURVE = Check("rise from knot to knot", _is_curve)
 
 _FORM = Form(
     Part("n_cells", "whole", (), not_negative),
@@ -370,7 +461,8 @@ class AskedReadout(Readout):
         return self.calibrate(self._learned.distribution(products, row_fields))
 
     def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
-        return found if self.calibration.odds is None else self.calibration.odds.apply(found)
+        odds = self.calibration.odds
+        return found if odds is None else odds.apply(found)
 
     def pack(self) -> dict[str, Array]:
         """Return the learned parameters; those of the calibration are a part of their own."""

@@ -51,6 +51,13 @@ class Effects(NamedTuple):
             self._replace(rows=np.empty(0)) if axis == "row" else self._replace(columns=np.empty(0))
         )
 
+    def forget(self, rows: IndexArray, columns: IndexArray) -> Effects:
+        """Return the effects without those of some rows and columns."""
+        left = Effects(self.rows.copy(), self.columns.copy())
+        for effects, positions in zip(left, (rows, columns), strict=True):
+            effects[positions[positions < effects.size]] = 0.0
+        return left
+
     @classmethod
     def of(
         cls, residuals: FloatArray, pairs: IndexArray, shrinkages: tuple[float, float], shape: Shape
