@@ -54,6 +54,16 @@ def test_each_column_has_the_weights_that_predict_it_best() -> None:
 
 
 @pytest.mark.slow
+def test_a_wide_table_of_few_rows_is_completed_from_its_factors() -> None:
+    random = np.random.default_rng(0)
+    factors, noise = random.normal(size=(60, 3)), random.normal(size=(60, 510))
+    truth = factors @ random.normal(size=(3, 510)) + 0.5 * noise
+    table = holes(truth, 0.2)
+    errors = (DMFImputer(random_state=0).fit_transform(table) - truth)[np.isnan(table)]
+    assert np.sqrt(np.mean(np.square(errors))) < 0.56  # of the noise alone: .5
+
+
+@pytest.mark.slow
 def test_left_out_cells_are_as_hard_as_missing_ones() -> None:
     """Predictions of cells that a candidate has seen would be too good, and weights would
     follow."""

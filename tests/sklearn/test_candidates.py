@@ -12,7 +12,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models import registry
 from deepmf.models.registry import model_class
 from deepmf.sklearn.blend import WHOLE_ROWS, Choice
-from deepmf.sklearn.candidates import MODELS, choose
+from deepmf.sklearn.candidates import AUTO, MODELS, choose, list_candidates
 from deepmf.sklearn.completers import ByMeans, ByModel, Completer
 from deepmf.sklearn.table import ColumnUnits, TableEntries
 
@@ -20,6 +20,26 @@ from deepmf.sklearn.table import ColumnUnits, TableEntries
 def test_no_name_is_also_that_of_a_model() -> None:
     assert not set(WHOLE_ROWS) & set(registry.MODELS)
     assert set(MODELS) <= set(registry.MODELS)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "share", "own_units", "expected"),
+    [
+        (8, 500, 0.5, True, (AUTO,)),
+        (100, 600, 0.8, True, (AUTO,)),
+        (600, 1_300, 0.9, True, (AUTO,)),
+        (1_000, 1_300, 0.5, True, MODELS),  # half of the cells to solve for in each row
+        (8, 2_600, 0.5, True, MODELS),
+        (8, 5, 0.5, False, MODELS),
+    ],
+)
+def test_the_blend_is_for_tables_whose_covariance_is_learned_in_seconds(
+    n_rows: int, n_columns: int, share: float, own_units: bool, expected: tuple[str, ...]
+) -> None:
+    observed = np.random.default_rng(0).random((n_rows, n_columns)) < share
+    entries = TableEntries.of(np.where(observed, 1.0, np.nan))
+    assert list_candidates(AUTO, entries, own_units=own_units) == expected
+    assert list_candidates("als", entries, own_units=own_units) == ("als",)
 
 
 UNITS = Scale(low=-4, high=4)

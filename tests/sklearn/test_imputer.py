@@ -366,7 +366,7 @@ def quick_models(monkeypatch: pytest.MonkeyPatch) -> None:
     time."""
     settings = {"views": 1, "linear_size": 0, "epochs": 2, "hidden_sizes": (4,)}
     monkeypatch.setitem(TABLE_SETTINGS, "dmf-o", settings)
-    monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 0)
+    monkeypatch.setattr("deepmf.sklearn.candidates.can_fit_blend", lambda entries: False)
 
 
 @pytest.mark.slow
@@ -429,7 +429,7 @@ def test_where_a_blend_does_not_suit_models_are_chosen_from(
 ) -> None:
     models = {"means", "als"}  # there are too few cells for a network
     assert DMFImputer(scale="shared", random_state=0).fit(table).hidden_errors_.keys() == models
-    monkeypatch.setattr("deepmf.sklearn.candidates.MOST_COLUMNS", 5)
+    monkeypatch.setattr("deepmf.sklearn.candidates.can_fit_blend", lambda entries: False)
     assert DMFImputer(random_state=0).fit(table).hidden_errors_.keys() == models
 
 

@@ -16,7 +16,15 @@ import numpy as np
 import scipy.optimize
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.sklearn.completers import ByMeans, Completer, Gaussian, Stacked, WholeRows, sample_rows
+from deepmf.sklearn.completers import (
+    ROWS_OF_A_COLUMN,
+    ByMeans,
+    Completer,
+    Gaussian,
+    Stacked,
+    WholeRows,
+    sample_rows,
+)
 from deepmf.sklearn.table import ColumnUnits, TableEntries
 from deepmf.sklearn.trees import CellForest, Trees, start_forest
 
@@ -35,11 +43,19 @@ MOST_COLUMNS, MOST_COLUMNS_OF_TREES = 500, 64
 # them.
 SHRINKAGES, _MANY_ROWS = (0.1, 1.0), 20
 
+# The same for more than MOST_COLUMNS columns. These may follow from few factors, and then hardly any
+# shrinkage is best.
+_STEPS_OF_SHRINKAGE = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+
 _FOLDS = 4  # of rows, each predicted by a Gaussian of the others
 
 # A Gaussian of more columns is as good after a few passes (RMSE on 280 columns: .485 after 4, .484
 # after 10).
 _WIDE, _PASSES, _PASSES_OF_WIDE = 200, 30, 5
+_PASSES_FROM_START = 2  # where EM starts at a Gaussian of nearly the same cells
+
+# Multiplications of a pass over more columns than MOST_COLUMNS; a fit takes about eight passes.
+_MOST_WORK = 1.6e10
 
 _MOST_ROWS = 5_000  # that cells are left out of
 _LEFT_OUT = 0.05  # of the cells, where columns are too many to leave out each in turn
@@ -165,14 +181,35 @@ class _LeftOut:
         return solved
 
 
+def can_fit_blend(entries: TableEntries) -> bool:
+    """Return whether a Gaussian of a table is fitted in seconds."""
+    n_rows, n_columns = entries.shape
+    if n_columns <= MOST_COLUMNS:
+        return True
+    n_observed = np.bincount(entries.rows, minlength=n_rows)
+    n_solved = np.minimum(n_observed, n_columns - n_observed).astype(np.float64)
+    n_learned = min(n_rows, ROWS_OF_A_COLUMN * n_columns)
+    return n_columns**3 + n_learned * float(np.mean(n_solved**3)) <= _MOST_WORK
+
+
 def fit_gaussian(
-    table: FloatArray, *, weights: FloatArray, seed: int, shrinkage: float = SHRINKAGES[0]
+    table: FloatArray,
+    *,
+    weights: FloatArray,
+    seed: int,
+    shrinkage: float = SHRINKAGES[0],
+    start: Gaussian | None = None,
 ) -> Gaussian:
-    """Fit a Gaussian to rows with NaN; `shrinkage` is by how many rows for each column its columns
-    are drawn apart."""
-    passes = _PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
+    """Fit a Gaussian to rows with NaN.
+
+    shrinkage: by how many rows for each column its columns are drawn apart. start: where EM starts.
+    """
+    passes = _PASSES
+    if table.shape[1] > _WIDE:
+        passes = _PASSES_OF_WIDE if start is None else _PASSES_FROM_START
+    rows = shrinkage * table.shape[1]
     return Gaussian.fit(
-        table, weights=weights, shrinkage=shrinkage * table.shape[1], seed=seed, passes=passes
+        table, weights=weights, shrinkage=rows, seed=seed, passes=passes, start=start
     )
 
 
@@ -325,58 +362,96 @@ def _find_medians(table: FloatArray, sources: IndexArray) -> FloatArray:
 def _fit_left_out(
     table: FloatArray,
     table_weights: FloatArray,
-    some: FloatArray,
+    sample: FloatArray,
     weights: FloatArray,
     cells: list[IndexArray],
     units: ColumnUnits,
     *,
     seed: int,
 ) -> tuple[Gaussian, FloatArray]:
-    """Return a Gaussian of all rows, and predictions (rows, columns) of cells of some rows that are
-    left out."""
-    every = np.arange(some.shape[1])
-    if len(some) >= _MANY_ROWS * every.size and every.size <= MOST_COLUMNS_OF_TREES:
+    """Return a Gaussian of all rows, and predictions (rows, columns) of cells of the sampled rows
+    that are left out."""
+    n_columns = sample.shape[1]
+    if n_columns > MOST_COLUMNS_OF_TREES:
+        candidates = _hide_some_cells(sample, weights, cells, seed=seed)
+    elif len(sample) >= _MANY_ROWS * n_columns:
         gaussian = fit_gaussian(table, weights=table_weights, seed=seed)
-        return gaussian, units.clip(_predict_left_out(gaussian, some, cells), every)
-    apart = (
-        _predict_by_others(some, weights, cells, shrinkage, seed=seed) for shrinkage in SHRINKAGES
-    )
-    found = [units.clip(each, every) for each in apart]
-    errors = [np.square(each - some) for each in found]
-    best = int(
-        np.argmin([float(np.nanmean(each)) if np.isfinite(each).any() else 0.0 for each in errors])
-    )
-    return fit_gaussian(table, weights=table_weights, seed=seed, shrinkage=SHRINKAGES[best]), found[
-        best
+        left_out = _predict_left_out(gaussian, sample, cells)
+        return gaussian, units.clip(left_out, np.arange(n_columns))
+    else:
+        candidates = _leave_out_folds(sample, weights, cells, seed=seed)
+    predictions = [
+        units.clip(candidate.predictions, np.arange(n_columns)) for candidate in candidates
     ]
+    errors = [_mean_square(prediction - sample) for prediction in predictions]
+    best = int(np.argmin(errors))
+    shrinkage, start = candidates[best].shrinkage, candidates[best].start
+    gaussian = fit_gaussian(
+        table, weights=table_weights, seed=seed, shrinkage=shrinkage, start=start
+    )
+    return gaussian, predictions[best]
 
 
-def _predict_by_others(
-    table: FloatArray, weights: FloatArray, cells: list[IndexArray], shrinkage: float, *, seed: int
-) -> FloatArray:
-    """Return predictions (rows, columns) of cells by a Gaussian of other rows; NaN for cells that
-    were not left out.
+class _LeftOutGaussian(NamedTuple):
+    """Predictions (rows, columns) of cells that Gaussians of a shrinkage did not see, and where a
+    Gaussian of all cells starts."""
 
-    Of wide tables some cells are hidden instead, because fewer rows would need more shrinkage than
-    all do.
+    shrinkage: float
+    predictions: FloatArray
+    start: Gaussian | None = None
+
+
+def _mean_square(errors: FloatArray) -> float:
+    """Return the mean of squared errors; 0 where all are NaN."""
+    squares = np.square(errors[~np.isnan(errors)])
+    return float(squares.mean()) if squares.size else 0.0
+
+
+def _hide_some_cells(
+    table: FloatArray, weights: FloatArray, cells: list[IndexArray], *, seed: int
+) -> list[_LeftOutGaussian]:
+    """Predict some cells of wide rows that are hidden, by Gaussians of several shrinkages.
+
+    Fewer rows would need more shrinkage than all do. Of more than `MOST_COLUMNS` columns, shrinkage
+    becomes weaker while that helps, and each Gaussian starts at the one before, which saves passes.
     """
-    random, found = np.random.default_rng(seed), np.full(table.shape, np.nan)
-    if table.shape[1] > MOST_COLUMNS_OF_TREES:
-        hidden = np.zeros(table.shape, dtype=bool)
-        for columns in cells:
-            hidden[:, columns] = random.random((len(table), 1)) < _LEFT_OUT
-        shown = np.where(hidden, np.nan, table)
-        completed = fit_gaussian(shown, weights=weights, seed=seed, shrinkage=shrinkage).complete(
-            shown
-        )
-        return np.where(hidden, completed, np.nan)
-    fold_of = random.permutation(len(table)) % min(_FOLDS, max(len(table), 1))
-    for fold in np.unique(fold_of):
-        own, rest = fold_of == fold, fold_of != fold
-        if np.count_nonzero(rest) > 1:
-            apart = fit_gaussian(table[rest], weights=weights[rest], seed=seed, shrinkage=shrinkage)
-            found[own] = _predict_left_out(apart, table[own], cells)
-    return found
+    random = np.random.default_rng(seed)
+    hidden = np.zeros(table.shape, dtype=bool)
+    for columns in cells:
+        hidden[:, columns] = random.random((len(table), 1)) < _LEFT_OUT
+    shown = np.where(hidden, np.nan, table)
+    in_steps = table.shape[1] > MOST_COLUMNS
+    candidates: list[_LeftOutGaussian] = []
+    start, least_error = None, np.inf
+    for shrinkage in _STEPS_OF_SHRINKAGE if in_steps else SHRINKAGES:
+        gaussian = fit_gaussian(shown, weights=weights, seed=seed, shrinkage=shrinkage, start=start)
+        start = gaussian if in_steps else None
+        predictions = np.where(hidden, gaussian.complete(shown), np.nan)
+        candidates.append(_LeftOutGaussian(shrinkage, predictions, start))
+        error = _mean_square(predictions - table)
+        if in_steps and error >= least_error:
+            break
+        least_error = error
+    return candidates
+
+
+def _leave_out_folds(
+    table: FloatArray, weights: FloatArray, cells: list[IndexArray], *, seed: int
+) -> list[_LeftOutGaussian]:
+    """Predict all cells of rows, each by a Gaussian of other rows, by each shrinkage."""
+    fold_of = np.random.default_rng(seed).permutation(len(table)) % min(_FOLDS, max(len(table), 1))
+    candidates = []
+    for shrinkage in SHRINKAGES:
+        predictions = np.full(table.shape, np.nan)
+        for fold in np.unique(fold_of):
+            inside, outside = fold_of == fold, fold_of != fold
+            if np.count_nonzero(outside) > 1:
+                gaussian = fit_gaussian(
+                    table[outside], weights=weights[outside], seed=seed, shrinkage=shrinkage
+                )
+                predictions[inside] = _predict_left_out(gaussian, table[inside], cells)
+        candidates.append(_LeftOutGaussian(shrinkage, predictions))
+    return candidates
 
 
 def _predict_left_out(gaussian: Gaussian, table: FloatArray, cells: list[IndexArray]) -> FloatArray:

@@ -13,7 +13,7 @@ from deepmf.matrix.arrays import IndexArray
 from deepmf.models import registry
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
-from deepmf.sklearn.blend import MOST_COLUMNS, WHOLE_ROWS, Choice, Residuals, Show
+from deepmf.sklearn.blend import WHOLE_ROWS, Choice, Residuals, Show, can_fit_blend
 from deepmf.sklearn.completers import Completer
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
 from deepmf.training import holdout
@@ -73,14 +73,14 @@ def check_model(asked: str, given: Mapping[str, Any], *, own_units: bool) -> Non
         make_model(asked, given, seed=0)
 
 
-def list_candidates(asked: str, n_columns: int, *, own_units: bool) -> tuple[str, ...]:
+def list_candidates(asked: str, entries: TableEntries, *, own_units: bool) -> tuple[str, ...]:
     """Return the names of the candidates for a table; ("auto",) is the blend of `WHOLE_ROWS`.
 
     The blend needs standardised columns.
     """
     if asked != AUTO:
         return (asked,)
-    return (AUTO,) if own_units and n_columns <= MOST_COLUMNS else MODELS
+    return (AUTO,) if own_units and can_fit_blend(entries) else MODELS
 
 
 def make_model(name: str, given: Mapping[str, Any], *, seed: int) -> Model:
@@ -91,7 +91,9 @@ def make_model(name: str, given: Mapping[str, Any], *, seed: int) -> Model:
         raise CannotExtend(
             f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}"
         )
-    return found(**(TABLE_SETTINGS.get(name, {}) | dict(given) | {"seed": seed}))
+    # Nobody ranks the columns of a table by whether they have an entry.
+    defaults = {"presence": None} if hasattr(found.settings_class, "presence") else {}
+    return found(**(defaults | TABLE_SETTINGS.get(name, {}) | dict(given) | {"seed": seed}))
 
 
 # Hidden cells make a table emptier than it is, so no more are hidden than tell enough.

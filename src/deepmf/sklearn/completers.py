@@ -92,7 +92,7 @@ _LEAST_SPREAD = 0.02  # of what a start has in any direction
 _MOST_ROWS = 10_000  # that are learned from; a covariance is no better for more
 # multiplications of a pass: a few seconds. Rows of wide tables are fewer, but no less than
 _MOST_WORK = 2e9
-_ROWS_OF_A_COLUMN = 4  # for each column
+ROWS_OF_A_COLUMN = 4  # for each column
 
 # Groups of rows, at most on either side, and the columns of each at least: smaller groups take
 # longer to handle.
@@ -132,21 +132,18 @@ class Gaussian(WholeRows):
         seed: int = 0,
         passes: int = 30,
         still: float = _STILL,
+        start: Gaussian | None = None,
     ) -> Gaussian:
         """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent
         columns.
 
         Of more rows than can be learned from in seconds, some are drawn by the seed.
-        weights: (rows,); None where all are 1.
+        weights: (rows,); None where all are 1. start: where EM starts; None: at the moments of
+        pairs of columns.
         """
         rows = sample_rows(table, seed=seed)
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
-        observed = ~np.isnan(table)
-        totals = counted @ observed
-        means = (np.where(observed, table, 0.0) * counted[:, None]).sum(axis=0) / np.where(
-            totals > 0, totals, 1.0
-        )
-        best, last = cls(means, _start(table - means, counted, shrinkage)), None
+        best, last = start or cls._estimate_moments(table, counted, shrinkage), None
         gaps, total = Gaps(table), counted.sum()
         for taken in range(passes):
             cells, covariance = best.expect(table, counted, gaps=gaps)
@@ -161,6 +158,17 @@ class Gaussian(WholeRows):
             shrunk = _shrink(scatter / total, total, shrinkage) + _JITTER * np.eye(means.size)
             best, last = cls(means, shrunk, taken + 1), cells
         return best
+
+    @classmethod
+    def _estimate_moments(
+        cls, table: FloatArray, weights: FloatArray, shrinkage: float
+    ) -> Gaussian:
+        """Return the means of observed cells, and covariances of the rows that have both cells."""
+        observed = ~np.isnan(table)
+        totals = weights @ observed
+        sums = (np.where(observed, table, 0.0) * weights[:, None]).sum(axis=0)
+        means = sums / np.where(totals > 0, totals, 1.0)
+        return cls(means, _start(table - means, weights, shrinkage))
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with expected values in place of NaN."""
@@ -195,26 +203,35 @@ class Gaussian(WholeRows):
         """
         gaps = gaps or Gaps(table)
         deviations = np.where(gaps.observed, table - self.means, 0.0)
-        covariance = np.zeros_like(self.covariance)
+        summed_covariance = np.zeros_like(self.covariance)
+        explained = np.zeros_like(self.covariance)
+        weight_of_explained = 0.0
         for rows, few_observed in gaps.groups:
-            own, observed = deviations[rows], gaps.observed[rows]
+            row_deviations = deviations[rows]
+            observed = gaps.observed[rows]
             blocks = _Blocks(observed if few_observed else ~observed)
             roots = _invert_roots(blocks.take(self.covariance if few_observed else self.precision))
-            noise = None if random is None else random.standard_normal(own.shape)
+            noise = None if random is None else random.standard_normal(row_deviations.shape)
             if few_observed:
                 whole = 0.0 if noise is None else noise @ np.linalg.cholesky(self.covariance).T
-                solved = whole + blocks.solve(roots, own - whole) @ self.covariance
-                deviations[rows] = np.where(observed, own, solved)
+                solved = whole + blocks.solve(roots, row_deviations - whole) @ self.covariance
+                deviations[rows] = np.where(observed, row_deviations, solved)
             else:
-                deviations[rows] = own - blocks.solve(roots, own @ self.precision, noise)
-            if weights is not None:
-                inverses = roots.mT @ (roots * weights[rows, None, None])
-                sums = blocks.add_up(inverses, covariance)
-                explained = self.covariance @ sums @ self.covariance
-                covariance += (
-                    weights[rows].sum() * self.covariance - explained if few_observed else sums
-                )
-        return Expected(self.means + deviations, covariance)
+                implied = row_deviations @ self.precision
+                deviations[rows] = row_deviations - blocks.solve(roots, implied, noise)
+            if weights is None:
+                continue
+            inverses = roots.mT @ (roots * weights[rows, None, None])
+            if few_observed:
+                explained += blocks.add_up(inverses, explained)
+                weight_of_explained += weights[rows].sum()
+            else:
+                summed_covariance += blocks.add_up(inverses, explained)
+        if weight_of_explained > 0:
+            # Once for all rows: two products of whole matrices take longer than most groups.
+            summed_covariance += weight_of_explained * self.covariance
+            summed_covariance -= self.covariance @ explained @ self.covariance
+        return Expected(self.means + deviations, summed_covariance)
 
 
 class Gaps:
@@ -316,7 +333,7 @@ def sample_rows(
     n_observed = np.count_nonzero(~np.isnan(table[rows]), axis=1)
     # to invert a row's
     work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))
-    most = min(most_rows, max(_ROWS_OF_A_COLUMN * n_columns, int(most_work / max(work, 1.0))))
+    most = min(most_rows, max(ROWS_OF_A_COLUMN * n_columns, int(most_work / max(work, 1.0))))
     if rows.size <= most:
         return rows
     return rows[np.sort(np.random.default_rng(seed).choice(rows.size, most, replace=False))]

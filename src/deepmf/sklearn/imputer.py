@@ -54,6 +54,7 @@ from deepmf.sklearn.table import (
     build_table,
     make_dense,
     mark_missing,
+    split_by_column,
 )
 from deepmf.training.progress import show_fits
 
@@ -83,8 +84,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     model
         "auto" blends a Gaussian of the rows with trees, with the weights that best predict the
-        cells of each column when these are left out. For a table of more than 500 columns or a
-        shared scale, it chooses among means, als and dmf-o instead. Or a name: "gaussian", "trees",
+        cells of each column when these are left out. For a shared scale, and for a table whose
+        covariances take long to learn (more than 500 columns and many rows or gaps), it chooses
+        among means, als and dmf-o instead. Or a name: "gaussian", "trees",
         "als", "dmf-o", or any model that can predict for new rows.
     metric
         The error of "auto" and "trees" that should be small: "rmse"; "mae", which predicts medians;
@@ -491,7 +493,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(self, entries: TableEntries, sources: IndexArray) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
         own_units = self.scale == "columns"
-        candidates = list_candidates(self.model, self._known.size, own_units=own_units)
+        candidates = list_candidates(self.model, entries, own_units=own_units)
         if own_units:
             reach = _WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
             self.units_ = ColumnUnits.from_columns(entries, reach=reach)
@@ -577,14 +579,20 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _warn_of_codes(self, entries: TableEntries) -> None:
         """Warn of nines, such as -99, that lie far from all other values of their column."""
-        for column in range(self._known.size) if self.scale == "columns" else ():
-            values = entries.values[entries.columns == column]
+        if self.scale != "columns":
+            return
+        labels = self._codes.labels[self._known]
+        places_of_columns = split_by_column(entries.columns, labels.size)
+        for label, places in zip(labels, places_of_columns, strict=True):
+            values = entries.values[places]
             for code in (values.min(), values.max()):
+                if abs(code) <= 9 or set(f"{abs(code):g}") != {"9"}:
+                    continue
                 others = values[values != code]
-                nines = set(f"{abs(code):g}") == {"9"} and abs(code) > 9
-                if nines and 0 < others.size < values.size - 1 and is_far(code, others):
+                n_codes = values.size - others.size
+                if others.size > 0 and n_codes > 1 and is_far(code, others):
                     warn(
-                        f"{values.size - others.size} values of column {self._codes.labels[self._known[column]]!r} are "
-                        f"{code:g}, and all others lie between {others.min():g} and {others.max():g}; if {code:g} "
-                        "stands for a missing value, say so by missing_values"
+                        f"{n_codes} values of column {label!r} are {code:g}, and all others lie "
+                        f"between {others.min():g} and {others.max():g}; if {code:g} stands for a "
+                        "missing value, say so by missing_values"
                     )

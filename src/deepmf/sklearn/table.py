@@ -480,7 +480,8 @@ class ColumnUnits:
         means = compute_means(entries)
         squares = entries._replace(values=np.square(entries.values - means[entries.columns]))
         scales = tuple(
-            _scale_of(entries.values[places]) for places in _places(entries.columns, means.size)
+            _scale_of(entries.values[places])
+            for places in split_by_column(entries.columns, means.size)
         )
         constant = [scale.low == scale.high for scale in scales]
         spreads = np.where(constant, 1.0, np.sqrt(compute_means(squares)))
@@ -527,7 +528,7 @@ class ColumnUnits:
         others."""
         nearest = np.empty_like(values)
         for scale, places in zip(
-            self.column_scales, _places(columns, len(self.column_scales)), strict=True
+            self.column_scales, split_by_column(columns, len(self.column_scales)), strict=True
         ):
             nearest[places] = scale.nearest_level(values[places])
         return nearest
@@ -535,11 +536,15 @@ class ColumnUnits:
 
 def compute_means(entries: TableEntries) -> FloatArray:
     """Return the mean of each column, by the weights of the rows."""
-    weights, columns = entries.counted[entries.rows], _places(entries.columns, entries.shape[1])
+    weights, columns = (
+        entries.counted[entries.rows],
+        split_by_column(entries.columns, entries.shape[1]),
+    )
     return np.array([np.average(entries.values[own], weights=weights[own]) for own in columns])
 
 
-def _places(columns: IndexArray, n_columns: int) -> list[IndexArray]:
+def split_by_column(columns: IndexArray, n_columns: int) -> list[IndexArray]:
+    """Return the places of the entries of each column."""
     ends = np.cumsum(np.bincount(columns, minlength=n_columns))
     return np.split(np.argsort(columns, kind="stable"), ends[:-1])
 
