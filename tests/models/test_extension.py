@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.models.lies import small_model
 
-from deepmf.errors import BadEntries, UserError
+from deepmf.errors import BadEntries, BadModelFile, UserError
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import ChangedStore, EntryStore
@@ -23,6 +23,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.simple import SimpleModel
 from deepmf.scoring.arrivals import Arrived
+from deepmf.storage.model_file import read_file
 
 # trainings are short
 pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")
@@ -177,6 +178,25 @@ def test_factors_of_arrivals_are_finite_in_the_type_they_are_kept_in() -> None:
     with pytest.raises(BadEntries, match="finite"):
         check_arrived(broken, change)
     check_arrived(broken, change._replace(columns=n_columns[:3]))  # of trained columns, nothing
+
+
+def test_a_file_whose_predictions_are_not_finite_does_not_open(tmp_path: Path) -> None:
+    matrix = make_matrix("interval")
+    missing = np.argwhere(np.isnan(matrix.to_array()))
+    asked = ObservedMatrix.from_entries(*missing.T, np.arange(len(missing)) % 7.0, matrix.scale)
+    Means(presence=None).fit(matrix, asked=asked).save(tmp_path / "model")
+    file = read_file(tmp_path / "model", kind="model")
+    Means.from_stored(file.content, dict(file.tensors))
+    lines = np.full_like(file.tensors["asked.lines"], 1e308)
+    with pytest.raises(BadModelFile, match="finite"):
+        Means.from_stored(file.content, {**file.tensors, "asked.lines": lines})
+
+
+@pytest.mark.parametrize("name", ["means", "als", "dmf-o"])
+def test_entries_in_new_columns_are_explained(name: str) -> None:
+    model = write(fit(name, "levels"), [900, 901, 901], [100, 100, 0], [5.0, 1.0, 2.0])
+    found = model.explain(901, 3)
+    assert found.effects[found.labels == 100] != 0
 
 
 ROWS, COLUMNS = (0, 1, 2, 900, 901), (0, 1, 100, 101)

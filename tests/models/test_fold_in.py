@@ -1,10 +1,12 @@
 """Folded rows: checks of histories, shapes of one and of many, pairs, rows of a matrix, and real
 values."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from deepmf.errors import BadSetting, NothingObserved, OffScale, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, NothingObserved, OffScale, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.fold_in import FoldedRows, fold_in_matrix
@@ -158,3 +160,31 @@ def test_one_of_several_is_as_if_it_were_alone(ordinal: OrdinalDMF) -> None:
     np.testing.assert_allclose(
         second.explain(ASKED[0]).effects, alone.explain(ASKED[0]).effects, atol=1e-5
     )
+
+
+@pytest.mark.parametrize(
+    "histories",
+    [
+        5.0,
+        [1e308],
+        ["5"],
+        [None],
+        [("column 4",)],
+        {"column 4": 5},
+        np.zeros((2, 2)),
+        [(1, 2, 3, 4)],
+    ],
+)
+def test_what_is_no_list_of_histories_is_refused(means: Means, histories: object) -> None:
+    with pytest.raises(BadEntries, match="histor"):
+        means.fold_in_many(histories)  # type: ignore[arg-type]
+
+
+def test_words_that_are_none_of_the_choices_are_refused(means: Means) -> None:
+    words: Any = np.array(["row", "error"])
+    with pytest.raises(BadSetting, match="axis"):
+        means.explain("row 1", "column 1", axis=words)
+    with pytest.raises(BadSetting, match="missing"):
+        means.forget(rows=["row 1"], missing=words)
+    with pytest.raises(BadSetting, match="conflicts"):
+        means.extend(additive(), conflicts=words)

@@ -16,10 +16,10 @@ from deepmf.errors import (
     BadEntries,
     BadFeatures,
     BadModelFile,
-    BadSetting,
     DuplicateEntries,
     Hint,
     OffScale,
+    check_choice,
 )
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, IndexPair
 from deepmf.matrix.axis_entries import (
@@ -578,8 +578,7 @@ def plan_forget(
 ) -> ForgetPlan:
     """Find the positions to forget; `missing` is "error" or "ignore" and says how to treat unknown
     ones."""
-    if missing not in ("error", "ignore"):
-        raise BadSetting(f"missing must be 'error' or 'ignore'; got {missing!r}")
+    check_choice("missing", missing, ("error", "ignore"))
     if all(each is None for each in (rows, columns, entries, row_features, column_features)):
         raise BadEntries(
             "there is nothing to forget: give rows, columns, entries, row_features or column_features"

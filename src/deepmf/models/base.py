@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, Unpack, get_args
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
+from deepmf.errors import BadModelFile, BadSetting, Hint, check_choice
 from deepmf.formatting import format_count
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis
@@ -25,6 +25,7 @@ from deepmf.matrix.names import GivenNames
 from deepmf.models.completion import complete_array, complete_frame, complete_to, describe_choice
 from deepmf.models.estimator import Estimator
 from deepmf.models.explanation import Explanation, explain_predictions
+from deepmf.models.extension import check_predictions
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, warn_of_nothing
 from deepmf.models.fold_in import (
@@ -87,12 +88,16 @@ class Model(Estimator):
         """Return a model that also covers new rows, columns, entries and features, without
         training.
 
-        This model stays as it is. The result is the same in any order of extensions. A new row is
-        described by its entries over the trained columns, a new column by its entries over the
-        trained rows; models that solve for factors also read entries of new rows in new columns
-        (area IV), see the concepts page. A row or column without such entries is predicted from an
-        empty description, and a `NothingObserved` warning names it. A model that cannot predict for
-        new rows or new columns raises `CannotExtend` with the reason.
+        This model stays as it is. The result is the same in any order of extensions, up to rounding
+        as in `fold_in_many`. A value beyond those of training is kept, and read as the nearest of
+        them; a weight as at most the largest of training. Entries from which predictions would not
+        be finite numbers raise `BadEntries`.
+
+        A new row is described by its entries over the trained columns, a new column by its entries
+        over the trained rows; models that solve for factors also read entries of new rows in new
+        columns (area IV), see the concepts page. A row or column without such entries is predicted
+        from an empty description, and a `NothingObserved` warning names it. A model that cannot
+        predict for new rows or new columns raises `CannotExtend` with the reason.
 
         Parameters
         ----------
@@ -208,7 +213,11 @@ class Model(Estimator):
         features: ManyFeatures | None = None,
     ) -> FoldedRows:
         """Return one unstored row for each history, columns and values (and times), computed in one
-        pass."""
+        pass.
+
+        Predictions differ from those of `fold_in` by rounding alone: by less than 1e-5 of their
+        size, and of the width of the scale.
+        """
         return self._fold_in(histories, features, single=False, ordered=ordered)
 
     def fold_in_column(
@@ -468,8 +477,9 @@ class Model(Estimator):
         """Return the n entries of the row that moved its prediction for the column the most.
 
         The effect of an entry is the prediction with all entries minus the prediction without this
-        entry. Entries over new columns describe nothing and have no effect. In a row of more than
-        256 entries, only the most prominent ones are tried. For a model that was fitted with
+        entry. Models that solve for factors also read entries over new columns (area IV), which
+        then have effects; in other models these describe nothing and have none. In a row of more
+        than 256 entries, only the most prominent ones are tried. For a model that was fitted with
         features, the features of the row are left out in turn, too. The attribute `presence` has
         the entries that raise the probability that the row takes the column at all. For
         interactions, all effects are those on this probability.
@@ -480,9 +490,8 @@ class Model(Estimator):
         n : the largest number of entries and of features to return.
         axis : "row" explains by the entries of the row, "column" by the entries of the column.
         """
+        check_choice("axis", axis, get_args(Axis))
         fitted, entries, is_row = self._require_fitted(), self.entries_, axis == "row"
-        if axis not in get_args(Axis):
-            raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
         self._areas.require(axis, f"explain by the entries of a {axis}")
         row_at, column_at = entries.rows.positions([row]), entries.columns.positions([column])
         own, targets = (row_at, column_at) if is_row else (column_at, row_at)
@@ -582,6 +591,7 @@ class Model(Estimator):
             )
         parts = unpack_parts(described["parts"], tensors, entries.as_read, predictor)
         model._fitted = Fitted(entries, predictor, parts, model._choose_rank_by(parts))
+        check_predictions(entries, model._fitted.predictor)
         return model
 
     def predictor_at(self, at: Any = None) -> Predictor:
@@ -716,8 +726,6 @@ class Model(Estimator):
     ) -> FoldedRows:
         fitted = self._require_fitted()
         self._areas.require("row", "predict for new rows")
-        if not histories:
-            raise BadEntries("there is no history to fold in")
         return FoldedRows.of(
             fitted.rankers, fitted.predictor, histories, features, single=single, ordered=ordered
         )

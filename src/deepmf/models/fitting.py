@@ -23,6 +23,7 @@ from deepmf.errors import (
     TrainingDiverged,
     TrainingInterrupted,
     UnknownLabel,
+    check_choice,
     warn,
 )
 from deepmf.formatting import format_quantity
@@ -212,8 +213,7 @@ def check_extension(
     """Refuse arguments of `extend` that no model accepts."""
     if new is not None or (row_features is None and column_features is None):
         check_matrix(new, "extend")
-    if conflicts not in ("error", "replace"):
-        raise BadSetting(f"conflicts must be 'error' or 'replace'; got {conflicts!r}")
+    check_choice("conflicts", conflicts, ("error", "replace"))
     check_features(row_features=row_features, column_features=column_features)
 
 

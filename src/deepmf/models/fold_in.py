@@ -72,6 +72,7 @@ class Folded:
 
         ordered: whether entries are given first to last.
         """
+        check_histories(histories)
         observed = _read_histories(
             rankers.entries, histories, features, of=cls.axis, ordered=ordered
         )
@@ -236,6 +237,20 @@ def _encode_features(
     for values in given:
         vectors = vectors.join(known.encode_one(values))
     return vectors
+
+
+def check_histories(histories: Any) -> None:
+    """Refuse anything but a list with columns, values and optional times for each row."""
+    if isinstance(histories, np.ndarray) or not isinstance(histories, Sequence):
+        raise BadEntries(f"histories must be a list of histories; got {show_value(histories)}")
+    if not histories:
+        raise BadEntries("there is no history to fold in")
+    for number, history in enumerate(histories):
+        if not isinstance(history, list | tuple) or len(history) not in (2, 3):
+            raise BadEntries(
+                "each history must be a tuple (columns, values) or (columns, values, times); "
+                f"history {number} is {show_value(history)}"
+            )
 
 
 def _read_histories(
