@@ -530,7 +530,7 @@ def _list_entries(other: str, entries: Any) -> list[dict[str, Any]]:
         raise BadSetting(
             f"entries are a mapping of ids to values, such as {{'Alien': 5}}; got {kind}"
         )
-    return [{other: given, **_name_value(value)} for given, value in entries.items()]
+    return [{other: label, **_name_value(value)} for label, value in entries.items()]
 
 
 def _name_value(value: Value | None) -> dict[str, Any]:

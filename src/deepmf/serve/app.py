@@ -110,11 +110,11 @@ def _name_axes(description: dict[str, Any]) -> dict[str, Any]:
             for method, operation in named.items():
                 operation["operationId"] = operation["operationId"].replace("axis___label", axis)
                 operation["parameters"] = [
-                    one | {"name": axis} | ({"example": example} if method == "get" else {})
-                    if one["name"] == "label"
-                    else one
-                    for one in operation["parameters"]
-                    if one["name"] != "axis"
+                    parameter | {"name": axis} | ({"example": example} if method == "get" else {})
+                    if parameter["name"] == "label"
+                    else parameter
+                    for parameter in operation["parameters"]
+                    if parameter["name"] != "axis"
                 ]
     for method in ("put", "patch"):
         content = paths["/v1/columns/{column}/entries"][method]["requestBody"]["content"]
@@ -154,7 +154,7 @@ async def _handle_invalid_request(request: Request, error: Any) -> Response:
     first = error.errors()[0]
     kind = request.headers.get("content-type")
     if first["loc"] == ("body",) and (kind is None or "json" not in kind.lower()):
-        given = (
+        description = (
             "the request has no Content-Type"
             if kind is None
             else f"the Content-Type is {kind!r:.100}"
@@ -163,7 +163,7 @@ async def _handle_invalid_request(request: Request, error: Any) -> Response:
             ApiError(
                 422,
                 "content_type",
-                f"{given}; send Content-Type: application/json with a JSON body",
+                f"{description}; send Content-Type: application/json with a JSON body",
             )
         )
     if first["type"] == "json_invalid":

@@ -47,11 +47,11 @@ class KeyRing:
     def find(self, text: str) -> ApiKey | None:
         """Return the key with this text; all keys are compared, each in constant time."""
         digest = hash_key(text)
-        found = None
+        match = None
         for key in self.keys:
             if hmac.compare_digest(key.digest, digest):
-                found = key
-        return found
+                match = key
+        return match
 
 
 def hash_key(text: str) -> str:

@@ -42,7 +42,7 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
             "too_many_lines",
             f"{n_lines:,} lines are too many: send at most {MAX_LINES:,} at once",
         )
-    found: dict[int, EntryLine] = {}
+    entries: dict[int, EntryLine] = {}
     refusals: Refusals = {}
     for number, text in enumerate(content.split(b"\n"), 1):
         if not text or text.isspace():
@@ -50,16 +50,16 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
         refusal = "too_long", f"a line may have at most {_LINE_BYTES:,} bytes"
         if len(text) <= _LINE_BYTES:
             try:
-                found[number] = EntryLine.model_validate_json(text)
+                entries[number] = EntryLine.model_validate_json(text)
                 continue
             except ValidationError as error:
                 refusal = "invalid", _describe(error)
         refusals.setdefault(refusal, []).append(number)
-    if not found and not refusals:
+    if not entries and not refusals:
         raise ApiError(
             422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}'
         )
-    return BulkWrite(found, refusals, hashlib.sha256(content).hexdigest(), key)
+    return BulkWrite(entries, refusals, hashlib.sha256(content).hexdigest(), key)
 
 
 def export_lines(model: Model) -> Iterator[bytes]:
@@ -68,14 +68,16 @@ def export_lines(model: Model) -> Iterator[bytes]:
     store = model.entries_
     for start in range(0, len(store.rows), _EXPORTED_ROWS):
         at = np.arange(start, min(start + _EXPORTED_ROWS, len(store.rows)))
-        found = store.seen_columns(at)
-        order = found.extras.sort_within(found.group_of)  # those of the same time as written
-        rows = np.repeat(store.rows[at], np.diff(found.starts)).tolist()
-        entries = list_entries(found.values[order], found.extras.take(order))
+        seen_entries = store.seen_columns(at)
+        order = seen_entries.extras.sort_within(
+            seen_entries.group_of
+        )  # those of the same time as written
+        rows = np.repeat(store.rows[at], np.diff(seen_entries.starts)).tolist()
+        entries = list_entries(seen_entries.values[order], seen_entries.extras.take(order))
         lines = [
             json.dumps({"row": row, "column": column, **entry.describe()})
             for row, column, entry in zip(
-                rows, store.columns[found.others[order]].tolist(), entries, strict=True
+                rows, store.columns[seen_entries.others[order]].tolist(), entries, strict=True
             )
             if not is_visitor(row)
         ]
@@ -101,18 +103,18 @@ def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
             f"the Content-Encoding {encoding!r} is not known; use gzip, or none",
         )
     try:
-        found = gzip.GzipFile(fileobj=io.BytesIO(body)).read(max_bytes + 1)
+        content = gzip.GzipFile(fileobj=io.BytesIO(body)).read(max_bytes + 1)
     except EOFError as error:
         raise ApiError(400, "bad_encoding", "the body ends before its gzip stream does") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise ApiError(
             400, "bad_encoding", "the body is not gzip, or has other bytes behind its gzip stream"
         ) from error
-    if len(found) > max_bytes:
+    if len(content) > max_bytes:
         raise ApiError(
             413, "too_large", f"the body is longer than {max_bytes:,} bytes after decompression"
         )
-    return found
+    return content
 
 
 def _describe(error: ValidationError) -> str:

@@ -78,7 +78,7 @@ def apply_changes(
     features = features or {}
     rows, columns = _split_pairs([pair for pair, entry in entries.items() if entry is None])
     bare_rows, bare_columns = _list_forgotten(features, "row"), _list_forgotten(features, "column")
-    new, restated = _find_new(
+    new_entries, restated = _find_new(
         model, {pair: entry for pair, entry in entries.items() if entry is not None}, moved
     )
     forgotten = _split_pairs([*zip(rows, columns, strict=True), *restated])
@@ -89,7 +89,7 @@ def apply_changes(
             column_features=bare_columns,
             missing="ignore",
         )
-    matrix = _build_matrix(new, model) if new else None
+    matrix = _build_matrix(new_entries, model) if new_entries else None
     row_features, column_features = (
         collect_features(features, "row"),
         collect_features(features, "column"),
@@ -136,15 +136,19 @@ def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
     """Return the entries of a row by column, or of a column by row; none if the label is
     unknown."""
     entries = model.entries_
-    labels, others = (
+    labels, other_labels = (
         (entries.rows, entries.columns) if axis == "row" else (entries.columns, entries.rows)
     )
     at = labels.find([label])
     if at[0] < 0:
         return {}
-    found = entries.seen_columns(at) if axis == "row" else entries.seen_rows(at)
+    axis_entries = entries.seen_columns(at) if axis == "row" else entries.seen_rows(at)
     return dict(
-        zip(others[found.others].tolist(), list_entries(found.values, found.extras), strict=True)
+        zip(
+            other_labels[axis_entries.others].tolist(),
+            list_entries(axis_entries.values, axis_entries.extras),
+            strict=True,
+        )
     )
 
 
@@ -153,14 +157,14 @@ def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
     store = model.entries_
     rows, columns = _split_pairs(pairs)
     row_at, column_at = store.rows.find(rows), store.columns.find(columns)
-    known = np.flatnonzero((row_at >= 0) & (column_at >= 0))
-    values = store.values_at(row_at[known].astype(np.int64), column_at[known].astype(np.int64))
-    known, values = known[~np.isnan(values)], values[~np.isnan(values)]  # NaN: there is no entry
-    extras = store.extras_at(row_at[known].astype(np.int64), column_at[known].astype(np.int64))
-    found: list[Entry | None] = [None] * len(pairs)
-    for place, entry in zip(known.tolist(), list_entries(values, extras), strict=True):
-        found[place] = entry
-    return found
+    places = np.flatnonzero((row_at >= 0) & (column_at >= 0))
+    values = store.values_at(row_at[places].astype(np.int64), column_at[places].astype(np.int64))
+    places, values = places[~np.isnan(values)], values[~np.isnan(values)]  # NaN: there is no entry
+    extras = store.extras_at(row_at[places].astype(np.int64), column_at[places].astype(np.int64))
+    pair_entries: list[Entry | None] = [None] * len(pairs)
+    for place, entry in zip(places.tolist(), list_entries(values, extras), strict=True):
+        pair_entries[place] = entry
+    return pair_entries
 
 
 def list_changed(model: Model, axis: Axis, labels: Collection[Any]) -> list[Pair]:
@@ -173,9 +177,13 @@ def list_changed(model: Model, axis: Axis, labels: Collection[Any]) -> list[Pair
     is_touched = np.zeros(len(of_axis) + 1, dtype=bool)
     # unknown labels are at -1, which is the last place
     is_touched[of_axis.find(list(labels))] = True
-    some = is_touched[:-1][at]
+    is_changed = is_touched[:-1][at]
     return list(
-        zip(store.rows[rows[some]].tolist(), store.columns[columns[some]].tolist(), strict=True)
+        zip(
+            store.rows[rows[is_changed]].tolist(),
+            store.columns[columns[is_changed]].tolist(),
+            strict=True,
+        )
     )
 
 
@@ -209,77 +217,83 @@ def get_axis_features(model: Model, axis: Axis) -> AxisFeatures | None:
 def read_features(model: Model, axis: Axis, label: Any) -> dict[str, EncodedFeature]:
     """Return the features of a row or column as the model encodes them; none if the label is
     unknown."""
-    known, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
-    return {} if known is None or at[0] < 0 else known.encoding.decode(known.take(at))
+    axis_features, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
+    return (
+        {}
+        if axis_features is None or at[0] < 0
+        else axis_features.encoding.decode(axis_features.take(at))
+    )
 
 
 def has_features(model: Model, axis: Axis, label: Any) -> bool:
     """Whether a model has features of a row or column, even if its encoding ignores all of them."""
-    known, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
-    return known is not None and bool(at[0] >= 0) and bool(known.take(at).are_known[0])
+    axis_features, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
+    return (
+        axis_features is not None and bool(at[0] >= 0) and bool(axis_features.take(at).are_known[0])
+    )
 
 
 def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatures:
     """Raise `ApiError` for features that the model cannot read; return the features that it has of
     the axis."""
-    known = get_axis_features(model, axis)
-    if known is None:
+    axis_features = get_axis_features(model, axis)
+    if axis_features is None:
         raise ApiError(
             409, "no_features", f"the model was fitted without {axis} features and cannot read any"
         )
     try:
-        known.encode_one(values)
+        axis_features.encode_one(values)
     except BadFeatures as error:
         raise ApiError(422, "bad_features", str(error)) from error
-    return known
+    return axis_features
 
 
 def keep_readable(model: Model, axis: Axis, values: FeatureValues) -> FeatureValues | None:
     """Return the features of another model that this model can read; None if there are none."""
-    known = get_axis_features(model, axis)
-    if known is None:
+    axis_features = get_axis_features(model, axis)
+    if axis_features is None:
         return None
-    kept = {}
+    readable = {}
     for name, value in values.items():
         try:
-            known.encode_one({name: value})
+            axis_features.encode_one({name: value})
         except BadFeatures:
             continue
-        kept[name] = value
-    return kept or None
+        readable[name] = value
+    return readable or None
 
 
 def collect_features(changes: FeatureChanges, axis: Axis) -> Features | None:
     """Return the features that changes give to labels of an axis; None if there are none."""
-    given = {
+    values_of = {
         label: values
         for (kind, label), values in changes.items()
         if kind == axis and values is not None
     }
-    if not given:
+    if not values_of:
         return None
-    names = dict.fromkeys(name for values in given.values() for name in values)
-    columns = {name: [values.get(name) for values in given.values()] for name in names}
-    return Features.from_columns(list(given), columns)
+    names = dict.fromkeys(name for values in values_of.values() for name in values)
+    columns = {name: [values.get(name) for values in values_of.values()] for name in names}
+    return Features.from_columns(list(values_of), columns)
 
 
 def summarise_features(model: Model, axis: Axis) -> list[FeatureSummary]:
     """Return the features that a model reads of an axis."""
-    known = get_axis_features(model, axis)
+    axis_features = get_axis_features(model, axis)
     return (
         []
-        if known is None
-        else [_summarise_column(column) for column in known.encoding.columns[:MAX_FEATURES]]
+        if axis_features is None
+        else [_summarise_column(column) for column in axis_features.encoding.columns[:MAX_FEATURES]]
     )
 
 
 def _summarise_column(column: ColumnEncoding) -> FeatureSummary:
-    known = column.categories if isinstance(column, CategoryEncoding) else None
+    all_categories = column.categories if isinstance(column, CategoryEncoding) else None
     return FeatureSummary(
         name=column.name,
         kind=column.kind,  # type: ignore[arg-type]
-        categories=None if known is None else list(known[:MAX_CATEGORIES]),
-        n_categories=None if known is None else len(known),
+        categories=None if all_categories is None else list(all_categories[:MAX_CATEGORIES]),
+        n_categories=None if all_categories is None else len(all_categories),
     )
 
 
@@ -298,12 +312,16 @@ def _find_new(
     """
     if not model.takes_weights:
         entries = {pair: entry._replace(weight=1.0) for pair, entry in entries.items()}
-    held = dict(zip(entries, read_pairs(model, entries), strict=True)) if entries else {}
-    new = {pair: entry for pair, entry in entries.items() if entry != held[pair] or pair in moved}
-    return new, [
+    model_entries = dict(zip(entries, read_pairs(model, entries), strict=True)) if entries else {}
+    new_entries = {
+        pair: entry
+        for pair, entry in entries.items()
+        if entry != model_entries[pair] or pair in moved
+    }
+    return new_entries, [
         pair
-        for pair, entry in new.items()
-        if (old := held[pair]) is not None and old.value == entry.value
+        for pair, entry in new_entries.items()
+        if (old := model_entries[pair]) is not None and old.value == entry.value
     ]
 
 

@@ -303,8 +303,8 @@ class Transaction:
         asked = sa.select(CONTENTS.c.topic, CONTENTS.c.label, CONTENTS.c.content).where(
             CONTENTS.c.topic.in_(topics)
         )
-        found = self._select_of(asked, CONTENTS.c.label, labels)
-        return {(topic, label): _parse_content(topic, content) for topic, label, content in found}
+        lines = self._select_of(asked, CONTENTS.c.label, labels)
+        return {(topic, label): _parse_content(topic, content) for topic, label, content in lines}
 
     def _select_of(
         self, asked: sa.Select[Any], ids: sa.Column[Any], labels: Sequence[Any] | None
@@ -314,8 +314,8 @@ class Transaction:
             yield from self._connection.execute(asked)
             return
         for start in range(0, len(labels), _LABELS_AT_A_TIME):
-            some = labels[start : start + _LABELS_AT_A_TIME]
-            yield from self._connection.execute(asked.where(ids.in_(some)))
+            batch = labels[start : start + _LABELS_AT_A_TIME]
+            yield from self._connection.execute(asked.where(ids.in_(batch)))
 
     def read_changes_since(self, version: int) -> list[tuple[Topic, Any]] | None:
         """Return what changed after a version; None if the list no longer reaches back so far."""
@@ -429,13 +429,15 @@ class Transaction:
             return
         dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
         put = dialect.insert(table)
-        first, given = table.c.first_version, put.excluded.first_version
+        first_version, given_version = table.c.first_version, put.excluded.first_version
         put = put.on_conflict_do_update(
             index_elements=keys,
             set_={
                 **{name: put.excluded[name] for name in content},
                 "version": put.excluded.version,
-                "first_version": sa.case((given < first, given), else_=first),
+                "first_version": sa.case(
+                    (given_version < first_version, given_version), else_=first_version
+                ),
             },
         )
         self._execute_many(put, lines)
@@ -444,7 +446,7 @@ class Transaction:
         ]
         if dropped:
             at = sa.and_(*(table.c[key] == sa.bindparam(f"b_{key}") for key in keys))
-            unknown_to_models = first > sa.bindparam("exported")
+            unknown_to_models = first_version > sa.bindparam("exported")
             exported = self.read_state().exported_version
             self._execute_many(
                 sa.delete(table).where(at, unknown_to_models),
@@ -476,7 +478,8 @@ class Transaction:
         """Write receipts; they replace expired receipts of the same keys."""
         if receipts:
             lines = [
-                {"key": key, **one._asdict(), "time": time.time()} for key, one in receipts.items()
+                {"key": key, **receipt._asdict(), "time": time.time()}
+                for key, receipt in receipts.items()
             ]
             self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
             self._connection.execute(sa.insert(RECEIPTS), lines)
@@ -662,12 +665,14 @@ def _check_file(file: Path, patience: float) -> None:
         names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}
         for table in METADATA.tables.values():
             # tables of an earlier version have fewer columns
-            there = {line[1] for line in connection.execute(f"PRAGMA table_info({table.name})")}
+            column_names = {
+                line[1] for line in connection.execute(f"PRAGMA table_info({table.name})")
+            }
             wrong = [
                 f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
                 + (f" AND {column.name} IS NOT NULL)" if column.nullable else ")")
                 for column in table.columns
-                if column.name in there
+                if column.name in column_names
             ]
             checks[table.name] = f"SELECT 1 FROM {table.name} WHERE {' OR '.join(wrong)}"
         checks["state"] += f" OR data_version NOT BETWEEN 0 AND {2**62}"
@@ -680,8 +685,8 @@ def _check_file(file: Path, patience: float) -> None:
 
 def _read_inode(file: Path) -> tuple[int, int] | None:
     with suppress(OSError):
-        found = file.stat()
-        return found.st_dev, found.st_ino
+        status = file.stat()
+        return status.st_dev, status.st_ino
     return None
 
 

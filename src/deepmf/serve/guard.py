@@ -229,9 +229,11 @@ async def read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes:
 
 def respond(error: ApiError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the response to a request that fails, with headers beside those of the error."""
-    own = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(error.status, {})
+    usual_headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(
+        error.status, {}
+    )
     content = {"error": {"code": error.code, "message": str(error)}}
-    return JSONResponse(content, error.status, {**own, **(headers or {})})
+    return JSONResponse(content, error.status, {**usual_headers, **(headers or {})})
 
 
 def _is_same_origin(headers: dict[bytes, bytes]) -> bool:

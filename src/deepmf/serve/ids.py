@@ -37,7 +37,7 @@ def are_numbers(labels: Labels) -> bool:
 def convert_ids(ids: Sequence[Id], labels: Labels) -> list[Any]:
     """Convert ids to labels of the axis's type."""
     kind = int if are_numbers(labels) else str
-    return [given if type(given) is kind else convert_id(given, labels) for given in ids]
+    return [one_id if type(one_id) is kind else convert_id(one_id, labels) for one_id in ids]
 
 
 def convert_id(given: Id, labels: Labels) -> Any:
@@ -66,11 +66,11 @@ def find_label(given: Id, labels: Labels) -> Any:
 def find_labels(ids: Sequence[Id], labels: Labels) -> list[Any]:
     """Return the labels that ids stand for; raise `ApiError` for the first that the axis does not
     have."""
-    found = convert_ids(ids, labels)
-    missing = np.flatnonzero(labels.find(found) < 0)
+    wanted_labels = convert_ids(ids, labels)
+    missing = np.flatnonzero(labels.find(wanted_labels) < 0)
     if missing.size:
         raise unknown_id(ids[missing[0]], labels.axis)
-    return found
+    return wanted_labels
 
 
 def unknown_id(given: Id, axis: str) -> ApiError:

@@ -89,24 +89,26 @@ def recommend(
 ) -> s.RecommendResponse:
     """Recommend columns to a known row or a new row."""
     entries = snapshot.model.entries_
-    wanted = _read_request(request, snapshot)
+    options = _read_request(request, snapshot)
     row = None if request.row is None else convert_id(request.row, entries.rows)
     is_new = new_row is None and (row is None or row not in entries.rows)
     if is_new and request.fallback == "popular":
-        best = _rank_popular(entries, wanted)
-        values = _predict_unknown_row(snapshot, best, wanted.at)
+        best = _rank_popular(entries, options)
+        values = _predict_unknown_row(snapshot, best, options.at)
     else:
         if new_row is None:
             row = _find_row(request.row, snapshot)
-        best = snapshot.model.answer(row, wanted) if new_row is None else new_row.answer(wanted)
-        values = _predict_row(snapshot, new_row, row, best.labels.tolist(), wanted.at)
+        best = snapshot.model.answer(row, options) if new_row is None else new_row.answer(options)
+        values = _predict_row(snapshot, new_row, row, best.labels.tolist(), options.at)
     if not entries.train.has_values:
         values = replace(values, expected=best.values)
     columns = best.labels.tolist()
     reasons: list[dict[str, Any]] = [{} for _ in columns]
     if request.reasons and not is_new:
-        found = find_reasons(snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons)
-        reasons[:MAX_EXPLAINED] = map(_list_reasons, found)
+        explanations = find_reasons(
+            snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons
+        )
+        reasons[:MAX_EXPLAINED] = map(_list_reasons, explanations)
     recommended = [
         s.RecommendedColumn(
             column=column,
@@ -130,7 +132,7 @@ def recommend(
             strict=True,
         )
     ]
-    ranked_by = "popularity" if is_new else wanted.rank_by
+    ranked_by = "popularity" if is_new else options.rank_by
     assert ranked_by is not None
     return s.RecommendResponse(
         row=row,
@@ -200,15 +202,17 @@ def _find_omitted(
 def _read_conditions(where: Mapping[str, s.FeatureCondition], snapshot: Snapshot) -> dict[str, Any]:
     """Return conditions as the library takes them; raise `ApiError` for those that it would
     refuse."""
-    known = snapshot.model.entries_.column_features
-    if known is None:
+    column_features = snapshot.model.entries_.column_features
+    if column_features is None:
         raise ApiError(409, "no_features", "the model was fitted without column features")
-    given = {name: condition.model_dump(exclude_none=True) for name, condition in where.items()}
+    conditions = {
+        name: condition.model_dump(exclude_none=True) for name, condition in where.items()
+    }
     try:
-        known.check_conditions(given)
+        column_features.check_conditions(conditions)
     except (BadFeatures, BadSetting) as error:
         raise ApiError(422, "bad_condition", str(error)) from error
-    return given
+    return conditions
 
 
 def explain(
@@ -221,14 +225,14 @@ def explain(
     )
     row = _find_row(request.row, snapshot) if new_row is None else None
     values = _predict_row(snapshot, new_row, row, [column], moment)
-    (found,) = find_reasons(snapshot, new_row, row, [column], request.n)
+    (explanation,) = find_reasons(snapshot, new_row, row, [column], request.n)
     if not snapshot.model.entries_.train.has_values:
-        values = replace(values, expected=np.array([found.prediction]))
+        values = replace(values, expected=np.array([explanation.prediction]))
     return s.ExplainResponse(
         row=row,
         column=column,
         column_name=snapshot.model.column_names_.get(column),
-        **_list_reasons(found),
+        **_list_reasons(explanation),
         version=snapshot.version,
         **values.to_fields()[0],
     )
@@ -245,10 +249,10 @@ def find_similar(
         columns = model.entries_.columns
         hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
         find = partial(model.similar_columns, label, min_entries=request.min_entries)
-        found = _select_similar(find, request.n, len(columns), hidden.__contains__)
+        pairs = _select_similar(find, request.n, len(columns), hidden.__contains__)
     else:
         label, names = _find_row(request.row, snapshot), model.row_names_
-        found = _select_similar(
+        pairs = _select_similar(
             partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor
         )
     return s.SimilarResponse(
@@ -256,7 +260,8 @@ def find_similar(
         id=label,
         name=names.get(label),
         similar=[
-            s.SimilarId(id=other, name=names.get(other), cosine=cosine) for other, cosine in found
+            s.SimilarId(id=label_of_other, name=names.get(label_of_other), cosine=cosine)
+            for label_of_other, cosine in pairs
         ],
         version=snapshot.version,
     )
@@ -271,9 +276,9 @@ def _select_similar(
     while True:
         best = find(n_wanted)
         pairs = zip(best.labels.tolist(), best.values.tolist(), strict=True)
-        found = [(other, cosine) for other, cosine in pairs if not is_omitted(other)]
-        if len(found) >= n or n_wanted >= n_labels:
-            return found[:n]
+        selected = [(label, cosine) for label, cosine in pairs if not is_omitted(label)]
+        if len(selected) >= n or n_wanted >= n_labels:
+            return selected[:n]
         n_wanted = min(4 * n_wanted, n_labels)
 
 
@@ -290,11 +295,11 @@ def list_entries(
     if not entries:
         find_label(given, labels)
     names, listed = snapshot.model.column_names_, []
-    for other, entry in sorted(entries.items())[offset : offset + limit]:
+    for other_label, entry in sorted(entries.items())[offset : offset + limit]:
         if axis == "column":
-            named: dict[str, Any] = {"row": None if is_visitor(other) else other}
+            named: dict[str, Any] = {"row": None if is_visitor(other_label) else other_label}
         else:
-            named = {"column": other, "column_name": names.get(other)}
+            named = {"column": other_label, "column_name": names.get(other_label)}
         listed.append(s.ListedEntry(**named, **entry.describe()))
     return s.EntriesResponse(
         axis=axis,
@@ -360,9 +365,9 @@ def list_dismissed(given: s.Id, snapshot: Snapshot, _: object = None) -> s.Dismi
     columns = snapshot.omissions.dismissals.get(row)
     if columns is None:
         find_label(given, snapshot.model.entries_.rows)
-    found = sorted(columns or ())
-    etag = compute_etag(dict.fromkeys(found, True))
-    return s.DismissedResponse(row=row, columns=found, etag=etag, version=snapshot.version)
+    dismissed = sorted(columns or ())
+    etag = compute_etag(dict.fromkeys(dismissed, True))
+    return s.DismissedResponse(row=row, columns=dismissed, etag=etag, version=snapshot.version)
 
 
 # Rows that are not stored
@@ -387,10 +392,10 @@ def check_history(
             409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows"
         )
     columns = find_labels([entry.column for entry in entries], snapshot.model.entries_.columns)
-    given = [entry.value for entry in entries]
-    if snapshot.model.entries_.train.has_values and None in given:
+    given_values = [entry.value for entry in entries]
+    if snapshot.model.entries_.train.has_values and None in given_values:
         raise ApiError(422, "value_missing", "every entry of a history needs a value")
-    values = [1.0 if value is None else value for value in given]  # one interaction
+    values = [1.0 if value is None else value for value in given_values]  # one interaction
     if len(set(columns)) < len(columns):
         twice = next(label for label, count in Counter(columns).items() if count > 1)
         raise ApiError(422, "given_twice", f"column {quote_id(twice)} was given twice")
@@ -444,14 +449,14 @@ class PredictedPairs:
         )
         if not readout.gives_distribution:
             return cls(expected, areas, levels, None, None, None)
-        found = predictor.distribution(rows, columns)
+        distribution = predictor.distribution(rows, columns)
         return cls(
             expected,
             areas,
             levels,
             readout.support,
-            found.probabilities,
-            found.ends(COVERAGE, scale),
+            distribution.probabilities,
+            distribution.ends(COVERAGE, scale),
         )
 
     @classmethod
@@ -567,9 +572,9 @@ def _list_reasons(found: Explanation) -> dict[str, Any]:
     entries, presence = (
         [
             s.EntryReason(column=column, value=value, effect=effect, column_name=name)
-            for column, value, effect, name in some
+            for column, value, effect, name in effects_of_part
         ]
-        for some in (listed, found.presence)
+        for effects_of_part in (listed, found.presence)
     )
     features = [
         s.FeatureReason(name=name, value=value, effect=effect)
@@ -605,14 +610,14 @@ class ColumnIndex:
     def search(self, text: str) -> list[int]:
         """Return the positions of the columns whose name or id starts with a text, then of those
         that contain it."""
-        wanted = text.casefold()
-        if not wanted:
+        prefix = text.casefold()
+        if not prefix:
             return self._order
         prefixed: list[int] = []
         containing: list[int] = []
-        for at, known, name in zip(self._order, self._texts, self._names, strict=True):
-            if wanted in known or wanted in name:
-                is_prefix = known.startswith(wanted) or name.startswith(wanted)
+        for at, label, name in zip(self._order, self._texts, self._names, strict=True):
+            if prefix in label or prefix in name:
+                is_prefix = label.startswith(prefix) or name.startswith(prefix)
                 (prefixed if is_prefix else containing).append(at)
         return prefixed + containing
 
@@ -628,11 +633,11 @@ def search_columns(
 ) -> s.ColumnsResponse:
     """Return a page of the columns whose names or ids start with a text, or contain it."""
     entries = snapshot.model.entries_
-    found = index.search(text)
+    positions = index.search(text)
     hidden = set(snapshot.omissions.find_hidden(entries.columns).tolist())
     if hidden and not include_hidden:
-        found = [at for at in found if at not in hidden]
-    page = found[offset : offset + limit]
+        positions = [at for at in positions if at not in hidden]
+    page = positions[offset : offset + limit]
     counts, n_trained = entries.column_counts, entries.train.shape[1]
     end = offset + len(page)
     return s.ColumnsResponse(
@@ -647,7 +652,7 @@ def search_columns(
             )
             for at, label in zip(page, index.columns[np.array(page, dtype=np.int64)], strict=True)
         ],
-        total=len(found),
-        next_offset=end if end < len(found) else None,
+        total=len(positions),
+        next_offset=end if end < len(positions) else None,
         version=snapshot.version,
     )

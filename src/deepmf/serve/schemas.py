@@ -205,13 +205,13 @@ class GivenEntry(EntryRequest):
     def find_other(self, axis: Axis) -> Id:
         """Return the id on the other axis; raise `ApiError` if the entry does not name this axis
         alone."""
-        other, own = (self.column, self.row) if axis == "row" else (self.row, self.column)
-        if other is None or own is not None:
+        other_id, axis_id = (self.column, self.row) if axis == "row" else (self.row, self.column)
+        if other_id is None or axis_id is not None:
             name = "column" if axis == "row" else "row"
             raise ApiError(
                 422, "invalid", f"each entry of a {axis} names its {name}, and not its {axis}"
             )
-        return other
+        return other_id
 
 
 class EntryLine(EntryRequest):
@@ -464,17 +464,17 @@ class FeatureCondition(RequestModel):
 
 
 def _declare_options() -> dict[str, Any]:
-    types, found = get_type_hints(Request), dict[str, Any]()
+    types, fields = get_type_hints(Request), dict[str, Any]()
     limits: dict[Any, Any] = {int: {"strict": True, "le": 10**9}, bool: {"strict": True}}
     limits |= {float: {"allow_inf_nan": False}, str: {"max_length": LONGEST_ID}}
     for option in list_options(Request):
-        declared, given = types[option.name], dict(option.metadata)
-        own: Any = next(
-            (limits[each] for each in (declared, *get_args(declared)) if each in limits), {}
+        declared, metadata = types[option.name], dict(option.metadata)
+        type_limits: Any = next(
+            (limits[kind] for kind in (declared, *get_args(declared)) if kind in limits), {}
         )
-        described: Any = {"description": given.pop("help"), **given, **own}
-        found[option.name] = (declared, Field(default=option.default, **described))
-    return found
+        described: Any = {"description": metadata.pop("help"), **metadata, **type_limits}
+        fields[option.name] = (declared, Field(default=option.default, **described))
+    return fields
 
 
 if TYPE_CHECKING:

@@ -299,8 +299,8 @@ class _Workers(Multiprocess):
                 and (worker.exitcode or 0) >= 0
             ):
                 failure = _name_report(self._folder, worker.pid, "failure")
-                said = failure.read_text(encoding="utf-8") if failure.exists() else ""
-                self._end_reason = said or "a worker could not be started; the log says why"
+                reason = failure.read_text(encoding="utf-8") if failure.exists() else ""
+                self._end_reason = reason or "a worker could not be started; the log says why"
                 self.should_exit.set()
                 return
             code = worker.exitcode or 0

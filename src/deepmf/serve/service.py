@@ -346,8 +346,12 @@ class _Pruner:
         if version < self._pruned:  # the database was restored to an earlier state
             self._version = self._pruned = 0
         if time.monotonic() >= self._due:
-            due, self._version, self._due = self._version, version, time.monotonic() + self._seconds
-            self._prune(due)
+            due_version, self._version, self._due = (
+                self._version,
+                version,
+                time.monotonic() + self._seconds,
+            )
+            self._prune(due_version)
         if not self._is_erased:  # a reader may have been in the way: try again
             self._is_erased = self._database.erase(self._pruned, largest=_LARGEST_REWRITTEN)
 
@@ -368,7 +372,7 @@ def _fold_in_histories(
 ) -> list[FoldedRows | Exception | None]:
     """Fold in the histories of all queries together; return for each query its row, an error, or
     None."""
-    found: list[FoldedRows | Exception | None] = [None] * len(queries)
+    new_rows: list[FoldedRows | Exception | None] = [None] * len(queries)
     histories: dict[int, History] = {}
     for place, query in enumerate(queries):
         new_row = query.new_row
@@ -376,16 +380,16 @@ def _fold_in_histories(
             try:
                 histories[place] = check_history(snapshot, new_row.history or (), new_row.features)
             except Exception as error:  # noqa: BLE001 (an error of this query only)
-                found[place] = error
+                new_rows[place] = error
     if histories:
         try:
             folded = fold_in(snapshot, list(histories.values()))
             for number, place in enumerate(histories):
-                found[place] = folded.row(number)
+                new_rows[place] = folded.row(number)
         except Exception as error:  # noqa: BLE001 (an error of all queries with a history)
             for place in histories:
-                found[place] = error
-    return found
+                new_rows[place] = error
+    return new_rows
 
 
 def _to_api_error(error: Exception) -> Exception:

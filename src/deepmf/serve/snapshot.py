@@ -132,7 +132,11 @@ class Snapshot:
             raise
         except UNUSABLE:
             refused = find_refused(self.model, entries)
-            usable = {pair: one for pair, one in entries.items() if pair not in refused}
+            usable = {
+                pair: entry_or_none
+                for pair, entry_or_none in entries.items()
+                if pair not in refused
+            }
             model = apply_changes(self.model, usable, features, moved=moved)
         unused = {pair: line for pair, line in self.unused.items() if pair not in entries}
         for pair, reason in refused.items():
@@ -313,12 +317,14 @@ def _compare_entries(
     pairs = [*stored, *(changed - stored.keys())]
     # Entries that the database does not have are those of the model's file.
     of_file = read_pairs(snapshot.base, pairs[len(stored) :])
-    wanted = [*(line.entry for line in stored.values()), *of_file]
-    known = snapshot.read_pairs(pairs)
+    stored_entries = [*(line.entry for line in stored.values()), *of_file]
+    present_entries = snapshot.read_pairs(pairs)
     return {
-        pair: new
-        for pair, new, old in zip(pairs, wanted, known, strict=True)
-        if new != old or (pair in moved and new is not None)
+        pair: stored_entry
+        for pair, stored_entry, present_entry in zip(
+            pairs, stored_entries, present_entries, strict=True
+        )
+        if stored_entry != present_entry or (pair in moved and stored_entry is not None)
     }
 
 
@@ -345,28 +351,28 @@ def _select_readable(
 ) -> dict[tuple[Axis, Any], FeatureValues | None]:
     """Return the features that a model can read, of those written for an earlier model; log how
     many it cannot."""
-    found: dict[tuple[Axis, Any], FeatureValues | None] = {}
+    readable: dict[tuple[Axis, Any], FeatureValues | None] = {}
     for axis in _AXES:
-        own = {key: values for key, values in stored.items() if key[0] == axis}
-        known, features = get_axis_features(model, axis), collect_features(own, axis)
-        if known is None:
+        of_axis = {key: values for key, values in stored.items() if key[0] == axis}
+        axis_features, features = get_axis_features(model, axis), collect_features(of_axis, axis)
+        if axis_features is None:
             continue
         with suppress(BadFeatures):  # it reads all of them, usually: that is checked in one go
             if features is not None:
-                features.encode(known.encoding)
-            found |= own
+                features.encode(axis_features.encoding)
+            readable |= of_axis
             continue
-        for key, values in own.items():
-            kept = None if values is None else keep_readable(model, axis, values)
-            if kept is not None or values is None:
-                found[key] = kept
+        for key, values in of_axis.items():
+            readable_values = None if values is None else keep_readable(model, axis, values)
+            if readable_values is not None or values is None:
+                readable[key] = readable_values
     n_left = sum(
-        values is not None and len(found.get(key) or ()) < len(values)
+        values is not None and len(readable.get(key) or ()) < len(values)
         for key, values in stored.items()
     )
     if n_left:
         logger.warning("the model does not read some features", extra={"fields": {"count": n_left}})
-    return found
+    return readable
 
 
 class ExportedData(NamedTuple):
@@ -404,12 +410,12 @@ def export_data(model: Model, url: str) -> ExportedData:
     finally:
         database.close()
     store = snapshot.model.entries_
-    found = store.seen_columns(np.arange(len(store.rows)))
-    rows = np.repeat(store.rows.array, np.diff(found.starts))
-    order = found.extras.sort_within(found.group_of)
+    entries = store.seen_columns(np.arange(len(store.rows)))
+    rows = np.repeat(store.rows.array, np.diff(entries.starts))
+    order = entries.extras.sort_within(entries.group_of)
     return ExportedData(
-        Entries(rows, store.columns[found.others[order]], found.values[order]),
-        found.extras.take(order),
+        Entries(rows, store.columns[entries.others[order]], entries.values[order]),
+        entries.extras.take(order),
         _export_features(model, features, "row"),
         _export_features(model, features, "column"),
     )
@@ -418,12 +424,12 @@ def export_data(model: Model, url: str) -> ExportedData:
 def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Features | None:
     """Return the stored features of an axis, with the kinds that they have in the model where
     possible."""
-    features, known = collect_features(stored, axis), get_axis_features(model, axis)
-    if features is None or known is None:
+    features, axis_features = collect_features(stored, axis), get_axis_features(model, axis)
+    if features is None or axis_features is None:
         return features
     for name in features.names:
         with suppress(KeyError, BadFeatures):
-            typed = features.with_kinds({name: known.encoding.kinds[name]})
+            typed = features.with_kinds({name: axis_features.encoding.kinds[name]})
             typed.values(name)
             features = typed
     return features

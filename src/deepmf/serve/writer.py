@@ -102,8 +102,8 @@ class PendingChanges:
     def features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
         """The features among the contents."""
         return {
-            (topic, label): one
-            for (topic, label), one in self.contents.items()
+            (topic, label): content
+            for (topic, label), content in self.contents.items()
             if topic in ("row", "column")
         }
 
@@ -124,19 +124,21 @@ class PendingChanges:
 
     def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
         """Return the entries of a row or column, pending changes included."""
-        found = self.snapshot.read_entries(axis, label)
+        entries = self.snapshot.read_entries(axis, label)
         place = 0 if axis == "row" else 1
         for pair, entry in self.entries.items():
             if pair[place] == label:
-                found.pop(pair[1 - place], None)
+                entries.pop(pair[1 - place], None)
                 if entry is not None:
-                    found[pair[1 - place]] = entry
-        return found
+                    entries[pair[1 - place]] = entry
+        return entries
 
     def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
         """Return the entry of each pair, pending changes included; None if there is none."""
-        found = self.snapshot.read_pairs(pairs)
-        return [self.entries.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
+        entries_before = self.snapshot.read_pairs(pairs)
+        return [
+            self.entries.get(pair, entry) for pair, entry in zip(pairs, entries_before, strict=True)
+        ]
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
         """Return the features of a row or column as the model encodes them, pending changes
@@ -146,8 +148,8 @@ class PendingChanges:
         values = self.contents[axis, label]
         if values is None:
             return {}
-        known = check_features(self.snapshot.model, axis, values)
-        return known.encoding.decode(known.encode_one(values))
+        axis_features = check_features(self.snapshot.model, axis, values)
+        return axis_features.encoding.decode(axis_features.encode_one(values))
 
     def has_features(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column has features, pending changes included."""
@@ -285,23 +287,25 @@ class EntryWrite(_Write):
     def _check_entries(self, pending: PendingChanges, label: Any) -> dict[Any, GivenEntry]:
         """Return the entries by the label of the other axis; raise `ApiError` for one that cannot
         be written."""
-        model, given = pending.snapshot.model, dict[Any, GivenEntry]()
-        others = model.entries_.columns if self.axis == "row" else model.entries_.rows
+        model, accepted = pending.snapshot.model, dict[Any, GivenEntry]()
+        other_labels = model.entries_.columns if self.axis == "row" else model.entries_.rows
         for entry in self.entries:
-            other = convert_id(entry.find_other(self.axis), others)
-            if other in given:
+            other_label = convert_id(entry.find_other(self.axis), other_labels)
+            if other_label in accepted:
                 raise ApiError(
-                    422, "given_twice", f"{others.axis} {quote_id(other)} was given twice"
+                    422,
+                    "given_twice",
+                    f"{other_labels.axis} {quote_id(other_label)} was given twice",
                 )
             if entry.value is not None:
                 check_value(pending.snapshot, entry.value)
-            given[other] = entry
-        labels = [label] * len(given), list(given)
+            accepted[other_label] = entry
+        labels = [label] * len(accepted), list(accepted)
         rows, columns = labels if self.axis == "row" else labels[::-1]
-        for code, message, fails in find_unfit(model, rows, columns, list(given.values())):
+        for code, message, fails in find_unfit(model, rows, columns, list(accepted.values())):
             if fails.any():
                 raise ApiError(409, code, message)
-        return given
+        return accepted
 
 
 @dataclass(frozen=True)
@@ -435,7 +439,7 @@ class BulkWrite:
         for pair, message in refused.items():
             refusals.setdefault(("refused", shorten(message)), []).append(lines[pair])
         left_out = {lines[pair] for pair in refused}
-        entries = {line: one for line, one in self.entries.items() if line not in left_out}
+        entries = {line: entry for line, entry in self.entries.items() if line not in left_out}
         return replace(self, entries=entries, refused=refusals)
 
     def _find_changes(
@@ -444,9 +448,11 @@ class BulkWrite:
         """Return what the lines of some pairs change."""
         now = pending.snapshot.now
         changes: dict[Pair, Entry | None] = {}
-        for (pair, line), old in zip(lines.items(), pending.read_pairs(lines), strict=True):
-            entry = resolve(self.entries[line], old, now)
-            if entry != old:
+        for (pair, line), entry_before in zip(
+            lines.items(), pending.read_pairs(lines), strict=True
+        ):
+            entry = resolve(self.entries[line], entry_before, now)
+            if entry != entry_before:
                 changes[pair] = entry
         return changes
 
@@ -454,11 +460,13 @@ class BulkWrite:
         """Return the last line of each pair, without the lines that are refused."""
         model, entries = pending.snapshot.model, list(self.entries.values())
         lines = np.array(list(self.entries), dtype=np.int64)
-        given = [entry.row for entry in entries], [entry.column for entry in entries]
+        ids_of_axes = [entry.row for entry in entries], [entry.column for entry in entries]
         labels, failing = [], []
-        for ids, axis in zip(given, (model.entries_.rows, model.entries_.columns), strict=True):
-            found, is_bad = _convert_ids(ids, axis)
-            labels.append(found)
+        for ids, axis in zip(
+            ids_of_axes, (model.entries_.rows, model.entries_.columns), strict=True
+        ):
+            axis_labels, is_bad = _convert_ids(ids, axis)
+            labels.append(axis_labels)
             kind = "integers" if are_numbers(axis) else "text"
             failing.append(
                 ("bad_id", f"this {axis.axis} is not an id: {axis.axis}s are {kind} here", is_bad)
@@ -483,10 +491,10 @@ def find_unfit(
     fails by it."""
     name, areas = type(model).__name__, model.predicts
     values = np.array(
-        [np.nan if one.value is None else one.value for one in entries], dtype=np.float64
+        [np.nan if entry.value is None else entry.value for entry in entries], dtype=np.float64
     )
     weights = np.array(
-        [1.0 if one.weight is None else one.weight for one in entries], dtype=np.float64
+        [1.0 if entry.weight is None else entry.weight for entry in entries], dtype=np.float64
     )
     is_written = ~np.isnan(values)
     is_new_row, is_new_column = (
@@ -519,14 +527,14 @@ def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDAr
     label."""
     kind: type = int if are_numbers(labels) else str
     is_bad = np.zeros(len(ids), dtype=bool)
-    found: list[Any] = []
-    for at, given in enumerate(ids):
+    converted: list[Any] = []
+    for at, one_id in enumerate(ids):
         try:
-            found.append(given if type(given) is kind else convert_id(given, labels))
+            converted.append(one_id if type(one_id) is kind else convert_id(one_id, labels))
         except ApiError:
             is_bad[at] = True
-            found.append(kind())
-    return found, is_bad
+            converted.append(kind())
+    return converted, is_bad
 
 
 Write = EntryWrite | FeatureWrite | StateWrite | DismissalWrite | BulkWrite
@@ -563,8 +571,8 @@ def commit_writes(
                 pending.entries,
                 {
                     pair
-                    for pair, old in zip(pending.entries, in_base, strict=True)
-                    if not (is_newest and old is None)
+                    for pair, file_entry in zip(pending.entries, in_base, strict=True)
+                    if not (is_newest and file_entry is None)
                 },
                 pending.touched,
                 contents=pending.contents,
@@ -613,15 +621,17 @@ def _stage_writes(
     pending: PendingChanges, writes: Sequence[Write], transaction: Transaction
 ) -> list[WriteReceipt | Exception]:
     keys = {_digest(write.key) for write in writes if write.key is not None}
-    known = transaction.read_receipts(keys) if keys else {}
+    earlier_receipts = transaction.read_receipts(keys) if keys else {}
     receipts: list[WriteReceipt | Exception] = []
     for write in writes:
         try:
-            earlier = known.get(_digest(write.key)) if write.key is not None else None
+            earlier = earlier_receipts.get(_digest(write.key)) if write.key is not None else None
             if earlier is None:
                 receipt = write.stage(pending)
                 if write.key is not None:  # the same key may occur twice in this batch
-                    known[_digest(write.key)] = Receipt(write.digest(), receipt.to_json(write.key))
+                    earlier_receipts[_digest(write.key)] = Receipt(
+                        write.digest(), receipt.to_json(write.key)
+                    )
             elif earlier.request == write.digest():
                 receipt = write.recall(pending, earlier.answer)
             else:
