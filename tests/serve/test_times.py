@@ -85,7 +85,7 @@ def test_entries_keep_their_times_and_weights(
 def test_weights_count_in_the_next_answer(start_client: StartClient, als: ALS) -> None:
     client, (one, two, three) = start_client(als), als.column_labels_[:3].tolist()
     found = []
-    for high, low in ((9, 1), (1, 9)):
+    for high, low in ((1, 0.1), (0.1, 1)):
         write(
             client,
             "Wilma",
