@@ -559,7 +559,8 @@ def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
     )
     model = model.forget(entries=([998], [0]))  # an empty row
     rows, times = np.array([0, 1, 2, 3, 100]), 10**9 + DAY * np.array([345, 20, 20, 800, 100])
-    keys = model.make_ranker(Request(rank_by=rank_by, at=times)).rank_block(rows, slice(3, 40))
+    ranker = model.make_ranker(Request(rank_by=rank_by), times=times)
+    keys = ranker.rank_block(rows, slice(3, 40))
     for row, time, own in zip(rows, times.tolist(), keys, strict=True):
         expected = model.make_ranker(Request(rank_by=rank_by, at=time)).rank_block(
             np.array([row]), slice(3, 40)
