@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepmf import ObservedMatrix, read_matrix, split_last
+import deepmf
+from deepmf import Means, ObservedMatrix, pack, read_matrix, split_last
 from deepmf.errors import BadEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.table_form import DETECT
 
 FILMS = {"ann": ["Jaws", "Alien", "Big", "Alien"], "bob": ["Fargo", "Big"], "cem": []}
 
@@ -62,6 +64,53 @@ def test_added_entries_come_last() -> None:
         "Jaws",
         "Alien",
     ]
+
+
+def list_in_order(matrix: ObservedMatrix) -> list[tuple[object, object]]:
+    """Return the row and the column of each entry, those of a row from first to last."""
+    rows, columns, _ = matrix.entries()
+    order = matrix.extras.sort_within(matrix.entry_rows)
+    return list(zip(rows[order].tolist(), columns[order].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl", "store", "safetensors"])
+def test_every_file_keeps_the_order_of_entries_of_the_same_time(
+    tmp_path: Path, ending: str
+) -> None:
+    films, days = ["Jaws", "Alien", "Big", "Fargo"], [9, 9, 9, 5]
+    rated = ObservedMatrix.from_entries(["ann"] * 4, films, [1, 2, 3, 4], times=days)
+    path = tmp_path / f"m.{ending}"
+    if ending == "safetensors":
+        Means().fit(rated).save(path)
+        again = deepmf.load(path).entries_.train
+    else:
+        rated.to_frame().write_ndjson(path) if ending == "jsonl" else rated.write(path)
+        again = read_matrix(path, time=DETECT if ending == "store" else "time")
+    expected = [("ann", film) for film in ("Fargo", "Jaws", "Alien", "Big")]
+    assert list_in_order(again) == list_in_order(rated) == expected
+    packed = pack(path, tmp_path / "p.store", time="time") if ending == "csv" else again
+    packed = pack(tmp_path / "p.store", tmp_path / "q.store") if ending == "csv" else packed
+    assert list_in_order(packed) == expected
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_sequences_come_back_from_a_file_with_a_line_per_entry(tmp_path: Path, ending: str) -> None:
+    films = ObservedMatrix.from_sequences({"ann": ["Jaws", "Alien", "Big"], "bob": ["Big", "Jaws"]})
+    films.write(tmp_path / f"films.{ending}")
+    assert read_matrix(tmp_path / f"films.{ending}", form="sequences") == films
+
+
+def test_of_equal_times_the_entry_that_was_added_last_is_the_last() -> None:
+    films, days = ["Big", "Jaws", "Alien"], [9, 1, 2]
+    store = EntryStore.of(
+        ObservedMatrix.from_interactions(["ann", "bob", "bob"], films, times=days)
+    )
+    for film in ("Jaws", "Alien"):
+        new = ObservedMatrix.from_interactions(["ann"], [film], times=[9])
+        store = store.extend(new).entries
+    entries = store.seen_columns(np.array([0]))
+    order = entries.extras.sort_within(np.zeros(3, dtype=int))
+    assert store.columns[entries.others[order]].tolist() == ["Big", "Jaws", "Alien"]
 
 
 @pytest.mark.parametrize("wrong", [3, "ann", {"ann": "Alien"}, {"ann": 3}, [None, ["Big"]]])

@@ -290,15 +290,16 @@ class EntryStore:
         return replace(self, rows=rows, columns=columns, added=added, dropped=dropped)
 
     def _place_last(self, extras: Extras, new: Extras, n_entries: int) -> Extras:
-        """Return the extras of new entries with places after those of all known entries, if any
-        have places."""
-        later = NOTHING if self.added.extras.places is None else self.added.extras.places
-        if new.places is None and self.train.extras.places is None and not later.size:
+        """Return the extras of new entries with places after those of all known entries: of equal
+        times, the entry that was added last is the last."""
+        if not (new.are_ordered or self.train.extras.are_ordered or self.added.extras.are_ordered):
             return extras
+        later = NOTHING if self.added.extras.places is None else self.added.extras.places
         # places in training are below this number
         first = max(self.train.shape[1], int(later.max(initial=-1)) + 1)
-        own = np.zeros(1, np.int32) if new.places is None else new.places
-        return extras._replace(places=np.broadcast_to(own + np.int32(first), n_entries).copy())
+        new_places = np.zeros(1, np.int32) if new.places is None else new.places
+        places = np.broadcast_to(new_places + np.int32(first), n_entries).copy()
+        return extras._replace(places=places)
 
     def _are_plain(self, new: Extras) -> bool:
         """Whether neither the known entries nor new ones have dates or weights."""

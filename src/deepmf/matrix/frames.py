@@ -380,7 +380,7 @@ def read_pair_columns(frame: Any, names: tuple[str, str]) -> tuple[list[Any], li
 
 
 def build_long_frame(matrix: Any) -> pl.DataFrame:
-    """Return the entries of a matrix as a long polars frame.
+    """Return the entries of a matrix as a long polars frame, those of a row in their order.
 
     Counts of interactions that came without a column of counts are left out if all of them are 1.
     """
@@ -393,11 +393,11 @@ def build_long_frame(matrix: Any) -> pl.DataFrame:
     if not matrix.has_values and form.value == COUNT and np.all(matrix.values == 1):
         del columns[2]
     frame: pl.DataFrame = import_polars().DataFrame(dict(zip(form.names, columns, strict=False)))
-    return (
-        frame
-        if matrix.extras.are_absent
-        else frame.with_columns(build_extra_series(matrix.extras, form))
-    )
+    frame = frame.with_columns(build_extra_series(matrix.extras, form))
+    if matrix.extras.places is not None:
+        # only the order of the lines tells which of the same time is the last
+        frame = frame[matrix.extras.sort_within(matrix.entry_rows)]
+    return frame
 
 
 def build_extra_series(extras: Extras, form: TableForm) -> list[pl.Series]:
