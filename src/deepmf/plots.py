@@ -216,13 +216,13 @@ def _label(ax: Axes, x: str, y: str) -> None:
 
 def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> None:
     """Label ticks with the names of groups; on an x axis, leave out names that do not fit."""
-    every = 1
+    step = 1
     if axis is axis.axes.xaxis:
         room = 72 * axis.axes.bbox.width / _get_figure(axis.axes).dpi
         longest = max(len(line) for name in names for line in name.split(_BELOW))
-        every = max(1, math.ceil((_CHARACTER * longest + 2) * len(names) / room))
+        step = max(1, math.ceil((_CHARACTER * longest + 2) * len(names) / room))
     shown = ["\n".join(map(_clean, name.split(_BELOW))) for name in names]
-    axis.set_ticks(list(places)[::every], shown[::every], parse_math=False)
+    axis.set_ticks(list(places)[::step], shown[::step], parse_math=False)
 
 
 def _add_counts(groups: Sequence[str], counts: Sequence[int]) -> list[str]:
@@ -253,9 +253,9 @@ def _round_limits(ax: Axes, *, from_zero: bool = False) -> None:
     locator = MaxNLocator(
         nbins=max(4, round(1.44 * ax.bbox.height / _get_figure(ax).dpi)), steps=[1, 2, 2.5, 5, 10]
     )
-    drawn = [own.dataLim for own in ax.get_shared_y_axes().get_siblings(ax) if own.has_data()]
-    low = 0.0 if from_zero else min(limits.y0 for limits in drawn)
-    high = max(limits.y1 for limits in drawn)
+    limits = [axes.dataLim for axes in ax.get_shared_y_axes().get_siblings(ax) if axes.has_data()]
+    low = 0.0 if from_zero else min(limits.y0 for limits in limits)
+    high = max(limits.y1 for limits in limits)
     ticks = locator.tick_values(low, high if high > low or not from_zero else 1.0)
     ax.set_ylim(ticks[0], ticks[-1])
     ax.yaxis.set_major_locator(locator)
@@ -300,7 +300,7 @@ def plot_bars(
 ) -> Axes:
     """Draw bars in groups, with error bars if there are margins, and the counts of the groups below
     their names."""
-    own = ax or make_axes()[0]
+    axes = ax or make_axes()[0]
     width = 0.8 * min(1.0, len(groups) / 4) / len(series)
     write = _format_share if percent else format_short
     for order, (name, numbers) in enumerate(series.items()):
@@ -308,10 +308,10 @@ def plot_bars(
         spreads = (margins or {}).get(name) or [None] * len(groups)
         hollow = {"facecolor": (_OTHER, 0.14), "edgecolor": _OTHER, "linewidth": 1.2}
         fill: Any = hollow if order else {"facecolor": _ONE}
-        drawn = own.bar(places, numbers, 0.92 * width, label=_clean(name), **fill)
+        bars = axes.bar(places, numbers, 0.92 * width, label=_clean(name), **fill)
         if margins:
             errors = np.array(spreads, float)
-            own.errorbar(
+            axes.errorbar(
                 places,
                 numbers,
                 errors,
@@ -321,18 +321,18 @@ def plot_bars(
                 capsize=3,
                 capthick=1.2,
             )
-        for bar, group, number, spread in zip(drawn, groups, numbers, spreads, strict=True):
+        for bar, group, number, spread in zip(bars, groups, numbers, spreads, strict=True):
             bar.set_gid(
                 _TIP + _clean(_with_margin(f"{group}, {name}: {write(number)}", spread, write))
             )
-    own.set_xlim(-0.5, len(groups) - 0.5)
-    _round_limits(own, from_zero=True)
-    _label(own, x_label, y_label)
-    _name_ticks(own.xaxis, range(len(groups)), _add_counts(groups, counts) if counts else groups)
-    _format_ticks(own.yaxis, percent=percent)
+    axes.set_xlim(-0.5, len(groups) - 0.5)
+    _round_limits(axes, from_zero=True)
+    _label(axes, x_label, y_label)
+    _name_ticks(axes.xaxis, range(len(groups)), _add_counts(groups, counts) if counts else groups)
+    _format_ticks(axes.yaxis, percent=percent)
     if ax is None and len(series) > 1:
-        add_legend(own, above=True)
-    return own
+        add_legend(axes, above=True)
+    return axes
 
 
 @_apply_style
@@ -352,20 +352,20 @@ def plot_lines(
     2, ..."""
     from matplotlib.transforms import ScaledTranslation
 
-    own = ax or make_axes()[0]
+    axes = ax or make_axes()[0]
     # error bars at one place are drawn side by side
     step = min(3.0, 28.0 / len(curves)) if margins else 0.0
     for number, (name, (places, numbers)) in enumerate(curves.items()):
         spreads = (margins or {}).get(name) or [None] * len(numbers)
         aside = ScaledTranslation(
-            step * (number - (len(curves) - 1) / 2) / 72, 0, _get_figure(own).dpi_scale_trans
+            step * (number - (len(curves) - 1) / 2) / 72, 0, _get_figure(axes).dpi_scale_trans
         )
-        own.errorbar(
+        axes.errorbar(
             places,
             numbers,
             np.array(spreads, float) if margins else None,
             label=_clean(name),
-            transform=own.transData + aside,
+            transform=axes.transData + aside,
             elinewidth=1.2,
             capsize=3,
             markevery=1 if len(numbers) <= 16 else len(numbers) // 10,
@@ -376,25 +376,25 @@ def plot_lines(
             for sign in (-1, 1)
         ]
         # without the shift
-        own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))
-    own.autoscale_view()
+        axes.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))
+    axes.autoscale_view()
     if log_x:
-        own.set_xscale("log")
+        axes.set_xscale("log")
     if log_y:
-        own.set_yscale("log")
+        axes.set_yscale("log")
     if y_limits is not None:
-        own.set_ylim(*y_limits)
+        axes.set_ylim(*y_limits)
     elif not log_y:
-        _round_limits(own)
-    _label(own, x_label, y_label)
-    _format_ticks(own.xaxis, log=log_x)
-    _format_ticks(own.yaxis, log=log_y)
+        _round_limits(axes)
+    _label(axes, x_label, y_label)
+    _format_ticks(axes.xaxis, log=log_x)
+    _format_ticks(axes.yaxis, log=log_y)
     if groups:
-        own.set_xlim(-0.5, len(groups) - 0.5)
-        _name_ticks(own.xaxis, range(len(groups)), groups)
+        axes.set_xlim(-0.5, len(groups) - 0.5)
+        _name_ticks(axes.xaxis, range(len(groups)), groups)
     if ax is None and len(curves) > 1:
-        add_legend(own, above=len(curves) == 2)
-    return own
+        add_legend(axes, above=len(curves) == 2)
+    return axes
 
 
 def plot_cold_start(
@@ -420,9 +420,9 @@ def plot_cold_start(
 
 def list_points(history: Any, metric: str) -> list[tuple[int, float]]:
     """Return (epoch, number) for the epochs with a metric, counted from 1."""
-    found = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
+    points = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
     return [
-        (epoch, number) for epoch, number in found if number is not None and math.isfinite(number)
+        (epoch, number) for epoch, number in points if number is not None and math.isfinite(number)
     ]
 
 
@@ -440,17 +440,19 @@ def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str =
     points = list_points(history, metric)
     if not points:
         raise BadSetting(f"the history has no {metric.replace('_', ' ')} to draw")
-    own = ax or make_axes()[0]
+    axes = ax or make_axes()[0]
     epochs, numbers = zip(*points, strict=True)
-    own.plot(epochs, numbers, color=_ONE, marker="o" if len(epochs) == 1 else "")
-    _round_limits(own)
-    kept = 0 if history.best_epoch is None or metric == "loss" else history.best_epoch + 1
-    if kept in epochs:
-        best = numbers[epochs.index(kept)]
-        label = f"best: {best:.4g} in epoch {kept}"
-        own.vlines(kept, own.get_ylim()[0], best, color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
-        ring = own.plot(
-            [kept],
+    axes.plot(epochs, numbers, color=_ONE, marker="o" if len(epochs) == 1 else "")
+    _round_limits(axes)
+    n_kept = 0 if history.best_epoch is None or metric == "loss" else history.best_epoch + 1
+    if n_kept in epochs:
+        best = numbers[epochs.index(n_kept)]
+        label = f"best: {best:.4g} in epoch {n_kept}"
+        axes.vlines(
+            n_kept, axes.get_ylim()[0], best, color=_SOFT, linewidth=1, linestyle=(0, (3, 3))
+        )
+        ring = axes.plot(
+            [n_kept],
             [best],
             "o",
             color=_OTHER,
@@ -459,14 +461,14 @@ def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str =
             label=label,
             clip_on=False,
         )
-        ring[0].set_gid(f"{_TIP}{kept}: {best:.4g}")
+        ring[0].set_gid(f"{_TIP}{n_kept}: {best:.4g}")
         if ax is None:
-            add_legend(own, above=True)
-    _label(own, "epoch", "loss" if metric == "loss" else "RMSE")
-    own.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    _format_ticks(own.xaxis)
-    _format_ticks(own.yaxis)
-    return own
+            add_legend(axes, above=True)
+    _label(axes, "epoch", "loss" if metric == "loss" else "RMSE")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    _format_ticks(axes.xaxis)
+    _format_ticks(axes.yaxis)
+    return axes
 
 
 @_apply_style
@@ -481,16 +483,18 @@ def plot_calibration(
     y_label: str = "observed frequency",
 ) -> Axes:
     """Draw a reliability diagram; the size of a point shows its number of forecasts."""
-    own = ax or make_axes(height=340.0)[0]
-    own.plot([0, 1], [0, 1], color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
-    own.plot(forecast, observed, color=_ONE)
+    axes = ax or make_axes(height=340.0)[0]
+    axes.plot([0, 1], [0, 1], color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
+    axes.plot(forecast, observed, color=_ONE)
     if margins:
         heights, spreads = np.array(observed), np.array(margins, float)
         inside = np.minimum(spreads, heights), np.minimum(spreads, 1 - heights)
-        own.errorbar(forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3)
+        axes.errorbar(
+            forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3
+        )
     for x, y, count in zip(forecast, observed, counts, strict=True):
         radius = 4 if min(counts) == max(counts) else 3 + 7 * math.sqrt(count / max(counts))
-        point = own.plot(
+        point = axes.plot(
             [x],
             [y],
             "o",
@@ -501,12 +505,12 @@ def plot_calibration(
             clip_on=False,
         )
         point[0].set_gid(f"{_TIP}{format_percent(x)}: {format_percent(y)} of {format_count(count)}")
-    own.set(xlim=(-0.04, 1.02), ylim=(-0.04, 1.02))  # points at 0 keep clear of the tick labels
-    _label(own, x_label, y_label)
-    for axis in (own.xaxis, own.yaxis):
+    axes.set(xlim=(-0.04, 1.02), ylim=(-0.04, 1.02))  # points at 0 keep clear of the tick labels
+    _label(axes, x_label, y_label)
+    for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
         _format_ticks(axis, percent=True)
-    return own
+    return axes
 
 
 @_apply_style
@@ -515,24 +519,24 @@ def plot_confusion(
 ) -> Axes:
     """Draw shares (true level, predicted level) as a heat map; the largest share has the deepest
     colour."""
-    own = ax or make_axes(height=340.0)[0]
+    axes = ax or make_axes(height=340.0)[0]
     n_levels = len(levels)
     full = float(shares.max()) or 1.0
     shades = np.minimum(np.ceil(shares / full * _SHADES), _SHADES).astype(int)
     for shade in np.unique(shades[shades > 0]).tolist():
-        _fill_cells(own, shades == shade, (_ONE, _DEEPEST * shade / _SHADES))
+        _fill_cells(axes, shades == shade, (_ONE, _DEEPEST * shade / _SHADES))
     if n_levels <= MOST_WRITTEN:
         for i, j in np.argwhere(shares > 0).tolist():
             text = "<1" if shares[i, j] < 0.01 else f"{100 * shares[i, j]:.0f}"
-            own.text(j, i, text, ha="center", va="center_baseline", color=_INK, weight="bold")
-    own.set(xlim=(-0.5, n_levels - 0.5), ylim=(-0.5, n_levels - 0.5))
-    own.grid(visible=False)
-    own.spines[:].set_visible(True)
-    _label(own, "predicted level", "true level")
-    _name_ticks(own.xaxis, range(n_levels), levels)
-    every = math.ceil(n_levels / 12)
-    _name_ticks(own.yaxis, range(0, n_levels, every), levels[::every])
-    return own
+            axes.text(j, i, text, ha="center", va="center_baseline", color=_INK, weight="bold")
+    axes.set(xlim=(-0.5, n_levels - 0.5), ylim=(-0.5, n_levels - 0.5))
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(True)
+    _label(axes, "predicted level", "true level")
+    _name_ticks(axes.xaxis, range(n_levels), levels)
+    step = math.ceil(n_levels / 12)
+    _name_ticks(axes.yaxis, range(0, n_levels, step), levels[::step])
+    return axes
 
 
 def _fill_cells(ax: Axes, cells: npt.NDArray[np.bool_], colour: Any, *, side: float = 1.0) -> None:
@@ -558,11 +562,11 @@ def plot_imputed(
     `deepmf.sklearn.imputed_values` returns both. Numbers of more than twelve different values have
     densities.
     """
-    given = {"observed": np.asarray(observed), "imputed": np.asarray(imputed)}
-    together = np.concatenate([values.ravel() for values in given.values()])
+    values_of = {"observed": np.asarray(observed), "imputed": np.asarray(imputed)}
+    together = np.concatenate([values.ravel() for values in values_of.values()])
     if together.size == 0:
         raise BadSetting("there are no values to draw")
-    are_numbers = all(values.dtype.kind in "fiub" for values in given.values())
+    are_numbers = all(values.dtype.kind in "fiub" for values in values_of.values())
     levels = np.unique(together if are_numbers else together.astype(str))
     if are_numbers and levels.size > _MOST_BARS:
         from scipy.stats import gaussian_kde
@@ -571,12 +575,12 @@ def plot_imputed(
         places = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 200)
         several = {
             name: values.astype(float)
-            for name, values in given.items()
+            for name, values in values_of.items()
             if np.unique(values).size > 1
         }
         curves = {
-            name: (places.tolist(), gaussian_kde(own)(places).tolist())
-            for name, own in several.items()
+            name: (places.tolist(), gaussian_kde(values)(places).tolist())
+            for name, values in several.items()
         }
         return plot_lines(curves, ax, x_label=x_label, y_label="density")
     shares = {
@@ -584,7 +588,7 @@ def plot_imputed(
             float(np.mean(values.astype(levels.dtype) == level)) if values.size else 0.0
             for level in levels
         ]
-        for name, values in given.items()
+        for name, values in values_of.items()
     }
     names = [format_short(float(level)) if are_numbers else str(level) for level in levels]
     return plot_bars(names, shares, ax, x_label=x_label, y_label="share of values", percent=True)
@@ -606,19 +610,19 @@ def plot_missing_patterns(
     """
     shown = np.asarray(missing, dtype=bool)[:most]
     n_patterns, n_columns = shown.shape
-    own = ax or make_axes(height=min(80.0 + 24.0 * n_patterns, 800.0))[0]
-    _fill_cells(own, shown, _OTHER, side=0.92)
-    _fill_cells(own, ~shown, _RULE, side=0.92)
-    own.set(xlim=(-0.5, n_columns - 0.5), ylim=(n_patterns - 0.5, -0.5))
-    own.grid(visible=False)
-    _label(own, "column (coloured: missing)", "rows with the pattern")
-    _name_ticks(own.xaxis, range(n_columns), [str(name) for name in columns])
+    axes = ax or make_axes(height=min(80.0 + 24.0 * n_patterns, 800.0))[0]
+    _fill_cells(axes, shown, _OTHER, side=0.92)
+    _fill_cells(axes, ~shown, _RULE, side=0.92)
+    axes.set(xlim=(-0.5, n_columns - 0.5), ylim=(n_patterns - 0.5, -0.5))
+    axes.grid(visible=False)
+    _label(axes, "column (coloured: missing)", "rows with the pattern")
+    _name_ticks(axes.xaxis, range(n_columns), [str(name) for name in columns])
     _name_ticks(
-        own.yaxis, range(n_patterns), [format_count(int(count)) for count in list(counts)[:most]]
+        axes.yaxis, range(n_patterns), [format_count(int(count)) for count in list(counts)[:most]]
     )
     if len(missing) > most:
-        add_note(own, f"{len(missing) - most} more patterns are not shown")
-    return own
+        add_note(axes, f"{len(missing) - most} more patterns are not shown")
+    return axes
 
 
 @_apply_style
@@ -630,11 +634,11 @@ def plot_boundaries(
     ax: Axes | None = None,
 ) -> Axes:
     """Draw uniform and learned boundaries between levels under a histogram of scores (bins,)."""
-    own = ax or make_axes(height=240.0)[0]
+    axes = ax or make_axes(height=240.0)[0]
     low, high = float(levels[0]), float(levels[-1])
     base, thickness = 1.15, 0.32
     heights = base + 0.9 * scores / max(float(scores.max()), 1.0)
-    own.stairs(
+    axes.stairs(
         heights,
         np.linspace(low, high, scores.size + 1),
         baseline=base,
@@ -642,47 +646,47 @@ def plot_boundaries(
         color=_SOFT,
         alpha=0.3,
     )
-    own.text(low, base + 0.92, "scores of the test entries", color=_SOFT, va="bottom")
+    axes.text(low, base + 0.92, "scores of the test entries", color=_SOFT, va="bottom")
     # points for each unit of the scale
-    room = 72 * own.bbox.width / _get_figure(own).dpi / (high - low)
+    room = 72 * axes.bbox.width / _get_figure(axes).dpi / (high - low)
     for name, boundaries, bottom, colour in (
         ("uniform", uniform, 0.62, _OTHER),
         ("learned", learned, 0.0, _ONE),
     ):
-        own.text(low, bottom + thickness + 0.03, name, color=_SOFT, va="bottom")
-        for number, (left, right) in enumerate(pairwise([low, *boundaries, high])):
+        axes.text(low, bottom + thickness + 0.03, name, color=_SOFT, va="bottom")
+        for number, (start, end) in enumerate(pairwise([low, *boundaries, high])):
             level = format_short(levels[number])
             shade = (colour, 0.38 if number % 2 else 0.18)
-            strip = own.barh(
+            strip = axes.barh(
                 bottom,
-                right - left,
+                end - start,
                 thickness,
-                left,
+                start,
                 align="edge",
                 facecolor=shade,
                 edgecolor=_PAPER,
                 linewidth=1.5,
             )
             strip[0].set_gid(f"{_TIP}{name}: level {level}")
-            if (right - left) * room > 7 * len(level) + 4:
-                own.text(
-                    (left + right) / 2,
+            if (end - start) * room > 7 * len(level) + 4:
+                axes.text(
+                    (start + end) / 2,
                     bottom + thickness / 2,
                     level,
                     ha="center",
                     va="center_baseline",
                 )
     if levels.size <= 20:  # uniform boundaries for comparison with the learned ones
-        own.vlines(
+        axes.vlines(
             uniform, -0.04, thickness + 0.04, color=_SOFT, linewidth=1, linestyle=(0, (3, 3))
         )
-    own.set(xlim=(low, high), ylim=(-0.08, base + 1.1))
-    own.grid(visible=False)
-    own.yaxis.set_visible(False)
-    own.spines["bottom"].set_visible(False)
-    _name_ticks(own.xaxis, levels.tolist(), [format_short(level) for level in levels])
-    _label(own, "score, in the units of the scale", "")
-    return own
+    axes.set(xlim=(low, high), ylim=(-0.08, base + 1.1))
+    axes.grid(visible=False)
+    axes.yaxis.set_visible(False)
+    axes.spines["bottom"].set_visible(False)
+    _name_ticks(axes.xaxis, levels.tolist(), [format_short(level) for level in levels])
+    _label(axes, "score, in the units of the scale", "")
+    return axes
 
 
 @_apply_style
@@ -696,12 +700,12 @@ def plot_comparison(
 ) -> Axes:
     """Draw a line for each name, from the top, with a point and its spread for each series."""
     beside = _CHARACTER * 1.08 * max(map(len, names))
-    own = ax or make_axes(width=420.0 + beside, height=26.0 * len(names) + 52)[0]
+    axes = ax or make_axes(width=420.0 + beside, height=26.0 * len(names) + 52)[0]
     for number, (title, numbers) in enumerate(series.items()):
         colour = _OTHER if number else _ONE
         for name in (name for name in names if name in numbers):
             error = (spreads or {}).get(title, {}).get(name)
-            drawn = own.errorbar(
+            bars = axes.errorbar(
                 [numbers[name]],
                 [names.index(name)],
                 xerr=error,
@@ -712,8 +716,8 @@ def plot_comparison(
                 capsize=3,
             )
             tip = _with_margin(f"{name}, {title}: {numbers[name]:.4f}", error, "{:.4f}".format)
-            drawn[0].set_gid(_TIP + _clean(tip))
-        own.plot(
+            bars[0].set_gid(_TIP + _clean(tip))
+        axes.plot(
             [],
             [],
             "o",
@@ -721,17 +725,17 @@ def plot_comparison(
             markerfacecolor="none" if number else colour,
             label=_clean(title),
         )
-    own.set_ylim(len(names) - 0.5, -0.5)
-    own.margins(x=0.08)
-    own.grid(visible=True, axis="both")
-    own.locator_params(axis="x", nbins=6 if own.bbox.width > 250 else 4)
-    own.tick_params(axis="y", labelcolor=_INK)
-    _label(own, x_label, "")
-    _format_ticks(own.xaxis)
-    _name_ticks(own.yaxis, range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.margins(x=0.08)
+    axes.grid(visible=True, axis="both")
+    axes.locator_params(axis="x", nbins=6 if axes.bbox.width > 250 else 4)
+    axes.tick_params(axis="y", labelcolor=_INK)
+    _label(axes, x_label, "")
+    _format_ticks(axes.xaxis)
+    _name_ticks(axes.yaxis, range(len(names)), names)
     if ax is None and len(series) > 1:
-        add_legend(own)
-    return own
+        add_legend(axes)
+    return axes
 
 
 # SVG
@@ -739,8 +743,8 @@ def plot_comparison(
 
 def save_svg(ax: Axes, path: str | os.PathLike[str], *, title: str) -> None:
     """Write the whole figure of a plot to an SVG file; `title` is its alternative text."""
-    drawn = render_svg(ax, title=title, as_file=True).encode()
-    write_atomically(path, lambda temporary: temporary.write_bytes(drawn))
+    svg = render_svg(ax, title=title, as_file=True).encode()
+    write_atomically(path, lambda temporary: temporary.write_bytes(svg))
 
 
 def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
@@ -785,29 +789,31 @@ def _tidy(root: ElementTree.Element, *, prefix: str) -> None:
         if parent.tag != "text" and parent.text and parent.text.isspace():
             parent.text = None
         parent.tail = None
-        own = parent.attrib
-        own.pop("transform" if own.get("transform", "").startswith("rotate(-0 ") else "", None)
-        if "style" in own:
-            style = re.sub(r"font-family: [^;]*(; |$)", "", own["style"])
-            own["style"] = re.sub(
+        attributes = parent.attrib
+        attributes.pop(
+            "transform" if attributes.get("transform", "").startswith("rotate(-0 ") else "", None
+        )
+        if "style" in attributes:
+            style = re.sub(r"font-family: [^;]*(; |$)", "", attributes["style"])
+            attributes["style"] = re.sub(
                 "#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]), style
             )
-        if size := re.search(r"font-size: ([\d.]+)px; ?", own.get("style", "")):
-            own["style"] = own["style"].replace(size[0], "")
-            own["font-size"] = size[1]  # as an attribute, which a style sheet can override
-        if "d" in own:
-            own["d"] = " ".join(re.sub(r"(\.\d\d)\d+", r"\1", own["d"]).split())
-        if "clip-path" in own:
-            own["clip-path"] = own["clip-path"].replace("#", f"#{prefix}")
-        for name in [name for name in own if name.endswith("}href")]:
-            own["href"] = own.pop(name).replace("#", f"#{prefix}")
-        name = own.pop("id", "")
+        if size := re.search(r"font-size: ([\d.]+)px; ?", attributes.get("style", "")):
+            attributes["style"] = attributes["style"].replace(size[0], "")
+            attributes["font-size"] = size[1]  # as an attribute, which a style sheet can override
+        if "d" in attributes:
+            attributes["d"] = " ".join(re.sub(r"(\.\d\d)\d+", r"\1", attributes["d"]).split())
+        if "clip-path" in attributes:
+            attributes["clip-path"] = attributes["clip-path"].replace("#", f"#{prefix}")
+        for name in [name for name in attributes if name.endswith("}href")]:
+            attributes["href"] = attributes.pop(name).replace("#", f"#{prefix}")
+        name = attributes.pop("id", "")
         if name.startswith(_TIP):
             tip = ElementTree.Element("title")
             tip.text = name.removeprefix(_TIP)
             parent.insert(0, tip)
         elif parent.tag != "g" and name:
-            own["id"] = prefix + name
+            attributes["id"] = prefix + name
 
 
 def colour_rules() -> str:

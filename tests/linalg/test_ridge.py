@@ -151,10 +151,12 @@ def test_batches_are_answered_in_their_order_and_errors_reach_the_caller(
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
 def test_targets_that_inputs_explain_exactly_leave_no_error(size: float) -> None:
     """The whole matrix is then singular up to rounding."""
-    inputs = DICE.normal(size=(6, 30, 4)).astype(np.float32)
-    exact = DICE.normal(size=(6, 4)).astype(np.float32)
+    inputs = DICE.normal(size=(100, 30, 4)).astype(np.float32)
+    exact = DICE.normal(size=(100, 4)).astype(np.float32)
     lines = np.concatenate([inputs, size * inputs @ exact[:, :, None]], axis=2)
-    found = solve_bordered(torch.from_numpy(lines.swapaxes(1, 2) @ lines))
+    matrices = torch.from_numpy(lines.swapaxes(1, 2) @ lines)
+    found = solve_bordered(matrices)
+    assert not torch.linalg.cholesky_ex(matrices).info.any()  # each has a factor now
     np.testing.assert_allclose(found.solutions, size * exact, rtol=2e-3, atol=2e-3 * size)
     np.testing.assert_array_equal(found.draws, found.solutions)
 

@@ -97,8 +97,8 @@ def compare(
         raise BadSetting(
             f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}"
         )
-    chosen = _build_models(models, assignments, seed=seed or 0, device=device)
-    if person is not None and len(chosen) < 2:
+    candidates = _build_models(models, assignments, seed=seed or 0, device=device)
+    if person is not None and len(candidates) < 2:
         raise BadSetting(f"--person compares the lists of two models; got --models {models}")
     if output is not None:
         check_writable(output, inputs=[ratings, *files.paths])
@@ -112,10 +112,12 @@ def compare(
     if label is not None:
         matrix.rows.positions([label])  # an unknown row is refused before any model is fitted
     features = files.read(matrix, reading.encoding)
-    without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
+    without = [
+        name for name, model in candidates.items() if files.paths and not model.takes_features
+    ]
     with show_share("comparing") as show:
-        found = compare_models(
-            chosen,
+        comparison = compare_models(
+            candidates,
             matrix,
             **features,
             by=cast("SplitBy", by),
@@ -130,16 +132,20 @@ def compare(
             seed=seed or 0,
             progress=show,
         )
-    change, two = None, list(chosen)[:2]
+    change, two = None, list(candidates)[:2]
     if label is not None:
-        fits = [(chosen[name], features if chosen[name].takes_features else {}) for name in two]
-        before, after = (model.fit(matrix, progress=False, **own) for model, own in fits)
+        fits = [
+            (candidates[name], features if candidates[name].takes_features else {}) for name in two
+        ]
+        before, after = (
+            model.fit(matrix, progress=False, **feature_options) for model, feature_options in fits
+        )
         change = compare_lists(before, after, label, 10 if n is None else n, **order.given)
     if output is not None:
         from deepmf.report.comparison_page import write_comparison
 
         write_comparison(
-            found,
+            comparison,
             output,
             title=title or f"Models on {Path(name_file(ratings)).name}",
             change=change,
@@ -149,13 +155,13 @@ def compare(
         told: dict[str, Any] = {"without_features": without} if files.paths else {}
         told |= {} if output is None else {"page": str(output)}
         told |= {} if change is None else {"person": label, "lists": change.to_frame().to_dicts()}
-        show_json(found.to_dict() | told)
+        show_json(comparison.to_dict() | told)
     else:
-        _show_comparison(found, without, output)
+        _show_comparison(comparison, without, output)
         if change is not None:
             title = f"What would change for {label}: {change.describe(*two)}"
             show_table(["place", *two], change.list_cells(), title=title)
-    if all(model.failure is not None for model in found.models):
+    if all(model.failure is not None for model in comparison.models):
         raise typer.Exit(2)
 
 
@@ -177,26 +183,33 @@ def _show_comparison(found: Comparison, without_features: list[str], page: Path 
 def _build_models(
     names: str, assignments: Iterable[str] | None, *, seed: int, device: str | None
 ) -> dict[str, Model]:
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if not wanted or len(set(wanted)) < len(wanted):
+    names_of_models = [name.strip() for name in names.split(",") if name.strip()]
+    if not names_of_models or len(set(names_of_models)) < len(names_of_models):
         raise BadSetting(f"--models takes different names, such as means,als,dmf-o; got {names!r}")
-    settings: dict[str, dict[str, Any]] = {name: {"seed": seed} for name in wanted}
-    known = {
-        name: {field.name for field in fields(model_class(name).settings_class)} for name in wanted
+    settings: dict[str, dict[str, Any]] = {name: {"seed": seed} for name in names_of_models}
+    setting_names = {
+        name: {field.name for field in fields(model_class(name).settings_class)}
+        for name in names_of_models
     }
-    given = dict(map(parse_assignment, assignments or ()))
-    for assigned, value in given.items():
+    values = dict(map(parse_assignment, assignments or ()))
+    for assigned, value in values.items():
         model, dot, name = assigned.rpartition(".")
-        if dot and model not in wanted:
+        if dot and model not in names_of_models:
             raise BadSetting(
-                f"--set {assigned}: the model {model!r} is not compared; {suggest_name(model, wanted)}"
+                f"--set {assigned}: the model {model!r} is not compared; {suggest_name(model, names_of_models)}"
             )
-        takers = [model] if dot else [each for each in wanted if name in known[each]]
+        takers = (
+            [model]
+            if dot
+            else [candidate for candidate in names_of_models if name in setting_names[candidate]]
+        )
         if not takers:
-            raise BadSetting(f"--set {assigned}: none of {', '.join(wanted)} has this setting")
+            raise BadSetting(
+                f"--set {assigned}: none of {', '.join(names_of_models)} has this setting"
+            )
         for taker in takers:
             settings[taker][name] = value
     if device is not None:
-        for name in wanted:
-            settings[name] |= {"device": device} if "device" in known[name] else {}
-    return {name: model_class(name)(**settings[name]) for name in wanted}
+        for name in names_of_models:
+            settings[name] |= {"device": device} if "device" in setting_names[name] else {}
+    return {name: model_class(name)(**settings[name]) for name in names_of_models}

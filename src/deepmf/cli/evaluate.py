@@ -76,25 +76,34 @@ def evaluate(
     elif title is not None:
         raise BadSetting("--title needs --report FILE")
     fitted = source.load()
-    wanted = cast("Unknown", unknown)
+    unknown_pairs = cast("Unknown", unknown)
     has_values = fitted.entries_.train.has_values
     if report is not None and not has_values:
         raise BadSetting(
             "a report is about predicted values, and interactions have none; leave out --report"
         )
 
-    known = fitted.entries_
+    known_entries = fitted.entries_
     with hint_at_extension(UNKNOWN_HINT):
         entries = source.reading.read_held_out(
-            test, known.train.form, fitted.scale_, known.rows, known.columns, unknown=unknown
+            test,
+            known_entries.train.form,
+            fitted.scale_,
+            known_entries.rows,
+            known_entries.columns,
+            unknown=unknown,
         )
         with locate_errors(test, UnknownLabel):
-            errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
-    given = {"n": n, "min_entries": min_entries, "feature": feature, **order.given}
-    how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
+            errors = errors_by_area(fitted, entries, unknown=unknown_pairs) if has_values else []
+    ranking_options = {"n": n, "min_entries": min_entries, "feature": feature, **order.given}
+    set_options: dict[str, Any] = {
+        name: option for name, option in ranking_options.items() if option is not None
+    }
     ranked = None
-    if ranking or not has_values or how:
-        ranked = evaluate_ranking(fitted, entries, **how, seed=seed or 0, unknown=wanted)
+    if ranking or not has_values or set_options:
+        ranked = evaluate_ranking(
+            fitted, entries, **set_options, seed=seed or 0, unknown=unknown_pairs
+        )
     n_unknown = (
         None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
     )
@@ -107,7 +116,7 @@ def evaluate(
         from deepmf.report.page import write_report
 
         title = f"{source.model.name} on {Path(name_file(test)).name}" if title is None else title
-        write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked)
+        write_report(fitted, entries, report, title=title, unknown=unknown_pairs, ranking=ranked)
 
     if as_json:
         shown = {
@@ -148,7 +157,10 @@ def _show_scores(both: Sequence[RankingScores], metrics: list[str], title: str) 
     from deepmf.evaluation.ranking import TITLES
 
     shown = [metric for metric in metrics if getattr(both[0], metric) is not None]
-    lines = [[each.name, *(getattr(each, metric) for metric in shown)] for each in both]
+    lines = [
+        [ranking_scores.name, *(getattr(ranking_scores, metric) for metric in shown)]
+        for ranking_scores in both
+    ]
     if shown:
         names = [TITLES.get(metric, "distinct columns") for metric in shown]
         show_table(["ranked by", *names], lines, title=title)
@@ -159,28 +171,28 @@ def show_ranking(found: RankingEvaluation) -> None:
     from deepmf.evaluation.ranking import ROW_METRICS, TITLES
     from deepmf.formatting import describe_relevant, format_quantity
 
-    both = found.model, found.popularity
+    both_scores = found.model, found.popularity
     title = (
         f"The first {found.n} columns of each row, ranked by {found.rank_by}; "
         f"{describe_relevant(found.relevant)}"
     )
-    _show_scores(both, [*ROW_METRICS], title)
+    _show_scores(both_scores, [*ROW_METRICS], title)
     _show_scores(
-        both,
+        both_scores,
         [metric for metric in (*TITLES, "n_distinct") if metric not in ROW_METRICS],
         "Of all lists",
     )
     if len(found.areas) > 1:
         by_area = [
             [
-                own.area,
-                own.n_rows,
-                own.model.ndcg,
-                own.popularity.ndcg,
-                own.model.recall,
-                own.popularity.recall,
+                area.area,
+                area.n_rows,
+                area.model.ndcg,
+                area.popularity.ndcg,
+                area.model.recall,
+                area.popularity.recall,
             ]
-            for own in found.areas.values()
+            for area in found.areas.values()
         ]
         heads = ["area", "rows", "NDCG", "of popularity", "recall", "of popularity"]
         show_table(heads, by_area, title="By area, among its own columns")

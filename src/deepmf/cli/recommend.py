@@ -181,19 +181,21 @@ def similar(
     with hint_at_extension():
         if column is not None:
             axis, label = "column", convert_label(column, fitted.entries_.columns)
-            found = fitted.similar_columns(label, n, min_entries=min_entries)
+            ranking = fitted.similar_columns(label, n, min_entries=min_entries)
         else:
             assert row is not None
             axis, label = "row", convert_label(row, fitted.entries_.rows)
-            found = fitted.similar_rows(label, n)
-    lines = list(zip(found.labels.tolist(), list_names(found), found.values.tolist(), strict=True))
+            ranking = fitted.similar_rows(label, n)
+    lines = list(
+        zip(ranking.labels.tolist(), list_names(ranking), ranking.values.tolist(), strict=True)
+    )
     if as_json:
-        own = fitted.column_names_ if axis == "column" else fitted.row_names_
+        known_names = fitted.column_names_ if axis == "column" else fitted.row_names_
         shown = [
-            {axis: other, **give_name(axis, name), "cosine": cosine}
-            for other, name, cosine in lines
+            {axis: neighbour, **give_name(axis, name), "cosine": cosine}
+            for neighbour, name, cosine in lines
         ]
-        show_json({axis: label, **give_name(axis, own.get(label)), "similar": shown})
+        show_json({axis: label, **give_name(axis, known_names.get(label)), "similar": shown})
         return
     ids = fitted.entries_.train.form.name_ids_beside(["name", "cosine"])
     show_named_table([ids[0] if axis == "row" else ids[1], "name", "cosine"], lines)
@@ -201,45 +203,58 @@ def similar(
 
 def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
     numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
-    known: dict[str, list[Any]] = {
-        name: each.tolist() for name, each in numbers.items() if each is not None
+    facts_of_column: dict[str, list[Any]] = {
+        name: numbers_of_column.tolist()
+        for name, numbers_of_column in numbers.items()
+        if numbers_of_column is not None
     }
     labels, names, features = best.labels.tolist(), list_names(best), _read_features(model, best)
     if as_json:
         if best.distribution is not None:
             levels = model.support_.tolist()
-            known["distribution"] = [
+            facts_of_column["distribution"] = [
                 [
                     {"level": level, "probability": chance}
                     for level, chance in zip(levels, line, strict=True)
                 ]
                 for line in best.distribution.tolist()
             ]
-        known |= {"features": features} if any(features) else {}
+        facts_of_column |= {"features": features} if any(features) else {}
         shown = [
-            {"column": column, **give_name("column", name), **dict(zip(known, rest, strict=True))}
-            for column, name, *rest in zip(labels, names, *known.values(), strict=True)
+            {
+                "column": column,
+                **give_name("column", name),
+                **dict(zip(facts_of_column, facts_of_line, strict=True)),
+            }
+            for column, name, *facts_of_line in zip(
+                labels, names, *facts_of_column.values(), strict=True
+            )
         ]
         row_name = give_name("row", model.row_names_.get(row))
         show_json({"row": row, **row_name, "relevant": best.relevant, "best": shown})
         return
     if not model.entries_.train.has_values:
-        del known["prediction"]  # of interactions it is the presence
-    facts = list(dict.fromkeys(name for own in features for name in own))[:_MOST_FEATURES]
-    cells = [[_format_feature(own.get(name)) for own in features] for name in facts]
-    _, heading = model.entries_.train.form.name_ids_beside(["name", *known, *facts])
-    lines = zip(labels, names, *known.values(), *cells, strict=True)
-    show_named_table([heading, "name", *known, *facts], lines)
+        del facts_of_column["prediction"]  # of interactions it is the presence
+    facts = list(dict.fromkeys(name for column_features in features for name in column_features))[
+        :_MOST_FEATURES
+    ]
+    cells = [
+        [_format_feature(column_features.get(name)) for column_features in features]
+        for name in facts
+    ]
+    _, heading = model.entries_.train.form.name_ids_beside(["name", *facts_of_column, *facts])
+    lines = zip(labels, names, *facts_of_column.values(), *cells, strict=True)
+    show_named_table([heading, "name", *facts_of_column, *facts], lines)
     if best.liked is not None:
         say(describe_relevant(best.relevant))
 
 
 def _read_features(model: Model, best: Ranking) -> list[dict[str, Any]]:
-    known, columns = model.entries_.column_features, model.entries_.columns
-    if known is None:
+    known_features, columns = model.entries_.column_features, model.entries_.columns
+    if known_features is None:
         return [{} for _ in best.labels]
     return [
-        known.encoding.decode(known.take(columns.positions([label])))
+        known_features.encoding.decode(known_features.take(columns.positions([label])))
         for label in best.labels.tolist()
     ]
 
@@ -270,17 +285,19 @@ def _write_recommendations(
     from deepmf.formatting import format_quantity
     from deepmf.recommend.ranking import Recommendations
 
-    found = Recommendations.of(model.entries_, model.make_ranker(request), rows, request)
-    n_lines, n_rows = 0, int(found.rows.size)
+    recommendations = Recommendations.of(model.entries_, model.make_ranker(request), rows, request)
+    n_lines, n_rows = 0, int(recommendations.rows.size)
 
     def count_lines(show: Progress) -> Iterator[pl.DataFrame]:
         nonlocal n_lines
-        for frame in found.frames():
+        for frame in recommendations.frames():
             n_lines += frame.height
-            show(n_lines, found.most_lines)
+            show(n_lines, recommendations.most_lines)
             yield frame
 
     with show_share("recommending") as show:
-        write_frames(count_lines(show), found.schema, output, as_json=as_json, digits=digits)
+        write_frames(
+            count_lines(show), recommendations.schema, output, as_json=as_json, digits=digits
+        )
     text = f"{n_lines:,} recommendations for {format_quantity(n_rows, 'row')}"
     show_written({"rows": n_rows, "recommendations": n_lines}, text, output, as_json=as_json)

@@ -164,10 +164,10 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
     """Count the test entries that the model was trained on or extended by, which test nothing."""
     if not model.is_fitted or test.n_entries == 0:
         return 0
-    seen, known = model.entries_, select_known_entries(model, test)
-    rows = seen.rows.find(known.row_labels)[known.entry_rows]
-    columns = seen.columns.find(known.column_labels)[known.by_row.columns]
-    return int(np.count_nonzero(~np.isnan(seen.values_at(rows, columns))))
+    entries, shared_test = model.entries_, select_known_entries(model, test)
+    rows = entries.rows.find(shared_test.row_labels)[shared_test.entry_rows]
+    columns = entries.columns.find(shared_test.column_labels)[shared_test.by_row.columns]
+    return int(np.count_nonzero(~np.isnan(entries.values_at(rows, columns))))
 
 
 def ignore_empty_lines() -> AbstractContextManager[None]:
@@ -194,13 +194,13 @@ def _predict_entries(
     metrics = ("rmse", "mae") if model.gives_distribution else ("rmse",)
     levels = {metric: np.empty(size) for metric in metrics if model.scale_.levels is not None}
     for start in range(0, size, batch_size):
-        some = slice(start, start + batch_size)
-        pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
-        areas[some] = model.areas(*pairs, unknown=unknown)
-        at = None if times is None else times[some]
-        values[some] = model.predict(*pairs, at=at, unknown=unknown)
-        for metric, chosen in levels.items():
-            chosen[some] = model.predict_levels(*pairs, at=at, metric=metric, unknown=unknown)
+        span = slice(start, start + batch_size)
+        pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[span], entries.columns[span]
+        areas[span] = model.areas(*pairs, unknown=unknown)
+        at = None if times is None else times[span]
+        values[span] = model.predict(*pairs, at=at, unknown=unknown)
+        for metric, level_values in levels.items():
+            level_values[span] = model.predict_levels(*pairs, at=at, metric=metric, unknown=unknown)
     areas[areas == ""] = UNKNOWN
     return _Predictions(areas, values, levels)
 
@@ -226,10 +226,10 @@ def _measure(
 
 def check_test_known(model: Model, test: ObservedMatrix) -> None:
     """Raise `UnknownLabel` with a hint if the model does not know a row or a column of the test."""
-    seen = model.entries_
+    entries = model.entries_
     rows, columns = test.row_labels[test.row_counts > 0], test.column_labels[test.column_counts > 0]
     try:
-        check_known((seen.rows, rows), (seen.columns, columns))
+        check_known((entries.rows, rows), (entries.columns, columns))
     except UnknownLabel as error:
         raise UnknownLabel(error.message, hint=UNKNOWN_HINT) from error
 

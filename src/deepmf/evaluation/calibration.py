@@ -105,9 +105,9 @@ def evaluate_calibration(
     n_levels = 0 if model.scale_.levels is None else model.scale_.levels.size
     counts, forecasts, outcomes = np.zeros(bins), np.zeros(bins), np.zeros(bins)
     step = max(batch_size // n_levels, 1)
-    for some in (slice(start, start + step) for start in range(0, values.size, step)):
-        probabilities = model.predict_distribution(rows[some], columns[some])
-        came_true = positions[some, None] == np.arange(n_levels)
+    for span in (slice(start, start + step) for start in range(0, values.size, step)):
+        probabilities = model.predict_distribution(rows[span], columns[span])
+        came_true = positions[span, None] == np.arange(n_levels)
         bin_of_each = np.minimum((probabilities * bins).astype(np.intp), bins - 1).ravel()
         counts += np.bincount(bin_of_each, minlength=bins)
         forecasts += np.bincount(bin_of_each, weights=probabilities.ravel(), minlength=bins)
@@ -140,9 +140,9 @@ def evaluate_intervals(
     for share in wanted:
         n_inside = width = 0.0
         for start in range(0, values.size, _INTERVALS_AT_A_TIME):
-            some = slice(start, start + _INTERVALS_AT_A_TIME)
-            lower, upper = model.predict_interval(rows[some], columns[some], coverage=share)
-            n_inside += interval_coverage_score(lower, upper, values[some]) * lower.size
+            span = slice(start, start + _INTERVALS_AT_A_TIME)
+            lower, upper = model.predict_interval(rows[span], columns[span], coverage=share)
+            n_inside += interval_coverage_score(lower, upper, values[span]) * lower.size
             width += float(np.sum(upper - lower))
         coverages.append(
             IntervalCoverage(values.size, share, n_inside / values.size, width / values.size)

@@ -128,9 +128,9 @@ def compare(
         folds = 1
     plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed, metric, ranking, by)
     next(plan.split(matrix))  # a matrix that cannot be split is refused before any model is fitted
-    given = {"row_features": row_features, "column_features": column_features}
-    check_features(**given)
-    features = {name: each for name, each in given.items() if each is not None}
+    feature_options = {"row_features": row_features, "column_features": column_features}
+    check_features(**feature_options)
+    features = {name: options for name, options in feature_options.items() if options is not None}
     for name, labels in (("row_features", matrix.rows), ("column_features", matrix.columns)):
         if name in features:
             AxisFeatures.of(labels, features[name])
@@ -255,11 +255,9 @@ class SplitPlan:
             return "the latest entry of each row is the test"
         if not self.areas:
             return f"{self.folds} folds, each the test set once; seed {self.seed}"
-        new = f"{self.new_rows:g} of the rows and {self.new_columns:g} of the columns new"
+        new_shares = f"{self.new_rows:g} of the rows and {self.new_columns:g} of the columns new"
         how_many = f"{self.folds} random split{'s' * (self.folds > 1)}"
-        return (
-            f"{how_many} with {new}, {TEST_SHARE:.0%} of each area the test; seeds from {self.seed}"
-        )
+        return f"{how_many} with {new_shares}, {TEST_SHARE:.0%} of each area the test; seeds from {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -321,23 +319,23 @@ def measure(
     if fresh.history_.stopped == "interrupted":
         raise KeyboardInterrupt
     able = [test for area, test in problem.test.items() if area in fresh.predicts]
-    found = SplitErrors({}, seconds)
+    errors = SplitErrors({}, seconds)
     if able:
         extended, test = extend_model(fresh, problem), join_tests(able)
         if test.has_values:
-            _add_errors(found, extended, test)
+            _add_errors(errors, extended, test)
         if ranking is not None:
-            _add_rankings(found, extended, test, ranking)
+            _add_rankings(errors, extended, test, ranking)
     if len(able) == len(problem.test):
-        return found
-    found.areas.pop(ALL, None)
-    found.rankings.pop(ALL, None)
-    return replace(found, by_row={})
+        return errors
+    errors.areas.pop(ALL, None)
+    errors.rankings.pop(ALL, None)
+    return replace(errors, by_row={})
 
 
 def _add_errors(found: SplitErrors, model: Model, test: ObservedMatrix) -> None:
     errors = evaluate(model, test)
-    found.areas.update({each.area: each for each in errors})
+    found.areas.update({area_errors.area: area_errors for area_errors in errors})
     counts = np.bincount(test.entry_rows)
     rows = counts > 0
     for metric, losses in (
@@ -361,10 +359,10 @@ def _add_rankings(found: SplitErrors, model: Model, test: ObservedMatrix, rankin
 
 def _join_losses(parts: Sequence[RowLosses | None]) -> RowLosses | None:
     """Return the losses of several splits; None if one has none."""
-    known = [part for part in parts if part is not None]
+    losses = [part for part in parts if part is not None]
     return (
-        RowLosses(*map(np.concatenate, zip(*known, strict=True)))
-        if known and len(known) == len(parts)
+        RowLosses(*map(np.concatenate, zip(*losses, strict=True)))
+        if losses and len(losses) == len(parts)
         else None
     )
 
@@ -374,7 +372,9 @@ def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
     if len(tests) == 1:
         return tests[0]
     parts = zip(*(test.entries() for test in tests), strict=True)
-    rows, columns, values = (np.concatenate([np.asarray(part) for part in each]) for each in parts)
+    rows, columns, values = (
+        np.concatenate([np.asarray(part) for part in arrays]) for arrays in parts
+    )
     extras = Extras.join([(test.n_entries, test.extras) for test in tests])
     times, weights, _ = extras
     return ObservedMatrix.from_entries(
@@ -389,10 +389,10 @@ def extend_model(model: Model, problem: Problem) -> Model:
     if extension is None or model.predicts == ("I",):
         return model
     rows, columns = (
-        np.arange(len(new))
+        np.arange(len(new_labels))
         if area in model.predicts
-        else np.flatnonzero(known.find(new.array) >= 0)
-        for area, new, known in (
+        else np.flatnonzero(known_labels.find(new_labels.array) >= 0)
+        for area, new_labels, known_labels in (
             ("II", extension.rows, train.rows),
             ("III", extension.columns, train.columns),
         )
@@ -495,14 +495,14 @@ class Comparison:
     @property
     def areas(self) -> list[str]:
         """The areas that some model predicts; "all" comes last where there are several."""
-        found = {
+        present = {
             area
             for model in self.models
             for split in model.splits
             for area in split.areas | split.rankings
         }
-        inside = [area for area in AREAS if area in found]
-        return [*inside, ALL] if len(inside) > 1 and ALL in found else inside
+        inside = [area for area in AREAS if area in present]
+        return [*inside, ALL] if len(inside) > 1 and ALL in present else inside
 
     def rank(self, area: str = ALL) -> list[ComparedModel]:
         """Return the models that predict an area, the best first by the metric of the comparison
@@ -528,23 +528,23 @@ class Comparison:
         entries of this kind would confirm.
         """
         metric, ranked = self.plan.metric, self.rank()
-        known = [[split.by_row.get(metric) for split in model.splits] for model in ranked]
-        if not ranked or any(each is None for each in known[0]):
+        losses = [[split.by_row.get(metric) for split in model.splits] for model in ranked]
+        if not ranked or any(split_losses is None for split_losses in losses[0]):
             return []
-        joined = [_join_losses(each) for each in known]
-        best, numbers = joined[0], np.random.default_rng(self.plan.seed)
+        joined_losses = [_join_losses(split_losses) for split_losses in losses]
+        best, numbers = joined_losses[0], np.random.default_rng(self.plan.seed)
         assert best is not None
         draws = numbers.poisson(1.0, (_N_DRAWS, best.sums.size)).astype(np.float64)
         draws[0] = 1.0
         sign = 1.0 if metric in ERROR_METRICS else -1.0
-        found = []
-        for model, own in zip(ranked[1:], joined[1:], strict=True):
-            if own is None or own.sums.size != best.sums.size:
+        differences = []
+        for model, model_losses in zip(ranked[1:], joined_losses[1:], strict=True):
+            if model_losses is None or model_losses.sums.size != best.sums.size:
                 continue
-            gaps = sign * (own.average(metric, draws) - best.average(metric, draws))
+            gaps = sign * (model_losses.average(metric, draws) - best.average(metric, draws))
             low, high = np.quantile(gaps[1:], [0.025, 0.975]).tolist()
-            found.append(Difference(model.label, float(gaps[0]), low, high))
-        return found
+            differences.append(Difference(model.label, float(gaps[0]), low, high))
+        return differences
 
     @property
     def best(self) -> str | None:
@@ -587,7 +587,14 @@ class Comparison:
             f"; the next is {following.label}, {following.mean(metric):.4f}: "
             f"{best.label} is better on {n_better} of {ours.size} {self.plan.part}{'s' * (ours.size > 1)}"
         )
-        gap = next((each for each in self.differences() if each.label == following.label), None)
+        gap = next(
+            (
+                difference
+                for difference in self.differences()
+                if difference.label == following.label
+            ),
+            None,
+        )
         if gap is None:
             return sentence
         return (
@@ -652,7 +659,7 @@ class Comparison:
         ]
         best: dict[str, Any] = {"best": self.best, "best_by_area": self.best_by_area}
         best |= {"worse_than_means": self.worse_than_means}
-        best["differences"] = [each._asdict() for each in self.differences()]
+        best["differences"] = [difference._asdict() for difference in self.differences()]
         if self.plan.ranking is not None:
             plan["ranking"] = {"n": self.plan.ranking.n, **self.plan.ranking.given}
             best["popularity"] = {
@@ -671,10 +678,14 @@ class Comparison:
         metric, ordered = self.plan.metric, title(self.plan.metric)
         shown = [(ordered if only else f"{ordered}, {area}", metric, area) for area in self.areas]
         has_errors = any(split.areas for model in self.models for split in model.splits)
-        others = ["mae" if metric == "rmse" else "rmse"] if has_errors else []
-        others += ["recall", "coverage"] if self.plan.ranking is not None else []
+        other_metrics = ["mae" if metric == "rmse" else "rmse"] if has_errors else []
+        other_metrics += ["recall", "coverage"] if self.plan.ranking is not None else []
         if only:
-            shown += [(title(other), other, self.areas[0]) for other in others if other != metric]
+            shown += [
+                (title(metric_beside), metric_beside, self.areas[0])
+                for metric_beside in other_metrics
+                if metric_beside != metric
+            ]
         names, worse = ["model", *(name for name, _, _ in shown), "seconds"], self.worse_than_means
         lines = [
             [
@@ -697,8 +708,8 @@ class Comparison:
         names, lines = self.cells()
         width, *widths = (max(map(len, column)) for column in zip(names, *lines, strict=True))
         shown = [
-            "  ".join([first.ljust(width), *map(str.rjust, others, widths)])
-            for first, *others in [names, *lines]
+            "  ".join([first.ljust(width), *map(str.rjust, cells, widths)])
+            for first, *cells in [names, *lines]
         ]
         failed = [
             f"{model.label} failed: {model.failure}" for model in self.models if model.failure

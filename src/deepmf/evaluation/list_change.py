@@ -31,8 +31,14 @@ class ListChange:
         """Return a polars frame with a line for each column: its places and predictions in both
         lists."""
         before, after = (
-            dict(zip(each.labels.tolist(), enumerate(each.values.tolist(), start=1), strict=True))
-            for each in (self.before, self.after)
+            dict(
+                zip(
+                    ranking.labels.tolist(),
+                    enumerate(ranking.values.tolist(), start=1),
+                    strict=True,
+                )
+            )
+            for ranking in (self.before, self.after)
         )
         absent = (None, None)
         lines = [
@@ -51,9 +57,12 @@ class ListChange:
             for label in self.kept
             if (rise := before.index(label) - after.index(label))
         }
-        told = dict.fromkeys(self.gone, " (gone)"), dict.fromkeys(self.new, " (new)") | moved
+        words_of_lists = (
+            dict.fromkeys(self.gone, " (gone)"),
+            dict.fromkeys(self.new, " (new)") | moved,
+        )
         shown = []
-        for ranking, words in zip((self.before, self.after), told, strict=True):
+        for ranking, words in zip((self.before, self.after), words_of_lists, strict=True):
             names = (ranking.labels if ranking.names is None else ranking.names).tolist()
             labelled = zip(ranking.labels.tolist(), names, strict=True)
             shown.append([f"{name or label}{words.get(label, '')}" for label, name in labelled])
@@ -62,8 +71,8 @@ class ListChange:
 
     def describe(self, before: str, after: str) -> str:
         """Return how much of the list would stay, with the names of both models."""
-        kept, n = len(self.kept), self.after.labels.size
-        return f"with {after} instead of {before}, {kept} of {n} columns would stay"
+        n_kept, n = len(self.kept), self.after.labels.size
+        return f"with {after} instead of {before}, {n_kept} of {n} columns would stay"
 
 
 def compare_lists(
@@ -79,12 +88,19 @@ def compare_lists(
     >>> len(change.kept) + len(change.new) == len(change.after.labels)
     True
     """
-    own, other = (model.recommend(row, n, **options) for model in (before, after))
-    first, second = own.labels.tolist(), other.labels.tolist()
+    ranking_before, ranking_after = (
+        model.recommend(row, n, **options) for model in (before, after)
+    )
+    first, second = ranking_before.labels.tolist(), ranking_after.labels.tolist()
     kept, gone = (
         [label for label in first if label in second],
         [label for label in first if label not in second],
     )
     return ListChange(
-        row, own, other, kept, gone, [label for label in second if label not in first]
+        row,
+        ranking_before,
+        ranking_after,
+        kept,
+        gone,
+        [label for label in second if label not in first],
     )

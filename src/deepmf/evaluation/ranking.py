@@ -163,10 +163,10 @@ class RankingEvaluation:
         """Return a polars frame with a line for each area, and for the model and popularity in
         it."""
         lines = [
-            {"area": found.area, "n_rows": found.n_rows, "ranked_by": scores.name}
+            {"area": area.area, "n_rows": area.n_rows, "ranked_by": scores.name}
             | {metric: getattr(scores, metric) for metric in TITLES}
-            for found in (*self.areas.values(), self.overall)
-            for scores in (found.model, found.popularity)
+            for area in (*self.areas.values(), self.overall)
+            for scores in (area.model, area.popularity)
         ]
         return import_polars().DataFrame(lines, infer_schema_length=None)
 
@@ -234,14 +234,14 @@ def evaluate_ranking(
     ranker = ranked.make_ranker(request)
     if unknown == "error":
         check_test_known(ranked, test)
-    seen, known = ranked.entries_, select_known_entries(ranked, test)
-    if not known.n_entries:
+    entries, known_test = ranked.entries_, select_known_entries(ranked, test)
+    if not known_test.n_entries:
         raise BadEntries(
             "no row can be ranked: the model knows the row and the column of no test entry",
             hint=Hint("pass entries of these rows as given=", "--extend adds entries of new rows"),
         )
-    pairs = _find_pairs(seen, known, request.relevant, ranker)
-    drawn = pairs.draw(most_rows, seed=seed)
+    pairs = _find_pairs(entries, known_test, request.relevant, ranker)
+    drawn_pairs = pairs.draw(most_rows, seed=seed)
     popularity = model.entries_.column_counts
     of_model = _make_rankers(ranked, ranker, test, request)
     of_popularity = _Popularity(ranked.predictor_, counts=popularity)
@@ -250,28 +250,28 @@ def evaluate_ranking(
             "model": (type(model).__name__, of_model),
             "popularity": ("popularity", lambda rows: of_popularity),
         },
-        seen=seen,
+        seen=entries,
         popularity=popularity,
         n_rows=len(model.entries_.rows),
         request=replace(request, include_observed=ranker.allows_repeats),
         predictor=ranked.predictor_,
         feature=feature,
     )
-    choice = evaluator.choose(np.ones(len(seen.columns), dtype=bool))
-    lists = evaluator.rank(drawn, choice)
+    choice = evaluator.choose(np.ones(len(entries.columns), dtype=bool))
+    lists = evaluator.rank(drawn_pairs, choice)
     overall = evaluator.summarise(lists, choice)
     return RankingEvaluation(
         n=int(n),
         relevant=request.relevant,
-        n_rows=drawn.rows.size,
+        n_rows=drawn_pairs.rows.size,
         n_without=pairs.n_without,
-        n_not_drawn=pairs.rows.size - drawn.rows.size,
-        n_relevant=drawn.row_of.size,
+        n_not_drawn=pairs.rows.size - drawn_pairs.rows.size,
+        n_relevant=drawn_pairs.row_of.size,
         **overall,
         min_entries=int(min_entries),
         rank_by=ranker.rank_by,
         n_given=None if given is None else given.n_entries,
-        areas=_score_areas(evaluator, drawn, overall),
+        areas=_score_areas(evaluator, drawn_pairs, overall),
         by_row=lists["model"].by_row,
     )
 
@@ -327,17 +327,17 @@ def fix_order(train: ObservedMatrix, options: OrderOptions) -> Order:
 
 def _extend_by_given(model: Model, given: ObservedMatrix, unknown: Unknown) -> Model:
     """Return a model extended by the given entries of rows that it has never seen."""
-    seen = model.entries_
+    entries = model.entries_
     rows = np.flatnonzero(given.row_counts > 0)
-    known = np.flatnonzero(seen.rows.find(given.row_labels[rows]) >= 0)
-    if known.size:
-        label = given.row_labels[rows].tolist()[known[0]]
+    known_rows = np.flatnonzero(entries.rows.find(given.row_labels[rows]) >= 0)
+    if known_rows.size:
+        label = given.row_labels[rows].tolist()[known_rows[0]]
         raise BadEntries(
             f"the model knows the row {label!r}; given takes rows that were held out whole, as split_rows does"
         )
     if unknown == "error":
-        seen.columns.positions(given.column_labels[given.column_counts > 0])
-    columns = np.flatnonzero(seen.columns.find(given.column_labels) >= 0)
+        entries.columns.positions(given.column_labels[given.column_counts > 0])
+    columns = np.flatnonzero(entries.columns.find(given.column_labels) >= 0)
     with ignore_empty_lines():
         return model.extend(given.take(rows, columns))
 
@@ -416,12 +416,14 @@ def _score_areas(
     codes = compute_area_codes(pairs.row_of >= n_rows, pairs.column_of >= n_trained)
     areas = {}
     for code in np.unique(codes).tolist():
-        own, is_new = pairs.take(codes == code), np.arange(pairs.n_columns) >= n_trained
+        area_pairs, is_new = pairs.take(codes == code), np.arange(pairs.n_columns) >= n_trained
         scores = overall
-        if own.keys.size < pairs.keys.size or is_new.any():
+        if area_pairs.keys.size < pairs.keys.size or is_new.any():
             choice = evaluator.choose(is_new if code >= 2 else ~is_new)
-            scores = evaluator.summarise(evaluator.rank(own, choice), choice)
-        areas[AREAS[code]] = AreaRanking(AREAS[code], own.rows.size, own.row_of.size, **scores)
+            scores = evaluator.summarise(evaluator.rank(area_pairs, choice), choice)
+        areas[AREAS[code]] = AreaRanking(
+            AREAS[code], area_pairs.rows.size, area_pairs.row_of.size, **scores
+        )
     return areas
 
 
@@ -458,7 +460,7 @@ class _Evaluator:
     def rank(self, pairs: _Pairs, choice: ColumnChoice) -> dict[str, _Lists]:
         """Return the lists of each ranking for the rows of some relevant pairs, in batches of
         bounded memory."""
-        n, found = int(self.request.n), {}
+        n, lists = int(self.request.n), {}
         for name, (_, make) in self.makers.items():
             parts = [np.full((0, max(min(n, choice.size), 1)), -1)]
             for rows in batches(pairs.rows, width=choice.n_places):
@@ -467,27 +469,30 @@ class _Evaluator:
                 parts.append(np.full(best.places.shape, -1))
                 parts[-1][best.keys > -np.inf] = choice.columns(best.places[best.keys > -np.inf])
             columns = np.concatenate(parts)
-            found[name] = _Lists(pairs.rows, columns, pairs.score(columns, n))
-        return found
+            lists[name] = _Lists(pairs.rows, columns, pairs.score(columns, n))
+        return lists
 
     def summarise(self, lists: dict[str, _Lists], choice: ColumnChoice) -> dict[str, RankingScores]:
         """Return the scores of the lists of each ranking: means over rows, and metrics of all lists
         together."""
-        found = {}
-        for name, own in lists.items():
-            by_row = own.by_row._asdict()
+        summaries = {}
+        for name, ranked_lists in lists.items():
+            by_row = ranked_lists.by_row._asdict()
             means: dict[str, Any] = {
                 metric: float(values.mean()) for metric, values in by_row.items()
             }
-            n_rows = own.rows.size
+            n_rows = ranked_lists.rows.size
             margins = {
                 metric: float(np.std(values, ddof=1) / math.sqrt(n_rows)) if n_rows > 1 else None
                 for metric, values in by_row.items()
             }
-            found[name] = RankingScores(
-                self.makers[name][0], **means, margins=margins, **self._measure(own, choice)
+            summaries[name] = RankingScores(
+                self.makers[name][0],
+                **means,
+                margins=margins,
+                **self._measure(ranked_lists, choice),
             )
-        return found
+        return summaries
 
     def _measure(self, lists: _Lists, choice: ColumnChoice) -> dict[str, Any]:
         """Return the metrics of the columns in all lists by name."""
@@ -518,10 +523,10 @@ class _Evaluator:
         directions[distinct < 0] = 0.0
         which, filled = which.reshape(columns.shape), (columns >= 0).sum(axis=1)
         sums = sum(directions[which[:, at]].astype(np.float64) for at in range(columns.shape[1]))
-        own, several = np.square(directions).sum(axis=1)[which].sum(axis=1), filled > 1
+        squares, several = np.square(directions).sum(axis=1)[which].sum(axis=1), filled > 1
         pairs = filled[several] * (filled[several] - 1)
         return (
-            float(np.mean((np.square(sums).sum(axis=1) - own)[several] / pairs))
+            float(np.mean((np.square(sums).sum(axis=1) - squares)[several] / pairs))
             if several.any()
             else None
         )

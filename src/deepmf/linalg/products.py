@@ -44,9 +44,9 @@ def multiply_pairs(
     pairs_at_a_time = max(1, _GATHERED_AT_A_TIME // max(1, like.shape[1]))
 
     def multiply(start: int) -> None:
-        some = slice(start, start + pairs_at_a_time)
+        span = slice(start, start + pairs_at_a_time)
         np.einsum(
-            "pd,pd->p", take_rows(rows[some]), take_columns(columns[some]), out=products[some]
+            "pd,pd->p", take_rows(rows[span]), take_columns(columns[span]), out=products[span]
         )
 
     starts = range(0, rows.size, pairs_at_a_time)
@@ -81,12 +81,12 @@ def make_product(
             )
         return lambda dense: matrix @ dense
     first, at = torch.from_numpy(starts), torch.from_numpy(indices)
-    own = None if weights is None else torch.from_numpy(np.ascontiguousarray(weights))
+    numbers = None if weights is None else torch.from_numpy(np.ascontiguousarray(weights))
 
     def multiply(dense: Tensor) -> Tensor:
         if at.numel() == 0:
             return dense.new_zeros(first.numel() - 1, dense.shape[1])
-        per_sample = None if own is None else own.to(dense.dtype)
+        per_sample = None if numbers is None else numbers.to(dense.dtype)
         return functional.embedding_bag(
             at, dense, first, mode="sum", include_last_offset=True, per_sample_weights=per_sample
         )

@@ -166,24 +166,24 @@ class AxisSolver:
         ones = others.new_ones(max(len(others), len(prior_means)))
         roots = ones[: len(others)] if other_reliabilities is None else other_reliabilities.sqrt()
         strengths = alpha * (ones[: len(prior_means)] if reliabilities is None else reliabilities)
-        given = others, roots, prior_means, prior_draws, precision, strengths
+        arguments = others, roots, prior_means, prior_draws, precision, strengths
         if self._recorded is not None and noise is not None and moment is None:
-            found = self._recorded(*given, noise)
+            posterior = self._recorded(*arguments, noise)
         else:
-            found = _draw_all(self._batches, *given, noise, moment)
+            posterior = _draw_all(self._batches, *arguments, noise, moment)
         if self._ranks is not None:
-            found = tuple(self._join(each, self._ranks) for each in found)
-        means, draws, variances, squared_errors, totals = found
+            posterior = tuple(self._join(lines, self._ranks) for lines in posterior)
+        means, draws, variances, squared_errors, totals = posterior
         return AxisPosterior(means, draws, variances, RowFit(squared_errors, totals))
 
     def _join(self, lines: Tensor, ranks: Ranks) -> Tensor:
         """Return the lines (rows, ...) of all ranks; the first has the rows without entries."""
         if len(lines) == 0:
             return lines
-        joined = torch.zeros_like(lines)
-        for own in self._own:
-            joined[own] = lines[own]
-        return ranks.sum_(joined)
+        joined_lines = torch.zeros_like(lines)
+        for positions in self._own:
+            joined_lines[positions] = lines[positions]
+        return ranks.sum_(joined_lines)
 
 
 def _draw_all(
@@ -222,15 +222,15 @@ def _draw_all(
 
     def solve(batch: Batch) -> None:
         grams, at = compute_grams(batch, table, buffer, padded_roots), batch.positions
-        own = strengths[at, None, None]
-        found = _solve_posterior(
-            grams, prior_means[at], precision, own, None if noise is None else noise[at]
+        row_strengths = strengths[at, None, None]
+        posterior = _solve_posterior(
+            grams, prior_means[at], precision, row_strengths, None if noise is None else noise[at]
         )
-        means[at], draws[at] = found.solutions, found.draws
+        means[at], draws[at] = posterior.solutions, posterior.draws
         if root is not None:
-            variances[at] = _compute_traces(own * grams[:, :-1, :-1] + precision, root)
+            variances[at] = _compute_traces(row_strengths * grams[:, :-1, :-1] + precision, root)
         # (t - Gp)'(t - Gp)
-        sides = torch.cat([-found.draws, torch.ones_like(found.draws[:, :1])], dim=1)
+        sides = torch.cat([-posterior.draws, torch.ones_like(posterior.draws[:, :1])], dim=1)
         errors[at] = ((grams @ sides[..., None])[..., 0] * sides).sum(1).clamp_min(0.0)
         totals[at] = grams[:, -2, -2]
 
@@ -275,7 +275,7 @@ def solve_residuals(
 ) -> Array:
     """Return the ridge regressions (rows, D) of residuals, which `batches` hold, by as many steps
     for every row."""
-    table, found = np.pad(lines, ((0, 1), (0, 0))), np.zeros_like(ridges)
+    table, factors = np.pad(lines, ((0, 1), (0, 0))), np.zeros_like(ridges)
 
     def solve(group: Group) -> None:
         at, inputs, residuals = (
@@ -286,18 +286,18 @@ def solve_residuals(
         if group.roots is not None:
             roots = group.cut(group.roots)
             inputs, residuals = inputs * roots[..., None], residuals * roots
-        found[at] = descend(
+        factors[at] = descend(
             inputs,
             residuals,
             ridges=ridges[at],
             sizes=ridges[at] + np.einsum("rpek,rpek->rk", inputs, inputs),
-            start=found[at],
+            start=factors[at],
             most_steps=n_steps,
             least_gain=0.0,
         ).factors
 
     run_batches(solve, [group for batch in batches for group in batch.groups])
-    return found
+    return factors
 
 
 def invert_root(precision: Tensor) -> Tensor:
@@ -331,7 +331,7 @@ def lay_out(
             n_rows = 0
         batches[-1].append(group)
         n_rows += group.positions.numel()
-    return [Batch(torch.cat([each.positions for each in groups]), groups) for groups in batches]
+    return [Batch(torch.cat([group.positions for group in groups]), groups) for groups in batches]
 
 
 def _group_rows(
@@ -345,8 +345,8 @@ def _group_rows(
     """Yield groups of rows with a bounded number of padded entries."""
     counts, weights = np.diff(entries.starts), entries.extras.weights
     starts = torch.from_numpy(entries.starts.astype(np.int64)).to(device)
-    others = torch.from_numpy(entries.others.astype(np.int32)).to(device)
-    own = torch.from_numpy(values.astype(np.float32)).to(device)
+    columns = torch.from_numpy(entries.others.astype(np.int32)).to(device)
+    targets = torch.from_numpy(values.astype(np.float32)).to(device)
     roots = (
         None
         if weights is None
@@ -371,8 +371,8 @@ def _group_rows(
         places, observed = pad_entries(starts, positions, width)
         yield Group(
             positions,
-            torch.where(observed, others[places], n_others),
-            torch.where(observed, own[places], 0.0),
+            torch.where(observed, columns[places], n_others),
+            torch.where(observed, targets[places], 0.0),
             None if roots is None else torch.where(observed, roots[places], 0.0),
             n_pieces,
         )
@@ -442,7 +442,7 @@ def compute_grams(
     grams = table.new_empty(batch.positions.numel(), table.shape[1], table.shape[1])
     first = 0
     for group in batch.groups:
-        own = grams[first : first + group.positions.numel()]
+        group_grams = grams[first : first + group.positions.numel()]
         first += group.positions.numel()
         values = group.values
         if roots is not None:
@@ -452,9 +452,9 @@ def compute_grams(
             gathered[..., -1] += values
             if group.roots is not None:
                 gathered *= group.roots[..., None]
-            torch.bmm(gathered.mT, gathered, out=own)
+            torch.bmm(gathered.mT, gathered, out=group_grams)
         else:
-            _multiply_pieces(group, values, table.numpy(), own.numpy(), buffer)
+            _multiply_pieces(group, values, table.numpy(), group_grams.numpy(), buffer)
     return grams
 
 
@@ -463,15 +463,15 @@ def _multiply_pieces(
 ) -> None:
     """Write the Gram matrices of a group; numpy's products of a matrix with its own transpose take
     half the time."""
-    others, targets = group.cut(group.others), group.cut(values)
+    columns, targets = group.cut(group.others), group.cut(values)
     roots = None if group.roots is None else group.cut(group.roots)
-    at_a_time = max(1, len(buffer.lines) // others[:, 0].size)
+    at_a_time = max(1, len(buffer.lines) // columns[:, 0].size)
     for start in range(0, group.n_pieces, at_a_time):
-        some = slice(start, start + at_a_time)
-        lines = buffer.gather(table, others[:, some])
-        lines[..., -1] += targets[:, some]
+        pieces = slice(start, start + at_a_time)
+        lines = buffer.gather(table, columns[:, pieces])
+        lines[..., -1] += targets[:, pieces]
         if roots is not None:
-            lines *= roots[:, some, :, None]
+            lines *= roots[:, pieces, :, None]
         if group.n_pieces == 1:
             np.matmul(lines.mT, lines, out=grams[:, None])
         else:
@@ -498,23 +498,23 @@ def solve_bordered(matrices: Tensor, noise: Tensor | None = None) -> Bordered:
     lower = torch.linalg.cholesky_ex(matrices).L
     reduced, upper = lower[:, -1, :-1, None], lower[:, :-1, :-1].mT
     right = reduced if noise is None else torch.cat([reduced, reduced + noise[..., None]], dim=2)
-    solved = torch.linalg.solve_triangular(upper, right, upper=True)
-    return Bordered(solved[..., 0], solved[..., -1], reduced[..., 0])
+    solutions = torch.linalg.solve_triangular(upper, right, upper=True)
+    return Bordered(solutions[..., 0], solutions[..., -1], reduced[..., 0])
 
 
 def _solve_posterior(
     grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: Tensor, noise: Tensor | None
 ) -> Bordered:
     """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise; alpha is (rows, 1, 1)."""
-    whole = alpha * grams
-    whole[:, :-1, :-1] += precision
+    systems = alpha * grams
+    systems[:, :-1, :-1] += precision
     pulled = prior_means @ precision
-    whole[:, -1, :-1] += pulled
-    whole[:, :-1, -1] += pulled
+    systems[:, -1, :-1] += pulled
+    systems[:, :-1, -1] += pulled
     # The minimum of alpha |t - Gp|^2 + (p - prior)'precision(p - prior) is this less r'A^-1 r, and
     # is at least 0.
-    whole[:, -1, -1] += (pulled * prior_means).sum(1)
-    return solve_bordered(whole, noise)
+    systems[:, -1, -1] += (pulled * prior_means).sum(1)
+    return solve_bordered(systems, noise)
 
 
 def _compute_traces(matrices: Tensor, root: Tensor) -> Tensor:

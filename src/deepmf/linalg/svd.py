@@ -100,14 +100,14 @@ def multiply_row_blocks(
 
     def multiply(block: FloatArray) -> FloatArray:
         product = np.empty((n_rows, block.shape[1]))
-        for some in slices:
-            product[some] = make(some) @ block
+        for block_rows in slices:
+            product[block_rows] = make(block_rows) @ block
         return product
 
     def multiply_transposed(block: FloatArray) -> FloatArray:
         product = np.zeros((n_columns, block.shape[1]))
-        for some in slices:
-            product += make(some).T @ block[some]
+        for block_rows in slices:
+            product += make(block_rows).T @ block[block_rows]
         return product
 
     return Products(multiply, multiply_transposed)
@@ -143,9 +143,11 @@ def compute_krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowR
     for _ in range(powers):
         blocks.append(orthonormalise(matrix.multiply_transposed(matrix.multiply(blocks[-1]))))
     basis = orthonormalise(np.hstack(blocks[1:]))
-    left, values, right = np.linalg.svd(matrix.multiply(basis), full_matrices=False)
+    row_vectors, values, column_vectors = np.linalg.svd(matrix.multiply(basis), full_matrices=False)
     return LowRank(
-        orthonormalise(left[:, :rank]), values[:rank], orthonormalise(basis @ right[:rank].T)
+        orthonormalise(row_vectors[:, :rank]),
+        values[:rank],
+        orthonormalise(basis @ column_vectors[:rank].T),
     )
 
 

@@ -46,10 +46,10 @@ def choose_columns(entries: EntryStore, request: Request = DEFAULT_REQUEST) -> C
 
 def choose_marked(is_allowed: BoolArray, *, include_observed: bool) -> ColumnChoice:
     """Return the columns that are marked (columns,)."""
-    chosen = np.flatnonzero(is_allowed)
-    if chosen.size > _LARGE_SHARE * is_allowed.size:
+    positions = np.flatnonzero(is_allowed)
+    if positions.size > _LARGE_SHARE * is_allowed.size:
         return ColumnChoice(is_allowed.size, None, np.flatnonzero(~is_allowed), include_observed)
-    return ColumnChoice(is_allowed.size, chosen, include_observed=include_observed)
+    return ColumnChoice(is_allowed.size, positions, include_observed=include_observed)
 
 
 def find_rare_columns(entries: EntryStore, min_entries: int | None) -> IndexArray:

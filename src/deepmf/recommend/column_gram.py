@@ -175,7 +175,7 @@ class Gram(NamedTuple):
         """Return the model of each ridge; of nearest columns, with the weights of some targets
         alone."""
         n_columns = self.sizes.size
-        found: list[LatentArray | Sparse] = []
+        models_weights: list[LatentArray | Sparse] = []
         if isinstance(self.sums, Near):
             targets = np.arange(n_columns) if targets is None else targets
             near = Near(self.sums.places[targets], self.sums.cells[targets])
@@ -184,20 +184,22 @@ class Gram(NamedTuple):
                 is_kept = weights != 0
                 starts[targets + 1] = np.count_nonzero(is_kept, axis=1)
                 data = (weights[is_kept], near.places[is_kept], np.cumsum(starts))
-                found.append(scipy.sparse.csc_array(data, shape=(n_columns, n_columns)).tocsr())
+                models_weights.append(
+                    scipy.sparse.csc_array(data, shape=(n_columns, n_columns)).tocsr()
+                )
         else:
             assert isinstance(self.cells, Tensor)
-            found = [_regress_on_all(self.cells, self.sums, ridge) for ridge in ridges]
+            models_weights = [_regress_on_all(self.cells, self.sums, ridge) for ridge in ridges]
         return [
             ColumnRidge(weights, self.sizes, ridge, make_empty(n_columns), self.count_weight)
-            for weights, ridge in zip(found, ridges, strict=True)
+            for weights, ridge in zip(models_weights, ridges, strict=True)
         ]
 
     def _regress_on_near(self, near: Near, ridges: Sequence[Ridge]) -> list[LatentArray]:
         """Return the weights (targets, K) of the nearest columns of some targets, for each
         ridge."""
         device = self.cells.device if isinstance(self.cells, Tensor) else CPU
-        solved = [np.zeros(near.cells.shape, dtype=np.float32) for _ in ridges]
+        weights_of_ridges = [np.zeros(near.cells.shape, dtype=np.float32) for _ in ridges]
         counts = np.count_nonzero(near.places < self.sizes.size, axis=1)
         are_short, costs = self._compare_costs(near.places)
         order = np.lexsort((-counts, are_short))
@@ -215,15 +217,15 @@ class Gram(NamedTuple):
                 near.places[targets, :width], by_lines=bool(are_short[targets[0]])
             )
             sums = torch.from_numpy(near.cells[targets, :width]).to(device)
-            for ridge, weights in zip(ridges, solved, strict=True):
+            for ridge, weights in zip(ridges, weights_of_ridges, strict=True):
                 weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
 
         ranks = self.ranks
         run_batches(solve, parts if ranks is None else parts[ranks.index :: ranks.size], device)
         if ranks is not None:
-            for weights in solved:
+            for weights in weights_of_ridges:
                 ranks.sum_(torch.from_numpy(weights))
-        return solved
+        return weights_of_ridges
 
     def _compare_costs(self, places: IndexArray) -> tuple[BoolArray, FloatArray]:
         """Return for which targets products of lines take less time than finding cells, and what
@@ -231,7 +233,7 @@ class Gram(NamedTuple):
         if isinstance(self.cells, Tensor):
             return np.zeros(len(places), dtype=bool), np.zeros(len(places))
         matrices = (self.cells,) if self.lines is None else (self.cells, self.lines)
-        lengths = [np.append(np.diff(each.indptr), 0)[places].sum(axis=1) for each in matrices]
+        lengths = [np.append(np.diff(matrix.indptr), 0)[places].sum(axis=1) for matrix in matrices]
         are_short = _PRODUCT_COST * lengths[-1] < lengths[0]
         return are_short, np.where(are_short, lengths[-1], lengths[0]).astype(np.float64)
 
@@ -242,24 +244,26 @@ class Gram(NamedTuple):
         if isinstance(self.cells, Tensor):
             at = torch.from_numpy(places).to(self.cells.device).long()
             is_missing, at = at == n_columns, at.clamp_max(n_columns - 1)
-            found = self.cells.view(-1).index_select(
+            gathered = self.cells.view(-1).index_select(
                 0, (at[:, :, None] * n_columns + at[:, None]).view(-1)
             )
-            found = found.view(*at.shape, -1)
+            gathered = gathered.view(*at.shape, -1)
             if np.any(places == n_columns):
-                found.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
-            return found
+                gathered.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
+            return gathered
         target, first = np.nonzero(places < n_columns)
         columns = places[target, first]
         if by_lines and self.lines is not None:
             at_line = target * places.shape[1] + first
             return torch.from_numpy(_multiply_lines(self.lines, at_line, columns, places.shape))
         cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
-        own, n_own = _number(columns, n_columns)
-        place_of = np.full((len(places), n_own + 1), -1, dtype=np.int32)
-        place_of[target, own[columns]] = first
+        number_of, n_numbers = _number(columns, n_columns)
+        place_of = np.full((len(places), n_numbers + 1), -1, dtype=np.int32)
+        place_of[target, number_of[columns]] = first
         cells_at, which = find_spans(columns, self.cells.indptr)
-        second = place_of.ravel()[target[which] * (n_own + 1) + own[self.cells.indices[cells_at]]]
+        second = place_of.ravel()[
+            target[which] * (n_numbers + 1) + number_of[self.cells.indices[cells_at]]
+        ]
         inside = np.flatnonzero(second >= 0)
         which = which[inside]
         cells[target[which], first[which], second[inside]] = self.cells.data[cells_at[inside]]
@@ -317,18 +321,18 @@ def _find_near(cells: Tensor, sizes: LatentArray, counts: IndexArray) -> Near:
         np.empty((n_columns, most), dtype=np.int32), np.empty((n_columns, most), dtype=np.float32)
     )
     for start in range(0, n_columns, _LINES_AT_A_TIME):
-        some = slice(start, start + _LINES_AT_A_TIME)
-        lines = cells[some]
+        span = slice(start, start + _LINES_AT_A_TIME)
+        lines = cells[span]
         cosines = (lines * scales).diagonal_scatter(
             torch.full((len(lines),), -1.0, device=device), offset=start
         )
         places = cosines.topk(most, dim=1).indices
-        found = lines.gather(1, places)
-        is_near = (found > 0) & (
-            torch.arange(most, device=device) < torch.from_numpy(counts[some, None]).to(device)
+        nearest_cells = lines.gather(1, places)
+        is_near = (nearest_cells > 0) & (
+            torch.arange(most, device=device) < torch.from_numpy(counts[span, None]).to(device)
         )
-        near.places[some] = torch.where(is_near, places, n_columns).cpu().numpy()
-        near.cells[some] = torch.where(is_near, found, 0.0).cpu().numpy()
+        near.places[span] = torch.where(is_near, places, n_columns).cpu().numpy()
+        near.cells[span] = torch.where(is_near, nearest_cells, 0.0).cpu().numpy()
     return near
 
 
@@ -349,31 +353,37 @@ def _prune(
         shape = stop - start, most
         near = Near(np.full(shape, n_columns, dtype=np.int32), np.zeros(shape, dtype=np.float32))
         lines = turned[start:stop] @ weighted
-        cosines, kept = lines.data * scales[lines.indices], []
+        cosines, kept_cells = lines.data * scales[lines.indices], []
         for at, (first, last) in enumerate(pairwise(lines.indptr)):
-            own, found = cosines[first:last], lines.indices[first:last]
-            own[found == start + at] = np.inf  # the diagonal is kept, and is not among the nearest
-            best = np.arange(own.size)
-            if own.size > n_kept + 1:
-                best = np.argpartition(own, own.size - n_kept - 1)[own.size - n_kept - 1 :]
-            kept.append(first + best)
+            line_cosines, line_columns = cosines[first:last], lines.indices[first:last]
+            line_cosines[line_columns == start + at] = (
+                np.inf
+            )  # the diagonal is kept, and is not among the nearest
+            best = np.arange(line_cosines.size)
+            if line_cosines.size > n_kept + 1:
+                best = np.argpartition(line_cosines, line_cosines.size - n_kept - 1)[
+                    line_cosines.size - n_kept - 1 :
+                ]
+            kept_cells.append(first + best)
             n_near = counts[start + at] + 1
             if best.size > n_near:
-                best = best[np.argpartition(own[best], best.size - n_near)[best.size - n_near :]]
-            best = best[np.lexsort((found[best], -own[best]))][1:]
-            near.places[at, : best.size] = found[best]
+                best = best[
+                    np.argpartition(line_cosines[best], best.size - n_near)[best.size - n_near :]
+                ]
+            best = best[np.lexsort((line_columns[best], -line_cosines[best]))][1:]
+            near.places[at, : best.size] = line_columns[best]
             near.cells[at, : best.size] = lines.data[first:last][best]
-        ends, cells = np.cumsum([0, *map(len, kept)]), np.concatenate(kept)
+        ends, cells = np.cumsum([0, *map(len, kept_cells)]), np.concatenate(kept_cells)
         return Sparse((lines.data[cells], lines.indices[cells], ends), shape=lines.shape), near
 
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
     spans = list(pairwise(_cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)))
-    found = run_batches(search, spans if ranks is None else spans[ranks.index :: ranks.size])
+    pruned_parts = run_batches(search, spans if ranks is None else spans[ranks.index :: ranks.size])
     if ranks is not None:
-        shares = ranks.collect(found)
-        found = [shares[at % ranks.size][at // ranks.size] for at in range(len(spans))]
-    pruned, near = zip(*found, strict=True)
+        shares = ranks.collect(pruned_parts)
+        pruned_parts = [shares[at % ranks.size][at // ranks.size] for at in range(len(spans))]
+    pruned, near = zip(*pruned_parts, strict=True)
     places, nearest = (np.concatenate(parts) for parts in zip(*near, strict=True))
     return Sparse(scipy.sparse.vstack(pruned, format="csr")), sizes, Near(places, nearest)
 
@@ -413,17 +423,21 @@ def _multiply_lines(
     """Return the inner products (targets, K, K) of the lines of columns at places of (targets, K),
     in one product."""
     n_targets, n_near = shape
-    taken = lines[columns]
-    targets = np.repeat(at // n_near, np.diff(taken.indptr))
-    own, n_own = _number(taken.indices, lines.shape[1])
+    taken_lines = lines[columns]
+    targets = np.repeat(at // n_near, np.diff(taken_lines.indptr))
+    number_of, n_numbers = _number(taken_lines.indices, lines.shape[1])
     apart = Sparse(
-        (taken.data, targets * n_own + own[taken.indices], taken.indptr),
-        shape=(at.size, n_targets * n_own),
+        (
+            taken_lines.data,
+            targets * n_numbers + number_of[taken_lines.indices],
+            taken_lines.indptr,
+        ),
+        shape=(at.size, n_targets * n_numbers),
     )
     product = (apart @ apart.T).tocoo()
-    found = np.zeros((n_targets * n_near, n_near), dtype=np.float32)
-    found[at[product.row], at[product.col] % n_near] = product.data
-    return found.reshape(n_targets, n_near, n_near)
+    products = np.zeros((n_targets * n_near, n_near), dtype=np.float32)
+    products[at[product.row], at[product.col] % n_near] = product.data
+    return products.reshape(n_targets, n_near, n_near)
 
 
 def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
@@ -439,8 +453,8 @@ def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
         turned, cells = Sparse(weighted.T), np.empty((n_columns, n_columns), dtype=np.float32)
 
         def fill(start: int) -> None:
-            some = slice(start, start + _LINES_AT_A_TIME)
-            (turned[some] @ weighted).toarray(out=cells[some])
+            span = slice(start, start + _LINES_AT_A_TIME)
+            (turned[span] @ weighted).toarray(out=cells[span])
 
         run_batches(fill, range(0, n_columns, _LINES_AT_A_TIME))
         return torch.from_numpy(cells)

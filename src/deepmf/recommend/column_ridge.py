@@ -99,9 +99,13 @@ class ColumnRidge:
         """Return the scores (rows, columns) of rows with these entries over the trained columns;
         larger is likelier."""
         rows = read_rows(entries, self.n_trained, self.count_weight)
-        own, added = rows @ self.weights, self.settled.added
-        scores = own if isinstance(own, np.ndarray) else own.toarray()
-        return np.hstack([scores, (rows @ added).toarray()]) if added.shape[1] else scores
+        trained_scores, new_weights = rows @ self.weights, self.settled.added
+        scores = (
+            trained_scores if isinstance(trained_scores, np.ndarray) else trained_scores.toarray()
+        )
+        return (
+            np.hstack([scores, (rows @ new_weights).toarray()]) if new_weights.shape[1] else scores
+        )
 
     def translate(self, entries: AxisEntries) -> AxisEntries:
         """Return entries over the trained columns: those in new columns as what they say of trained
@@ -148,8 +152,10 @@ class ColumnRidge:
             dense = torch.from_numpy(weights).to(device)
 
             def score_by_all(entries: AxisEntries) -> Tensor:
-                own = read_entries(entries, count_weight)
-                return make_product(entries.starts, entries.others, own, n_trained, device)(dense)
+                numbers = read_entries(entries, count_weight)
+                return make_product(entries.starts, entries.others, numbers, n_trained, device)(
+                    dense
+                )
 
             return score_by_all
         if device.type == "cpu":
@@ -199,11 +205,11 @@ class ColumnRidge:
         """The model with the weights of all new columns."""
         if self.store is None or self.due.size == 0:
             return self
-        kept = np.setdiff1d(np.arange(self.added.shape[1]), self.due)
+        unchanged = np.setdiff1d(np.arange(self.added.shape[1]), self.due)
         weights, sizes = self._regress_new(self.store, self.due)
-        together = scipy.sparse.hstack([self.added[:, kept], weights], format="csc")
-        order = np.argsort(np.concatenate([kept, self.due]))
-        sizes = np.concatenate([self.added_sizes[kept], sizes])[order]
+        together = scipy.sparse.hstack([self.added[:, unchanged], weights], format="csc")
+        order = np.argsort(np.concatenate([unchanged, self.due]))
+        sizes = np.concatenate([self.added_sizes[unchanged], sizes])[order]
         return replace(self, added=together[:, order], added_sizes=sizes, due=NOTHING, store=None)
 
     def _regress_new(
@@ -215,11 +221,13 @@ class ColumnRidge:
             EntryStore.of(entries.train),
             scale_rows_by_length(entries.train, ROW_POWER),
         )
-        found, counts = entries.seen_rows(changed + self.n_trained), self.count_weight
-        own, places, weights = read_entries(found, counts), [], []
+        column_entries, counts = entries.seen_rows(changed + self.n_trained), self.count_weight
+        numbers, places, weights = read_entries(column_entries, counts), [], []
         sizes = np.zeros(changed.size, dtype=np.float32)
-        for at, (start, stop) in enumerate(zip(found.starts[:-1], found.starts[1:], strict=True)):
-            rows, amounts = found.others[start:stop], own[start:stop]
+        for at, (start, stop) in enumerate(
+            zip(column_entries.starts[:-1], column_entries.starts[1:], strict=True)
+        ):
+            rows, amounts = column_entries.others[start:stop], numbers[start:stop]
             is_new = rows >= scales.size
             read = read_rows(trained.row_entries(rows[~is_new]), self.n_trained, counts)
             together = amounts[~is_new] * scales[rows[~is_new]] @ read
@@ -253,9 +261,11 @@ class ColumnRidge:
         """Return a model without some new columns."""
         if columns.size == 0:
             return self
-        known = self.settled
-        kept = np.setdiff1d(np.arange(known.added.shape[1]), columns - self.n_trained)
-        return replace(known, added=known.added[:, kept], added_sizes=known.added_sizes[kept])
+        settled = self.settled
+        remaining = np.setdiff1d(np.arange(settled.added.shape[1]), columns - self.n_trained)
+        return replace(
+            settled, added=settled.added[:, remaining], added_sizes=settled.added_sizes[remaining]
+        )
 
     def pack(self, prefix: str = "presence") -> dict[str, Array]:
         """Return the weights in half precision; new columns are left out, because their entries
@@ -278,13 +288,13 @@ class ColumnRidge:
     ) -> ColumnRidge:
         """Return the stored model, without new columns."""
         form = _SPARSE if f"{prefix}.starts" in tensors else _DENSE
-        found = form.read({}, tensors, prefix=prefix, columns=n_columns)
-        weights: Any = found["weights"].astype(np.float32)
-        if "starts" in found:
+        arrays = form.read({}, tensors, prefix=prefix, columns=n_columns)
+        weights: Any = arrays["weights"].astype(np.float32)
+        if "starts" in arrays:
             weights = scipy.sparse.csr_array(
-                (weights, found["columns"], found["starts"]), shape=(n_columns, n_columns)
+                (weights, arrays["columns"], arrays["starts"]), shape=(n_columns, n_columns)
             )
-        return cls(weights, found["sizes"], ridge, make_empty(n_columns), count_weight)
+        return cls(weights, arrays["sizes"], ridge, make_empty(n_columns), count_weight)
 
 
 _SIZES = Part("sizes", "float32", ("columns",))

@@ -115,15 +115,15 @@ class _Choice:
         weights = lists.choose_weights(len(parts))
         weighted = zip(parts, weights.tolist(), strict=False)
         used = tuple(part._replace(weight=weight) for part, weight in weighted if weight > 0)
-        found = NextRidge(
+        following = NextRidge(
             used,
             float(weights[-2]),
             float(weights[-1]),
             1.0,
             ndcg=float(lists.measure(weights).mean()),
         )
-        found = self._calibrate(found)
-        return replace(found, liking_weight=self._choose_liking(found))
+        following = self._calibrate(following)
+        return replace(following, liking_weight=self._choose_liking(following))
 
     def _choose_ridge(self, gram: Gram, visible: AxisEntries) -> ColumnRidge:
         """Return the model of the best ridge, which is chosen on the most popular columns."""
@@ -131,32 +131,34 @@ class _Choice:
         at, inside = locate(columns, self._targets)
         targets, visible = at[inside], visible.take(np.flatnonzero(inside))
         places, are_among = locate(columns, visible.others)
-        known = visible.group_of[are_among], places[are_among]
-        lines, found = np.arange(targets.size), []
+        observed_cells = visible.group_of[are_among], places[are_among]
+        lines, losses = np.arange(targets.size), []
         for model in gram.fit_some(_RIDGES, columns):
             keys = score_columns(model, visible, columns, CPU).numpy()
-            own = keys[lines, targets]
-            keys[known] = keys[lines, targets] = -np.inf
-            found.append(-_score_ranks(np.count_nonzero(keys >= own[:, None], axis=1)))
+            target_keys = keys[lines, targets]
+            keys[observed_cells] = keys[lines, targets] = -np.inf
+            losses.append(-_score_ranks(np.count_nonzero(keys >= target_keys[:, None], axis=1)))
         best = (
-            choose(range(len(_RIDGES)), lambda which: found[which], at_least=1.0).candidate
+            choose(range(len(_RIDGES)), lambda which: losses[which], at_least=1.0).candidate
             if targets.size
             else 0
         )
         return gram.fit([_RIDGES[best]])[0]
 
     def _shortlist(self, parts: Sequence[NextPart]) -> _Shortlists:
-        found = []
+        shortlists = []
         for lines in batches(np.arange(self._targets.size), width=self._popularity.size):
             visible = self._held_out.visible.take(lines)
             undirected = self._presence.model.score(visible)
             popularity = np.broadcast_to(self._popularity, undirected.shape)
             directed = (part.score(visible) for part in parts)
-            scores = [scale_rows(each) for each in (*directed, undirected, popularity)]
-            found.append(_Shortlists.of(scores, self._targets[lines], visible))
-        return _Shortlists(*(np.concatenate(each) for each in zip(*found, strict=True)))
+            scores = [
+                scale_rows(part_scores) for part_scores in (*directed, undirected, popularity)
+            ]
+            shortlists.append(_Shortlists.of(scores, self._targets[lines], visible))
+        return _Shortlists(*(np.concatenate(arrays) for arrays in zip(*shortlists, strict=True)))
 
-    def _calibrate(self, found: NextRidge) -> NextRidge:
+    def _calibrate(self, following: NextRidge) -> NextRidge:
         """Return whether known columns may come next, by which later entries are ranked best, and
         the sharpness.
 
@@ -164,41 +166,44 @@ class _Choice:
         """
         lines = draw_some(np.arange(self._targets.size), _CALIBRATION_ROWS, seed=0)
         visible, targets = self._held_out.visible.take(lines), self._targets[lines]
-        scores = found.score(visible, self._presence.model.score(visible), self._popularity)
-        known, own = (visible.group_of, visible.others), (np.arange(targets.size), targets)
+        scores = following.score(visible, self._presence.model.score(visible), self._popularity)
+        observed_cells, target_cells = (
+            (visible.group_of, visible.others),
+            (np.arange(targets.size), targets),
+        )
 
         def find_keys(option: NextRidge) -> Array:
             keys = np.array(scores)
             if not option.allows_repeats:
-                keys[known] = -np.inf
+                keys[observed_cells] = -np.inf
             elif option.repeats:
-                keys[known] += option.find_repeats(visible)
+                keys[observed_cells] += option.find_repeats(visible)
             return keys
 
         def measure_rankings(option: NextRidge) -> FloatArray:
             keys = find_keys(option)
-            return -_score_ranks(np.count_nonzero(keys >= keys[own][:, None], axis=1) - 1)
+            return -_score_ranks(np.count_nonzero(keys >= keys[target_cells][:, None], axis=1) - 1)
 
         are_known = np.zeros(scores.shape, dtype=bool)
-        are_known[known] = True
-        if are_known[own].any():
+        are_known[observed_cells] = True
+        if are_known[target_cells].any():
             options = [
-                found,
-                *(replace(found, allows_repeats=True, repeats=each) for each in _REPEATS),
+                following,
+                *(replace(following, allows_repeats=True, repeats=repeats) for repeats in _REPEATS),
             ]
-            found = choose(options, measure_rankings, at_least=1.0).candidate
-        keys = find_keys(found)
-        inside = np.isfinite(keys[own])
+            following = choose(options, measure_rankings, at_least=1.0).candidate
+        keys = find_keys(following)
+        inside = np.isfinite(keys[target_cells])
         if not inside.any():
-            return found
+            return following
         largest = keys.max(axis=1, keepdims=True)[inside]
-        keys, margins = keys[inside], keys[own][inside] - largest[:, 0]
+        keys, margins = keys[inside], keys[target_cells][inside] - largest[:, 0]
 
         def measure_likelihood(sharpness: float) -> float:
             logs = np.log(np.exp(sharpness * (keys - largest)).sum(axis=1))
             return float(np.mean(logs - sharpness * margins))
 
-        return replace(found, sharpness=choose(_SHARPNESS, measure_likelihood).candidate)
+        return replace(following, sharpness=choose(_SHARPNESS, measure_likelihood).candidate)
 
     def _choose_liking(self, found: NextRidge) -> float:
         """Return the weight of liking that ranks liked later entries best."""
@@ -227,12 +232,14 @@ class _Shortlists(NamedTuple):
         """Return the best columns by each part; columns of the row and the target are none of
         them."""
         lines = np.arange(targets.size)
-        of_target = np.stack([each[lines, targets] for each in parts], axis=-1)
+        of_target = np.stack([part_scores[lines, targets] for part_scores in parts], axis=-1)
         left_out = np.zeros(parts[0].shape, dtype=bool)
         left_out[visible.group_of, visible.others] = left_out[lines, targets] = True
         best = [find_largest(np.where(left_out, -np.inf, scores), _SHORTLIST) for scores in parts]
         places = np.sort(np.concatenate(best, axis=1), axis=1)
-        scores = np.stack([np.take_along_axis(each, places, axis=1) for each in parts], axis=-1)
+        scores = np.stack(
+            [np.take_along_axis(part_scores, places, axis=1) for part_scores in parts], axis=-1
+        )
         scores[np.take_along_axis(left_out, places, axis=1)] = np.nan
         # the best by several parts count once
         scores[:, 1:][places[:, 1:] == places[:, :-1]] = np.nan
@@ -259,10 +266,10 @@ class _Shortlists(NamedTuple):
             before = weights
             for at in range(weights.size):
                 options = [
-                    np.where(np.arange(weights.size) == at, each, weights)
-                    for each in (weights[at], *_WEIGHTS)
+                    np.where(np.arange(weights.size) == at, weight, weights)
+                    for weight in (weights[at], *_WEIGHTS)
                 ]
-                options = [each for each in options if each.any()]
+                options = [option for option in options if option.any()]
                 weights = choose(options, lambda each: -self.measure(each), at_least=1.0).candidate
             if np.array_equal(before, weights):
                 break
@@ -286,16 +293,16 @@ def measure_order(
     if held_out.extras.times is not None:
         first = np.full(held_out.n_rows, np.iinfo(np.int64).max)
         np.minimum.at(first, rows, held_out.extras.times[some])
-    found = [np.zeros(0)]
+    scores = [np.zeros(0)]
     for lines in batches(np.unique(row_of), width=n_columns):
         ranker = rankers.make(
             held_out.predictor, visible.take, order, None if first is None else first[lines]
         )
         keys = np.array(ranker.rank_block(lines, slice(0, n_columns)))
         at, inside = locate(lines, row_of)
-        known = None if ranker.allows_repeats else visible.take(lines)
-        found.append(measure_keys(keys, known, at[inside], column_of[inside]))
-    return np.concatenate(found)
+        observed_entries = None if ranker.allows_repeats else visible.take(lines)
+        scores.append(measure_keys(keys, observed_entries, at[inside], column_of[inside]))
+    return np.concatenate(scores)
 
 
 def measure_keys(

@@ -60,10 +60,12 @@ def count_next(
 ) -> Gram:
     """Return S'S and S'T of a decay over all beginnings of rows, for a kind of model: "full" or
     "nearest"."""
-    own = _sum_squares(decay)[0][np.minimum(rows.later, decay.window)]
-    own = own if rows.roots is None else own * np.square(rows.roots)
+    squares_of_entries = _sum_squares(decay)[0][np.minimum(rows.later, decay.window)]
+    squares_of_entries = (
+        squares_of_entries if rows.roots is None else squares_of_entries * np.square(rows.roots)
+    )
     # the diagonal of S'S
-    sizes = np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)
+    sizes = np.bincount(rows.columns, squares_of_entries, minlength=n_columns).astype(np.float32)
     if kind == "nearest":
         return _sum_near(rows, decay, sizes)
     squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
@@ -93,9 +95,9 @@ def _list_pairs(
     and to S'T."""
     squares, window = _sum_squares(decay), decay.window
     targets = np.convolve(decay.inputs, decay.targets).astype(np.float32)  # by distance, from 1
-    left, places = rows.later, np.arange(rows.columns.size)
+    n_later, places = rows.later, np.arange(rows.columns.size)
     for distance in range(1, targets.size + 1):
-        places = places[left[places] >= distance]
+        places = places[n_later[places] >= distance]
         if places.size == 0:
             return
         for start in range(0, places.size, _PAIRS_AT_A_TIME):
@@ -104,13 +106,13 @@ def _list_pairs(
             at = rows.columns[first] * n_columns + rows.columns[later]
             of_sums = np.full(first.size, targets[distance - 1])
             of_squares = (
-                squares[distance][np.minimum(left[later], window)] if distance < window else None
+                squares[distance][np.minimum(n_later[later], window)] if distance < window else None
             )
             if rows.roots is not None:
-                both = rows.roots[first] * rows.roots[later]
+                pair_roots = rows.roots[first] * rows.roots[later]
                 of_sums, of_squares = (
-                    of_sums * both,
-                    None if of_squares is None else of_squares * both,
+                    of_sums * pair_roots,
+                    None if of_squares is None else of_squares * pair_roots,
                 )
             yield at, of_squares, of_sums
 
@@ -119,14 +121,16 @@ def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
     """Return S'S as a sparse matrix, and the columns that precede each column most often."""
     n_columns, n_pairs = diagonal.size, 0
     totals = [Sparse((n_columns, n_columns), dtype=np.float32) for _ in range(2)]
-    for at, *added in _list_pairs(rows, decay, n_columns):
+    for at, *amounts in _list_pairs(rows, decay, n_columns):
         n_pairs += at.size
         if n_pairs > _MOST_PAIRS:
             break
         places = np.divmod(at, n_columns)
-        for which, each in enumerate(added):
-            if each is not None:
-                totals[which] = totals[which] + Sparse((each, places), shape=(n_columns, n_columns))
+        for which, amount in enumerate(amounts):
+            if amount is not None:
+                totals[which] = totals[which] + Sparse(
+                    (amount, places), shape=(n_columns, n_columns)
+                )
     squares = Sparse(totals[0] + totals[0].T + scipy.sparse.diags_array(diagonal))
     sizes = squares.diagonal().astype(np.float32)
     # The nearest columns have the largest cells of S'T, divided by the root of their sizes.
@@ -135,8 +139,8 @@ def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
     order = np.lexsort((-cells.data / np.sqrt(np.maximum(sizes[cells.indices], _TINY)), target))
     rank = number_within(target)
     most = count_affordable(n_columns)
-    kept = rank < count_near(np.bincount(rows.columns, minlength=n_columns), most)[target]
-    order, target, rank = order[kept], target[kept], rank[kept]
+    is_near = rank < count_near(np.bincount(rows.columns, minlength=n_columns), most)[target]
+    order, target, rank = order[is_near], target[is_near], rank[is_near]
     near = Near(
         np.full((n_columns, most), n_columns, dtype=np.int32),
         np.zeros((n_columns, most), dtype=np.float32),

@@ -103,10 +103,10 @@ def list_decays(lengths: IndexArray) -> list[Decay]:
     """Return the decays that differ on rows of these lengths; windows and targets are no longer
     than the rows."""
     longest, usual = max(int(lengths.max(initial=2)) - 1, 1), np.quantile(lengths, 1 - _LONGER)
-    decays = [each for each in _DECAYS if each.length <= usual] or [_DECAYS[0]]
+    decays = [decay for decay in _DECAYS if decay.length <= usual] or [_DECAYS[0]]
     return [
-        each._replace(window=min(each.window, longest), ahead=min(each.ahead, longest))
-        for each in decays
+        decay._replace(window=min(decay.window, longest), ahead=min(decay.ahead, longest))
+        for decay in decays
     ]
 
 
@@ -165,12 +165,12 @@ class NextRidge(SteadyPart):
         if self.popularity:
             scores = scores + self.popularity * scale_rows(popularity)
         directed = (part.score(entries) for part in self.parts) if directed is None else directed
-        for part, own in zip(self.parts, directed, strict=True):
-            scores[:, : own.shape[1]] += part.weight * scale_rows(own)
+        for part, part_scores in zip(self.parts, directed, strict=True):
+            scores[:, : part_scores.shape[1]] += part.weight * scale_rows(part_scores)
         if self.repeats:
             counts = self.find_repeats(entries)
-            added = counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
-            scores[entries.group_of, entries.others] += added
+            repeat_scores = counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
+            scores[entries.group_of, entries.others] += repeat_scores
         return scores
 
     def find_repeats(self, entries: AxisEntries) -> LatentArray:
@@ -189,11 +189,13 @@ class NextRidge(SteadyPart):
     ) -> tuple[FloatArray, float]:
         """Return by how much each entry of a single row raises the probability that a column comes
         next, and this."""
-        own = undirected.score(entries)
-        keys = self.sharpness * self.score(entries, own, popularity)[0].astype(np.float64)
+        undirected_scores = undirected.score(entries)
+        keys = self.sharpness * self.score(entries, undirected_scores, popularity)[0].astype(
+            np.float64
+        )
         of_entries = (
             self.undirected
-            / _measure_deviations(own)[0, 0]
+            / _measure_deviations(undirected_scores)[0, 0]
             * undirected.find_effects(entries, column)
         )
         directed: FloatArray = self.repeats * np.log1p(entries.values) * (entries.others == column)
@@ -212,9 +214,9 @@ class NextRidge(SteadyPart):
     def describe_choice(self) -> dict[str, float]:
         """Return what was chosen on held-out entries, by name."""
         decays = {f"next_{part.decay.length:g}": part.weight for part in self.parts}
-        found = {"next_undirected": self.undirected, "next_popularity": self.popularity}
-        found |= {"next_repeats": self.repeats, "allows_repeats": float(self.allows_repeats)}
-        return decays | found | {"next_liking_weight": self.liking_weight, "next_ndcg": self.ndcg}
+        weights = {"next_undirected": self.undirected, "next_popularity": self.popularity}
+        weights |= {"next_repeats": self.repeats, "allows_repeats": float(self.allows_repeats)}
+        return decays | weights | {"next_liking_weight": self.liking_weight, "next_ndcg": self.ndcg}
 
     def pack(self) -> Packed:
         """Return the numbers as JSON content, and the weights as tensors."""
@@ -234,16 +236,16 @@ class NextRidge(SteadyPart):
     ) -> NextRidge:
         """Return the stored part; impossible content raises `BadModelFile`."""
         n_columns = entries.train.shape[1]
-        found = _NEXT.read(content)
+        numbers = _NEXT.read(content)
         parts = []
-        for at, each in enumerate(found.pop("decays")):
+        for at, stored_part in enumerate(numbers.pop("decays")):
             decay, ridge = (
-                Decay(*map(each.get, Decay._fields)),
-                Ridge(*map(each.get, Ridge._fields)),
+                Decay(*map(stored_part.get, Decay._fields)),
+                Ridge(*map(stored_part.get, Ridge._fields)),
             )
             model = ColumnRidge.unpack(tensors, n_columns, ridge, prefix=f"next.{at}")
-            parts.append(NextPart(decay, model, each["weight"]))
-        return cls(tuple(parts), **found)
+            parts.append(NextPart(decay, model, stored_part["weight"]))
+        return cls(tuple(parts), **numbers)
 
 
 def scale_rows(scores: Any) -> Any:
@@ -253,10 +255,10 @@ def scale_rows(scores: Any) -> Any:
 
 def _measure_deviations(scores: Any) -> Any:
     if isinstance(scores, Tensor):
-        found = scores.std(dim=-1, correction=0, keepdim=True)
-        return found.where(found > _TINY, torch.ones_like(found))
-    found = scores.std(axis=-1, keepdims=True)
-    return np.where(found > _TINY, found, np.ones_like(found))
+        deviations = scores.std(dim=-1, correction=0, keepdim=True)
+        return deviations.where(deviations > _TINY, torch.ones_like(deviations))
+    deviations = scores.std(axis=-1, keepdims=True)
+    return np.where(deviations > _TINY, deviations, np.ones_like(deviations))
 
 
 _bounded = below(1e300)

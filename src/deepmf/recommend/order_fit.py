@@ -87,12 +87,14 @@ def fit_order(learning: Learning) -> dict[str, SteadyPart]:
         later = HiddenRows.from_training(entries, predictor, seed, last=True, most=most)
     if later is None or later.n_rows < _FEWEST_ROWS:
         return {}
-    known = presence
+    fitted_presence = presence
     if later.train is not train:
-        known = replace(presence, model=fit_again(presence.model, later.train, device))
-    found = choose_next(later, known, device)
-    final = found if later.train is train else fit_next_again(found, train, presence, device)
-    compared = (later, known, found) if asked is None else (asked, presence, final)
+        fitted_presence = replace(presence, model=fit_again(presence.model, later.train, device))
+    following = choose_next(later, fitted_presence, device)
+    final = (
+        following if later.train is train else fit_next_again(following, train, presence, device)
+    )
+    compared = (later, fitted_presence, following) if asked is None else (asked, presence, final)
     rankings = _Rankings(*compared, seed, device)
     ages = rankings.choose_ages(choose_half_life(train, seed))
     final = replace(final, is_default=rankings.prefer_next(ages))
@@ -103,14 +105,14 @@ def fit_order(learning: Learning) -> dict[str, SteadyPart]:
 def come_later(train: ObservedMatrix, others: PlacedEntries) -> bool:
     """Whether entries are not earlier than any entry of their row, by time, or by place if there
     are no times."""
-    for own, their in (
+    for train_order, held_out_order in (
         (train.extras.times, others.extras.times),
         (train.extras.places, others.extras.places),
     ):
-        if own is not None and their is not None:
+        if train_order is not None and held_out_order is not None:
             latest = np.full(train.shape[0], np.iinfo(np.int64).min)
-            np.maximum.at(latest, train.entry_rows, own)
-            return bool(np.all(their >= latest[others.rows]))
+            np.maximum.at(latest, train.entry_rows, train_order)
+            return bool(np.all(held_out_order >= latest[others.rows]))
     return False
 
 
@@ -194,14 +196,18 @@ class _Rankings:
         recents = (
             [recency]
             if recency is not None
-            else [Recency(each, int(times.max())) for each in _HALF_LIVES[1::2]]
+            else [Recency(half_life, int(times.max())) for half_life in _HALF_LIVES[1::2]]
         )
-        options = [_Ages(replace(each, blends=True), share) for each in recents for share in shares]
+        options = [
+            _Ages(replace(recent, blends=True), share) for recent in recents for share in shares
+        ]
         options = [_Ages(recency), *options]
         best = self._choose(options)
         span = float(times.max() - times[times != NO_TIME].min())
         half_lives = [span * share for share in _SPANS if span * share >= 1]
-        return self._choose([best, *(best._replace(half_life=each) for each in half_lives)])
+        return self._choose(
+            [best, *(best._replace(half_life=half_life) for half_life in half_lives)]
+        )
 
     def prefer_next(self, ages: _Ages) -> bool:
         """Whether the directed order ranks better than relevance, beyond doubt."""

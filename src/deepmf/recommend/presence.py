@@ -90,14 +90,14 @@ class Presence(SteadyPart):
         cls, content: Any, tensors: Tensors, entries: EntryStore, predictor: Predictor
     ) -> Presence:
         """Return the stored presence; impossible content raises `BadModelFile`."""
-        found = _PRESENCE.read(content)
+        numbers = _PRESENCE.read(content)
         ridge, count_weight = (
-            Ridge(*(found.pop(name) for name in Ridge._fields)),
-            found.pop("count_weight"),
+            Ridge(*(numbers.pop(name) for name in Ridge._fields)),
+            numbers.pop("count_weight"),
         )
         n_columns = entries.train.shape[1]
         model = ColumnRidge.unpack(tensors, n_columns, ridge, count_weight)
-        return cls(model.extend(entries, np.arange(n_columns, len(entries.columns))), **found)
+        return cls(model.extend(entries, np.arange(n_columns, len(entries.columns))), **numbers)
 
     def scale_popularity(self, amount: float, usual: float) -> Presence:
         """Return a presence whose scores favour popular columns more or less: 1 as learned, 0 not
@@ -196,15 +196,17 @@ class Recency(SteadyPart):
         Several times give an array (times, columns). The counts of a time add up to the number of
         all entries.
         """
-        train, added = entries.train, entries.added
-        kept = (
+        train, added_entries = entries.train, entries.added
+        remaining = (
             np.delete(np.arange(train.n_entries), entries.dropped)
             if entries.dropped.size
             else slice(None)
         )
-        columns, extras = train.by_row.columns[kept], train.extras.take(kept)
-        extras = Extras.join([(columns.size, extras), (added.columns.size, added.extras)])
-        columns = np.concatenate([columns, added.columns])
+        columns, extras = train.by_row.columns[remaining], train.extras.take(remaining)
+        extras = Extras.join(
+            [(columns.size, extras), (added_entries.columns.size, added_entries.extras)]
+        )
+        columns = np.concatenate([columns, added_entries.columns])
         times, weights = extras.times, extras.fill_weights(columns.size)
         dated = np.empty(0, dtype=np.int64) if times is None else times[times != NO_TIME]
         first, last = (
@@ -238,11 +240,11 @@ class Recency(SteadyPart):
             (next_of, range(1, moments.size)),
             (next_of - 1, range(moments.size - 2, -1, -1)),
         ):
-            own = np.flatnonzero((nearest >= 0) & (nearest < moments.size))
-            by_age = weights[own] * np.exp2(
-                -np.abs(moments[nearest[own]] - times[own]) / self.half_life
+            inside = np.flatnonzero((nearest >= 0) & (nearest < moments.size))
+            by_age = weights[inside] * np.exp2(
+                -np.abs(moments[nearest[inside]] - times[inside]) / self.half_life
             )
-            cells = nearest[own] * n_columns + columns[own]
+            cells = nearest[inside] * n_columns + columns[inside]
             sums = np.bincount(cells, by_age, minlength=total.size).reshape(total.shape)
             for to in steps:
                 before = to - steps.step

@@ -133,11 +133,15 @@ class HiddenRows:
         model anyway."""
         rows = draw_some(np.unique(validation.rows), most or _count_rows(entries.train), seed=seed)
         lines = np.minimum(np.searchsorted(rows, validation.rows), rows.size - 1)
-        kept = rows[lines] == validation.rows
-        own = replace(predictor, rows=Latents(predictor.rows.take(rows)))
-        hidden = HeldOut(lines[kept], validation.columns[kept], validation.values[kept])
+        is_kept = rows[lines] == validation.rows
+        row_predictor = replace(predictor, rows=Latents(predictor.rows.take(rows)))
+        hidden = HeldOut(lines[is_kept], validation.columns[is_kept], validation.values[is_kept])
         return cls(
-            entries.train, own, entries.row_entries(rows), hidden, validation.extras.take(kept)
+            entries.train,
+            row_predictor,
+            entries.row_entries(rows),
+            hidden,
+            validation.extras.take(is_kept),
         )
 
     @classmethod
@@ -177,10 +181,14 @@ class HiddenRows:
         place = all_entries.starts[lines + 1] - 1 - np.argsort(by_order)
         hidden = place < (1 if last else np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines])
         visible = all_entries.select(~hidden)
-        again = (
+        is_repeated = (
             hidden & (all_entries.values > 1) if last and not train.has_values else hidden & False
         )
-        seen = all_entries.move_first(again).select(~hidden | again) if again.any() else visible
+        known_entries = (
+            all_entries.move_first(is_repeated).select(~hidden | is_repeated)
+            if is_repeated.any()
+            else visible
+        )
         is_kept = np.ones(train.n_entries, dtype=bool)
         is_kept[find_spans(rows, train.by_row.starts)[0][hidden]] = False
         if train.n_entries <= _FEW_ENTRIES:
@@ -202,7 +210,7 @@ class HiddenRows:
         return cls(
             train.take_entries(np.flatnonzero(is_kept)),
             predictor.with_only("row", visible),
-            seen,
+            known_entries,
             HeldOut(lines[hidden], all_entries.others[hidden], all_entries.values[hidden]),
             all_entries.extras.take(hidden),
         )
@@ -249,10 +257,10 @@ class _Choice:
         self._candidates = np.arange(counts.size)
         if counts.size > _MOST_CANDIDATES:
             shares = (counts + 1e-6) / (counts + 1e-6).sum()
-            drawn = np.random.default_rng(0).choice(
+            sample = np.random.default_rng(0).choice(
                 counts.size, _MOST_CANDIDATES, replace=False, p=shares
             )
-            self._candidates = np.sort(drawn)
+            self._candidates = np.sort(sample)
         popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
         self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
         scores = held_out.predictor.score_pairs(held_out.hidden.rows, held_out.hidden.columns)
@@ -309,17 +317,21 @@ class _Choice:
         ):
             trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
             best = _choose(
-                trials, lambda each: self._measure(each, lists), values.index(getattr(best, name))
+                trials,
+                lambda candidate: self._measure(candidate, lists),
+                values.index(getattr(best, name)),
             )
         popular = replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0)
         plain, *_ = of_popular = self._weigh_liking(popular, scores)
         usual = _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT)
         finished = (
-            _choose(each, itemgetter(1), usual)
-            for each in (of_popular, self._weigh_liking(best, scores))
+            _choose(candidate, itemgetter(1), usual)
+            for candidate in (of_popular, self._weigh_liking(best, scores))
         )
-        chosen, ndcg = _choose([plain, *finished], itemgetter(1))
-        return replace(chosen, ndcg=float(ndcg.mean()), popularity_ndcg=float(plain[1].mean()))
+        best_presence, ndcg = _choose([plain, *finished], itemgetter(1))
+        return replace(
+            best_presence, ndcg=float(ndcg.mean()), popularity_ndcg=float(plain[1].mean())
+        )
 
     def _weigh_liking(
         self, presence: Presence, scores: Tensor
@@ -337,7 +349,7 @@ class _Choice:
             replace(presence, liking_weight=presence.score_power * weight)
             for weight in _LIKING_WEIGHTS
         ]
-        return [(each, self._measure(each, lists)) for each in trials]
+        return [(trial, self._measure(trial, lists)) for trial in trials]
 
     def _score(self, model: ColumnRidge) -> Tensor:
         scores = score_columns(model, self._visible, self._candidates, self._device)
@@ -352,11 +364,11 @@ class _Choice:
         at = self._send(counted)
         order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
         places = find_largest_on_device(order, length).sort(dim=1).values
-        taken = (
-            each[at[:, None], places]
-            for each in (scores, self._known, self._log_liked, self._liked)
+        list_fields = (
+            field[at[:, None], places]
+            for field in (scores, self._known, self._log_liked, self._liked)
         )
-        scores, are_known, log_liked, are_liked = taken
+        scores, are_known, log_liked, are_liked = list_fields
         return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
 
     def _measure(self, presence: Presence, lists: _Lists) -> FloatArray:
@@ -405,8 +417,8 @@ class _Choice:
         marked = torch.zeros(
             self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device
         )
-        at, found = locate(self._candidates, columns)
-        marked[self._send(lines[found]), self._send(at[found])] = True
+        at, are_candidates = locate(self._candidates, columns)
+        marked[self._send(lines[are_candidates]), self._send(at[are_candidates])] = True
         return marked
 
 

@@ -81,9 +81,9 @@ class Relevance:
     def with_known(self, predictor: Predictor, scores: Array | None) -> Relevance:
         """Return the probabilities of pairs that a predictor knows, and whose scores of presence
         may be known."""
-        known = copy.copy(self)
-        known.predictor, known._scores = predictor, scores
-        return known
+        relevance = copy.copy(self)
+        relevance.predictor, relevance._scores = predictor, scores
+        return relevance
 
     @cached_property
     def empty_scores(self) -> LatentArray:
@@ -341,8 +341,10 @@ class RelevanceRanker(Ranker):
             return super().rank_best(rows, columns, n, omit)
         lines = np.repeat(np.arange(rows.size), n_likely)
         likely = np.argpartition(-scores, n_likely - 1, axis=1)[:, :n_likely]
-        found = self._rank_pairs(scores, rows, columns, lines, likely.ravel()).reshape(likely.shape)
-        floor = np.partition(found, _SPARE, axis=1)[:, _SPARE]
+        likely_keys = self._rank_pairs(scores, rows, columns, lines, likely.ravel()).reshape(
+            likely.shape
+        )
+        floor = np.partition(likely_keys, _SPARE, axis=1)[:, _SPARE]
         # A little below the floor: single precision must not skip a column that reaches it.
         least = self.relevance.presence.score_of(
             np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6)

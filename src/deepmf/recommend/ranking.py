@@ -110,7 +110,11 @@ class Ranking:
         shown |= {} if self.row_names is None else {f"{row}_name": self.row_names[at[0]].tolist()}
         shown |= {} if self.names is None else {f"{column}_name": self.names[at].tolist()}
         numbers = {value: self.values, "presence": self.presence, "liked": self.liked}
-        shown |= {name: each[at] for name, each in numbers.items() if each is not None}
+        shown |= {
+            name: numbers_of_label[at]
+            for name, numbers_of_label in numbers.items()
+            if numbers_of_label is not None
+        }
         shown |= (
             {} if self.distribution is None else {"distribution": self.distribution[at].tolist()}
         )
@@ -165,12 +169,12 @@ def label_ranked(entries: EntryStore, best: RankedRows, labels: Array | None) ->
     """Return the labels and names of the best columns of some rows, which have these labels, or of
     one row (None)."""
     # one by one: not all may be in memory
-    found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)
-    parts: list[Any] = [found, *best[2:]]
+    labels_of_columns = entries.columns[best.columns.ravel()].reshape(best.columns.shape)
+    parts: list[Any] = [labels_of_columns, *best[2:]]
     row_names = None
     if labels is None:
         is_filled = ~np.isnan(best.values[0])
-        parts = [None if each is None else each[0][is_filled] for each in parts]
+        parts = [None if part is None else part[0][is_filled] for part in parts]
     elif entries.row_names is not None:
         row_names = entries.row_names.find_array(labels)
     fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
@@ -181,7 +185,7 @@ def label_ranked(entries: EntryStore, best: RankedRows, labels: Array | None) ->
 def join_ranked(parts: Iterable[RankedRows]) -> RankedRows:
     """Return all rows of some parts."""
     joined: list[Any] = [
-        None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)
+        None if arrays[0] is None else np.concatenate(arrays) for arrays in zip(*parts, strict=True)
     ]
     return RankedRows(*joined)
 
@@ -242,12 +246,12 @@ def _rank_rows(
     # others read pairs in their own way
     if best.products is not None and type(ranker.predictor) is Predictor:
         reader = ranker.with_known(best.products, best.scores)
-    found = reader.read(rows, columns, best.keys)
+    ranked = reader.read(rows, columns, best.keys)
     if missing.any():
-        for each in found[2:]:
-            if each is not None:
-                each[missing] = np.nan
-    return found
+        for field in ranked[2:]:
+            if field is not None:
+                field[missing] = np.nan
+    return ranked
 
 
 def find_best(
@@ -284,11 +288,11 @@ class BestSoFar:
             self.keys = self.keys.astype(keys.dtype)
         lines = np.flatnonzero(keys.max(axis=1) > self.keys[:, -1])
         if lines.size:
-            some = keys if lines.size == len(keys) else keys[lines]
+            row_keys = keys if lines.size == len(keys) else keys[lines]
             which, places = np.divmod(
-                np.flatnonzero(self._are_candidates(some, lines)), keys.shape[1]
+                np.flatnonzero(self._are_candidates(row_keys, lines)), keys.shape[1]
             )
-            self.merge(lines[which], places + start, some[which, places])
+            self.merge(lines[which], places + start, row_keys[which, places])
 
     def _are_candidates(self, keys: Array, lines: IndexArray) -> BoolArray:
         """Return which keys (lines, places) of some rows may be among their n best."""
@@ -312,8 +316,8 @@ class BestSoFar:
         order = np.lexsort((every_place, -every_key, every_line))
         counts = n + np.bincount(lines, minlength=n_rows)
         firsts = np.cumsum(counts) - counts
-        kept = order[firsts[:, None] + np.arange(n)]
-        self.keys, self.places = every_key[kept], every_place[kept]
+        best = order[firsts[:, None] + np.arange(n)]
+        self.keys, self.places = every_key[best], every_place[best]
 
 
 @dataclass(frozen=True)
@@ -350,9 +354,9 @@ class Recommendations:
         row, column = form.name_ids_beside(FRAME_FIELDS)
         types = {row: find_label_type(entries.rows[:1]), "rank": polars.Int64}
         types |= {column: find_label_type(entries.columns[:1]), "prediction": polars.Float64}
-        known = self.search.ranker.known_chances
-        types |= {name: polars.Float64 for name in ("presence", "liked") if known[name]}
-        types |= {"distribution": polars.List(polars.Float64)} if known["distribution"] else {}
+        chances = self.search.ranker.known_chances
+        types |= {name: polars.Float64 for name in ("presence", "liked") if chances[name]}
+        types |= {"distribution": polars.List(polars.Float64)} if chances["distribution"] else {}
         named = {row: entries.row_names, column: entries.column_names}
         return types | {
             f"{field}_name": polars.String for field, names in named.items() if names is not None

@@ -58,7 +58,7 @@ class RequestOptions(ServedOptions, total=False):
 def list_options(group: type[Order]) -> list[Field[Any]]:
     """Return the fields of `Order` or `Request` that the service and the command line offer under
     their names."""
-    return [each for each in fields(group) if each.metadata]
+    return [option for option in fields(group) if option.metadata]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,8 +132,8 @@ class Order:
     @property
     def given(self) -> OrderOptions:
         """The options of the order that are not the defaults."""
-        values = [(each, getattr(self, each.name)) for each in fields(Order)]
-        return {each.name: value for each, value in values if value != each.default}  # type: ignore[return-value]
+        values = [(option, getattr(self, option.name)) for option in fields(Order)]
+        return {option.name: value for option, value in values if value != option.default}  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

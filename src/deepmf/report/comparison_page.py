@@ -59,21 +59,21 @@ def render_comparison(
     data = comparison.data
     n_entries = format_quantity(data.n_entries, "entry")
     shape = f"{format_quantity(data.n_rows, 'row')} x {format_quantity(data.n_columns, 'column')}"
-    made = [
+    sections = [
         _build_error_section(comparison),
         _build_time_section(comparison),
         _build_measurement_section(comparison),
     ]
     if comparison.plan.ranking is not None:
-        made.insert(0, _build_ranking_section(comparison))
+        sections.insert(0, _build_ranking_section(comparison))
     if change is not None:
-        made.insert(
+        sections.insert(
             0, _build_list_section(change, [model.label for model in comparison.models[:2]])
         )
     return render_page(
         title or f"{format_quantity(len(comparison.models), 'model')} on {n_entries}",
         f"{_to_sentence(comparison.verdict)} Measured on {n_entries} of {shape}.",
-        made,
+        sections,
         cautions=[
             f"{model.label} could not be fitted: {model.failure}."
             for model in comparison.models
@@ -108,7 +108,7 @@ def _build_error_section(comparison: Comparison) -> Section | LeftOut:
         for metric in _METRICS
         if any(model.mean(metric, areas[0]) is not None for model in fitted)
     ]
-    wanted = [("rmse", area) for area in areas] + [
+    metrics_and_areas = [("rmse", area) for area in areas] + [
         ("mae", area) for area in areas if len(areas) == 1
     ]
     return Section(
@@ -117,7 +117,7 @@ def _build_error_section(comparison: Comparison) -> Section | LeftOut:
         f"{part}s and its bar the standard deviation over them: what another choice of test entries would change. All "
         f"models saw the same {part}s, so a small difference that each of them shows may be real where the bars "
         "overlap.",
-        figures=[_plot_errors(comparison, metric, area) for metric, area in wanted],
+        figures=[_plot_errors(comparison, metric, area) for metric, area in metrics_and_areas],
         tables=_tabulate(
             comparison, "Errors", areas, {metric: _METRICS[metric] for metric in shown}
         ),

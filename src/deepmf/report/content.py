@@ -79,8 +79,8 @@ def shorten(text: object, longest: int = 80) -> str:
     >>> shorten("Alien", 4)
     'Ali…'
     """
-    whole = str(text)
-    return whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
+    full_text = str(text)
+    return full_text if len(full_text) <= longest else f"{full_text[: longest - 1]}…"
 
 
 def render_page(
@@ -118,7 +118,7 @@ def render_template(template: str, **content: object) -> str:
 
 @cache
 def _make_environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("deepmf.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -126,6 +126,6 @@ def _make_environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters["shorten"] = shorten
-    made.globals["plot_colours"] = colour_rules()
-    return made
+    environment.filters["shorten"] = shorten
+    environment.globals["plot_colours"] = colour_rules()
+    return environment

@@ -116,41 +116,41 @@ def find(
     """
     # First, since it raises the errors of an unfitted model or wrong entries.
     areas = evaluate(model, test, unknown=unknown)
-    known = select_known_entries(model, test)
-    if known.n_entries == 0:
+    known_test = select_known_entries(model, test)
+    if known_test.n_entries == 0:
         raise BadEntries(
             "no test entry has a row and a column that the model knows, so there is nothing to report"
         )
-    measured = _measure(model, areas, known, name=type(model).__name__)
+    measured = _measure(model, areas, known_test, name=type(model).__name__)
     has_levels = model.scale_.levels is not None
     no_ranking = ""
     if ranking is None:
         try:
             ranking = evaluate_ranking(
-                model, known, most_rows=max(most_ranked // len(model.entries_.columns), 1)
+                model, known_test, most_rows=max(most_ranked // len(model.entries_.columns), 1)
             )
         except (BadEntries, BadSetting) as error:  # a scale without levels, or nothing relevant
             no_ranking = str(error)
     return Findings(
         model=model,
         seen=model.entries_,
-        test=known,
-        n_unknown=test.n_entries - known.n_entries,
+        test=known_test,
+        n_unknown=test.n_entries - known_test.n_entries,
         n_seen=count_seen(model, test),
         measured=measured,
         baseline=None
         if isinstance(model, Means)
-        else _measure_baseline(model.entries_, test, known, unknown, like=measured),
-        confusion=confusion_matrix(model, known) if has_levels else None,
-        calibration=evaluate_calibration(model, known)
+        else _measure_baseline(model.entries_, test, known_test, unknown, like=measured),
+        confusion=confusion_matrix(model, known_test) if has_levels else None,
+        calibration=evaluate_calibration(model, known_test)
         if has_levels and model.gives_distribution
         else None,
-        intervals=evaluate_intervals(model, known)
+        intervals=evaluate_intervals(model, known_test)
         if not has_levels and model.gives_distribution
         else None,
         ranking=ranking,
         no_ranking=no_ranking,
-        steered=_steer(model, known, ranking, most_ranked // len(_STEERED)),
+        steered=_steer(model, known_test, ranking, most_ranked // len(_STEERED)),
     )
 
 
@@ -168,7 +168,8 @@ def _steer(
         "most_rows": most_rows,
     }
     return {
-        each: evaluate_ranking(model, test, popularity=each, **options).model for each in _STEERED
+        amount: evaluate_ranking(model, test, popularity=amount, **options).model
+        for amount in _STEERED
     }
 
 

@@ -56,8 +56,8 @@ def write_report(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    found = find(model, test, unknown=unknown, ranking=ranking)
-    write_page(render_report(found, title=title), path)
+    findings = find(model, test, unknown=unknown, ranking=ranking)
+    write_page(render_report(findings, title=title), path)
 
 
 def render_report(found: Findings, *, title: str | None = None) -> str:

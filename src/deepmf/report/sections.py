@@ -63,7 +63,10 @@ def make_data_section(found: Findings) -> Section:
     train, scale, n_dropped = found.seen.train, found.seen.scale, found.seen.dropped.size
     parts = {"training": train, "extension": found.seen.extension, "test": found.test}
     sizes = {name: _list_facts(part) for name, part in parts.items() if part is not None}
-    lines = [[fact, *(own[fact] for own in sizes.values())] for fact in sizes["training"]]
+    lines = [
+        [fact, *(facts_of_part[fact] for facts_of_part in sizes.values())]
+        for fact in sizes["training"]
+    ]
     choice = found.model.describe_choice()  # of cells that nobody chose
     levels = f"on {0 if scale.levels is None else scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
     dropped = (
@@ -180,8 +183,8 @@ def make_area_section(found: Findings) -> Section:
     """Return the section on the errors of the model and of the means in each area."""
     # Of one area, the errors of all areas say the same.
     parts = {
-        each.name: each.areas if len(each.areas) > 2 else each.areas[:1]
-        for each in found.measurements
+        measurement.name: measurement.areas if len(measurement.areas) > 2 else measurement.areas[:1]
+        for measurement in found.measurements
     }
     areas = parts[found.measured.name]
     errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
@@ -189,8 +192,13 @@ def make_area_section(found: Findings) -> Section:
         "RMSE on the test entries",
         plot_bars(
             [part.area for part in areas],
-            {name: [part.rmse for part in own] for name, own in parts.items()},
-            margins={name: _list_margins(own) for name, own in parts.items()},
+            {
+                name: [part.rmse for part in errors_of_model]
+                for name, errors_of_model in parts.items()
+            },
+            margins={
+                name: _list_margins(errors_of_model) for name, errors_of_model in parts.items()
+            },
             counts=[part.n_entries for part in areas],
             x_label="area, and its test entries",
             y_label="RMSE",
@@ -234,8 +242,11 @@ def _tabulate_areas(found: Findings, parts: list[list[Any]]) -> Table:
             line
             + [
                 text
-                for own in means
-                for text in (format_amount(own.rmse), format_difference(part.rmse, own.rmse))
+                for model_errors in means
+                for text in (
+                    format_amount(model_errors.rmse),
+                    format_difference(part.rmse, model_errors.rmse),
+                )
             ]
         )
     return Table("Errors by area", names, lines)
@@ -296,30 +307,33 @@ def compute_hit_shares(found: Findings) -> tuple[float, float]:
 
 def make_calibration_section(found: Findings) -> Section | LeftOut:
     """Return the section on the calibration of probabilities and intervals."""
-    title, held = "Calibration", found.calibration
+    title, calibration = "Calibration", found.calibration
     if found.intervals is not None:
         return _make_interval_section(title, found.intervals)
-    if held is None:
+    if calibration is None:
         return LeftOut(title, f"{found.measured.name} predicts no probabilities")
     lines = [
         [
-            format_percent(each.forecast),
-            format_percent(each.observed),
-            format_count(each.n_forecasts),
+            format_percent(reliability.forecast),
+            format_percent(reliability.observed),
+            format_count(reliability.n_forecasts),
         ]
-        for each in held.bins
+        for reliability in calibration.bins
     ]
-    error, wanted = (
-        format_percent(held.error, digits=2),
-        format_percent(held.wanted_coverage, digits=0),
+    error, expectation = (
+        format_percent(calibration.error, digits=2),
+        format_percent(calibration.wanted_coverage, digits=0),
     )
     shown = Figure(
         "Reliability diagram",
         plot_calibration(
-            [each.forecast for each in held.bins],
-            [each.observed for each in held.bins],
-            [each.n_forecasts for each in held.bins],
-            margins=[keep_margin(each.margin, each.n_forecasts) for each in held.bins],
+            [reliability.forecast for reliability in calibration.bins],
+            [reliability.observed for reliability in calibration.bins],
+            [reliability.n_forecasts for reliability in calibration.bins],
+            margins=[
+                keep_margin(reliability.margin, reliability.n_forecasts)
+                for reliability in calibration.bins
+            ],
         ),
         f"The expected calibration error is {error}",
         Table("Forecasts by probability", ["forecast", "observed", "forecasts"], lines),
@@ -336,12 +350,12 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
                 "Expected calibration error: mean difference between forecast and observed frequency; 0 is best",
             ),
             (
-                format_percent(held.coverage),
-                f"Coverage of the {wanted} interval: share of values inside; it differs from {wanted} because "
-                "intervals end at levels",
+                format_percent(calibration.coverage),
+                f"Coverage of the {expectation} interval: share of values inside; it differs from "
+                f"{expectation} because intervals end at levels",
             ),
             (
-                format_amount(held.width),
+                format_amount(calibration.width),
                 "Mean width of that interval in the units of the values; at equal coverage, narrower is better",
             ),
         ],
@@ -353,19 +367,19 @@ def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Sect
     margins = _list_margins(held)
     lines = [
         [
-            format_percent(each.wanted, digits=0),
-            f"{format_percent(each.coverage)} ± {format_percent(margin)}",
-            format_count(each.n_entries),
-            format_amount(each.width),
+            format_percent(coverage.wanted, digits=0),
+            f"{format_percent(coverage.coverage)} ± {format_percent(margin)}",
+            format_count(coverage.n_entries),
+            format_amount(coverage.width),
         ]
-        for each, margin in zip(held, margins, strict=True)
+        for coverage, margin in zip(held, margins, strict=True)
     ]
     shown = Figure(
         "Coverage of prediction intervals",
         plot_calibration(
-            [each.wanted for each in held],
-            [each.coverage for each in held],
-            [each.n_entries for each in held],
+            [coverage.wanted for coverage in held],
+            [coverage.coverage for coverage in held],
+            [coverage.n_entries for coverage in held],
             margins=margins,
             x_label="nominal coverage",
             y_label="share of values inside",
@@ -392,12 +406,14 @@ def make_cold_start_section(found: Findings) -> Section:
     """Return the section on the error by the number of known entries of the row."""
     groups = found.measured.cold_start
     names = [name_group(group.first, group.last) for group in groups]
-    own = {each.name: each.cold_start for each in found.measurements}
+    curves_of_models = {
+        measurement.name: measurement.cold_start for measurement in found.measurements
+    }
     lines = [
         [
             name,
             format_count(group.n_entries),
-            *(format_amount(parts[at].rmse) for parts in own.values()),
+            *(format_amount(parts[at].rmse) for parts in curves_of_models.values()),
         ]
         for at, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
@@ -405,14 +421,14 @@ def make_cold_start_section(found: Findings) -> Section:
         "RMSE by number of known entries",
         plot_cold_start(
             names,
-            {name: [group.rmse for group in parts] for name, parts in own.items()},
-            margins={name: _list_margins(parts) for name, parts in own.items()},
+            {name: [group.rmse for group in parts] for name, parts in curves_of_models.items()},
+            margins={name: _list_margins(parts) for name, parts in curves_of_models.items()},
             counts=[group.n_entries for group in groups],
         ),
         "RMSE from rows with few entries to rows with many: "
         + "; ".join(f"{line[0]} {line[2]}" for line in lines),
     )
-    heads = ["entries of the row", "test entries", *(f"RMSE, {name}" for name in own)]
+    heads = ["entries of the row", "test entries", *(f"RMSE, {name}" for name in curves_of_models)]
     return Section(
         title="Cold start",
         how=f"A falling curve means that more known entries of a row make its predictions better. {_BARS}",
@@ -437,11 +453,11 @@ def make_column_section(found: Findings) -> Section | LeftOut:
         "column",
         "entries",
         "RMSE",
-        *(f"RMSE, {each.name}" for each in found.measurements[1:]),
+        *(f"RMSE, {measurement.name}" for measurement in found.measurements[1:]),
     ]
 
     def describe(at: int) -> list[str]:
-        others = (
+        other_errors = (
             []
             if found.baseline is None
             else [format_amount(float(found.baseline.columns.rmse[at]))]
@@ -452,7 +468,7 @@ def make_column_section(found: Findings) -> Section | LeftOut:
             ),
             format_count(errors.n_entries[at]),
             f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}",
-            *others,
+            *other_errors,
         ]
 
     return Section(
@@ -472,23 +488,40 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
     title, ranked = "Ranking", found.ranking
     if ranked is None:
         return LeftOut(title, found.no_ranking)
-    both = (ranked.model, ranked.popularity)
-    scores = {each.name: [getattr(each, metric) for metric in ROW_METRICS] for each in both}
+    both_scores = (ranked.model, ranked.popularity)
+    scores = {
+        ranking_scores.name: [getattr(ranking_scores, metric) for metric in ROW_METRICS]
+        for ranking_scores in both_scores
+    }
     margins = {
-        each.name: [keep_margin(each.margins[metric], ranked.n_rows) for metric in ROW_METRICS]
-        for each in both
+        ranking_scores.name: [
+            keep_margin(ranking_scores.margins[metric], ranked.n_rows) for metric in ROW_METRICS
+        ]
+        for ranking_scores in both_scores
     }
     names = [TITLES[metric] for metric in ROW_METRICS]
     lines = [
-        [name, *(f"{scores[own][at]:.3f} ± {format_amount(margins[own][at])}" for own in scores)]
+        [
+            name,
+            *(
+                f"{scores[ranking_name][at]:.3f} ± {format_amount(margins[ranking_name][at])}"
+                for ranking_name in scores
+            ),
+        ]
         for at, name in enumerate(names)
     ]
     if ranked.model.n_distinct is not None:
-        lines.append(["distinct columns", *(format_count(each.n_distinct or 0) for each in both)])
+        lines.append(
+            [
+                "distinct columns",
+                *(format_count(ranking_scores.n_distinct or 0) for ranking_scores in both_scores),
+            ]
+        )
         lines += [
-            [text, *(f"{getattr(each, metric):.3f}" for each in both)]
+            [text, *(f"{getattr(ranking_scores, metric):.3f}" for ranking_scores in both_scores)]
             for metric, text in TITLES.items()
-            if metric not in ROW_METRICS and all(getattr(each, metric) is not None for each in both)
+            if metric not in ROW_METRICS
+            and all(getattr(ranking_scores, metric) is not None for ranking_scores in both_scores)
         ]
     listed = "; ".join(f"{line[0]} {line[1]}" for line in lines[: len(names)])
     shown = Figure(
@@ -510,7 +543,8 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
 def _plot_steered(found: Findings) -> list[Figure]:
     """Plot accuracy against popularity; nothing where lists cannot be steered."""
     points = [
-        (setting, each.mean_popularity or 0.0, each.ndcg) for setting, each in found.steered.items()
+        (setting, ranking_scores.mean_popularity or 0.0, ranking_scores.ndcg)
+        for setting, ranking_scores in found.steered.items()
     ]
     if not points:
         return []
@@ -568,8 +602,8 @@ def _describe_ranking(ranked: RankingEvaluation) -> str:
         share = format_percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
         sentence += f" These rows are a random sample: {share} of all rows with relevant entries."
     if ranked.n_given is not None:
-        given = format_quantity(ranked.n_given, "entry")
-        sentence += f" The model had never seen these rows: it was given {given} of them."
+        n_given = format_quantity(ranked.n_given, "entry")
+        sentence += f" The model had never seen these rows: it was given {n_given} of them."
     if ranked.min_entries:
         sentence += (
             f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
@@ -605,13 +639,13 @@ def make_learning_section(found: Findings) -> Section | LeftOut:
 
 def _describe_history(history: History, errors: dict[int, float]) -> str:
     sentence = f"Training ran for {describe_training(history)}."
-    kept = len(history) if history.best_epoch is None else history.best_epoch + 1
+    n_kept = len(history) if history.best_epoch is None else history.best_epoch + 1
     if history.best_error is None:
         return (
-            f"{sentence} There were no validation entries; the weights are those of epoch {kept}."
+            f"{sentence} There were no validation entries; the weights are those of epoch {n_kept}."
         )
-    lowest = errors.get(kept, history.best_error)
-    sentence += f" The weights are those of epoch {kept}, which has the lowest validation RMSE, {lowest:.4f}."
+    lowest = errors.get(n_kept, history.best_error)
+    sentence += f" The weights are those of epoch {n_kept}, which has the lowest validation RMSE, {lowest:.4f}."
     if history.stages:
         sentence += (
             f" The steps after training are not on the curve: {describe_stages(history.stages)}."
