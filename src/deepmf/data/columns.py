@@ -143,8 +143,8 @@ def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> Re
 
 def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> ColumnRoles:
     """Choose the column of each role that lines of a kind need; refuse a wide table."""
-    others = [name for role, name in options.wanted.items() if role != "row"]
-    if kind.defines_ids and all(name is None for name in others):
+    names = [name for role, name in options.wanted.items() if role != "row"]
+    if kind.defines_ids and all(name is None for name in names):
         refuse_wide(table.path, table.names if table.has_names else table.sample[0], table.sample)
     content = look_at(table.names, table.sample, has_names=table.has_names, decimal=options.decimal)
     roles = None if kind in (EITHER, INTERACTIONS) else kind.roles
@@ -155,7 +155,7 @@ def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> Co
     )
     value = DETECT if kind is EITHER and has_values else None
     with locate_errors(lambda _: str(table.path)):
-        chosen = choose_columns(
+        column_choice = choose_columns(
             table.names,
             options.asked,
             roles=roles,
@@ -164,7 +164,7 @@ def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> Co
             content=content,
             usual_count=options.usual_count if kind is INTERACTIONS else None,
         )
-    return ColumnRoles(table, chosen, kind)
+    return ColumnRoles(table, column_choice, kind)
 
 
 def _encode_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:

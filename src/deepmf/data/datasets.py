@@ -138,9 +138,9 @@ def fetch(name: str, *, progress: Progress | None = None) -> Path:
     The downloaded archive stays in `folder()`.
     """
     dataset = info(name)
-    found = find(name)
-    if found is not None and found.name != dataset.archive:
-        return found
+    file = find(name)
+    if file is not None and file.name != dataset.archive:
+        return file
     if not dataset.has_archive:
         raise _build_absent_error(dataset, dataset.ratings.member, dataset.address)
     return _unpack(dataset, dataset.ratings.member, progress=progress)
@@ -159,7 +159,7 @@ def load(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
     if dataset.has_archive or dataset.split is None:
         return _read_entries(dataset, path)
     test = _fetch_split_file(dataset, dataset.split.address, dataset.split.test, progress)
-    pairs = [_read_pairs(dataset, each) for each in (path, test)]
+    pairs = [_read_pairs(dataset, file) for file in (path, test)]
     rows, columns = (np.concatenate(axis) for axis in zip(*pairs, strict=True))
     return ObservedMatrix.from_interactions(rows, columns)
 
@@ -173,9 +173,11 @@ def load_split(name: str, *, progress: Progress | None = None) -> Split:
     dataset = info(name)
     split = dataset.split
     if split is None:
-        known = ", ".join(other.name for other in DATASETS.values() if other.split is not None)
+        names = ", ".join(
+            candidate.name for candidate in DATASETS.values() if candidate.split is not None
+        )
         raise BadSetting(
-            f"{name} has no published split ({known} have one); split_entries makes one"
+            f"{name} has no published split ({names} have one); split_entries makes one"
         )
     matrix = load(name, progress=progress)
     members = (split.train, split.validation, split.test)
@@ -198,8 +200,8 @@ def load_sequences(name: str, *, progress: Progress | None = None) -> ObservedMa
         dated = load(name, progress=progress)
         if dated.times is None:
             raise BadSetting(f"{name} has no dates here, and no sequences.npz")
-        kept = dated.take_entries(dated.column_counts[dated.by_row.columns] >= 5)
-        plain = kept.with_scale(Scale.interactions())
+        frequent = dated.take_entries(dated.column_counts[dated.by_row.columns] >= 5)
+        plain = frequent.with_scale(Scale.interactions())
         return plain.take(np.arange(plain.shape[0]), np.flatnonzero(plain.column_counts))
     with np.load(path, allow_pickle=False) as stored:
         users, lengths, items, last = (
@@ -235,14 +237,14 @@ def _unpack(dataset: Dataset, member: str, *, progress: Progress | None) -> Path
     """Unpack a file of a data set; an archive of the user is trusted, a downloaded one is
     verified."""
     target = folder() / dataset.name / PurePosixPath(member).name
-    found = _find_archive(dataset)
-    archive = found or folder() / dataset.archive
-    if found is None:
+    stored_archive = _find_archive(dataset)
+    archive = stored_archive or folder() / dataset.archive
+    if stored_archive is None:
         download(dataset.address, archive, checksum=dataset.checksum, progress=progress)
     try:
         extract(archive, member, target)
     except UnreadableFile as error:
-        if found is not None:
+        if stored_archive is not None:
             raise UnreadableFile(
                 f"{error}; replace it by {dataset.address}, or delete it"
             ) from error
@@ -275,9 +277,9 @@ def _fetch_split_file(
         if dataset.has_archive
         else [member, str(PurePosixPath(member).with_suffix(".npz"))]
     )
-    found = next(filter(None, (_find_first(_list_places(dataset, each)) for each in members)), None)
-    if found is not None:
-        return found
+    file = next(filter(None, (_find_first(_list_places(dataset, name)) for name in members)), None)
+    if file is not None:
+        return file
     raise _build_absent_error(dataset, member, address)
 
 

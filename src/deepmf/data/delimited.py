@@ -225,14 +225,16 @@ def parse_ids(ids: pl.Series) -> pl.Series:
     so.
     """
     polars = import_polars()
-    known = ids.drop_nulls()
-    are_floats = known.len() > 0 and bool(known.str.ends_with(".0").all())
+    texts_present = ids.drop_nulls()
+    are_floats = texts_present.len() > 0 and bool(texts_present.str.ends_with(".0").all())
     texts = ids.str.strip_suffix(".0") if are_floats else ids
     numbers = texts.cast(polars.Int64, strict=False)
     if numbers.null_count() > ids.null_count() or (numbers.cast(polars.String) != texts).any():
         return ids
     if are_floats:
-        warn(f"ids such as {known[0]!r} in {ids.name or 'a file'!r} are read as whole numbers")
+        warn(
+            f"ids such as {texts_present[0]!r} in {ids.name or 'a file'!r} are read as whole numbers"
+        )
     return numbers
 
 

@@ -73,7 +73,7 @@ def _build_frame(path: Path, lines: list[tuple[Any, ...]]) -> pl.DataFrame:
         )
         for at in places
     ]
-    if len({each.name for each in series}) < len(series):
+    if len({column.name for column in series}) < len(series):
         raise UnreadableFile(f"{path}: the first line names a column twice")
     if not series:
         raise UnreadableFile(f"{path} is empty")

@@ -140,21 +140,21 @@ def read_feature_file(
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {FEATURES.content}")
     try:
-        chosen = choose_label(frame.columns, label, known_as)
-        labels = frame[chosen]
+        label_name = choose_label(frame.columns, label, known_as)
+        labels = frame[label_name]
         if labels.null_count():
             at = int(labels.is_null().arg_true()[0])
             place = f"entry {at}" if first_line is None else f"line {at + first_line}"
             raise BadFeatures(f"{place}: the label is missing")
         if first_line is not None:
             frame = frame.select(
-                parse_ids(series) if series.name == chosen else infer_type(series)
+                parse_ids(series) if series.name == label_name else infer_type(series)
                 for series in frame.get_columns()
             )
-        features = Features.from_frame(frame, chosen, kinds=kinds)
+        features = Features.from_frame(frame, label_name, kinds=kinds)
     except (BadEntries, BadFeatures) as error:
         raise BadFeatures(f"{path}: {error}") from error
-    return FeatureFile(features, chosen, label is None and chosen not in known_as)
+    return FeatureFile(features, label_name, label is None and label_name not in known_as)
 
 
 def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int | None]:
@@ -179,13 +179,13 @@ def infer_type(
     is_gap = plain.str.to_lowercase().is_in(marks).fill_null(True)
     if decimal == "," and plain.filter(~is_gap).str.contains(_NUMBER_WITH_COMMA).all():
         plain = plain.str.replace(",", ".", literal=True)
-    known = plain.filter(~is_gap)
-    if known.is_empty():
+    filled = plain.filter(~is_gap)
+    if filled.is_empty():
         return plain.set(is_gap, None)
-    if known.str.contains(_NUMBER).all():
-        is_whole = known.str.contains(_WHOLE_NUMBER).all()
+    if filled.str.contains(_NUMBER).all():
+        is_whole = filled.str.contains(_WHOLE_NUMBER).all()
         return plain.set(is_gap, None).cast(polars.Int64 if is_whole else polars.Float64)
-    if known.str.contains(_DATE).all():
+    if filled.str.contains(_DATE).all():
         return plain.set(is_gap, None)
     return _remove_marks(plain, missing_values)
 

@@ -126,8 +126,8 @@ def draw_truth(
     column_effect = check_number("column_effect", column_effect, low=0, high=100)
     explained = check_number("explained", explained, low=0, high=1)
     unit = float(np.sqrt(1.0 + noise**2 + row_effect**2 + column_effect**2))
-    known = None if levels is None else _check_levels(levels)
-    n_levels = 1 if known is None else known.size
+    level_values = None if levels is None else _check_levels(levels)
+    n_levels = 1 if level_values is None else level_values.size
     n_rows, n_columns = len(rows), len(columns)
     of_rows, of_columns = RandomStream(seed, 0), RandomStream(seed, 1)
     # of factors: a few matter much, most matter little
@@ -148,7 +148,7 @@ def draw_truth(
     truth = Truth(
         rows=rows,
         columns=columns,
-        levels=known,
+        levels=level_values,
         boundaries=unit * (np.arange(1, n_levels) / n_levels - _CENTRE) / _SPREAD,
         unit=unit,
         noise=noise,
@@ -191,19 +191,21 @@ def draw_column_features(columns: Labels, *, rank: int, seed: int) -> DrawnFeatu
     count, n_genres = len(columns), len(GENRES)
     years, first = dice.integers(count, 1950, 2010), dice.integers(count, 0, n_genres)
     second = (first + dice.integers(count, 1, n_genres)) % n_genres  # never the first
-    both = dice.uniforms(count) < _SECOND_GENRE
+    has_two = dice.uniforms(count) < _SECOND_GENRE
     qualities = dice.normals(rank * n_genres).reshape(rank, -1)
     factors = np.where(
-        both, (qualities[:, first] + qualities[:, second]) * 0.5**0.5, qualities[:, first]
+        has_two, (qualities[:, first] + qualities[:, second]) * 0.5**0.5, qualities[:, first]
     )
     genres = [
-        [GENRES[one], GENRES[other]] if two else [GENRES[one]]
-        for one, other, two in zip(first.tolist(), second.tolist(), both.tolist(), strict=True)
+        [GENRES[first_genre], GENRES[second_genre]] if two else [GENRES[first_genre]]
+        for first_genre, second_genre, two in zip(
+            first.tolist(), second.tolist(), has_two.tolist(), strict=True
+        )
     ]
-    known = Features(
+    features = Features(
         columns.array, {"year": years, "genres": genres}, kinds={"year": "number", "genres": "list"}
     )
-    return DrawnFeatures(known, factors, _standardise(years))
+    return DrawnFeatures(features, factors, _standardise(years))
 
 
 def _standardise(numbers: IndexArray) -> FloatArray:
@@ -226,12 +228,12 @@ def check_number(name: str, given: float, *, low: float, high: float) -> float:
 
 
 def _check_levels(levels: Iterable[float]) -> FloatArray:
-    known = Scale(levels).levels
-    if known is None or known.size < 2:
+    level_values = Scale(levels).levels
+    if level_values is None or level_values.size < 2:
         raise BadSetting(
             f"a generated matrix needs at least two levels, or None for real values; got {show_value(levels)}"
         )
-    return known
+    return level_values
 
 
 def _round(array: FloatArray) -> FloatArray:

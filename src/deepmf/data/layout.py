@@ -283,30 +283,30 @@ def _recognise_separator(
     """Return the separator that splits all lines into enough fields."""
     if len(kind.roles) == 1:
         return _recognise_separator_of_ids(file, lines, is_known)
-    found = next(
+    separator = next(
         (s for s in separators if min(map(len, file.split_lines(lines, s))) >= len(kind.roles)),
         None,
     )
     # titles contain spaces: they separate only where nothing else does
-    if kind.n_optional and found in (None, " "):
-        found = next(
+    if kind.n_optional and separator in (None, " "):
+        separator = next(
             (s for s in separators if min(map(len, file.split_lines(lines, s))) >= kind.n_needed),
-            found,
+            separator,
         )
     if kind.defines_ids:
         # No separator fits every line: with the best for the first line, the message names the
         # offending line.
-        return found or max(separators, key=lambda s: len(file.split_lines(lines[:1], s)[0]))
+        return separator or max(separators, key=lambda s: len(file.split_lines(lines[:1], s)[0]))
     likely = next(
         (s for s in SEPARATORS if len(file.split_lines(lines[:1], s)[0]) >= 2), SEPARATORS[0]
     )
     # titles contain spaces: the first line is a better guide
-    if found is None or (found == " " and likely != " "):
+    if separator is None or (separator == " " and likely != " "):
         short = next(line for line in lines if len(file.split_lines([line], likely)[0]) < 2)
         raise UnreadableFile(
             f"{file.path}: the line {short[:80]!r} has one column; {kind.requirement} are needed"
         )
-    return found
+    return separator
 
 
 def _recognise_separator_of_ids(file: DelimitedFile, lines: list[str], is_known: IsKnown) -> str:
@@ -365,14 +365,14 @@ def _find_entry(names: Fields) -> list[int]:
     """Return the positions of row, column and value among names, which may repeat where they are
     fields of an entry."""
     try:
-        chosen = (
+        roles = (
             assign_roles(names, dict.fromkeys(ENTRIES.roles))
             if len(set(names)) == len(names)
             else None
         )
     except BadEntries:  # the reader says so once it knows which columns hold numbers
-        chosen = None
-    return [0, 1, 2] if chosen is None else [list(names).index(name) for name in chosen.values()]
+        roles = None
+    return [0, 1, 2] if roles is None else [list(names).index(name) for name in roles.values()]
 
 
 def _is_header_of_interactions(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
@@ -425,11 +425,11 @@ def _is_header_of_ids(
 def _is_header_of_table(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
     """Whether a field beside the row id is neither a number nor missing, or the numbers count up,
     as years do."""
-    others = first[1:]
-    if not all(is_number(field) or is_missing(field) for field in others):
+    texts = first[1:]
+    if not all(is_number(field) or is_missing(field) for field in texts):
         return True
-    counts_up = all(map(is_whole, others)) and all(
-        int(a) < int(b) for a, b in itertools.pairwise(others)
+    counts_up = all(map(is_whole, texts)) and all(
+        int(a) < int(b) for a, b in itertools.pairwise(texts)
     )
     return (
         _is_heading(first[0])
@@ -443,9 +443,7 @@ def _is_heading(text: str) -> bool:
 
 
 def _looks_wide(names: Fields, sample: Sequence[Fields]) -> bool:
-    if len(names) < 4 or any(
-        has_usual_names(names, ["column", other]) for other in ("row", "value")
-    ):
+    if len(names) < 4 or any(has_usual_names(names, ["column", role]) for role in ("row", "value")):
         return False
     row_ids = [fields[0] for fields in sample]
     if len(set(row_ids)) < len(row_ids):

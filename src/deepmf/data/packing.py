@@ -71,12 +71,12 @@ def pack_files(
         parts.append(_read_entries(file, options))
         progress(sum(part.numbers.size for part in parts), None)
         if parts[-1].are_interactions != parts[0].are_interactions:
-            held, other = (
+            first_kind, later_kind = (
                 "interactions" if part.are_interactions else "values"
                 for part in (parts[0], parts[-1])
             )
             raise UnreadableFile(
-                f"{files[0]} holds {held}, and {file} {other}; a store holds one kind"
+                f"{files[0]} holds {first_kind}, and {file} {later_kind}; a store holds one kind"
             )
     notes = [part.notes for part in parts]
     write_store(join_entries(parts, options), path)
@@ -84,10 +84,10 @@ def pack_files(
 
 
 def _read_entries(file: Path, options: ReadOptions) -> FileEntries:
-    whole = read_whole_file(file, options)
-    if whole is None:
+    file_matrix = read_whole_file(file, options)
+    if file_matrix is None:
         return read_lines(file, options)
-    matrix, extras = whole.matrix, whole.matrix.extras
+    matrix, extras = file_matrix.matrix, file_matrix.matrix.extras
     # lines of a file are in the order of their entries
     order = slice(None) if extras.places is None else extras.sort_within(matrix.entry_rows)
     return FileEntries(
@@ -98,6 +98,6 @@ def _read_entries(file: Path, options: ReadOptions) -> FileEntries:
         form=matrix.form,
         are_interactions=not matrix.has_values,
         locate=lambda position: f"{file}" if position is None else f"{file}, entry {position}",
-        notes=whole.notes,
+        notes=file_matrix.notes,
         are_ordered=extras.times is None and extras.places is not None,
     )

@@ -131,11 +131,11 @@ def iterate_folds(
     order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
     tests = cut(order, (1 / folds,) * int(folds))
     for number, test in enumerate(tests):
-        rest = np.concatenate([other for at, other in enumerate(tests) if at != number])
-        share = validation * matrix.n_entries / rest.size
-        chosen = rest[draw_order(rest.size, open_stream(seed, f"fold {number}"))]
+        outside = np.concatenate([places for at, places in enumerate(tests) if at != number])
+        share = validation * matrix.n_entries / outside.size
+        permuted = outside[draw_order(outside.size, open_stream(seed, f"fold {number}"))]
         yield Split(
-            *_share_scale(map(matrix.take_entries, (*cut(chosen, (1 - share, share)), test)))
+            *_share_scale(map(matrix.take_entries, (*cut(permuted, (1 - share, share)), test)))
         )
 
 
@@ -174,12 +174,12 @@ def split_areas(
     )
     order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
     parts = {area: cut(order[area_of[order] == code], shares) for code, area in enumerate(AREAS)}
-    known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
-    known_entries = matrix.take_entries(parts["I"][0]).take(*known)
+    trained = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
+    known_entries = matrix.take_entries(parts["I"][0]).take(*trained)
     matrix = matrix.with_scale(matrix.scale.infer_again(known_entries.values))
     return AreaSplit(
         train=known_entries.with_scale(matrix.scale),
-        validation=matrix.take_entries(parts["I"][1]).take(*known),
+        validation=matrix.take_entries(parts["I"][1]).take(*trained),
         extension=matrix.take_entries(np.concatenate([parts["II"][0], parts["III"][0]])),
         new_validation={area: matrix.take_entries(parts[area][1]) for area in AREAS[1:]},
         test={area: matrix.take_entries(parts[area][2]) for area in AREAS},
@@ -260,15 +260,15 @@ def split_arrivals(
     owner = np.where(is_new_row[rows], rows, counts[0] + columns.astype(np.int64))
     is_given = _choose_first(owner, dated, given) & (area_of > 0)
     parts = cut(order[area_of[order] == 0], shares)
-    known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
-    train = matrix.take_entries(parts[0]).take(*known)
+    trained = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
+    train = matrix.take_entries(parts[0]).take(*trained)
     matrix = matrix.with_scale(matrix.scale.infer_again(train.values))
     tests = {
         area: matrix.take_entries((area_of == code) & ~is_given) for code, area in enumerate(AREAS)
     }
     return ArrivalSplit(
         train=train.with_scale(matrix.scale),
-        validation=matrix.take_entries(parts[1]).take(*known),
+        validation=matrix.take_entries(parts[1]).take(*trained),
         given=matrix.take_entries(is_given),
         test=tests | {"I": matrix.take_entries(parts[2])},
     )
@@ -288,11 +288,11 @@ def _choose_latest(
     order = draw_order(count, open_stream(seed, axis))
     since: Array = np.zeros(count)
     if dates is not None:
-        given = list(dates)
+        moments = list(dates)
         since = np.array(
             [
-                each if isinstance(each, int | float | np.number) else parse_time(each)
-                for each in given
+                moment if isinstance(moment, int | float | np.number) else parse_time(moment)
+                for moment in moments
             ]
         )
         if since.size != count:
@@ -351,13 +351,13 @@ def split_rows(
     is_held_out = is_new[matrix.entry_rows]
     is_given = _choose_first(matrix.entry_rows, order, given)
     columns = np.arange(matrix.shape[1])
-    known = [
+    shares = [
         matrix.take_entries(part)
         for part in cut(order[~is_held_out[order]], (1 - validation, validation))
     ]
-    new = [matrix.take_entries(is_held_out & part) for part in (is_given, ~is_given)]
-    parts = [part.take(np.flatnonzero(~is_new), columns) for part in known]
-    parts += [part.take(np.flatnonzero(is_new), columns) for part in new]
+    held_out = [matrix.take_entries(is_held_out & part) for part in (is_given, ~is_given)]
+    parts = [part.take(np.flatnonzero(~is_new), columns) for part in shares]
+    parts += [part.take(np.flatnonzero(is_new), columns) for part in held_out]
     return RowSplit(*_share_scale(parts))
 
 
@@ -581,9 +581,9 @@ def cut(order: IndexArray, shares: tuple[float, ...]) -> list[IndexArray]:
 
 def _find_ends(count: int, shares: tuple[float, ...]) -> npt.NDArray[np.intp]:
     """Return the ends of parts of exactly these shares; rounding is by largest remainder."""
-    wanted = np.array(shares) * count
-    counts = np.floor(wanted + 1e-9).astype(np.intp)
-    largest_first = np.argsort(counts - wanted, kind="stable")
+    exact_counts = np.array(shares) * count
+    counts = np.floor(exact_counts + 1e-9).astype(np.intp)
+    largest_first = np.argsort(counts - exact_counts, kind="stable")
     counts[largest_first[: count - counts.sum()]] += 1
     return np.cumsum(counts)
 

@@ -222,8 +222,8 @@ def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> I
             column = np.resize(some_columns[dice.order(some_columns.size)], size)
             covers.append(row * columns.size + column)
     first = np.concatenate(covers)
-    rest = np.setdiff1d(np.arange(rows.size * columns.size), first)
-    return np.concatenate([first[dice.order(first.size)], rest[dice.order(rest.size)]])
+    remaining = np.setdiff1d(np.arange(rows.size * columns.size), first)
+    return np.concatenate([first[dice.order(first.size)], remaining[dice.order(remaining.size)]])
 
 
 def _build(truth: Truth, entries: Entries, *features: Features) -> Generated:
@@ -318,9 +318,9 @@ class Sampler:
         short, take the columns with the earliest arrival times. Both have the same distribution,
         because draws have no memory.
         """
-        wanted = self.row_counts[rows]
-        crowded = np.where(wanted * _CROWDED > self._n_columns, wanted, 0)
-        missing = wanted - crowded
+        n_wanted = self.row_counts[rows]
+        crowded = np.where(n_wanted * _CROWDED > self._n_columns, n_wanted, 0)
+        missing = n_wanted - crowded
         cells = np.empty(0, dtype=np.int64)  # a cell is (position among rows) * n_columns + column
         for _ in range(_ROUNDS):
             if missing.any():
@@ -346,8 +346,8 @@ class Sampler:
                 < 1.0
             )
             position, column = position[liked], column[liked]
-        known = cells[missing[cells // self._n_columns] > 0]
-        return _keep_first_new(position, position * self._n_columns + column, known, missing)
+        eligible = cells[missing[cells // self._n_columns] > 0]
+        return _keep_first_new(position, position * self._n_columns + column, eligible, missing)
 
     def _choose_by_arrival(
         self, rows: IndexArray, missing: IndexArray, cells: IndexArray, dice: RandomStream
@@ -365,8 +365,8 @@ class Sampler:
             if self.selection:
                 times *= self._compute_reluctance(rows[piece, None], np.arange(self._n_columns))
             place = np.minimum(np.searchsorted(piece, position), piece.size - 1)
-            held = piece[place] == position
-            times[place[held], column[held]] = np.inf
+            is_in_piece = piece[place] == position
+            times[place[is_in_piece], column[is_in_piece]] = np.inf
             earliest = np.arange(self._n_columns) < missing[piece, None]
             yield (
                 np.repeat(piece, missing[piece]) * self._n_columns
@@ -424,7 +424,7 @@ def invent_names(axis: str, count: int) -> list[str]:
         step += 1
     pairs = [divmod(step * number % n_pairs, len(seconds)) for number in range(min(count, n_pairs))]
     names = [f"{article}{firsts[at]} {seconds[other]}" for at, other in pairs]
-    rounds, rest = divmod(count, n_pairs)
+    rounds, n_more = divmod(count, n_pairs)
     for numeral in range(2, rounds + 2):
-        names += [f"{name} {numeral}" for name in names[: n_pairs if numeral <= rounds else rest]]
+        names += [f"{name} {numeral}" for name in names[: n_pairs if numeral <= rounds else n_more]]
     return names

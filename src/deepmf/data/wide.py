@@ -87,10 +87,10 @@ def _refuse_no_ids(column: pl.Series) -> None:
 
 
 def _hint_at_ids(row: str) -> Hint:
-    taken = f"the first column, {row!r}, is taken as the row ids"
+    explanation = f"the first column, {row!r}, is taken as the row ids"
     return Hint(
-        f"{taken}; row= names another, and DMFImputer needs none",
-        f"{taken}; --row names another, and deepmf impute needs none",
+        f"{explanation}; row= names another, and DMFImputer needs none",
+        f"{explanation}; --row names another, and deepmf impute needs none",
     )
 
 

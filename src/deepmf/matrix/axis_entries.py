@@ -55,17 +55,19 @@ class AxisEntries(NamedTuple):
         """Return the entries of some groups."""
         if groups.size == self.starts.size - 1 and np.array_equal(groups, np.arange(groups.size)):
             return self
-        taken = group(
+        entries = group(
             groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras)
         )
         return (
-            taken if self.features is None else taken._replace(features=self.features.take(groups))
+            entries
+            if self.features is None
+            else entries._replace(features=self.features.take(groups))
         )
 
     def move_first(self, some: BoolArray) -> AxisEntries:
         """Return the entries, some of which are counted once less and come before all others."""
         times, places = (
-            None if each is None else np.where(some, each.min(), each) for each in self.extras[::2]
+            None if keys is None else np.where(some, keys.min(), keys) for keys in self.extras[::2]
         )
         places = None if places is None else places - some
         return self._replace(
@@ -93,9 +95,9 @@ class AxisEntries(NamedTuple):
 
     def without_each(self, left_out: IndexArray) -> AxisEntries:
         """Return a group for each of some entries of a single group, without that entry."""
-        kept = np.arange(self.values.size)[None] != left_out[:, None]
-        starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
-        places = np.nonzero(kept)[1]
+        is_other = np.arange(self.values.size)[None] != left_out[:, None]
+        starts = np.concatenate([[0], np.cumsum(is_other.sum(axis=1))]).astype(np.int64)
+        places = np.nonzero(is_other)[1]
         features = (
             None
             if self.features is None
@@ -118,7 +120,7 @@ class PlacedEntries(NamedTuple):
     def join(cls, *parts: PlacedEntries) -> PlacedEntries:
         """Return the entries of several parts, one after another."""
         rows, columns, values = (
-            np.concatenate(each) for each in zip(*(part[:3] for part in parts), strict=True)
+            np.concatenate(fields) for fields in zip(*(part[:3] for part in parts), strict=True)
         )
         return cls(
             rows, columns, values, Extras.join([(part.rows.size, part.extras) for part in parts])
@@ -148,17 +150,17 @@ class PlacedEntries(NamedTuple):
         )
         places, which = _list_spans(first, last - first)
         if below is not None:
-            kept = self.columns[places] < below
-            places, which = places[kept], which[kept]
+            is_below = self.columns[places] < below
+            places, which = places[is_below], which[is_below]
         return self.take(places)._replace(rows=which)
 
     def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
         """Return the entries of some columns, by the other axis, optionally only those with a row
         below a limit."""
-        some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
-        some = some[np.argsort(self.columns[some], kind="stable")]
+        places = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
+        places = places[np.argsort(self.columns[places], kind="stable")]
         turned = PlacedEntries(self.columns, self.rows, self.values, self.extras)
-        return turned.take(some).of_rows(positions, below=below)
+        return turned.take(places).of_rows(positions, below=below)
 
 
 NO_ENTRIES = PlacedEntries(NOTHING, NOTHING, np.empty(0))
@@ -211,8 +213,8 @@ def gather(
     which = inside[which]
     entries = places if order is None else order[places]
     if dropped.size:
-        kept = ~are_among(entries, dropped)
-        places, which, entries = places[kept], which[kept], entries[kept]
+        is_present = ~are_among(entries, dropped)
+        places, which, entries = places[is_present], which[is_present], entries[is_present]
     return PlacedEntries(
         which, others[places], values[entries].astype(np.float64), extras.take(entries)
     )

@@ -104,23 +104,23 @@ def choose_columns(
     """
     extras = find_extra_columns(names, time=time, weight=asked.get("weight"))
     candidates = [name for name in names if name not in extras.values()]
-    asked = {role: pin_column(names, wanted) for role, wanted in asked.items()}
+    asked = {role: pin_column(names, column) for role, column in asked.items()}
     if roles is not None:
-        wanted = {role: asked.get(role) for role in roles}
+        asked_roles = {role: asked.get(role) for role in roles}
     else:
         if asked.get("count") is None and usual_count in candidates:
             asked["count"] = usual_count
         # positions are no usual names
         known_names = candidates if content.has_names else [""] * len(candidates)
-        wanted = find_roles(known_names, asked, value=pin_column(names, value))
-    columns = assign_roles(candidates, wanted, content)
+        asked_roles = find_roles(known_names, asked, value=pin_column(names, value))
+    columns = assign_roles(candidates, asked_roles, content)
     detected: dict[str, str] = {}
     if time is DETECT:
         detected = detect_time(names, [*columns.values(), *extras.values()], content)
     return ChosenColumns(
         columns=columns | extras | detected,
-        is_guess=is_guess(candidates, wanted),
-        is_uncertain=is_uncertain(candidates, wanted),
+        is_guess=is_guess(candidates, asked_roles),
+        is_uncertain=is_uncertain(candidates, asked_roles),
         is_time_detected=bool(detected),
     )
 
@@ -137,39 +137,43 @@ def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) 
         shown = ", ".join(map(str, names))
         needed = "is needed" if len(roles) == 1 else f"need at least {_COUNTS[len(roles)]} columns"
         raise BadEntries(f"{join_roles(roles)} {needed}; got {len(names)}: {shown}")
-    chosen = {
-        role: find_column(names, wanted, role)
-        for role, wanted in asked.items()
-        if wanted is not None
+    columns = {
+        role: find_column(names, column, role)
+        for role, column in asked.items()
+        if column is not None
     }
     plain = {_normalise(name): name for name in reversed(names)}
     for role in USUAL_NAMES if len(names) > len(roles) else roles:
         matches = [
             plain[word]
             for word in USUAL_NAMES[role]
-            if word in plain and plain[word] not in chosen.values()
+            if word in plain and plain[word] not in columns.values()
         ]
-        if role not in chosen and matches:
-            chosen[role] = matches[0]
-    open_roles = [role for role in roles if role not in chosen]
+        if role not in columns and matches:
+            columns[role] = matches[0]
+    open_roles = [role for role in roles if role not in columns]
     for at, role in enumerate(open_roles):
-        left = [name for name in names if name not in chosen.values()]
-        n_needed = len(open_roles) - at - ("value" in open_roles and _lack_values(left, content))
-        chosen[role] = (
-            _choose_value(left, content) if role == "value" else _choose_id(left, content, n_needed)
+        candidates = [name for name in names if name not in columns.values()]
+        n_needed = (
+            len(open_roles) - at - ("value" in open_roles and _lack_values(candidates, content))
         )
-    chosen = {role: chosen[role] for role in roles}
-    if len(set(chosen.values())) < len(roles):
+        columns[role] = (
+            _choose_value(candidates, content)
+            if role == "value"
+            else _choose_id(candidates, content, n_needed)
+        )
+    columns = {role: columns[role] for role in roles}
+    if len(set(columns.values())) < len(roles):
         listed = join_roles(roles, article="")
-        shown = ", ".join(map(str, chosen.values()))
+        shown = ", ".join(map(str, columns.values()))
         raise BadEntries(f"{listed} must be {_COUNTS[len(roles)]} different columns; got {shown}")
-    return chosen
+    return columns
 
 
 def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
     """Choose the first column; times and line numbers are left out if enough others remain."""
-    others = [name for name in left if not _is_time_or_line_number(name, content)]
-    return (others if len(others) >= n_needed else left)[0]
+    candidates = [name for name in left if not _is_time_or_line_number(name, content)]
+    return (candidates if len(candidates) >= n_needed else left)[0]
 
 
 def _is_time_or_line_number(name: str, content: Content) -> bool:
@@ -282,16 +286,16 @@ def choose_label(
         return find_column(names, label, "labels")
     plain = {_normalise(name): name for name in reversed(names)}
     usual = (*USUAL_NAMES["row"], *USUAL_NAMES["column"], *_USUAL_LABELS)
-    found = [name for name in known_as if name in names] or [
+    usual_labels = [name for name in known_as if name in names] or [
         plain[word] for word in usual if word in plain
     ]
-    return [*found, *names][0]
+    return [*usual_labels, *names][0]
 
 
 def is_guess(names: Sequence[str], asked: Asked) -> bool:
     """Whether a role that was not asked for has none or several columns with a usual name."""
     plain = list(map(_normalise, names))
-    open_roles = [role for role, wanted in asked.items() if wanted is None]
+    open_roles = [role for role, column in asked.items() if column is None]
     return any(sum(name in USUAL_NAMES[role] for name in plain) != 1 for role in open_roles)
 
 
@@ -305,7 +309,7 @@ def is_uncertain(names: Sequence[str], asked: Asked) -> bool:
     """
     if all(str(name).isdigit() for name in names):
         return False
-    of_value = {role: wanted for role, wanted in asked.items() if role == "value"}
+    of_value = {role: column for role, column in asked.items() if role == "value"}
     return is_guess(names, of_value) or (len(names) > len(asked) and is_guess(names, asked))
 
 
@@ -337,35 +341,35 @@ def find_extra_columns(
 ) -> dict[str, str]:
     """Return the columns of times and of weights that were asked for, by role."""
     asked = {"time": None if time is DETECT else time, "weight": weight}
-    found = {
-        role: find_column(names, wanted, role)
-        for role, wanted in asked.items()
-        if wanted is not None
+    extras = {
+        role: find_column(names, column, role)
+        for role, column in asked.items()
+        if column is not None
     }
-    if len(set(found.values())) < len(found):
+    if len(set(extras.values())) < len(extras):
         raise BadEntries(
-            f"the time and the weight must be two columns; got {found['time']!r} for both"
+            f"the time and the weight must be two columns; got {extras['time']!r} for both"
         )
-    return found
+    return extras
 
 
 def detect_time(names: Sequence[str], taken: Collection[str], content: Content) -> dict[str, str]:
     """Return the only column left whose name and content are times, by role; nothing where there is
     none."""
-    found = [
+    time_names = [
         name
         for name in names
         if name in content.times and _is_time_name(name) and name not in taken
     ]
-    if not content.has_names or len(found) != 1:
+    if not content.has_names or len(time_names) != 1:
         return {}
-    if found[0] in content.unread:
+    if time_names[0] in content.unread:
         warn(
-            f"the dates in {found[0]!r} are not read: {content.unread[found[0]]!r} is not as 2024-12-31, and day and "
-            "month may be either way round"
+            f"the dates in {time_names[0]!r} are not read: {content.unread[time_names[0]]!r} is not "
+            "as 2024-12-31, and day and month may be either way round"
         )
         return {}
-    return {"time": found[0]}
+    return {"time": time_names[0]}
 
 
 def pin_column(names: Sequence[str], wanted: Any) -> Any:

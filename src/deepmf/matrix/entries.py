@@ -131,8 +131,8 @@ class EntryStore:
             train.columns.extend_to(extension.columns),
         )
         positions = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
-        added = PlacedEntries(*positions, extension.values.astype(np.float64), extension.extras)
-        return cls(train, rows, columns, added, dropped)
+        placed = PlacedEntries(*positions, extension.values.astype(np.float64), extension.extras)
+        return cls(train, rows, columns, placed, dropped)
 
     @cached_property
     def scale(self) -> Scale:
@@ -152,8 +152,8 @@ class EntryStore:
         """The entries as models read them: added values and weights within the limits."""
         if not self.added.rows.size:
             return self
-        added = self.limits.bound(self.added)
-        return self if added is self.added else replace(self, added=added)
+        limited = self.limits.bound(self.added)
+        return self if limited is self.added else replace(self, added=limited)
 
     @property
     def n_entries(self) -> int:
@@ -163,12 +163,12 @@ class EntryStore:
     @cached_property
     def extension(self) -> ObservedMatrix | None:
         """The added entries as a matrix with all rows and columns; None if nothing was added."""
-        added = self.added
-        if not added.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
+        later = self.added
+        if not later.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
             return None
-        rows, columns = Labelled(self.rows, added.rows), Labelled(self.columns, added.columns)
+        rows, columns = Labelled(self.rows, later.rows), Labelled(self.columns, later.columns)
         return ObservedMatrix.from_positions(
-            rows, columns, added.values, scale=self.scale, extras=added.extras
+            rows, columns, later.values, scale=self.scale, extras=later.extras
         )
 
     def extend(
@@ -229,22 +229,26 @@ class EntryStore:
             )
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
-        known, values, extras = (
+        known_values, values, extras = (
             self.values_at(row_of, column_of),
             new.values.astype(np.float64),
             new.extras,
         )
-        held = None if self._are_plain(new.extras) else self.extras_at(row_of, column_of)
+        held_extras = None if self._are_plain(new.extras) else self.extras_at(row_of, column_of)
         if self.scale.is_interactions and conflicts == "error":
-            extras = extras if held is None else _add_counts(held, known, new)
-            values += np.nan_to_num(known)  # more interactions of a known pair are no contradiction
+            extras = extras if held_extras is None else _add_counts(held_extras, known_values, new)
+            values += np.nan_to_num(
+                known_values
+            )  # more interactions of a known pair are no contradiction
         extras = self._place_last(extras, new.extras, new.n_entries)
-        contradicted = ~np.isnan(known) & (known != values) & (not self.scale.is_interactions)
+        contradicted = (
+            ~np.isnan(known_values) & (known_values != values) & (not self.scale.is_interactions)
+        )
         if conflicts == "error" and np.any(contradicted):
-            raise _build_contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
-        fresh = known != values  # also for unknown entries, which are NaN
-        if held is not None:
-            fresh |= _are_changed(held, extras)
+            raise _build_contradiction(new, known_values, int(np.flatnonzero(contradicted)[0]))
+        fresh = known_values != values  # also for unknown entries, which are NaN
+        if held_extras is not None:
+            fresh |= _are_changed(held_extras, extras)
         if not has_features and rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries(
                 "there is nothing to add: all rows, columns and entries are known already"
@@ -285,9 +289,9 @@ class EntryStore:
             if as_trained.any()
             else dropped
         )
-        known, put = (part.rows * len(columns) + part.columns for part in (self.added, new))
-        added = self.added.take(~np.isin(known, put)).insert(new.take(~as_trained))
-        return replace(self, rows=rows, columns=columns, added=added, dropped=dropped)
+        known_keys, put = (part.rows * len(columns) + part.columns for part in (self.added, new))
+        later = self.added.take(~np.isin(known_keys, put)).insert(new.take(~as_trained))
+        return replace(self, rows=rows, columns=columns, added=later, dropped=dropped)
 
     def _place_last(self, extras: Extras, new: Extras, n_entries: int) -> Extras:
         """Return the extras of new entries with places after those of all known entries: of equal
@@ -332,8 +336,8 @@ class EntryStore:
         stay as they are."""
         if of_training is not None:
             places = self.train_places(row_of, column_of)
-            held = (places >= 0) & ~are_among(places, self.dropped)
-            found[held] = of_training[places[held]]
+            is_present = (places >= 0) & ~are_among(places, self.dropped)
+            found[is_present] = of_training[places[is_present]]
         if of_added is not None:
             # increasing: they are in row order
             keys = self.added.rows * len(self.columns) + self.added.columns
@@ -354,8 +358,8 @@ class EntryStore:
         starts, columns = self.train.by_row
         entry, which = find_spans(touched, starts)
         keys = touched[which] * n_columns + columns[entry]
-        at, found = locate(keys, row_of[possible] * n_columns + column_of[possible])
-        places[possible[found]] = entry[at[found]]
+        at, is_trained = locate(keys, row_of[possible] * n_columns + column_of[possible])
+        places[possible[is_trained]] = entry[at[is_trained]]
         return places
 
     def are_as_trained(self, axis: Axis, positions: IndexArray) -> BoolArray:
@@ -368,16 +372,16 @@ class EntryStore:
                 self.row_features,
                 self.train.find_rows(self.dropped),
             )
-            added = self.added.of_rows(positions, below=n_columns)
+            later = self.added.of_rows(positions, below=n_columns)
         else:
             n_trained, features, dropped = (
                 n_columns,
                 self.column_features,
                 self.train.by_row.columns[self.dropped],
             )
-            added = self.added.of_columns(positions, below=n_rows)
+            later = self.added.of_columns(positions, below=n_rows)
         changed = np.isin(positions, dropped)
-        changed[added.rows] = True
+        changed[later.rows] = True
         return (
             (positions < n_trained)
             & ~changed
@@ -420,22 +424,22 @@ class EntryStore:
     ) -> AxisEntries:
         """Return the entries of some rows (or columns); added ones only `below` a position of the
         other axis."""
-        train, added = self.train, self.added
-        starts, others, order = (*train.by_row, None) if axis == "row" else train.by_column
-        held = gather(
+        train, later = self.train, self.added
+        starts, other_positions, order = (*train.by_row, None) if axis == "row" else train.by_column
+        trained = gather(
             positions,
             starts,
-            others,
+            other_positions,
             train.values,
             order=order,
             dropped=self.dropped,
             extras=train.extras,
         )
-        of = added.of_rows if axis == "row" else added.of_columns
-        found = group(
-            positions.size, held, *([of(positions, below=below)] if added.rows.size else [])
+        of = later.of_rows if axis == "row" else later.of_columns
+        entries = group(
+            positions.size, trained, *([of(positions, below=below)] if later.rows.size else [])
         )
-        return found if features is None else found._replace(features=features.take(positions))
+        return entries if features is None else entries._replace(features=features.take(positions))
 
     @cached_property
     def row_counts(self) -> IndexArray:
@@ -456,14 +460,14 @@ class EntryStore:
         """The total weight of each column: its number of entries where no entry has a weight."""
         if self.train.weights is None and self.added.extras.weights is None:
             return self.column_counts
-        kept, added = np.delete(np.arange(self.train.n_entries), self.dropped), self.added
-        known = np.bincount(
-            self.train.by_row.columns[kept],
-            self.train.extras.take(kept).fill_weights(kept.size),
+        trained, later = np.delete(np.arange(self.train.n_entries), self.dropped), self.added
+        n_known = np.bincount(
+            self.train.by_row.columns[trained],
+            self.train.extras.take(trained).fill_weights(trained.size),
             minlength=len(self.columns),
         )
-        return known + np.bincount(
-            added.columns, added.extras.fill_weights(added.rows.size), minlength=known.size
+        return n_known + np.bincount(
+            later.columns, later.extras.fill_weights(later.rows.size), minlength=n_known.size
         )
 
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
@@ -490,10 +494,16 @@ class ChangedStore(NamedTuple):
 
 
 def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: Array) -> None:
-    for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
-        if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
+    for trained_labels, labels in (
+        (train.rows, extension.rows),
+        (train.columns, extension.columns),
+    ):
+        if (
+            len(labels) < len(trained_labels)
+            or labels.take(np.arange(len(trained_labels))) != trained_labels
+        ):
             raise BadModelFile(
-                f"the {known.axis}s of the stored extension do not begin with the trained ones"
+                f"the {trained_labels.axis}s of the stored extension do not begin with the trained ones"
             )
     if extension.scale != train.scale:
         raise BadModelFile(
@@ -580,7 +590,7 @@ def plan_forget(
     """Find the positions to forget; `missing` is "error" or "ignore" and says how to treat unknown
     ones."""
     check_choice("missing", missing, ("error", "ignore"))
-    if all(each is None for each in (rows, columns, entries, row_features, column_features)):
+    if all(part is None for part in (rows, columns, entries, row_features, column_features)):
         raise BadEntries(
             "there is nothing to forget: give rows, columns, entries, row_features or column_features"
         )
@@ -600,17 +610,17 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
     entries."""
     n_rows, n_columns = store.train.shape
     places = _train_places(store, plan)
-    added, width = store.added, len(store.columns)
-    leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
-    leaving |= np.isin(added.rows * width + added.columns, plan.pairs[0] * width + plan.pairs[1])
+    later, width = store.added, len(store.columns)
+    leaving = np.isin(later.rows, plan.rows) | np.isin(later.columns, plan.columns)
+    leaving |= np.isin(later.rows * width + later.columns, plan.pairs[0] * width + plan.pairs[1])
     rows = [
         store.train.find_rows(places),
-        added.rows[leaving & (added.columns < n_columns)],
+        later.rows[leaving & (later.columns < n_columns)],
         plan.rows,
     ]
     columns = [
         store.train.by_row.columns[places],
-        added.columns[leaving & (added.rows < n_rows)],
+        later.columns[leaving & (later.rows < n_rows)],
         plan.columns,
     ]
     gone_rows, gone_columns = (
@@ -618,17 +628,18 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
         plan.columns[plan.columns >= n_columns],
     )
     crossed = (
-        _find_left(added.rows[leaving & (added.columns >= n_columns)], gone_rows),
-        _find_left(added.columns[leaving & (added.rows >= n_rows)], gone_columns),
+        _find_left(later.rows[leaving & (later.columns >= n_columns)], gone_rows),
+        _find_left(later.columns[leaving & (later.rows >= n_rows)], gone_columns),
     )
-    left = added.take(~leaving)
+    remaining = later.take(~leaving)
     of_rows, of_columns = plan.without_features
     left_over = replace(
         store,
         rows=_drop_labels(store.rows, store.train.rows, gone_rows),
         columns=_drop_labels(store.columns, store.train.columns, gone_columns),
-        added=left._replace(
-            rows=_move_up(left.rows, gone_rows), columns=_move_up(left.columns, gone_columns)
+        added=remaining._replace(
+            rows=_move_up(remaining.rows, gone_rows),
+            columns=_move_up(remaining.columns, gone_columns),
         ),
         dropped=np.union1d(store.dropped, places) if places.size else store.dropped,
         row_features=_drop_features(store.row_features, of_rows, plan.rows),
@@ -694,16 +705,16 @@ def _find_described(
     labels: Labels, given: Iterable[Any] | None, features: AxisFeatures | None, missing: str
 ) -> IndexArray:
     positions = _find_given(labels, given, missing)
-    known = (
+    is_known = (
         np.zeros(positions.size, dtype=bool)
         if features is None
         else features.take(positions).are_known
     )
-    if missing == "error" and not known.all():
+    if missing == "error" and not is_known.all():
         raise BadFeatures(
-            f"{labels.axis} {labels[positions[~known][:1]].tolist()[0]!r} has no features to forget"
+            f"{labels.axis} {labels[positions[~is_known][:1]].tolist()[0]!r} has no features to forget"
         )
-    return positions[known]
+    return positions[is_known]
 
 
 def _drop_features(
@@ -719,38 +730,38 @@ def _drop_names(names: Names | None, labels: Labels, gone: IndexArray) -> Names 
 def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> IndexPair:
     if entries is None:
         return NOTHING, NOTHING
-    given = entries.entries()[:2] if isinstance(entries, ObservedMatrix) else entries
-    if not isinstance(given, tuple) or len(given) != 2:
+    pairs = entries.entries()[:2] if isinstance(entries, ObservedMatrix) else entries
+    if not isinstance(pairs, tuple) or len(pairs) != 2:
         raise BadEntries(
             f"entries must be an ObservedMatrix or a tuple (rows, columns) of lists; got {type(entries).__name__}"
         )
     row_of, column_of = (
         labels.positions(items) if missing == "error" else labels.find(items)
-        for labels, items in zip((store.rows, store.columns), given, strict=True)
+        for labels, items in zip((store.rows, store.columns), pairs, strict=True)
     )
     if row_of.size != column_of.size:
         raise BadEntries(
             f"rows and columns must have the same length; got {row_of.size} and {column_of.size}"
         )
-    known = (row_of >= 0) & (column_of >= 0)
-    row_of, column_of = row_of[known].astype(np.int64), column_of[known].astype(np.int64)
-    there = ~np.isnan(store.values_at(row_of, column_of))
-    if missing == "error" and not there.all():
-        at = int(np.flatnonzero(~there)[0])
+    is_known = (row_of >= 0) & (column_of >= 0)
+    row_of, column_of = row_of[is_known].astype(np.int64), column_of[is_known].astype(np.int64)
+    is_observed = ~np.isnan(store.values_at(row_of, column_of))
+    if missing == "error" and not is_observed.all():
+        at = int(np.flatnonzero(~is_observed)[0])
         row, column = (
             store.rows[row_of[[at]]].tolist()[0],
             store.columns[column_of[[at]]].tolist()[0],
         )
         raise BadEntries(f"row {row!r} has no entry in column {column!r} to forget")
-    return row_of[there], column_of[there]
+    return row_of[is_observed], column_of[is_observed]
 
 
 def _drop_labels(labels: Labels, trained: Labels, gone: IndexArray) -> Labels:
     """Return labels without some that are not trained."""
     if gone.size == 0:
         return labels
-    left = np.setdiff1d(np.arange(len(trained), len(labels)), gone)
-    return trained.join(labels.take(left)) if left.size else trained
+    remaining = np.setdiff1d(np.arange(len(trained), len(labels)), gone)
+    return trained.join(labels.take(remaining)) if remaining.size else trained
 
 
 def _move_up(positions: IndexArray, gone: IndexArray) -> IndexArray:

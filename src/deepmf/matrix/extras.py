@@ -95,13 +95,13 @@ class Extras(NamedTuple):
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:
         """Join the times and weights of several groups of entries, given the number of entries of
         each group."""
-        joined: list[Array | None] = [None, None, None]
+        fields: list[Array | None] = [None, None, None]
         for at, empty in enumerate((np.int64(NO_TIME), np.float64(1.0), np.int32(0))):
             if any(part[at] is not None for _, part in parts):
-                joined[at] = np.concatenate(
+                fields[at] = np.concatenate(
                     [np.full(n, empty) if part[at] is None else part[at] for n, part in parts]
                 )
-        return cls(*joined)
+        return cls(*fields)
 
     def fill_weights(self, n_entries: int) -> ValueArray:
         """Return the weight of each entry, also where all of them are 1."""
@@ -124,8 +124,8 @@ class Extras(NamedTuple):
         if self.are_absent or picks is not None:
             return self.take(picks)
         times, places = (
-            None if each is None else np.maximum.reduceat(each, firsts)
-            for each in (self.times, self.places)
+            None if keys is None else np.maximum.reduceat(keys, firsts)
+            for keys in (self.times, self.places)
         )
         if self.weights is None:
             return Extras(times, places=places)
@@ -245,11 +245,11 @@ def _parse_numbers(array: Array) -> ParsedTimes:
     """Return Unix seconds from seconds or milliseconds; the median tells which, since both may lie
     in one column."""
     is_gap = np.isnan(array) | (array == NO_TIME)
-    known = array[~is_gap].astype(np.float64)
-    are_milliseconds = known.size > 0 and float(np.median(np.abs(known))) > LAST_TIME
+    numbers = array[~is_gap].astype(np.float64)
+    are_milliseconds = numbers.size > 0 and float(np.median(np.abs(numbers))) > LAST_TIME
     step, unit = (1000, "milliseconds") if are_milliseconds else (1, "seconds")
     seconds = np.full(array.size, NO_TIME)
-    seconds[~is_gap] = np.clip(known, step * (FIRST_TIME - 1), step * (LAST_TIME + 1)) // step
+    seconds[~is_gap] = np.clip(numbers, step * (FIRST_TIME - 1), step * (LAST_TIME + 1)) // step
     check_time_range(seconds, lambda at: f"{array[at]} ({unit})")
     return ParsedTimes(seconds, unit)
 

@@ -48,13 +48,13 @@ class FeatureVectors:
         which, inputs, weights = map(
             np.concatenate, zip((nothing, nothing, nothing), *parts, strict=True)
         )
-        kept = np.flatnonzero(weights)
-        kept = kept[np.argsort(which[kept], kind="stable")]
-        which, counts = which[kept], np.bincount(which[kept], minlength=count)
-        slots = np.arange(kept.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = np.flatnonzero(weights)
+        order = order[np.argsort(which[order], kind="stable")]
+        which, counts = which[order], np.bincount(which[order], minlength=count)
+        slots = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
         shape = count, int(counts.max(initial=0))
         vectors = cls(np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.float32), n_inputs)
-        vectors.inputs[which, slots], vectors.weights[which, slots] = inputs[kept], weights[kept]
+        vectors.inputs[which, slots], vectors.weights[which, slots] = inputs[order], weights[order]
         return vectors
 
     @classmethod
@@ -106,10 +106,10 @@ class FeatureVectors:
 
     def read_input(self, at: int) -> SingleArray:
         """Return the weight of each vector at one input; 0 if it has none."""
-        own = slice(*self._by_input.indptr[at : at + 2])
-        found = np.zeros(len(self), dtype=np.float32)
-        found[self._by_input.indices[own]] = self._by_input.data[own]
-        return found
+        span = slice(*self._by_input.indptr[at : at + 2])
+        column_weights = np.zeros(len(self), dtype=np.float32)
+        column_weights[self._by_input.indices[span]] = self._by_input.data[span]
+        return column_weights
 
     def read_column_input(self, first: int, at: int) -> SingleArray:
         """Return the weight of each vector at one input of the feature that starts at `first`."""
@@ -210,16 +210,16 @@ class NumberEncoding(ColumnEncoding):
     @classmethod
     def learn(cls, name: str, values: FloatArray) -> NumberEncoding:
         """Learn the encoding from values, some of which may be missing."""
-        known = values[~np.isnan(values)]
-        if not known.size:
+        numbers = values[~np.isnan(values)]
+        if not numbers.size:
             return cls(name, 0.0, 1.0, ())
         knots, spread = (
-            np.unique(np.quantile(known, np.linspace(0, 1, _N_KNOTS))),
-            float(known.std()),
+            np.unique(np.quantile(numbers, np.linspace(0, 1, _N_KNOTS))),
+            float(numbers.std()),
         )
-        if knots.size == 1 or spread <= _LEAST_SPREAD * np.abs(known).max():
-            return cls(name, float(known.mean()), 1.0, ())
-        return cls(name, float(known.mean()), spread, tuple(knots.tolist()))
+        if knots.size == 1 or spread <= _LEAST_SPREAD * np.abs(numbers).max():
+            return cls(name, float(numbers.mean()), 1.0, ())
+        return cls(name, float(numbers.mean()), spread, tuple(knots.tolist()))
 
     @property
     def n_inputs(self) -> int:
@@ -227,15 +227,15 @@ class NumberEncoding(ColumnEncoding):
 
     def parts(self, values: Array) -> list[Part]:
         which, missing = np.flatnonzero(~np.isnan(values)), np.flatnonzero(np.isnan(values))
-        known = values[which]
-        standard = np.clip((known - self.mean) / self.spread, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+        numbers = values[which]
+        standard = np.clip((numbers - self.mean) / self.spread, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         parts: list[Part] = [
             (which, np.zeros(which.size, dtype=np.int64), standard),
             (missing, np.ones(missing.size, dtype=np.int64), np.ones(missing.size)),
         ]
         if self.knots:
             knots = np.array(self.knots)
-            places = np.interp(known, knots, np.arange(knots.size))
+            places = np.interp(numbers, knots, np.arange(knots.size))
             below = np.minimum(places.astype(np.int64), knots.size - 2)
             parts += [
                 (which, 2 + below, 1.0 - (places - below)),
@@ -321,8 +321,8 @@ class CategoryEncoding(ColumnEncoding):
             condition = {"any": condition}
         _check_words(self.name, condition, ("any", "all", "none"))
         found: BoolArray = weights(1) == 0
-        for word, wanted in condition.items():
-            items = list(wanted) if isinstance(wanted, LISTS) else [wanted]
+        for word, words in condition.items():
+            items = list(words) if isinstance(words, LISTS) else [words]
             if not items:
                 raise BadSetting(f"the condition {word!r} of {self.name} has no categories")
             has = [weights(self._find_place(item)) != 0 for item in items]
@@ -358,9 +358,9 @@ class ListEncoding(CategoryEncoding):
         def find_inputs(items: tuple[str, ...] | None) -> list[int]:
             return [1] if items is None else sorted({places.get(item, 0) for item in items})
 
-        found = convert_each(values.tolist(), find_inputs)
-        counts = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
-        inputs = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(counts.sum()))
+        columns = convert_each(values.tolist(), find_inputs)
+        counts = np.fromiter(map(len, columns), dtype=np.int64, count=len(columns))
+        inputs = np.fromiter(chain.from_iterable(columns), dtype=np.int64, count=int(counts.sum()))
         weights = np.repeat(np.maximum(counts, 1) ** -0.5, counts)
         return [(np.repeat(np.arange(counts.size), counts), inputs, weights)]
 
@@ -420,7 +420,7 @@ class VectorEncoding(ColumnEncoding):
     @classmethod
     def learn(cls, name: str, values: Array) -> VectorEncoding:
         """Learn the encoding from vectors of one length, some of which may be missing."""
-        known = [each for each in values.tolist() if each is not None]
+        known = [item for item in values.tolist() if item is not None]
         table = _stack_vectors(name, known, len(known[0]))
         means = table.mean(axis=0)
         spread = float(np.sqrt(np.square(table - means).sum(axis=1).mean()))
@@ -461,7 +461,7 @@ class VectorEncoding(ColumnEncoding):
 
 
 def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> FloatArray:
-    wrong = next((each for each in vectors if len(each) != size), None)
+    wrong = next((vector for vector in vectors if len(vector) != size), None)
     if wrong is not None:
         raise BadFeatures(
             f"a vector of the feature {name!r} has {len(wrong)} numbers; the others have {size}"
@@ -481,8 +481,8 @@ def _read_limits(name: str, condition: Any) -> dict[str, Any]:
 def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]) -> None:
     wrong = [word for word in condition if word not in known]
     if wrong or not condition:
-        given = repr(wrong[0]) if wrong else "nothing"
-        raise BadSetting(f"a condition of {name} has {', '.join(known)}; got {given}")
+        example = repr(wrong[0]) if wrong else "nothing"
+        raise BadSetting(f"a condition of {name} has {', '.join(known)}; got {example}")
 
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {
@@ -519,30 +519,33 @@ class FeatureEncoding:
         parts: list[Part] = [(np.arange(count), np.zeros(count, dtype=np.int64), np.ones(count))]
         for first, column in self.locate_columns():
             name = column.name
-            own = (
+            span = (
                 values[name]
                 if name in values
                 else convert_values(column.kind, [None] * count, name)
             )
             parts += [
-                (which, inputs + first, weights) for which, inputs, weights in column.parts(own)
+                (which, inputs + first, weights) for which, inputs, weights in column.parts(span)
             ]
         return FeatureVectors.of_parts(count, self.n_inputs, parts)
 
     def items(self, vectors: FeatureVectors) -> list[FeatureItem]:
         """Return the known features of a single vector."""
-        known = vectors.weights[0] != 0
-        inputs, weights = vectors.inputs[0][known].tolist(), vectors.weights[0][known].tolist()
+        is_known = vectors.weights[0] != 0
+        inputs, weights = (
+            vectors.inputs[0][is_known].tolist(),
+            vectors.weights[0][is_known].tolist(),
+        )
         items = []
         for first, column in self.locate_columns():
-            found = {
+            input_weights = {
                 at - first: weight
                 for at, weight in zip(inputs, weights, strict=True)
                 if 0 <= at - first < column.n_inputs
             }
             items += [
                 item._replace(inputs=tuple(first + at for at in item.inputs))
-                for item in column.items(found)
+                for item in column.items(input_weights)
             ]
         return items
 

@@ -58,8 +58,8 @@ def read_values(values: Iterable[Any]) -> Array:
             return values
     elif isinstance(values, str | bytes):
         raise TypeError(f"give one value for each label; got {values!r}")
-    given = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    items = convert_each(given, lambda item: None if is_missing(item) else item)
+    items_given = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    items = convert_each(items_given, lambda item: None if is_missing(item) else item)
     types = _find_types(items)
     if types and all(issubclass(kind, NUMBERS) and kind is not bool for kind in types):
         are_whole = None not in items and all(issubclass(kind, int | np.integer) for kind in types)
@@ -80,12 +80,14 @@ def infer_kind(values: Array) -> str:
     if values.dtype.kind == "b":
         return "category"
     if values.dtype.kind in "iuf":
-        known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-        whole = known.size and np.all(known == np.round(known)) and np.all(np.isfinite(known))
-        n_distinct = np.unique(known).size
+        numbers = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+        are_whole = (
+            numbers.size and np.all(numbers == np.round(numbers)) and np.all(np.isfinite(numbers))
+        )
+        n_distinct = np.unique(numbers).size
         return (
             "category"
-            if whole and n_distinct <= min(_MOST_CODES, known.size / _ONE_IN)
+            if are_whole and n_distinct <= min(_MOST_CODES, numbers.size / _ONE_IN)
             else "number"
         )
     items = values.tolist()
@@ -93,7 +95,7 @@ def infer_kind(values: Array) -> str:
     if any(issubclass(kind, LISTS) for kind in types):
         lists = [item for item in items if item is not None]
         are_vectors = all(
-            len(item) and all(isinstance(each, float | np.floating) for each in item)
+            len(item) and all(isinstance(number, float | np.floating) for number in item)
             for item in lists
         )
         return "vector" if are_vectors else "list"
@@ -212,12 +214,12 @@ def _to_categories(item: Any) -> tuple[str, ...] | None:
         if isinstance(item, LISTS)
         else [item]
     )
-    known = [part for part in parts if not is_missing(part)]
+    present = [part for part in parts if not is_missing(part)]
     if isinstance(item, LISTS) and any(
-        isinstance(part, float | np.floating) and part % 1 for part in known
+        isinstance(part, float | np.floating) and part % 1 for part in present
     ):
-        raise TypeError(f"{known[0]!r} is not a category; give each number a column of its own")
-    texts = map(to_text, known)
+        raise TypeError(f"{present[0]!r} is not a category; give each number a column of its own")
+    texts = map(to_text, present)
     return tuple(dict.fromkeys(sorted(texts) if isinstance(item, set | frozenset) else texts))
 
 

@@ -156,16 +156,16 @@ class Features:
         """Encode the features; raise an error if the encoding lacks one or has it with another
         kind."""
         check_names(self._values, encoding)
-        known = encoding.kinds
+        fitted_kinds = encoding.kinds
         for name, kind in self._given.items():
-            if known[name] != kind:
+            if fitted_kinds[name] != kind:
                 raise BadFeatures(
-                    f"the model was fitted with the feature {name!r} as a {known[name]}, not as a {kind}"
+                    f"the model was fitted with the feature {name!r} as a {fitted_kinds[name]}, not as a {kind}"
                 )
         values = {
             name: self.values(name)
-            if self.kinds[name] == known[name]
-            else convert_values(known[name], raw, name)
+            if self.kinds[name] == fitted_kinds[name]
+            else convert_values(fitted_kinds[name], raw, name)
             for name, raw in self._values.items()
         }
         return encoding.encode(len(self), values)
@@ -176,9 +176,9 @@ class Features:
 
     def drop(self, name: str) -> Features | None:
         """Return the features without one of them; None if it is the only one."""
-        kept = {other: values for other, values in self._values.items() if other != name}
-        kinds = {other: kind for other, kind in self._given.items() if other != name}
-        return Features(self.labels, kept, kinds=kinds) if kept else None
+        columns = {column: values for column, values in self._values.items() if column != name}
+        kinds = {column: kind for column, kind in self._given.items() if column != name}
+        return Features(self.labels, columns, kinds=kinds) if columns else None
 
     def take_unknown(self, labels: Labels) -> Features | None:
         """Return the features of labels that are not among some labels; None if there are none."""
@@ -201,13 +201,14 @@ class Features:
     def check_labels(self, labels: Labels) -> None:
         """Raise an error if no label is among the labels of a matrix."""
         if len(self) and not np.any(labels.find(self.labels) >= 0):
-            own, theirs = (
-                reprlib.repr(each[:1].tolist()[0]) for each in (self.labels, labels.array)
+            example, other_example = (
+                reprlib.repr(axis_labels[:1].tolist()[0])
+                for axis_labels in (self.labels, labels.array)
             )
             raise BadFeatures(
                 f"no label of the {labels.axis} features is a {labels.axis} of the matrix: features have labels such "
-                f"as {own} ({type(self.labels[:1].tolist()[0]).__name__}), the matrix has {labels.axis}s such as "
-                f"{theirs} ({type(labels.array[:1].tolist()[0]).__name__})"
+                f"as {example} ({type(self.labels[:1].tolist()[0]).__name__}), the matrix has {labels.axis}s such as "
+                f"{other_example} ({type(labels.array[:1].tolist()[0]).__name__})"
             )
 
     def _learn_column_encoding(self, name: str, kind: str) -> ColumnEncoding:
@@ -218,7 +219,7 @@ class Features:
         encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind].learn(name, values)
         first = values[np.argmin(missing)]
         doubt = _find_doubt(encoding, values) if isinstance(encoding, CategoryEncoding) else None
-        if not np.any(missing) and all(each == first for each in values):
+        if not np.any(missing) and all(value == first for value in values):
             doubt = f"the feature {name!r} is always {first} and has no effect"
         if doubt is not None:
             warn(doubt)
@@ -245,11 +246,11 @@ def _find_doubt(encoding: CategoryEncoding, values: Array) -> str | None:
     """Return a warning if categories are too many or too rare to learn from; None if they are
     not."""
     n_distinct, n_apart = len(encoding.count(values)), len(encoding.categories)
-    found = f"the feature {encoding.name!r} has {n_distinct:,} categories"
+    subject = f"the feature {encoding.name!r} has {n_distinct:,} categories"
     if not n_apart:
-        return f"{found}, all too rare to learn from, and has no effect"
+        return f"{subject}, all too rare to learn from, and has no effect"
     if n_distinct > MOST_CATEGORIES:
-        return f"{found}; only the {n_apart:,} most frequent ones are used"
+        return f"{subject}; only the {n_apart:,} most frequent ones are used"
     return None
 
 
@@ -280,10 +281,10 @@ class AxisFeatures:
         trained = at >= 0 if counts is None else (at >= 0) & (counts[at] > 0)
         encoding = features.learn_encoding(np.flatnonzero(trained))
         vectors = features.encode(encoding)
-        own = np.full(len(labels), len(features))  # past the last vector: no features
-        own[at[at >= 0]] = np.flatnonzero(at >= 0)
+        vector_of = np.full(len(labels), len(features))  # past the last vector: no features
+        vector_of[at[at >= 0]] = np.flatnonzero(at >= 0)
         nothing = FeatureVectors.empty(0, encoding.n_inputs)
-        return cls(encoding, vectors.take(own), np.empty(0, dtype=np.int64), nothing)
+        return cls(encoding, vectors.take(vector_of), np.empty(0, dtype=np.int64), nothing)
 
     @property
     def n_inputs(self) -> int:
@@ -296,27 +297,29 @@ class AxisFeatures:
             return self.base.take(positions)
         places = np.minimum(np.searchsorted(self.positions, positions), self.positions.size - 1)
         newer = self.positions[places] == positions
-        taken = self.base.take(positions).join(self.extra.take(places[newer]))
+        vectors = self.base.take(positions).join(self.extra.take(places[newer]))
         order = np.arange(positions.size)
-        order[newer] = np.arange(positions.size, len(taken))
-        return taken.take(order)
+        order[newer] = np.arange(positions.size, len(vectors))
+        return vectors.take(order)
 
     def replace(self, positions: IndexArray, vectors: FeatureVectors) -> AxisFeatures:
         """Return features with other vectors at some positions."""
-        kept = np.flatnonzero(~np.isin(self.positions, positions))
-        together = np.concatenate([self.positions[kept], positions])
+        remaining = np.flatnonzero(~np.isin(self.positions, positions))
+        together = np.concatenate([self.positions[remaining], positions])
         order = np.argsort(together)
         return replace(
-            self, positions=together[order], extra=self.extra.take(kept).join(vectors).take(order)
+            self,
+            positions=together[order],
+            extra=self.extra.take(remaining).join(vectors).take(order),
         )
 
     def clear(self, positions: IndexArray) -> AxisFeatures:
         """Return features with nothing at some positions."""
-        kept = np.flatnonzero(~np.isin(self.positions, positions))
-        left = replace(self, positions=self.positions[kept], extra=self.extra.take(kept))
+        places = np.flatnonzero(~np.isin(self.positions, positions))
+        changed = replace(self, positions=self.positions[places], extra=self.extra.take(places))
         trained = positions[positions < len(self.base)]
         trained = trained[self.base.take(trained).are_known]
-        return left.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs))
+        return changed.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs))
 
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return features without some positions; new positions are removed, so later ones move
@@ -330,11 +333,11 @@ class AxisFeatures:
         """Return which of the first `count` positions meet all conditions, by name (see
         `FeatureEncoding.match`)."""
         self.check_conditions(where)
-        found = np.zeros(count, dtype=bool)
-        known = self.encoding.match(where, self.base)[:count]
-        found[: known.size] = known
-        found[self.positions] = self.encoding.match(where, self.extra)
-        return found
+        is_match = np.zeros(count, dtype=bool)
+        base_match = self.encoding.match(where, self.base)[:count]
+        is_match[: base_match.size] = base_match
+        is_match[self.positions] = self.encoding.match(where, self.extra)
+        return is_match
 
     def check_conditions(self, where: Mapping[str, Any]) -> None:
         """Refuse conditions on unknown features or categories, and conditions of another kind."""
@@ -347,10 +350,10 @@ class AxisFeatures:
 
     def digest(self) -> str:
         """Return a short fingerprint of the features."""
-        found = hashlib.sha256(repr(self.encoding).encode())
+        digest = hashlib.sha256(repr(self.encoding).encode())
         for array in (self.base.inputs, self.base.weights):
-            found.update(np.ascontiguousarray(array).data)
-        return found.hexdigest()[:16]
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()[:16]
 
     def encode_one(self, values: Mapping[str, Any] | None) -> FeatureVectors:
         """Encode the features of a single row or column from values by name; all of them may be
@@ -365,5 +368,7 @@ class AxisFeatures:
             return FeatureVectors.empty(1, self.n_inputs)
         check_names(values, self.encoding)
         kinds = self.encoding.kinds
-        known = {name: convert_values(kinds[name], [each], name) for name, each in values.items()}
-        return self.encoding.encode(1, known)
+        converted = {
+            name: convert_values(kinds[name], [value], name) for name, value in values.items()
+        }
+        return self.encoding.encode(1, converted)

@@ -93,8 +93,10 @@ def read_long_frame(
     table = _collect(frame)
     if asked["column"] is None and value is DETECT and asked["count"] is None:
         refuse_wide_frame(frame, table)
-    chosen = choose_columns(table.columns, asked, value=value, time=time, content=_look_at(table))
-    names = chosen.columns
+    column_choice = choose_columns(
+        table.columns, asked, value=value, time=time, content=_look_at(table)
+    )
+    names = column_choice.columns
     number = names.get("value", names.get("count"))
     if missing == "drop" and number is not None:
         table = _drop_missing(table, number)
@@ -116,7 +118,7 @@ def read_long_frame(
         np.ones(len(table)) if number is None else read_numbers(table.get_column(number)),
         TableForm.of_roles({role: str(name) for role, name in names.items()}, time_type),
         are_interactions="value" not in names,
-        guess=describe_roles(words) if chosen.is_uncertain else None,
+        guess=describe_roles(words) if column_choice.is_uncertain else None,
         extras=extras,
     )
 
@@ -202,17 +204,17 @@ def _look_at(table: nw.DataFrame[Any]) -> Content:
 def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
     """Refuse a frame with a line per row, whose first columns would pass for entries."""
     names = table.columns
-    if any(has_usual_names(names, ["column", other]) for other in ("row", "value")):
+    if any(has_usual_names(names, ["column", role]) for role in ("row", "value")):
         return
     head = table.head(_N_LOOKED_AT)
     has_index = _has_row_labels(frame)
-    ids, others = ([], names) if has_index else (names[:1], names[1:])
-    numbers = [name for name in others if _are_numbers(head.get_column(name))]
+    ids, columns = ([], names) if has_index else (names[:1], names[1:])
+    numbers = [name for name in columns if _are_numbers(head.get_column(name))]
     if len(names) < 3 + len(ids) or any(
         head.get_column(name).n_unique() < len(head) for name in ids
     ):
         return
-    if len(numbers) >= MANY_COLUMNS or (has_index and len(numbers) == len(others)):
+    if len(numbers) >= MANY_COLUMNS or (has_index and len(numbers) == len(columns)):
         shown = ", ".join(map(repr, names[:3]))
         raise BadEntries(
             f"the frame looks like a wide one, with a line per row and a column per column ({len(names)} columns: "
@@ -223,7 +225,7 @@ def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
 def refuse_long_frame(names: Sequence[Any]) -> None:
     """Refuse a frame with a line per entry, or with ids among its values, whose columns would pass
     for a wide one."""
-    if any(has_usual_names(names, ["column", other]) for other in ("row", "value")):
+    if any(has_usual_names(names, ["column", role]) for role in ("row", "value")):
         shown = ", ".join(map(repr, names[:3]))
         raise BadEntries(
             f"the frame looks like a long one, with a line per entry (columns {shown}); from_frame reads it"
@@ -285,15 +287,15 @@ def warn_of_codes(array: FloatArray) -> None:
     It is the lowest or the highest, lies further from the others than three times their range, and
     is in most columns.
     """
-    known = array[np.isfinite(array)]
-    for code in (known.min(), known.max()) if known.size else ():
+    numbers = array[np.isfinite(array)]
+    for code in (numbers.min(), numbers.max()) if numbers.size else ():
         are_coded = array == code
-        others = known[known != code]
-        if others.size and np.mean(are_coded.any(axis=0)) > 0.5 and is_far(code, others):
-            share = np.count_nonzero(are_coded) / known.size
+        remaining = numbers[numbers != code]
+        if remaining.size and np.mean(are_coded.any(axis=0)) > 0.5 and is_far(code, remaining):
+            share = np.count_nonzero(are_coded) / numbers.size
             warn(
-                f"{share:.1%} of the values are {code:g}, and all others lie between {others.min():g} and "
-                f"{others.max():g}; if {code:g} stands for a missing value, leave these cells empty"
+                f"{share:.1%} of the values are {code:g}, and all others lie between {remaining.min():g} and "
+                f"{remaining.max():g}; if {code:g} stands for a missing value, leave these cells empty"
             )
 
 
@@ -375,8 +377,10 @@ def read_pair_columns(frame: Any, names: tuple[str, str]) -> tuple[list[Any], li
         role: name if name in table.columns else None
         for role, name in zip(("row", "column"), names, strict=True)
     }
-    chosen = assign_roles(table.columns, asked)
-    return table.get_column(chosen["row"]).to_list(), table.get_column(chosen["column"]).to_list()
+    names_by_role = assign_roles(table.columns, asked)
+    return table.get_column(names_by_role["row"]).to_list(), table.get_column(
+        names_by_role["column"]
+    ).to_list()
 
 
 def build_long_frame(matrix: Any) -> pl.DataFrame:
@@ -403,14 +407,14 @@ def build_long_frame(matrix: Any) -> pl.DataFrame:
 def build_extra_series(extras: Extras, form: TableForm) -> list[pl.Series]:
     """Return the times and the weights as polars series, those of them that there are."""
     time, weight = form.name_extras()
-    found = (
+    series = (
         []
         if extras.times is None
         else [build_time_series(extras.times, form.time_type).alias(time)]
     )
     if extras.weights is not None:
-        found.append(import_polars().Series(weight, extras.weights.astype(np.float64)))
-    return found
+        series.append(import_polars().Series(weight, extras.weights.astype(np.float64)))
+    return series
 
 
 def build_time_series(times: TimeArray, kind: str | None) -> pl.Series:

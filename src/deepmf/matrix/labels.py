@@ -131,8 +131,8 @@ class Labels(Sequence[Any]):
                 map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size
             )
         near = np.searchsorted(self.array, array, sorter=self._order)
-        found = self._order[np.minimum(near, len(self) - 1)]
-        return np.where(self.array[found] == array, found, -1)
+        places = self._order[np.minimum(near, len(self) - 1)]
+        return np.where(self.array[places] == array, places, -1)
 
     def take(self, positions: IndexArray) -> Labels:
         """Return the labels at some positions."""
@@ -152,8 +152,8 @@ class Labels(Sequence[Any]):
 
     def _append(self, fresh: Array) -> Labels:
         """Return these labels followed by new ones, without copying these."""
-        rest = Labels.from_distinct(fresh, axis=self.axis)
-        return JoinedLabels(self, rest) if len(self) else rest
+        later = Labels.from_distinct(fresh, axis=self.axis)
+        return JoinedLabels(self, later) if len(self) else later
 
     @cached_property
     def _order(self) -> IndexArray:
@@ -235,12 +235,12 @@ class JoinedLabels(Labels):
         if positions.dtype == bool or np.any(positions < 0):
             return self.array[position]
         inside = positions < n_first
-        taken = np.empty(positions.shape, dtype=self._rest.array.dtype)
-        taken[inside], taken[~inside] = (
+        labels = np.empty(positions.shape, dtype=self._rest.array.dtype)
+        labels[inside], labels[~inside] = (
             self._first[positions[inside]],
             self._rest[positions[~inside] - n_first],
         )
-        return taken[()]
+        return labels[()]
 
 
 # Arrays of labels
@@ -343,13 +343,13 @@ def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
         distinct, positions = np.unique(array, return_inverse=True)
         return distinct, positions
     offsets = array - low if low else array
-    seen = np.zeros(high - low + 1, dtype=bool)
-    seen[offsets] = True
+    is_used = np.zeros(high - low + 1, dtype=bool)
+    is_used[offsets] = True
     # 32-bit positions halve the memory traffic of every later pass over the entries.
-    position_of = np.cumsum(seen, dtype=np.int64) - 1
-    if seen.size < 2**31:
+    position_of = np.cumsum(is_used, dtype=np.int64) - 1
+    if is_used.size < 2**31:
         position_of = position_of.astype(np.int32)
-    return np.flatnonzero(seen) + low, position_of[offsets]
+    return np.flatnonzero(is_used) + low, position_of[offsets]
 
 
 def gather_objects(array: Array) -> tuple[Array, IndexArray]:
@@ -402,23 +402,24 @@ AS_TEXT = {
 
 def find_stored_kind(labels: Labels) -> str:
     """Return the name of the labels' type in files; raise an error if it cannot be stored."""
-    some = labels[:1]
-    if some.dtype.kind == "i":
+    first = labels[:1]
+    if first.dtype.kind == "i":
         return "int"
-    found = type(some[0]) if len(labels) else str
-    if found is datetime and any(
+    label_type = type(first[0]) if len(labels) else str
+    if label_type is datetime and any(
         type(label.tzinfo) not in (type(None), timezone) for label in labels.array
     ):
         raise BadSetting(
-            f"{labels.axis} labels with a named time zone cannot be saved, such as {some[0]!r}; "
+            f"{labels.axis} labels with a named time zone cannot be saved, such as {first[0]!r}; "
             "use times in UTC, or strings"
         )
-    known = {float: "float"} | {kind.type: name for name, kind in AS_TEXT.items()}
-    if found not in known:
+    type_names = {float: "float"} | {kind.type: name for name, kind in AS_TEXT.items()}
+    if label_type not in type_names:
         raise BadSetting(
-            f"{labels.axis} labels of type {found.__name__} cannot be saved, such as {some[0]!r}; use ints or strings"
+            f"{labels.axis} labels of type {label_type.__name__} cannot be saved, such as "
+            f"{first[0]!r}; use ints or strings"
         )
-    return known[found]
+    return type_names[label_type]
 
 
 # With more than this many labels per lookup, labels are decoded one by one.

@@ -149,10 +149,12 @@ class ObservedMatrix:
         extras = Extras(None if parsed is None else parsed.seconds, numbers)
         # an entry of weight 0 is as if it had not been given
         if numbers is not None and not numbers.all():
-            kept = np.flatnonzero(numbers)
-            floats, extras = floats[kept], extras.take(kept)
+            weighted = np.flatnonzero(numbers)
+            floats, extras = floats[weighted], extras.take(weighted)
             axes = [
-                _find_positions(axis.labels[axis.positions[kept]], labels, axis=axis.labels.axis)
+                _find_positions(
+                    axis.labels[axis.positions[weighted]], labels, axis=axis.labels.axis
+                )
                 for axis, labels in zip(axes, (row_labels, column_labels), strict=True)
             ]
         form = PLAIN._replace(time_type=None if parsed is None else parsed.type)
@@ -423,9 +425,9 @@ class ObservedMatrix:
         values, extras = compact(entries.values), entries.extras.simplify()
         if extras.weights is not None:
             extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
-        known = {"rows": rows, "columns": columns, "scale": entries.scale, "form": form}
+        parts = {"rows": rows, "columns": columns, "scale": entries.scale, "form": form}
         return cls.from_parts(
-            **known, by_row=by_row, by_column=by_column, values=values, extras=extras
+            **parts, by_row=by_row, by_column=by_column, values=values, extras=extras
         )
 
     @classmethod
@@ -543,10 +545,10 @@ class ObservedMatrix:
 
         `which` is a mask over the entries in row order, or their places.
         """
-        kept = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
-        rows, columns = self.find_rows(kept), self.by_row.columns[kept]
+        places = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
+        rows, columns = self.find_rows(places), self.by_row.columns[places]
         entries = SortedEntries(
-            rows, columns, self.values[kept], self.scale, self.extras.take(kept)
+            rows, columns, self.values[places], self.scale, self.extras.take(places)
         )
         return ObservedMatrix._from_sorted(self.rows, self.columns, entries, self.form)
 
@@ -555,14 +557,14 @@ class ObservedMatrix:
         new_row, new_column = (np.full(count, -1, dtype=np.int64) for count in self.shape)
         new_row[rows], new_column[columns] = np.arange(rows.size), np.arange(columns.size)
         row_of, column_of = new_row[self.entry_rows], new_column[self.by_row.columns]
-        kept = (row_of >= 0) & (column_of >= 0)
+        is_inside = (row_of >= 0) & (column_of >= 0)
         return ObservedMatrix.from_positions(
-            Labelled(self.rows.take(rows), row_of[kept]),
-            Labelled(self.columns.take(columns), column_of[kept]),
-            self.values[kept].astype(np.float64),
+            Labelled(self.rows.take(rows), row_of[is_inside]),
+            Labelled(self.columns.take(columns), column_of[is_inside]),
+            self.values[is_inside].astype(np.float64),
             scale=self.scale,
             form=self.form,
-            extras=self.extras.take(kept),
+            extras=self.extras.take(is_inside),
         )
 
     def take_known(self, rows: Labels, columns: Labels) -> ObservedMatrix:
@@ -571,8 +573,8 @@ class ObservedMatrix:
             rows.find(self.row_labels) >= 0,
             columns.find(self.column_labels) >= 0,
         )
-        known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
-        return self if np.all(known) else self.take_entries(known)
+        is_known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
+        return self if np.all(is_known) else self.take_entries(is_known)
 
     def with_form(self, form: TableForm) -> ObservedMatrix:
         """Return the same matrix with other column names or another layout for writing."""
@@ -707,22 +709,22 @@ def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None
     the other."""
     check_scale(scale)
     if scale is not None and scale.is_interactions != are_interactions:
-        found = "interactions, which have no values" if are_interactions else "values"
-        raise BadSetting(f"the scale {scale} was given, and the entries are {found}")
+        noun = "interactions, which have no values" if are_interactions else "values"
+        raise BadSetting(f"the scale {scale} was given, and the entries are {noun}")
     return Scale.interactions() if are_interactions else scale
 
 
 def _find_positions(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
     if labels is None:
         return Labels.gather(items, axis=axis)
-    known = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
-    return Labelled(known, known.positions(items))
+    axis_labels = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
+    return Labelled(axis_labels, axis_labels.positions(items))
 
 
 def _build_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Labels:
     if labels is None:
         return Labels.from_range(count, axis=axis)
-    given = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
-    if len(given) != count:
-        raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")
-    return given
+    axis_labels = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
+    if len(axis_labels) != count:
+        raise BadEntries(f"{len(axis_labels)} {axis} labels were given for {count} {axis}s")
+    return axis_labels

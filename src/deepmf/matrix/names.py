@@ -41,14 +41,14 @@ class Names(dict[Any, str]):
 
     def find_array(self, labels: Array) -> ObjectArray:
         """Return the names of an array of labels as an array of the same shape."""
-        found = np.fromiter(self.find(labels.ravel().tolist()), dtype=object, count=labels.size)
-        return found.reshape(labels.shape)
+        texts = np.fromiter(self.find(labels.ravel().tolist()), dtype=object, count=labels.size)
+        return texts.reshape(labels.shape)
 
     def without(self, labels: Iterable[Any]) -> Names | None:
         """Return the names without those of some labels; None if no name is left."""
         gone = set(labels)
-        kept = {label: text for label, text in self.items() if label not in gone}
-        return Names(kept, axis=self.axis) if kept else None
+        names = {label: text for label, text in self.items() if label not in gone}
+        return Names(names, axis=self.axis) if names else None
 
     def __repr__(self) -> str:
         return f"Names({reprlib.repr(dict(self))}, axis={self.axis!r})"
@@ -66,16 +66,18 @@ def join_names(known: Names | None, given: GivenNames | None, labels: Labels) ->
     """
     if given is None:
         return known
-    found = Names(read_names(given, labels.axis), axis=labels.axis)
-    if found and len(labels) and not np.any(labels.find(found) >= 0):
-        own, theirs = (reprlib.repr(next(iter(each))) for each in (found, labels[:1].tolist()))
+    names = Names(read_names(given, labels.axis), axis=labels.axis)
+    if names and len(labels) and not np.any(labels.find(names) >= 0):
+        example, other_example = (
+            reprlib.repr(next(iter(examples))) for examples in (names, labels[:1].tolist())
+        )
         raise BadSetting(
-            f"no {labels.axis} has a name: names are given for ids such as {own}, and the {labels.axis}s have ids such "
-            f"as {theirs}"
+            f"no {labels.axis} has a name: names are given for ids such as {example}, and the "
+            f"{labels.axis}s have ids such as {other_example}"
         )
     if known is None:
-        return found or None
-    return Names({**known, **found}, axis=labels.axis)
+        return names or None
+    return Names({**known, **names}, axis=labels.axis)
 
 
 def read_names(given: GivenNames, axis: str) -> Mapping[Any, Any]:

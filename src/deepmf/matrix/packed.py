@@ -75,13 +75,13 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
 def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
     """Return the packed labels; texts of a memory-mapped file are decoded one by one."""
     kind = Form(_KIND, prefix=prefix).read(content)["kind"]
-    found = _LABELS[kind].read(content, tensors, prefix=prefix)
+    parts = _LABELS[kind].read(content, tensors, prefix=prefix)
     with refuse_stored(f"{axis} labels"):
         if kind not in AS_TEXT:
             return (Labels if has_values_to_check(tensors) else Labels.from_distinct)(
-                found["labels"], axis=axis
+                parts["labels"], axis=axis
             )
-        labels = TextLabels(**found, axis=axis)
+        labels = TextLabels(**parts, axis=axis)
         if not has_values_to_check(tensors):
             return labels
         decoded = Labels(labels.array, axis=axis)
@@ -106,9 +106,11 @@ _SCALE = Form(
 
 def unpack_scale(content: Any) -> Scale:
     """Return the scale whose `to_dict` gave this content; without `bounded` it is bounded."""
-    found = {name: part for name, part in _SCALE.read(content).items() if part is not None}
+    scale_parts = {name: part for name, part in _SCALE.read(content).items() if part is not None}
     with refuse_stored("scale"):
-        return Scale.interactions() if found.pop("interactions", False) else Scale(**found)
+        return (
+            Scale.interactions() if scale_parts.pop("interactions", False) else Scale(**scale_parts)
+        )
 
 
 _FORM = Form(
@@ -184,8 +186,8 @@ def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> dict[str, Any]:
     columns = unpack_labels(f"{prefix}.columns", described["columns"], tensors, axis="column")
     form = PLAIN if described["form"] is None else TableForm(**described["form"])
     shape = len(rows), len(columns)
-    found = _BY_ROW.read({}, tensors, prefix=f"{prefix}.entries", rows=shape[0], columns=shape[1])
-    by_row, values = ByRow(found["starts"], found["columns"]), found["values"]
+    arrays = _BY_ROW.read({}, tensors, prefix=f"{prefix}.entries", rows=shape[0], columns=shape[1])
+    by_row, values = ByRow(arrays["starts"], arrays["columns"]), arrays["values"]
     scale = unpack_scale(described["scale"])
     if not all(scale.holds(piece).all() for piece in iterate_pieces(values)):
         raise BadModelFile(
@@ -199,7 +201,7 @@ def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> dict[str, Any]:
     if has_values_to_check(tensors):
         values = compact(values.astype(np.float64))
         _check_order(prefix, by_row, by_column if is_mapped else None, shape)
-    extras = Extras(found["times"], found["weights"], found["places"])
+    extras = Extras(arrays["times"], arrays["weights"], arrays["places"])
     parts = {"rows": rows, "columns": columns, "scale": scale, "form": form, "extras": extras}
     return parts | {"by_row": by_row, "by_column": by_column, "values": values}
 

@@ -318,16 +318,16 @@ def find_few_levels(values: Array, *, piece: int = 1 << 16) -> FloatArray | None
     Comparing pieces of the values with the levels found so far is much faster than sorting all
     values.
     """
-    seen = np.empty(0, dtype=np.float64)
-    for some in iterate_pieces(values, piece):
-        fresh = some.astype(np.float64)
-        if seen.size:
-            fresh = fresh[~_are_among(seen, fresh)]
+    levels = np.empty(0, dtype=np.float64)
+    for part in iterate_pieces(values, piece):
+        fresh = part.astype(np.float64)
+        if levels.size:
+            fresh = fresh[~_are_among(levels, fresh)]
         if fresh.size:
-            seen = np.union1d(seen, fresh)
-        if seen.size > MOST_LEVELS:
+            levels = np.union1d(levels, fresh)
+        if levels.size > MOST_LEVELS:
             return None
-    return seen
+    return levels
 
 
 def _are_among(levels: FloatArray, values: FloatArray) -> BoolArray:

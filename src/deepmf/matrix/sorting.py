@@ -125,19 +125,19 @@ def sort_entries(
     order, row_of, column_of = sort_by_row(
         rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
     )
-    again = np.zeros(order.size, dtype=bool)
-    again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
+    is_repeat = np.zeros(order.size, dtype=bool)
+    is_repeat[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
     ordered, extras = values[order], keep_order(extras.take(order), row_of, order)
-    if np.any(again):
+    if np.any(is_repeat):
         if duplicates == "error":
-            raise _build_duplicate_error(rows, columns, order, again)
-        given = scale
+            raise _build_duplicate_error(rows, columns, order, is_repeat)
+        given_scale = scale
         if duplicates == "mean":
             # before averaging, which creates values that nobody gave
             scale = scale or Scale.infer(ordered)
-        ordered, extras = merge_repeats(ordered.astype(np.float64), again, duplicates, extras)
-        scale = scale.infer_again(ordered) if given is None and scale is not None else scale
-        row_of, column_of = row_of[~again], column_of[~again]
+        ordered, extras = merge_repeats(ordered.astype(np.float64), is_repeat, duplicates, extras)
+        scale = scale.infer_again(ordered) if given_scale is None and scale is not None else scale
+        row_of, column_of = row_of[~is_repeat], column_of[~is_repeat]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
             ordered = _round_to_levels(ordered, scale)
     return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), extras)

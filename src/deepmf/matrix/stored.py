@@ -93,9 +93,9 @@ def pack_names(names: Names, prefix: str) -> Packed:
 def unpack_names(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Names:
     """Return the packed names; raise `BadModelFile` for impossible content."""
     labels = unpack_labels(f"{prefix}.ids", content, tensors, axis=axis)
-    found = TEXTS.read({}, tensors, prefix=prefix, labels=len(labels))
+    parts = TEXTS.read({}, tensors, prefix=prefix, labels=len(labels))
     with refuse_stored(f"{axis} names"):
-        texts = TextLabels(**found, kind="str", is_sorted=False, axis=axis).array.tolist()
+        texts = TextLabels(**parts, kind="str", is_sorted=False, axis=axis).array.tolist()
     if not all(texts):
         raise BadModelFile(f"the stored {axis} names must not be empty")
     return Names(dict(zip(labels.array.tolist(), texts, strict=True)), axis=axis)
@@ -147,9 +147,9 @@ def pack_features(features: AxisFeatures, prefix: str) -> Packed:
     for name, vectors in (("base", features.base), ("extra", features.extra)):
         tensors |= _VECTORS.pack(vectors, prefix=f"{prefix}.{name}").tensors
     columns = []
-    for number, each in enumerate(features.encoding.columns):
-        packed = _ENCODINGS[each.kind].pack(each, prefix=f"{prefix}.{number}")
-        columns.append({"kind": each.kind} | packed.content)
+    for number, encoding in enumerate(features.encoding.columns):
+        packed = _ENCODINGS[encoding.kind].pack(encoding, prefix=f"{prefix}.{number}")
+        columns.append({"kind": encoding.kind} | packed.content)
         tensors |= packed.tensors
     return Packed({"columns": columns}, tensors)
 
@@ -175,7 +175,8 @@ def _unpack_axis(
 ) -> AxisFeatures:
     columns = Form(Part("columns", "object", ("columns",))).read(content, prefix=prefix)["columns"]
     encodings = (
-        _unpack_column(each, tensors, f"{prefix}.{number}") for number, each in enumerate(columns)
+        _unpack_column(column, tensors, f"{prefix}.{number}")
+        for number, column in enumerate(columns)
     )
     encoding = FeatureEncoding(tuple(encodings))
     if len(set(encoding.names)) < len(columns):
@@ -195,10 +196,14 @@ def _unpack_axis(
 
 def _unpack_column(content: Any, tensors: Tensors, prefix: str) -> ColumnEncoding:
     kind = _COLUMN.read(content)["kind"]
-    found = _ENCODINGS[kind].read(content, tensors, prefix=prefix)
-    fields = {name: tuple(each) if isinstance(each, list) else each for name, each in found.items()}
+    arrays = _ENCODINGS[kind].read(content, tensors, prefix=prefix)
+    fields = {
+        name: tuple(field) if isinstance(field, list) else field for name, field in arrays.items()
+    }
     lists = {
-        name: tuple(each.tolist()) for name, each in fields.items() if isinstance(each, np.ndarray)
+        name: tuple(field.tolist())
+        for name, field in fields.items()
+        if isinstance(field, np.ndarray)
     }
     encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind](**fields | lists)
     return encoding

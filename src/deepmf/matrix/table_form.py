@@ -74,11 +74,11 @@ class TableForm(NamedTuple):
 
     def name_extras(self) -> tuple[str, str]:
         """Return names of times and weights that are not those of other fields."""
-        taken = self.names
-        time = self.time if self.time is not None and self.time not in taken else "time"
+        field_names = self.names
+        time = self.time if self.time is not None and self.time not in field_names else "time"
         weight = (
             self.weight
-            if self.weight is not None and self.weight not in (*taken, time)
+            if self.weight is not None and self.weight not in (*field_names, time)
             else "weight"
         )
         return time, weight
