@@ -99,63 +99,58 @@ class ColumnRidge:
         """Return the scores (rows, columns) of rows with these entries over the trained columns;
         larger is likelier."""
         rows = read_rows(entries, self.n_trained, self.count_weight)
-        trained_scores, new_weights = rows @ self.weights, self.settled.added
-        scores = (
-            trained_scores if isinstance(trained_scores, np.ndarray) else trained_scores.toarray()
-        )
-        return (
-            np.hstack([scores, (rows @ new_weights).toarray()]) if new_weights.shape[1] else scores
-        )
+        new_weights = self.settled.added
+        scores = to_dense(rows @ self.weights)
+        if not new_weights.shape[1]:
+            return scores
+        return np.hstack([scores, to_dense(rows @ new_weights)])
 
     def translate(self, entries: AxisEntries) -> AxisEntries:
-        """Return entries over the trained columns: those in new columns as what they say of trained
-        ones."""
+        """Return entries over the trained columns: one in a new column as the weighted entries in
+        trained columns that it implies."""
         is_new = entries.others >= self.n_trained
         if not is_new.any():
             return entries
-        which = entries.group_of
-        columns, known = entries.others[is_new] - self.n_trained, entries.select(~is_new)
-        sizes, added_sizes = (
-            each * (1.0 + self.ridge.noise) + self.ridge.penalty
-            for each in (self.sizes, self.settled.added_sizes)
+        columns = entries.others[is_new] - self.n_trained
+        neighbour_weights = scipy.sparse.csr_array(self.settled.added[:, columns].T)
+        counts = np.diff(neighbour_weights.indptr)
+        rows = np.repeat(entries.group_of[is_new], counts)
+        residuals = read_entries(entries, self.count_weight)[is_new]
+        residuals = residuals / self._penalise(self.settled.added_sizes)[columns]
+        sizes = self._penalise(self.sizes)[neighbour_weights.indices]
+        roots = neighbour_weights.data * sizes * np.repeat(residuals, counts)
+        is_positive = roots > 0
+        implied_entries = PlacedEntries(
+            rows[is_positive],
+            neighbour_weights.indices[is_positive].astype(np.int64),
+            np.ones(np.count_nonzero(is_positive)),
+            Extras(weights=np.square(roots[is_positive])),  # entries are read by its root
         )
-        lines = scipy.sparse.csr_array(self.settled.added[:, columns].T)
-        counts = np.diff(lines.indptr)
-        own = np.repeat(
-            read_entries(entries, self.count_weight)[is_new] / added_sizes[columns], counts
+        trained = entries.select(~is_new)
+        trained_entries = PlacedEntries(
+            entries.group_of[~is_new],
+            trained.others,
+            trained.values,
+            Extras(weights=trained.extras.weights),
         )
-        # entries are read by its root
-        weights = np.square(np.maximum(lines.data * sizes[lines.indices] * own, 0.0))
-        there = weights > 0
-        said = PlacedEntries(
-            np.repeat(which[is_new], counts)[there],
-            lines.indices[there].astype(np.int64),
-            np.ones(np.count_nonzero(there)),
-            Extras(weights=weights[there]),
-        )
-        parts = (
-            PlacedEntries(
-                which[~is_new], known.others, known.values, Extras(weights=known.extras.weights)
-            ),
-            said,
-        )
-        return group(entries.starts.size - 1, *parts)
+        return group(entries.starts.size - 1, trained_entries, implied_entries)
+
+    def _penalise(self, diagonal: LatentArray) -> LatentArray:
+        """Return the diagonal of G with the ridge."""
+        penalised: LatentArray = diagonal * (1.0 + self.ridge.noise) + self.ridge.penalty
+        return penalised
 
     def send(self, columns: IndexArray, device: torch.device) -> Score:
         """Return how a device scores some columns of rows."""
-        weights, n_trained, count_weight = (
-            self.take_weights(columns),
-            self.n_trained,
-            self.count_weight,
-        )
+        weights = self.take_weights(columns)
+        n_trained, count_weight = self.n_trained, self.count_weight
         if isinstance(weights, np.ndarray):
             dense = torch.from_numpy(weights).to(device)
 
             def score_by_all(entries: AxisEntries) -> Tensor:
                 numbers = read_entries(entries, count_weight)
-                return make_product(entries.starts, entries.others, numbers, n_trained, device)(
-                    dense
-                )
+                multiply = make_product(entries.starts, entries.others, numbers, n_trained, device)
+                return multiply(dense)
 
             return score_by_all
         if device.type == "cpu":
@@ -173,23 +168,20 @@ class ColumnRidge:
 
     def take_weights(self, columns: IndexArray) -> LatentArray | Sparse:
         """Return the weights (trained columns, columns) of some columns, in increasing order."""
-        is_new, added = columns >= self.n_trained, self.settled.added
-        own, new = columns[~is_new], columns[is_new] - self.n_trained
-        if isinstance(self.weights, np.ndarray):
-            taken = self.weights.take(own, axis=1)
-            return np.hstack([taken, added[:, new].toarray()]) if new.size else taken
-        taken = self.weights[:, own]
-        return (
-            Sparse(scipy.sparse.hstack([taken, added[:, new]], format="csr")) if new.size else taken
-        )
+        is_new = columns >= self.n_trained
+        trained_weights = self.weights[:, columns[~is_new]]
+        if not is_new.any():
+            return trained_weights
+        new_weights = self.settled.added[:, columns[is_new] - self.n_trained]
+        if isinstance(trained_weights, np.ndarray):
+            return np.hstack([trained_weights, new_weights.toarray()])
+        return Sparse(scipy.sparse.hstack([trained_weights, new_weights], format="csr"))
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column."""
-        weights = self.take_weights(np.array([column]))
-        dense = weights if isinstance(weights, np.ndarray) else weights.toarray()
-        return np.asarray(
-            dense[entries.others, 0] * read_entries(entries, self.count_weight), dtype=np.float64
-        )
+        weights = to_dense(self.take_weights(np.array([column])))[:, 0]
+        numbers = read_entries(entries, self.count_weight)
+        return np.asarray(weights[entries.others] * numbers, dtype=np.float64)
 
     def extend(self, entries: EntryStore, columns: IndexArray) -> ColumnRidge:
         """Return a model in which the new columns among some positions are described by their
@@ -197,8 +189,8 @@ class ColumnRidge:
         changed = columns[columns >= self.n_trained] - self.n_trained
         if changed.size == 0:
             return self
-        known: ColumnRidge = self.__dict__.get("settled", self)
-        return replace(known, due=np.union1d(known.due, changed), store=entries)
+        latest: ColumnRidge = self.__dict__.get("settled", self)
+        return replace(latest, due=np.union1d(latest.due, changed), store=entries)
 
     @cached_property
     def settled(self) -> ColumnRidge:
@@ -217,45 +209,49 @@ class ColumnRidge:
     ) -> tuple[scipy.sparse.csc_array, LatentArray]:
         """Return the weights (trained columns, changed) of new columns, by their nearest trained
         columns, and sizes."""
-        trained, scales = (
-            EntryStore.of(entries.train),
-            scale_rows_by_length(entries.train, ROW_POWER),
-        )
-        column_entries, counts = entries.seen_rows(changed + self.n_trained), self.count_weight
-        numbers, places, weights = read_entries(column_entries, counts), [], []
-        sizes = np.zeros(changed.size, dtype=np.float32)
-        for at, (start, stop) in enumerate(
-            zip(column_entries.starts[:-1], column_entries.starts[1:], strict=True)
-        ):
-            rows, amounts = column_entries.others[start:stop], numbers[start:stop]
-            is_new = rows >= scales.size
-            read = read_rows(trained.row_entries(rows[~is_new]), self.n_trained, counts)
-            together = amounts[~is_new] * scales[rows[~is_new]] @ read
-            sizes[at] = np.square(amounts[~is_new]) @ scales[rows[~is_new]]
-            if is_new.any():
-                read = read_rows(entries.row_entries(rows[is_new]), self.n_trained, counts)
-                mean = entries.train.n_entries / scales.size
-                scale = (mean / np.maximum(np.diff(read.indptr), 1)).astype(
-                    np.float32
-                ) ** np.float32(ROW_POWER)
-                together = together + (amounts[is_new] * scale @ read)
-                sizes[at] += np.square(amounts[is_new]) @ scale
-            near = np.flatnonzero(together)
+        train = EntryStore.of(entries.train)
+        scales = scale_rows_by_length(entries.train, ROW_POWER)
+        column_entries = entries.seen_rows(changed + self.n_trained)
+        sizes, places, weights = np.zeros(changed.size, dtype=np.float32), [], []
+        for at in range(changed.size):
+            sizes[at], sums = self._sum_products(
+                entries, train, scales, column_entries.take(np.array([at]))
+            )
+            near = np.flatnonzero(sums)
             if near.size > _NEAR_NEW:
-                cosines = together[near] / np.sqrt(self.sizes[near])
+                cosines = sums[near] / np.sqrt(self.sizes[near])
                 near = np.sort(near[np.argpartition(-cosines, _NEAR_NEW)[:_NEAR_NEW]])
-            lines = read_rows(trained.column_entries(near), scales.size, counts)
-            gram = ((lines * scales) @ lines.T).toarray()
-            gram[np.diag_indices(near.size)] += self.ridge.penalty + self.ridge.noise * np.diagonal(
-                gram
-            )
+            lines = read_rows(train.column_entries(near), scales.size, self.count_weight)
+            gram = to_dense((lines * scales) @ lines.T).astype(np.float64)
+            gram[np.diag_indices(near.size)] = self._penalise(np.diagonal(gram))
             places.append(near)
-            weights.append(
-                np.linalg.solve(gram.astype(np.float64), together[near]).astype(np.float32)
-            )
+            weights.append(np.linalg.solve(gram, sums[near]).astype(np.float32))
         starts = np.cumsum([0, *(near.size for near in places)])
         data = (np.concatenate(weights), np.concatenate(places), starts)
         return scipy.sparse.csc_array(data, shape=(self.n_trained, changed.size)), sizes
+
+    def _sum_products(
+        self, entries: EntryStore, train: EntryStore, scales: LatentArray, column: AxisEntries
+    ) -> tuple[float, LatentArray]:
+        """Return the diagonal of G for a new column with these entries, and its products (trained
+        columns,) with trained columns.
+
+        scales: of the trained rows; new rows are scaled by their number of entries.
+        """
+        numbers, rows = read_entries(column, self.count_weight), column.others
+        is_new = rows >= scales.size
+        lines = read_rows(train.row_entries(rows[~is_new]), self.n_trained, self.count_weight)
+        amounts, row_scales = numbers[~is_new], scales[rows[~is_new]]
+        size = np.square(amounts) @ row_scales
+        sums: LatentArray = (amounts * row_scales) @ lines
+        if is_new.any():
+            lines = read_rows(entries.row_entries(rows[is_new]), self.n_trained, self.count_weight)
+            mean = entries.train.n_entries / scales.size
+            lengths = np.maximum(np.diff(lines.indptr), 1)
+            row_scales = (mean / lengths).astype(np.float32) ** np.float32(ROW_POWER)
+            size += np.square(numbers[is_new]) @ row_scales
+            sums = sums + (numbers[is_new] * row_scales) @ lines
+        return float(size), sums
 
     def without_columns(self, columns: IndexArray) -> ColumnRidge:
         """Return a model without some new columns."""
@@ -347,6 +343,12 @@ def _count_effective(rows: IndexArray, weights: Array, n_rows: int) -> FloatArra
         np.bincount(rows, part, minlength=n_rows) for part in (relative, np.square(relative))
     )
     return np.maximum(np.square(sums) / np.maximum(squares, 1e-300), 1.0)
+
+
+def to_dense(matrix: Any) -> LatentArray:
+    """Return a matrix as an array, whether it is sparse or not."""
+    dense: LatentArray = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+    return dense
 
 
 def make_empty(n_columns: int) -> scipy.sparse.csc_array:
