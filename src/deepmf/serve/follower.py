@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 State = TypeVar("State")
@@ -17,28 +18,33 @@ class Follower(Generic[State]):
 
     Parameters
     ----------
-    read : returns the newest state.
+    read : returns the newest state. It calls its argument when the source has answered, if learning
+        the answer may take longer than the patience.
     report : called with the error if `read` fails.
-    patience : seconds to wait for a state.
+    patience : seconds to wait for an answer of the source.
+    longest : seconds to wait for a state once the source has answered.
     pause : seconds after which a source that failed is asked again.
     """
 
     def __init__(
         self,
-        read: Callable[[], State],
+        read: Callable[[Callable[[], None]], State],
         *,
         report: Callable[[Exception], None],
         patience: float,
+        longest: float,
         pause: float = 1.0,
     ) -> None:
         self._read = read
         self._report = report
         self._patience = patience
+        self._longest = longest
         self._pause = pause
         self._state: State | None = None
         self._n_asked = 0
         self._n_answered = 0
         self._is_away = False
+        self._is_learning = threading.Event()
         self._is_stopping = threading.Event()
         lock = threading.Lock()
         self._asked = threading.Condition(lock)
@@ -55,7 +61,10 @@ class Follower(Generic[State]):
             self._asked.notify()
             if self._is_away:
                 return None
-            self._answered.wait_for(lambda: self._n_answered >= number, self._patience)
+            is_answered = partial(self._has_answered, number)
+            is_late = not self._answered.wait_for(is_answered, self._patience)
+            if is_late and self._is_learning.is_set():
+                self._answered.wait_for(is_answered, self._longest - self._patience)
             self._is_away = self._is_away or self._n_answered < number
             return None if self._is_away else self._state
 
@@ -74,7 +83,8 @@ class Follower(Generic[State]):
             if self._is_stopping.is_set():
                 return
             try:
-                self._answer(number, self._read(), is_away=False)
+                self._is_learning.clear()
+                self._answer(number, self._read(self._is_learning.set), is_away=False)
             except Exception as error:  # noqa: BLE001 (the thread must live on; it reads again)
                 self._answer(number, None, is_away=True)
                 self._report(error)
@@ -82,6 +92,9 @@ class Follower(Generic[State]):
 
     def _is_needed(self) -> bool:
         return self._n_asked > self._n_answered or self._is_stopping.is_set()
+
+    def _has_answered(self, number: int) -> bool:
+        return self._n_answered >= number
 
     def _answer(self, number: int, state: State | None, *, is_away: bool) -> None:
         with self._answered:

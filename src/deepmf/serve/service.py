@@ -153,7 +153,10 @@ class Service:
             timeout=self.limits.database_seconds,
         )
         self._follower = Follower(
-            self._catch_up, report=_report_follower, patience=self.limits.database_seconds
+            self._catch_up,
+            report=_report_follower,
+            patience=self.limits.database_seconds,
+            longest=0.8 * timeout,  # so that the query can be answered in time
         )
         self._is_stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
@@ -279,13 +282,17 @@ class Service:
             self.current = snapshot
         self.metrics.set_versions(snapshot)
 
-    def _catch_up(self) -> Snapshot:
+    def _catch_up(self, report_answer: Callable[[], None]) -> Snapshot:
         """Return a snapshot with everything that was committed before, and make it the current
-        one."""
+        one.
+
+        report_answer : called when the database has answered.
+        """
         while True:
             before = self.current
             if self._database.read_data_version() == before.data_version:
                 return before
+            report_answer()
             with self._database.begin_read() as transaction:
                 after = catch_up(before, transaction)
             with self._publish_lock:
