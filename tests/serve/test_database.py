@@ -264,6 +264,22 @@ def test_a_file_that_is_none_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_what_a_crash_left_half_written_is_undone(tmp_path: Path) -> None:
+    path, copy = tmp_path / "entries.sqlite", tmp_path / "copy.sqlite"
+    open_database(str(path)).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("PRAGMA cache_size=1")  # pages reach the file before the commit
+        connection.execute("BEGIN")
+        connection.execute("UPDATE state SET data_version = 7")
+        connection.execute("CREATE TABLE filler AS SELECT randomblob(100000) AS content")
+        for ending in ("", "-journal"):
+            Path(f"{copy}{ending}").write_bytes(Path(f"{path}{ending}").read_bytes())
+    database = open_database(str(copy))
+    assert database.read_state().data_version == 0
+    database.close()
+
+
 def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
     engine = open_database(str(tmp_path / "entries.sqlite")).engine
     with engine.connect() as connection:

@@ -652,11 +652,20 @@ def _check_file(file: Path, patience: float) -> None:
     """Raise `sqlite3.Error` unless a file is empty, or a whole database with values of the types of
     its tables.
 
-    The file is opened for reading alone, so that nothing is written to a damaged one.
+    The file is opened for reading alone, so that nothing is written to a damaged one; but SQLite
+    first undoes what a crash left half written, by the journal beside it.
     """
-    with closing(
-        sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=patience)
-    ) as connection:
+    name = f"file:{quote(str(file))}"
+    try:
+        _check_content(f"{name}?mode=ro", patience)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
+            raise
+        _check_content(f"{name}?mode=rw", patience)
+
+
+def _check_content(name: str, patience: float) -> None:
+    with closing(sqlite3.connect(name, uri=True, timeout=patience)) as connection:
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
             return
         checks = {"quick_check": "SELECT * FROM pragma_quick_check(1) WHERE quick_check != 'ok'"}
