@@ -10,12 +10,13 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import PATIENT, StartClient
 
+from deepmf.datasets import generate
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.paper.low_rank import RankK
 from deepmf.serve.auth import add_key, read_keys
-from deepmf.serve.bulk import parse_bulk
+from deepmf.serve.bulk import export_lines, parse_bulk
 from deepmf.serve.schemas import MAX_LINES, EntryLine
 
 
@@ -343,6 +344,14 @@ def test_export_is_gzip_where_the_client_takes_it(
     assert packed.headers["content-encoding"] == "gzip"
     assert plain.text == packed.text
     assert len(plain.text.splitlines()) == ratings.n_entries
+
+
+def test_an_export_is_made_in_small_pieces() -> None:
+    matrix = generate(300, 90, density=0.7, seed=0).matrix
+    model = ALS(latent_size=2, epochs=1, presence=None, seed=0).fit(matrix)
+    pieces = list(export_lines(model))
+    assert b"".join(pieces).count(b"\n") == matrix.n_entries
+    assert max(map(len, pieces)) < 300_000  # each slow reader holds one
 
 
 def test_export_leaves_visitors_out_and_marks_what_it_contains(
