@@ -11,7 +11,7 @@ TESTS := $(if $(PACKAGE),$(wildcard $(foreach name,$(PACKAGE) $(PACKAGE).py,src/
 # Bytecode of the rewritten tests is kept, whatever the shell says: the next run collects them in half the time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check types all-tests quick-tests fuzz format docs dist bench peers clean
+.PHONY: demo test check types all-tests quick-tests fuzz attack format docs dist bench peers clean
 
 demo: $(READY)
 	@$(BIN)/deepmf demo
@@ -41,6 +41,10 @@ quick-tests: $(READY)
 # Damaged files of every kind, 10,000 of each: hours. make fuzz OPTIONS="--variants 500" takes minutes.
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz $(OPTIONS)
+
+# A service and its files under attack, in minutes: make attack OPTIONS="postgres clock" runs a part.
+attack: $(READY)
+	PYTHONPATH=tools $(BIN)/python -m attack $(OPTIONS)
 
 format: $(READY)
 	$(BIN)/ruff format .

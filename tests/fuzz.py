@@ -454,6 +454,26 @@ def use_keys(_: Any, target: Path) -> None:
     read_keys(find_file(target)).find("x")
 
 
+CONFIGURATIONS = {
+    "dmf": "hidden_sizes = [16, 8]\nlatent_size = 4\ndropout = 0.1\nepochs = 2\ndevice = 'cpu'\n",
+    "als": "[settings]\nlatent_size = 3\nepochs = 2\npenalty = 1.5\npatience = 4\nseed = 7\n",
+}
+
+
+def make_configurations(folder: Path) -> Any:
+    for name, text in CONFIGURATIONS.items():
+        (folder / f"{name}.{name}.toml").write_text(text)
+    return list(folder.iterdir())
+
+
+def use_configuration(_: Any, target: Path) -> None:
+    from deepmf.cli.settings import read_config
+    from deepmf.models.registry import model_class
+
+    path = find_file(target)
+    model_class(path.suffixes[-2][1:])(**read_config(path))
+
+
 def make_database(folder: Path) -> Any:
     from deepmf.models.als import ALS
     from deepmf.serve.changes import Entry
@@ -530,6 +550,7 @@ KINDS = {
     "excel": Kind(make_excel, change_file, lambda _, target: learn(find_file(target))),
     "features": Kind(make_features, change_file, use_features),
     "keys": Kind(make_keys, change_file, use_keys),
+    "configuration": Kind(make_configurations, change_file, use_configuration),
     "database": Kind(make_database, change_database, use_database),
 }
 

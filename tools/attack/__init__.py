@@ -1,0 +1,1 @@
+"""Attacks on a service and its files: `make attack` runs them."""
