@@ -144,6 +144,7 @@ def test_times_and_ids_are_no_values_and_a_guess_is_a_warning(
         ("1,10,881250949\n2,20,881250950\n", "time"),
         ("user,item,seen_at\nann,Alien,2024-05-01\nbob,Big,2024-05-02\n", "'seen_at'"),
         ("user,item,session_id\n1,10,3\n2,20,4\n", "'session_id'"),
+        ("order_date,customer_id,sku\n2024-01-01,7,A\n2024-01-02,8,B\n", "'order_date'"),
         ("user,item,plays,skips\n1,10,3,1\n2,20,4,2\n", "'skips'"),
     ],
 )

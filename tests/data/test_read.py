@@ -175,13 +175,6 @@ def test_which_columns_hold_ids(
     assert matrix.row_labels.tolist() == row and matrix.column_labels.tolist() == column
 
 
-def test_a_time_is_no_item(tmp_path: Path) -> None:
-    for item in ("sku", "thing"):
-        path = write(tmp_path, f"order_date,customer_id,{item}\n2024-01-01,7,A\n2024-01-02,8,B\n")
-        with pytest.raises(BadEntries, match="order_date.*value=None"):
-            read_matrix(path)
-
-
 @pytest.mark.parametrize("header", ["", "user,item,plays\n"])
 def test_counts_hint_at_the_option_that_reads_them(tmp_path: Path, header: str) -> None:
     counts = [1, 1, 2, 3, 1, 40, 2, 7312]
@@ -199,15 +192,6 @@ def test_counts_hint_at_the_option_that_reads_them(tmp_path: Path, header: str) 
 def test_quotation_marks_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
     matrix = read_matrix(write(tmp_path, 'a\t"Weird\t5\nb\t"Odd"\t3\n', "films.tsv"))
     assert matrix.column_labels.tolist() == ['"Odd"', '"Weird']
-
-
-def test_given_scale_and_duplicates(tmp_path: Path) -> None:
-    path = write(tmp_path, "user,item,rating\n1,1,3\n1,1,5\n2,1,1\n")
-    stars = Scale([1, 2, 3, 4, 5])
-    assert read_matrix(path, scale=stars, duplicates="last").entries().values.tolist() == [5, 1]
-    assert read_matrix(path, scale=stars, duplicates="mean").entries().values.tolist() == [4, 1]
-    with pytest.raises(DuplicateEntries, match="line 3"):
-        read_matrix(path)
 
 
 @pytest.mark.parametrize("name", ["ratings.jsonl", "rat*[1]ngs.NDJSON"])
@@ -336,11 +320,6 @@ def test_an_array_on_disk_is_left_to_numpy(tmp_path: Path) -> None:
         read_matrix(tmp_path / "table.npy")
 
 
-def test_a_list_of_levels_is_no_scale(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="scale"):
-        read_matrix(tmp_path / "ratings.csv", scale=[1, 2])  # type: ignore[arg-type]
-
-
 def test_an_npz_that_would_fill_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,12 +340,6 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused(
     )
     with pytest.raises(UnreadableFile, match="250"):
         read_matrix(tmp_path / "bomb.parquet")
-
-
-def test_a_value_off_the_scale_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, HEADER + "1,2,3\n17,2,7\n")
-    with pytest.raises(OffScale, match="line 3"):
-        read_matrix(path, scale=Scale([1, 2, 3, 4, 5]))
 
 
 def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import tracemalloc
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,6 +34,7 @@ from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import sort_by_row
 
+BUILD = ObservedMatrix.from_entries
 CELLS = list(itertools.product("cab", [30, 10, 20]))
 
 
@@ -146,18 +148,13 @@ def test_given_labels_fix_the_order_and_keep_the_empty() -> None:
 
 
 def test_duplicates() -> None:
-    rows, columns, values = ["a", "b", "a", "a"], ["x", "x", "x", "x"], [1, 2, 5, 3]
+    repeated: Any = (["a", "b", "a", "a"], ["x", "x", "x", "x"], [1, 2, 5, 3])
     with pytest.raises(DuplicateEntries, match="entry 2"):
-        ObservedMatrix.from_entries(rows, columns, values)
-    assert ObservedMatrix.from_entries(
-        rows, columns, values, duplicates="first"
-    ).entries().values.tolist() == [1, 2]
-    assert ObservedMatrix.from_entries(
-        rows, columns, values, duplicates="last"
-    ).entries().values.tolist() == [3, 2]
-    assert ObservedMatrix.from_entries(
-        rows, columns, values, duplicates="mean"
-    ).entries().values.tolist() == [3, 2]
+        BUILD(*repeated)
+    for duplicates, values in {"first": [1, 2], "last": [3, 2], "mean": [3, 2]}.items():
+        assert BUILD(*repeated, duplicates=duplicates).values.tolist() == values
+    # a level that only a replaced entry has is none
+    assert BUILD(*repeated, duplicates="last").scale == Scale([2, 3])
     scale = Scale([1, 2, 3, 4, 5])
     with pytest.warns(MeansOffLevels, match="mean"):
         inferred = ObservedMatrix.from_entries(
@@ -249,7 +246,6 @@ def test_a_value_off_the_scale_is_named() -> None:
         ObservedMatrix.from_entries([3, 17], [1, 2], [5, 7], Scale([1, 2, 3, 4, 5]))
 
 
-BUILD = ObservedMatrix.from_entries
 PAIR = ObservedMatrix.from_array([[1, 2]])
 REPEATED = scipy.sparse.coo_array(([1, 2], ([0, 0], [1, 1])), shape=(2, 2))
 
