@@ -18,7 +18,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.recommend.column_gram import Gram, Near
-from deepmf.recommend.column_ridge import ColumnRidge, Ridge
+from deepmf.recommend.column_ridge import ColumnRidge, Ridge, scale_rows_by_length
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.request import Request
 
@@ -229,6 +229,19 @@ def test_what_new_rows_take_counts_for_new_columns_and_these_for_trained_ones(
     )
 
 
+def test_rows_are_as_long_as_their_weights_are_alike() -> None:
+    weights = np.array([1, 1, 1, 1, 4, 1, 1], dtype=np.float32)
+    scales = []
+    for unit in (1.0, 7.0, 1e-6):
+        train = ObservedMatrix.from_entries(
+            [0, 0, 0, 0, 1, 1, 2], [0, 1, 2, 3, 0, 1, 0], np.arange(1, 8), weights=unit * weights
+        )
+        scales.append(scale_rows_by_length(train, 0.3))
+    lengths = np.array([4, 5**2 / 17, 1])  # (sum of w)^2 / sum of w^2
+    for scale in scales:  # whatever the unit of weights
+        np.testing.assert_allclose(scale, (lengths.mean() / lengths) ** 0.3, rtol=1e-5)
+
+
 def test_counts_weigh_entries() -> None:
     counts = np.array([[8.0, 1, 0, 0], [4, 2, 1, 0], [0, 1, 3, 9], [1, 0, 7, 2], [5, 1, 0, 0]])
     rows, columns = np.nonzero(counts)
@@ -246,6 +259,51 @@ def test_counts_weigh_entries() -> None:
         np.testing.assert_allclose(scores[:, 0], others @ solved, atol=5e-3)
         effects = model.find_effects(entries.take(np.array([1])), 3)
         np.testing.assert_allclose(effects.sum(), scores[1, 3], atol=1e-4)
+
+
+def test_a_new_column_is_described_by_the_counts_of_trained_and_new_rows() -> None:
+    rng, ridge = np.random.default_rng(0), Ridge(1.5, 0.3)
+    counts = rng.integers(1, 9, (30, 6)) * (rng.random((30, 6)) < 0.5)
+    counts[:, 0] = 1  # no row is empty
+    trained = ObservedMatrix.from_interactions(*np.nonzero(counts), counts[counts > 0])
+    later = rng.integers(1, 9, (12, 7)) * (rng.random((12, 7)) < 0.6)
+    later[:, 0], later[:, 6] = 2, np.arange(1, 13)  # all have the new column
+    rows, columns = np.nonzero(later)
+    arrivals = ObservedMatrix.from_interactions(
+        [*(rows + 30), 3, 4, 5], [*columns, 6, 6, 6], [*later[later > 0], 5, 1, 2]
+    )
+    entries = Means(presence="full").fit(trained).extend(arrivals).entries_
+    model = fit(trained, ridge, count_weight=2.0).extend(entries, np.array([6])).settled
+
+    together = np.vstack([np.pad(counts, ((0, 0), (0, 1))), later])
+    together[3:6, 6] = 5, 1, 2
+    numbers = np.where(together > 0, 1 + 2 * np.log(np.maximum(together, 1)), 0.0)
+    lengths = np.count_nonzero(together[:, :6], axis=1)
+    scales = (lengths[:30].mean() / lengths) ** 0.3
+    gram = numbers[:30, :6].T @ (scales[:30, None] * numbers[:30, :6])
+    sums, size = numbers.T @ (scales * numbers[:, 6]), scales @ numbers[:, 6] ** 2
+    weights = np.linalg.solve(gram + np.diag(1.5 + 0.3 * np.diag(gram)), sums[:6])
+    np.testing.assert_allclose(model.added.toarray()[:, 0], weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.added_sizes, size, rtol=1e-5)
+
+    # of two new columns, the first changes again
+    both = ObservedMatrix.from_interactions([3, 4, 5, 6], [6, 7, 7, 7])
+    entries_of_both = Means(presence="full").fit(trained).extend(both).entries_
+    settled = fit(trained, ridge).extend(entries_of_both, np.array([6, 7])).settled
+    again = settled.extend(entries_of_both, np.array([6])).settled
+    np.testing.assert_array_equal(again.added_sizes, settled.added_sizes)
+    np.testing.assert_array_equal(again.added.toarray(), settled.added.toarray())
+    assert settled.added_sizes[0] < settled.added_sizes[1]
+
+    # an entry in it is read as what its regression adds to the trained columns
+    said = model.translate(entries.seen_columns(np.array([4])))
+    read = np.zeros(6)
+    roots = np.sqrt(said.extras.fill_weights(said.others.size))
+    np.add.at(read, said.others[said.values == 1], roots[said.values == 1])
+    penalised = 1.5 + 1.3 * np.diag(gram)
+    implied = np.maximum(weights * penalised / (1.5 + 1.3 * size), 0.0)
+    observed = (counts[4] == 1) * 1.0
+    np.testing.assert_allclose(read, implied + observed, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["full", "nearest"])

@@ -170,8 +170,8 @@ def find_shares(entries: EntryStore, columns: IndexArray, name: str) -> FloatArr
         )
     first, encoding = encodings[name]
     inputs = features.take(columns).to_sparse()[:, first : first + encoding.n_inputs].toarray()
-    amounts = np.abs(inputs.astype(np.float64))
-    return _normalise(np.delete(amounts, 1, axis=1))  # input 1 marks a missing value
+    amounts = np.delete(inputs.astype(np.float64), 1, axis=1)  # input 1 marks a missing value
+    return _normalise(amounts)
 
 
 def find_liked_shares(
