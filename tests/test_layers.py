@@ -46,7 +46,7 @@ ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "files.py": {"polars"},
     "plots.py": {"matplotlib"},
-    "training/runtime.py": {"threadpoolctl"},
+    "training/threads.py": {"threadpoolctl"},
 }
 
 
@@ -163,6 +163,27 @@ def reached(module: str) -> set[str]:
                 list(imports(parse_all()[name], inside_functions=False)) if name in MODULES else []
             )
     return found
+
+
+# What may load torch: networks and their training, ridge regressions, Gibbs sampling, fits of parts,
+# and devices. All else is numpy: loading, predicting, ranking, extending, evaluating.
+MAY_LOAD_TORCH = {
+    "training": "blocks checkpoint loop memory runtime trainer",
+    "linalg": "ridge",
+    "recommend": "column_gram device_ranking next_fit next_gram order_fit presence_fit",
+    "models": "als bayesian dmf dmfd gibbs network_model ordinal paper simple solver",
+}
+
+
+def may_load_torch(module: str) -> bool:
+    _, package, *names = [*module.split("."), ""]
+    return names[0] in MAY_LOAD_TORCH.get(package, "").split()
+
+
+@pytest.mark.parametrize("package", sorted(CORE - {"experiments", "nn"}))
+def test_what_works_after_training_does_not_load_torch(package: str) -> None:
+    modules = [name for name in MODULES if layer_of(name) == package and not may_load_torch(name)]
+    assert [name for name in modules if "torch" in reached(name)] == []
 
 
 @pytest.mark.parametrize("module", ["deepmf", "deepmf.cli.app"])

@@ -85,6 +85,6 @@ def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(
         model.complete()
     assert "40,000 rows x 30,000 columns" in str(caught.value)
     assert "complete_to" in str(caught.value)
-    monkeypatch.setattr(completion, "count_free_bytes", lambda _: 3 << 30)
+    monkeypatch.setattr(completion, "count_free_main_bytes", lambda: 3 << 30)
     with pytest.raises(NotEnoughMemory, match="26.8"):
         model.complete_frame()

@@ -16,17 +16,15 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from deepmf.datasets import generate
 from deepmf.errors import DeviceUnavailable
 from deepmf.models.als import ALS
-from deepmf.training import runtime
+from deepmf.training import runtime, threads
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.runtime import (
-    GraphFunction,
-    Runtime,
-    count_free_bytes,
+from deepmf.training.runtime import GraphFunction, Runtime, make_generator
+from deepmf.training.threads import (
     count_free_cores,
+    count_free_main_bytes,
     keep_numpy_to_one_thread,
     limit_blas_threads,
     limit_threads,
-    make_generator,
 )
 
 
@@ -189,7 +187,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(runtime, "read_quota", lambda: float("inf"))
+    monkeypatch.setattr(threads, "read_quota", lambda: float("inf"))
     running(monkeypatch, 1)
     before = torch.get_num_threads()
     torch.set_num_threads(8)
@@ -200,7 +198,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def running(monkeypatch: pytest.MonkeyPatch, *counts: int | None) -> None:
     """Have so many threads running, ourselves among them, at one look after the other."""
     looks = [*counts] * 100
-    monkeypatch.setattr(runtime, "count_running", lambda: looks.pop(0))
+    monkeypatch.setattr(threads, "count_running", lambda: looks.pop(0))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +224,7 @@ def test_only_cores_that_this_process_may_use_are_free(monkeypatch: pytest.Monke
     running(monkeypatch, 4)
     assert count_free_cores() == 4  # the others have room beside us
     for quota, free in ((2.5, 2), (0.5, 1), (100.0, 4)):
-        monkeypatch.setattr(runtime, "read_quota", lambda quota=quota: quota)
+        monkeypatch.setattr(threads, "read_quota", lambda quota=quota: quota)
         assert count_free_cores() == free
 
 
@@ -291,7 +289,7 @@ def test_a_killed_fit_goes_on_with_as_many(tmp_path: Path, monkeypatch: pytest.M
 
     matrix = generate(20, 15, density=0.4, seed=0).matrix
     how = {"callbacks": [stop], "checkpoint": tmp_path / "c", "checkpoint_every": 1}
-    monkeypatch.setattr(runtime, "_FEWEST_FOR_THREADS", 1)
+    monkeypatch.setattr(threads, "_FEWEST_FOR_THREADS", 1)
     running(monkeypatch, 7)
     with pytest.raises(ZeroDivisionError):
         ALS(epochs=3, latent_size=2).fit(matrix, **how)
@@ -309,17 +307,17 @@ def test_quotas(
 ) -> None:
     monkeypatch.undo()
     (tmp_path / "cpu.max").write_text(content)
-    assert runtime.read_quota(tmp_path / "cpu.max") == quota
-    assert runtime.read_quota(tmp_path / "absent") == float("inf")
+    assert threads.read_quota(tmp_path / "cpu.max") == quota
+    assert threads.read_quota(tmp_path / "absent") == float("inf")
 
 
 def test_who_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     (tmp_path / "stat").write_text("cpu  1 2 3\nprocs_running 5\nprocs_blocked 0\n")
-    assert runtime.count_running(tmp_path / "stat") == 5
+    assert threads.count_running(tmp_path / "stat") == 5
     (tmp_path / "stat").write_text("cpu  1 2 3\n")
-    assert runtime.count_running(tmp_path / "stat") is None
-    assert runtime.count_running(tmp_path / "absent") is None
+    assert threads.count_running(tmp_path / "stat") is None
+    assert threads.count_running(tmp_path / "absent") is None
 
 
 CPU = torch.device("cpu")
@@ -328,7 +326,7 @@ CPU = torch.device("cpu")
 def test_free_memory_is_what_linux_gives_and_the_container_leaves(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    2 kB\n")
-    assert count_free_bytes(CPU, meminfo=meminfo, group=tmp_path) == 2048
+    assert count_free_main_bytes(meminfo=meminfo, group=tmp_path) == 2048
     for name, text in (
         ("memory.current", "300\n"),
         ("memory.stat", "anon 200\ninactive_file 50\n"),
@@ -336,6 +334,6 @@ def test_free_memory_is_what_linux_gives_and_the_container_leaves(tmp_path: Path
         (tmp_path / name).write_text(text)
     for limit, left in (("max", 2048), ("1000", 750), ("10000", 2048), ("200", 0)):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
-        assert count_free_bytes(CPU, meminfo=meminfo, group=tmp_path) == left
+        assert count_free_main_bytes(meminfo=meminfo, group=tmp_path) == left
     # all, or not known
-    assert count_free_bytes(CPU, meminfo=tmp_path / "absent", group=tmp_path / "absent") != 0
+    assert count_free_main_bytes(meminfo=tmp_path / "absent", group=tmp_path / "absent") != 0

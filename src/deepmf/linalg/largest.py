@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.matrix.arrays import Array, IndexArray
+
+if TYPE_CHECKING:
+    import torch
 
 
 def find_largest(keys: Array, n: int) -> IndexArray:
@@ -32,8 +35,10 @@ def find_largest(keys: Array, n: int) -> IndexArray:
     return places
 
 
-def find_largest_on_device(keys: Tensor, n: int) -> Tensor:
+def find_largest_on_device(keys: torch.Tensor, n: int) -> torch.Tensor:
     """Return the same of a tensor, on its device."""
+    import torch
+
     if not keys.is_cuda:
         return torch.from_numpy(find_largest(keys.numpy(), n))
     n = min(n, keys.shape[1])

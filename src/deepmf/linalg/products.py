@@ -5,20 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from deepmf.matrix.arrays import Array, IndexArray
+from deepmf.training.threads import count_threads
+
+if TYPE_CHECKING:
+    import torch
 
 # Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches
 # hold.
 _GATHERED_AT_A_TIME = 1 << 18
 
 Take = Callable[[Array], Array]  # from positions (pairs,) to latents (pairs, latent)
-Product = Callable[[Tensor], Tensor]
+Product: TypeAlias = "Callable[[torch.Tensor], torch.Tensor]"
 
 
 def entry_products(
@@ -50,7 +52,7 @@ def multiply_pairs(
         )
 
     starts = range(0, rows.size, pairs_at_a_time)
-    n_threads = min(torch.get_num_threads(), len(starts))
+    n_threads = min(count_threads(), len(starts))
     if n_threads > 1:
         with ThreadPoolExecutor(n_threads) as threads:
             list(threads.map(multiply, starts))
@@ -64,6 +66,9 @@ def make_product(
 ) -> Product:
     """Return the product of a sparse matrix in CSR format with dense ones; its entries are 1
     without weights."""
+    import torch
+    from torch.nn import functional
+
     starts, indices = (
         np.ascontiguousarray(starts, dtype=np.int64),
         np.ascontiguousarray(indices, dtype=np.int64),
@@ -83,7 +88,7 @@ def make_product(
     first, at = torch.from_numpy(starts), torch.from_numpy(indices)
     numbers = None if weights is None else torch.from_numpy(np.ascontiguousarray(weights))
 
-    def multiply(dense: Tensor) -> Tensor:
+    def multiply(dense: torch.Tensor) -> torch.Tensor:
         if at.numel() == 0:
             return dense.new_zeros(first.numel() - 1, dense.shape[1])
         per_sample = None if numbers is None else numbers.to(dense.dtype)

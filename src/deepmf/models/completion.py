@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from deepmf.data.frame_file import find_label_type, write_frame_file
 from deepmf.errors import NotEnoughMemory
@@ -20,7 +19,7 @@ from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order
 from deepmf.scoring.predictor import Predictor
-from deepmf.training.runtime import count_free_bytes
+from deepmf.training.threads import count_free_main_bytes
 
 # The largest completion in memory; complete_to streams larger ones.
 MOST_BYTES = 8 << 30
@@ -144,7 +143,7 @@ def complete_rows(
 
 
 def _check_memory(entries: EntryStore, n_bytes: int) -> None:
-    free = count_free_bytes(torch.device("cpu"))
+    free = count_free_main_bytes()
     most = MOST_BYTES if free is None else min(MOST_BYTES, free)
     if n_bytes > most:
         of = "that may be taken" if most == MOST_BYTES else "that is free"

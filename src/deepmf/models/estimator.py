@@ -48,8 +48,8 @@ from deepmf.scoring.pairs import FallbackPredictor, PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
-from deepmf.training.runtime import Runtime, keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
+from deepmf.training.threads import keep_numpy_to_one_thread, limit_threads
 
 if TYPE_CHECKING:
     from deepmf.matrix.names import GivenNames
@@ -320,10 +320,15 @@ class Estimator(ABC):
 
     @property
     def _on_gpu(self) -> bool:
-        return self._device is not None and Runtime(self._device).is_gpu
+        if self._device in (None, "cpu"):
+            return False
+        from deepmf.training.runtime import Runtime
+
+        return Runtime(str(self._device)).is_gpu
 
     def _check_memory(self, entries: EntryStore) -> None:
         from deepmf.training.memory import check_memory
+        from deepmf.training.runtime import Runtime
 
         needed, train, settings = (
             self._estimate_bytes(entries),

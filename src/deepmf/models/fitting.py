@@ -38,7 +38,6 @@ from deepmf.metrics import rmse_error
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import OTHER_AXIS
 from deepmf.training.history import Callback, History
-from deepmf.training.runtime import Threads
 from deepmf.training.settings import (
     OF_TIMES,
     RECOMMENDATION,
@@ -46,6 +45,7 @@ from deepmf.training.settings import (
     Settings,
     TrainingSettings,
 )
+from deepmf.training.threads import Threads
 
 if TYPE_CHECKING:
     from deepmf.nn.parallel import Division

@@ -153,3 +153,28 @@ def _find_positions(labels: Labels, given: Iterable[Any], name: str) -> IndexArr
             f"{name} is a mask of shape {given.shape}; one over all columns has the shape ({len(labels)},)"
         )
     return np.flatnonzero(given)
+
+
+class BestColumns(NamedTuple):
+    """The n best columns of some rows (rows, n), best first: their keys and places, and parts of
+    the keys, if known."""
+
+    keys: Array
+    places: IndexArray
+    products: Array | None = None  # of latents
+    scores: Array | None = None  # of presence
+
+    def pick(self, picked: IndexArray) -> BestColumns:
+        """Return some of the columns (rows, n) of each row."""
+        fields = (
+            None if field is None else np.take_along_axis(field, picked, axis=1) for field in self
+        )
+        return BestColumns(*fields)  # type: ignore[arg-type]
+
+    def fill(self, missing: BoolArray) -> BestColumns:
+        """Return the same with zeros where columns are missing."""
+        fields = (
+            None if field is None else np.where(missing, field.dtype.type(0), field)
+            for field in self
+        )
+        return BestColumns(*fields)  # type: ignore[arg-type]

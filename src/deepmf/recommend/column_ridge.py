@@ -25,12 +25,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse
-import torch
-from torch import Tensor
 
 from deepmf.linalg.products import make_product
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
@@ -41,6 +39,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, ends_of, not_falling, positions_of
 
+if TYPE_CHECKING:
+    import torch
+
 # The nearest trained columns on which a new column is regressed.
 _NEAR_NEW = 100
 
@@ -49,7 +50,7 @@ ROW_POWER = 0.3
 
 Sparse: TypeAlias = scipy.sparse.csr_array
 # from the entries of rows in trained columns to scores (rows, columns)
-Score = Callable[[AxisEntries], Tensor]
+Score: TypeAlias = "Callable[[AxisEntries], torch.Tensor]"
 
 
 class Ridge(NamedTuple):
@@ -142,12 +143,14 @@ class ColumnRidge:
 
     def send(self, columns: IndexArray, device: torch.device) -> Score:
         """Return how a device scores some columns of rows."""
+        import torch
+
         weights = self.take_weights(columns)
         n_trained, count_weight = self.n_trained, self.count_weight
         if isinstance(weights, np.ndarray):
             dense = torch.from_numpy(weights).to(device)
 
-            def score_by_all(entries: AxisEntries) -> Tensor:
+            def score_by_all(entries: AxisEntries) -> torch.Tensor:
                 numbers = read_entries(entries, count_weight)
                 multiply = make_product(entries.starts, entries.others, numbers, n_trained, device)
                 return multiply(dense)
@@ -160,7 +163,7 @@ class ColumnRidge:
         turned = scipy.sparse.csr_array(weights.T)
         multiply = make_product(turned.indptr, turned.indices, turned.data, n_trained, device)
 
-        def score_by_nearest(entries: AxisEntries) -> Tensor:
+        def score_by_nearest(entries: AxisEntries) -> torch.Tensor:
             rows = read_rows(entries, n_trained, count_weight).toarray()
             return multiply(torch.from_numpy(rows.T.copy()).to(device)).mT
 

@@ -3,8 +3,6 @@ torch."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,8 +10,8 @@ from torch.nn import functional
 
 from deepmf.errors import BadSetting
 from deepmf.linalg.largest import find_largest_on_device
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
-from deepmf.recommend.column_choice import Omitted
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.recommend.column_choice import BestColumns, Omitted
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker
@@ -26,31 +24,6 @@ _CELLS_ON_GPU = 1 << 26
 
 # Threads that prepare rows and read results while others wait for the GPU.
 MOST_GPU_THREADS = 6
-
-
-class BestColumns(NamedTuple):
-    """The n best columns of some rows (rows, n), best first: their keys and places, and parts of
-    the keys, if known."""
-
-    keys: Array
-    places: IndexArray
-    products: Array | None = None  # of latents
-    scores: Array | None = None  # of presence
-
-    def pick(self, picked: IndexArray) -> BestColumns:
-        """Return some of the columns (rows, n) of each row."""
-        fields = (
-            None if field is None else np.take_along_axis(field, picked, axis=1) for field in self
-        )
-        return BestColumns(*fields)  # type: ignore[arg-type]
-
-    def fill(self, missing: BoolArray) -> BestColumns:
-        """Return the same with zeros where columns are missing."""
-        fields = (
-            None if field is None else np.where(missing, field.dtype.type(0), field)
-            for field in self
-        )
-        return BestColumns(*fields)  # type: ignore[arg-type]
 
 
 class DeviceColumns:

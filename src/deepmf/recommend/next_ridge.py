@@ -20,12 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from scipy.special import logsumexp
-from torch import Tensor
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
@@ -36,6 +34,9 @@ from deepmf.scoring.learning import SteadyPart
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
+
+if TYPE_CHECKING:
+    import torch
 
 _TINY = 1e-12
 
@@ -254,11 +255,11 @@ def scale_rows(scores: Any) -> Any:
 
 
 def _measure_deviations(scores: Any) -> Any:
-    if isinstance(scores, Tensor):
-        deviations = scores.std(dim=-1, correction=0, keepdim=True)
-        return deviations.where(deviations > _TINY, torch.ones_like(deviations))
-    deviations = scores.std(axis=-1, keepdims=True)
-    return np.where(deviations > _TINY, deviations, np.ones_like(deviations))
+    if isinstance(scores, np.ndarray):
+        deviations = scores.std(axis=-1, keepdims=True)
+        return np.where(deviations > _TINY, deviations, np.ones_like(deviations))
+    deviations = scores.std(dim=-1, correction=0, keepdim=True)
+    return deviations.where(deviations > _TINY, deviations.new_tensor(1.0))
 
 
 _bounded = below(1e300)

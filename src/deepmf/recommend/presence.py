@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, Numbers
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
@@ -131,10 +128,10 @@ class Presence(SteadyPart):
         log_odds: Numbers = self.intercept + self.score_power * _find_library(scores).log(
             make_positive(scores)
         )
-        if isinstance(log_odds, Tensor):
-            return functional.logsigmoid(log_odds)
-        found: Numbers = -np.logaddexp(0.0, -log_odds)
-        return found
+        if not isinstance(log_odds, np.ndarray):
+            return _find_library(log_odds).nn.functional.logsigmoid(log_odds)  # type: ignore[no-any-return]
+        log_probabilities: Numbers = -np.logaddexp(0.0, -log_odds)
+        return log_probabilities
 
     def score_of(self, log_probability: Array) -> Array:
         """Return the scores times powers of popularity that have these probabilities, minus
@@ -156,7 +153,11 @@ def make_positive(scores: Numbers) -> Numbers:
 
 def _find_library(numbers: Any) -> Any:
     """Return numpy for an array, torch for a tensor."""
-    return torch if isinstance(numbers, Tensor) else np
+    if isinstance(numbers, np.ndarray | np.generic):
+        return np
+    import torch
+
+    return torch
 
 
 _bounded = below(1e300)

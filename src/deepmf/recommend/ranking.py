@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 
 from deepmf.errors import check_count
 from deepmf.files import import_polars
@@ -21,13 +20,15 @@ from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
-from deepmf.recommend.column_choice import ColumnChoice, Omitted, choose_columns
-from deepmf.recommend.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
+from deepmf.recommend.column_choice import BestColumns, ColumnChoice, Omitted, choose_columns
 from deepmf.recommend.ranker import Observed, RankedRows, Ranker, find_relevant
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
 from deepmf.recommend.reranking import Reranker
 from deepmf.scoring.predictor import Predictor
-from deepmf.training.runtime import limit_blas_threads
+from deepmf.training.threads import count_threads, limit_blas_threads
+
+if TYPE_CHECKING:
+    from deepmf.recommend.device_ranking import DeviceColumns
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -201,6 +202,8 @@ def rank_batches(search: Search, rows: IndexArray, *, threads: int = 1) -> Itera
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     on_device = None
     if device is not None:
+        from deepmf.recommend.device_ranking import MOST_GPU_THREADS, DeviceColumns  # loads torch
+
         on_device = DeviceColumns(search.ranker, choice.columns(np.arange(choice.n_places)), device)
         n_rows, threads = on_device.n_rows_at_a_time or n_rows, min(threads, MOST_GPU_THREADS)
 
@@ -371,7 +374,7 @@ class Recommendations:
         waiting: list[RankedRows] = []
         n_lines = 0
         for part in rank_batches(
-            self.search, self.rows, threads=min(torch.get_num_threads(), _MOST_THREADS)
+            self.search, self.rows, threads=min(count_threads(), _MOST_THREADS)
         ):
             waiting.append(part)
             n_lines += part.columns.size

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
+
+if TYPE_CHECKING:
+    import torch
 
 # The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more
 # change no choice.
@@ -134,7 +135,9 @@ class HeldOut(NamedTuple):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
 
-    def to(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    def to(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the entries on a device."""
+        import torch
+
         rows, columns, values = (torch.from_numpy(array).to(device) for array in self)
         return rows, columns, values

@@ -15,8 +15,8 @@ from torch import Tensor
 from deepmf.errors import BadModelFile
 from deepmf.storage.parts import Form
 from deepmf.training.history import Callback, EpochRecord, History
-from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings
+from deepmf.training.threads import Threads
 
 
 @dataclass(frozen=True)

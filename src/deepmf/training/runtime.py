@@ -7,73 +7,16 @@ from __future__ import annotations
 
 import gc
 import os
-import statistics
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deepmf.errors import DeviceUnavailable
-
-# environment variables for the number of threads
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
-_SAMPLES, _SECONDS_BETWEEN = 5, 0.002  # of the number of running threads
-
-_FEWEST_FOR_THREADS = 100_000  # entries, from which on several threads are faster than one
-
-
-@dataclass(frozen=True)
-class Threads:
-    """The CPU threads of one training; a number that the user has set (`is_given`) stays."""
-
-    is_given: bool
-
-    def resume_with(self, number: int | None) -> None:
-        """Use as many threads as the training began with, so that a resumed training ends with the
-        same bits."""
-        if number is not None and 1 <= number <= _count_allowed_cores() and not self.is_given:
-            torch.set_num_threads(number)
-
-
-@contextmanager
-def limit_threads(
-    device: str = "cpu", *, n_entries: int = _FEWEST_FOR_THREADS
-) -> Iterator[Threads]:
-    """Limit torch to the free cores during a training on a CPU, unless the user has set a number of
-    threads.
-
-    A few entries are learned from in one thread: two would wait for each other.
-    """
-    before = torch.get_num_threads()
-    is_given = _is_given(before) or (device != "cpu" and torch.cuda.is_available())
-    if before > 1 and not is_given:
-        torch.set_num_threads(
-            1 if n_entries < _FEWEST_FOR_THREADS else min(before, count_free_cores())
-        )
-    try:
-        yield Threads(is_given)
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def limit_blas_threads(number: int) -> Iterator[None]:
-    """Limit numpy and torch to some threads, if threadpoolctl is there."""
-    with _limit_shared_threads(number) as pools:
-        if pools is None:
-            yield
-            return
-        others = pools.select(user_api="openmp", threading_layer=["openmp", "intel", "gnu", "tbb"])
-        with others.limit(limits=number):
-            yield
+from deepmf.training.threads import count_free_main_bytes, limit_blas_threads, limit_threads
 
 
 @contextmanager
@@ -87,51 +30,6 @@ def use_threads(number: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def keep_numpy_to_one_thread() -> AbstractContextManager[Any]:
-    """Keep numpy and scipy to one thread each, if threadpoolctl is there; torch, whose BLAS uses
-    OpenMP, keeps its own.
-
-    Fits call them for many small matrices. The threads of OpenBLAS wait for each other there, and
-    take the cores from
-    torch: with them, sweeps of ALS and iterations of BayesianMF on two cores take 1.4 times as
-        long.
-    """
-    return _limit_shared_threads(1)
-
-
-# OpenBLAS has one number of threads for the whole process: the first limit keeps the number from
-# before, and the last one to end restores it, whichever thread that is.
-_SHARED_LOCK = threading.Lock()
-_shared_limits: list[int] = []
-_shared_before: list[Any] = []
-
-
-@contextmanager
-def _limit_shared_threads(number: int) -> Iterator[Any]:
-    """Limit OpenBLAS; yield all thread pools of compiled libraries, None without threadpoolctl."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ModuleNotFoundError:
-        yield None
-        return
-    pools = ThreadpoolController()
-    own = pools.select(threading_layer="pthreads")
-    with _SHARED_LOCK:
-        if not _shared_limits:
-            _shared_before[:] = [own.limit(limits=None)]
-        _shared_limits.append(number)
-        own.limit(limits=min(_shared_limits))
-    try:
-        yield pools
-    finally:
-        with _SHARED_LOCK:
-            _shared_limits.remove(number)
-            if _shared_limits:
-                own.limit(limits=min(_shared_limits))
-            else:
-                _shared_before.pop().restore_original_limits()
 
 
 # The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates
@@ -158,98 +56,13 @@ def measure_slowness(n_entries: int) -> float:
     return seconds / _ROUNDS / _USUAL_SECONDS / float(n_threads**0.8)
 
 
-def count_free_cores() -> int:
-    """Count the cores that this process may use and other programs do not use now; at least 1.
-
-    Only Linux reports what other programs use; elsewhere all cores count as free.
-    """
-    samples = [count_running()]
-    while samples[0] is not None and len(samples) < _SAMPLES:
-        time.sleep(_SECONDS_BETWEEN)
-        samples.append(count_running())
-    # without this thread
-    others = statistics.median_low([each - 1 for each in samples if each is not None] or [0])
-    return max(1, min(_count_allowed_cores(), (os.cpu_count() or 1) - others))
-
-
-def _is_given(current: int) -> bool:
-    """Whether the user has set the number of threads, in the environment or in torch."""
-    cores = {_read_affinity(), os.cpu_count() or 1}
-    # with two threads per core, torch may count cores
-    defaults = cores | {max(1, count // 2) for count in cores}
-    return any(os.environ.get(name) for name in _THREAD_VARIABLES) or current not in defaults
-
-
-def _count_allowed_cores() -> int:
-    """Count the cores that the system lets this process use."""
-    return max(1, int(min(_read_affinity(), read_quota())))
-
-
-def _read_affinity() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def read_quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
-    """Return the CPU limit of a container in cores; infinite without a limit."""
-    try:
-        share, period = file.read_text(encoding="ascii").split()
-        return float("inf") if share == "max" else int(share) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return float("inf")
-
-
-def count_running(file: Path = Path("/proc/stat")) -> int | None:
-    """Count the threads of this computer that run or are ready to; None if the system does not
-    report it."""
-    try:
-        lines = file.read_text(encoding="ascii").splitlines()
-        return max(
-            1, next(int(line.split()[1]) for line in lines if line.startswith("procs_running "))
-        )
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None
-
-
-def count_free_bytes(
-    device: torch.device,
-    *,
-    meminfo: Path = Path("/proc/meminfo"),
-    group: Path = Path("/sys/fs/cgroup"),
-) -> int | None:
+def count_free_bytes(device: torch.device) -> int | None:
     """Count the free bytes of memory of a device; None if the system does not report them."""
-    if device.type == "cuda":
-        # Memory that torch caches for later tensors is not free to the driver.
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + cached
-    known = [
-        each for each in (_read_available(meminfo), _read_group_limit(group)) if each is not None
-    ]
-    return min(known, default=None)
-
-
-def _read_available(meminfo: Path) -> int | None:
-    """Return the memory that Linux can give without swapping; elsewhere all physical memory."""
-    with suppress(OSError):
-        for line in meminfo.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    with suppress(AttributeError, ValueError, OSError):  # not on Windows
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
-
-
-def _read_group_limit(folder: Path) -> int | None:
-    """Return the memory that the limit of a container leaves; its inactive file cache counts as
-    free."""
-    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
-        limit, used = (
-            int((folder / name).read_text(encoding="ascii"))
-            for name in ("memory.max", "memory.current")
-        )
-        lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
-        stat = dict(line.split() for line in lines)
-        return max(0, limit - used + int(stat.get("inactive_file", 0)))
-    return None
+    if device.type == "cpu":
+        return count_free_main_bytes()
+    # Memory that torch caches for later tensors is not free to the driver.
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + cached
 
 
 Step = Callable[[], None]
