@@ -624,7 +624,8 @@ def test_intervals_hold_what_they_should_in_every_column() -> None:
         .fit(frame)
         .transform(frame.assign(length=np.nan), return_interval=True)
     )
-    assert np.isnan(interval.lower[:, 3:]).all() and np.isfinite(interval.lower[:, :3]).all()
+    lower = interval.lower.to_numpy()
+    assert np.isnan(lower[:, 3:]).all() and np.isfinite(lower[:, :3]).all()
 
 
 def test_intervals_of_models_that_are_named(table: Array) -> None:

@@ -53,7 +53,8 @@ def test_columns_are_taken_in_the_order_asked_for() -> None:
 @pytest.mark.parametrize("names", [["a", "b", "c"], [0, 1, 2]])
 def test_a_frame_of_pandas_stays_one(names: list[object]) -> None:
     frame = pd.DataFrame(TABLE, columns=names, index=["x", "y"])
-    pd.testing.assert_frame_equal(hide_entries(frame, MASK), pd.DataFrame(SHOWN, columns=names))
+    shown = pd.DataFrame(SHOWN, columns=names, index=frame.index)
+    pd.testing.assert_frame_equal(hide_entries(frame, MASK), shown)
 
 
 def test_other_kinds_stay_what_they_are() -> None:
@@ -221,6 +222,125 @@ def test_frames_come_back_in_their_types_and_dates_as_they_are(kind: Any) -> Non
 def test_numbers_that_do_not_fit_a_type_are_cut_off() -> None:
     frame = pd.DataFrame({"n": pd.array([1, None, None], dtype="UInt8")})
     assert with_columns(frame, {"n": np.array([1.0, -3.2, 7.6])})["n"].tolist() == [1, 0, 8]
+
+
+HUGE = 2**53 + 2 * np.arange(40) + 1  # no float64 holds these
+
+
+GAP = 3  # the row of the only missing cell, which is in the second column
+
+
+def make_huge(kind: str) -> tuple[Any, Any]:
+    """Return a table of huge whole numbers with a gap, and its mark of missing values."""
+    frame = pd.DataFrame({"huge": HUGE, "gappy": HUGE, "text": np.repeat(["a", "b"], 20)})
+    is_gap = frame.index == GAP
+    if kind == "int64":
+        return frame.assign(gappy=np.where(is_gap, -1, HUGE)), -1
+    if kind == "array":
+        return np.column_stack([HUGE, np.where(is_gap, -1, HUGE)]), -1
+    frame = frame.astype({"huge": "Int64", "gappy": "Int64"})
+    frame.loc[GAP, "gappy"] = pd.NA
+    if kind == "Int64":
+        return frame, np.nan
+    if kind == "objects":
+        return frame.to_numpy(dtype=object), np.nan
+    return pl.from_pandas(frame), np.nan
+
+
+@pytest.mark.parametrize("kind", ["array", "objects", "int64", "Int64", "polars"])
+def test_whole_numbers_come_back_bit_for_bit(kind: str) -> None:
+    given, mark = make_huge(kind)
+
+    def list_columns(table: Any) -> list[list[Any]]:
+        if isinstance(table, np.ndarray):
+            return table.T.tolist()[:2]
+        return [table[name].to_list() for name in ("huge", "gappy")]
+
+    imputer = DMFImputer("gaussian", random_state=0, missing_values=mark).fit(given)
+    for completed in (imputer.transform(given), next(imputer.impute_many(given, 1))):
+        huge, gappy = list_columns(completed)
+        assert huge == HUGE.tolist()
+        filled = gappy.pop(GAP)
+        assert gappy == np.delete(HUGE, GAP).tolist()
+        assert filled == pytest.approx(HUGE.mean())
+
+
+def make_dates(kind: str) -> Any:
+    days = pd.date_range("2024-01-01", periods=40)
+    return {"date": days.date, "period": days.to_period("D"), "time": days.time}[kind]
+
+
+@pytest.mark.parametrize("kind", ["date", "period", "time"])
+def test_dates_of_any_type_stay_as_they_are(kind: str) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"day": make_dates(kind), "a": random.normal(size=40)})
+    frame["b"] = frame["a"].mask(random.random(40) < 0.3)
+    with pytest.warns(DeepMFWarning, match="'day'"):
+        completed = DMFImputer("gaussian", random_state=0).fit_transform(frame)
+    pd.testing.assert_series_equal(completed["day"], frame["day"])
+    assert completed["b"].notna().all()
+
+
+@pytest.mark.parametrize("cells", [[{}], [[1, 2]], [object()], [pd.Interval(0, 1)]])
+def test_a_column_of_other_objects_is_named(cells: list[Any]) -> None:
+    frame = pd.DataFrame({"a": np.arange(10.0), "odd": pd.Series(cells * 10)})
+    with pytest.raises(BadEntries, match="'odd'"):
+        DMFImputer("gaussian").fit(frame)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    frame = pd.DataFrame(np.eye(4), columns=["a", "b", "a", "c"])
+    with pytest.raises(BadEntries, match="2 columns are named 'a'"):
+        DMFImputer("gaussian").fit(frame)
+
+
+@pytest.mark.parametrize("add_indicator", [False, True])
+def test_several_levels_of_column_names_stay(add_indicator: bool) -> None:
+    random = np.random.default_rng(0)
+    names = pd.MultiIndex.from_product([["x", "y"], ["low", "high"]], names=["axis", "end"])
+    frame = pd.DataFrame(random.normal(size=(40, 4)), columns=names, index=range(7, 47))
+    frame = frame.mask(random.random(frame.shape) < 0.2)
+    imputer = DMFImputer(
+        "gaussian", random_state=0, add_indicator=add_indicator, constraints={("x", "low"): (0, 9)}
+    )
+    plain = imputer.fit(frame).transform(frame)
+    wrapped = imputer.set_output(transform="pandas").transform(frame)
+    pd.testing.assert_frame_equal(wrapped, plain)
+    pd.testing.assert_index_equal(plain.columns[:4], names)
+    assert plain.columns[4:].tolist() == [
+        (f"missingindicator_{axis}", end) for axis, end in names if add_indicator
+    ]
+    filled = plain["x", "low"][frame["x", "low"].isna()]
+    assert filled.between(0, 9).all()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_intervals_of_frames_are_frames_with_the_same_labels(kind: str) -> None:
+    random = np.random.default_rng(0)
+    cells = random.normal(size=(60, 3)) + random.normal(size=(60, 1))
+    cells[random.random(cells.shape) < 0.2] = np.nan
+    frame: Any = pd.DataFrame(cells, columns=list("abc"), index=range(9, 69))
+    if kind == "polars":
+        frame = pl.DataFrame(cells, schema=list("abc"))
+    imputer = DMFImputer(random_state=0).fit(frame)
+    completed, interval = imputer.transform(frame, return_interval=True)
+    expected = DMFImputer(random_state=0).fit(cells).transform(cells, return_interval=True)[1]
+    for end, array in zip(interval, expected, strict=True):
+        assert type(end) is type(frame) and list(end.columns) == list("abc")
+        np.testing.assert_array_equal(end.to_numpy(), array)
+        assert kind == "polars" or end.index.equals(completed.index)
+
+
+def test_levels_of_whole_numbers_are_whole() -> None:
+    random = np.random.default_rng(0)
+    income = np.rint(np.exp(random.normal(10, 1, size=80)))  # hardly two are equal
+    table = np.column_stack([income, income + 0.5, income % 3])
+    table[random.random(table.shape) < 0.3] = np.nan
+    imputer = DMFImputer("gaussian", answers="levels", random_state=0).fit(table)
+    for completed in (imputer.transform(table), next(imputer.impute_many(table, 1))):
+        assert np.all(completed[:, [0, 2]] % 1 == 0)
+        assert np.any(completed[:, 1] % 1 != 0.5)
+    assert np.any(DMFImputer("gaussian").fit_transform(table)[:, 0] % 1 != 0)
 
 
 def test_a_code_for_missing_values_is_noticed() -> None:

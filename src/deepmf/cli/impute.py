@@ -188,13 +188,15 @@ class _GappyTable:
         has."""
         columns = []
         for name in self.completed:
-            own, found = self.frame[name], completed[name]
-            if own.dtype.is_float():
+            observed, filled = self.frame[name], completed[name]
+            if observed.dtype.is_float():
                 decimals = next(
-                    (count for count in range(7) if (own.round(count) == own).all()), None
+                    (count for count in range(7) if (observed.round(count) == observed).all()), None
                 )
-                found = found if decimals is None else found.round(decimals)
-            columns.append(own.zip_with(own.is_not_null(), found.cast(own.dtype)).alias(name))
+                if decimals is not None:
+                    rounded = filled.round(decimals)
+                    filled = observed.zip_with(observed.is_not_null(), rounded)
+            columns.append(filled)
         return self.frame.with_columns(columns)
 
 

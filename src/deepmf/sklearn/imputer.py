@@ -52,6 +52,7 @@ from deepmf.sklearn.table import (
     MixedTable,
     TableEntries,
     build_table,
+    label_like,
     make_dense,
     mark_missing,
     split_by_column,
@@ -109,7 +110,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         "columns" (each column has its own units and is standardised), "shared" (all columns have
         the same units, such as stars or Likert points), or the shared `Scale`.
     answers
-        "values", or "levels": the nearest level in columns whose values repeat.
+        "values", also fractions in float columns of whole numbers; or "levels": the nearest level
+        in columns whose values repeat, and the nearest whole number in columns of whole numbers.
     keep_empty_features
         Whether to keep a column without entries in `fit`, filled with 0, or to leave it out with a
         warning.
@@ -160,6 +162,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     hidden_errors_: dict[str, float]
     score_: HiddenScore | None
     _codes: ColumnCodes
+    _column_index: Any  # of a frame whose columns have several levels, else None
 
     def __init__(
         self,
@@ -222,13 +225,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if self.add_indicator
             else np.empty(0, np.intp)
         )
-        has_names = hasattr(self, "feature_names_in_")
-        numbers = [
-            at
-            for at in self._kept.tolist()
-            if at not in {*self._codes.categories, *self._codes.dates}
-        ]
-        places = {self._codes.names[at] if has_names else at: at for at in numbers}
+        labels: Any = range(self.n_features_in_)
+        if self._column_index is not None:
+            labels = self._column_index
+        elif hasattr(self, "feature_names_in_"):
+            labels = self._codes.names
+        others = {*self._codes.categories, *self._codes.dates}
+        places = {labels[at]: at for at in self._kept.tolist() if at not in others}
         self._constraints = read_constraints(self.constraints or {}, places)
         self._warn_of_columns()
         entries = entries.take_columns(self._known)
@@ -253,9 +256,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
         """Return a table with every missing entry filled in.
 
-        With `return_interval`, a pair: the table, and an `Interval` of two arrays (rows, columns)
-        between which the missing values lie with about this probability; both are the value itself
-        where that is observed, and NaN in columns of text and categories.
+        With `return_interval`, a pair: the table, and an `Interval` of two arrays (rows, columns),
+        or frames for a frame, between which the missing values lie with about this probability;
+        both are the value itself where that is observed, and NaN in columns of text and categories.
         """
         check_is_fitted(self)
         check_coverage(coverage)
@@ -329,25 +332,34 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ends = self._fill(known, coverage) if draw is None else None
         numbers[:, self._known] = known if draw is None else draw(known)
         numbers[np.isnan(numbers)] = 0.0  # of columns without entries
-        kept, missing = self._kept, table.missing
+        positions, missing = self._kept, table.missing
         columns = self._codes.decode(numbers, table)
-        indicators = {
-            f"missingindicator_{self._codes.names[at]}": missing[:, at] for at in self._indicated
-        }
+        indicators = {self._name_indicator(at): missing[:, at] for at in self._indicated.tolist()}
 
         def build() -> Any:
-            return build_table(X, {at: columns.get(at) for at in kept.tolist()}, indicators)
+            filled = {at: columns.get(at) for at in positions.tolist()}
+            return build_table(X, filled, missing, indicators)
 
         keep_constraints(columns, missing, self._constraints, build)
         completed = build()
         if ends is None:
             return completed
         sources = self._codes.sources
-        whole, found = np.stack([numbers, numbers]), np.full((2, *missing.shape), np.nan)
-        whole[:, :, self._known] = ends
         are_numbers = ~np.isin(sources, list(self._codes.categories))
-        found[:, :, sources[are_numbers]] = whole[:, :, are_numbers]
-        return completed, Interval(*found[:, :, kept])
+        intervals = []
+        for end in ends:
+            numbers[:, self._known] = end
+            cells = np.full(missing.shape, np.nan)
+            cells[:, sources[are_numbers]] = numbers[:, are_numbers]
+            intervals.append(label_like(X, cells[:, positions], positions))
+        return completed, Interval(*intervals)
+
+    def _name_indicator(self, at: int) -> Any:
+        """Return the name of the column that says where a column was missing."""
+        if self._column_index is None:
+            return f"missingindicator_{self._codes.names[at]}"
+        first, *others = self._column_index[at]
+        return (f"missingindicator_{first}", *others)
 
     def _draw(self, known: npt.NDArray[Any], *, random: np.random.Generator) -> FloatArray:
         """Return rows with drawn cells in place of NaN; these have legal levels if levels are
@@ -419,11 +431,15 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         return found, ends
 
-    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
-        """Return the names of the columns that `transform` gives."""
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the columns that `transform` gives; a `MultiIndex` of a frame that has
+        one."""
         check_is_fitted(self)
-        names: npt.NDArray[np.object_] = _check_feature_names_in(self, input_features)
-        indicators = [f"missingindicator_{name}" for name in names[self._indicated]]
+        names: Any = _check_feature_names_in(self, input_features)
+        indicators = [self._name_indicator(at) for at in self._indicated.tolist()]
+        if self._column_index is not None:
+            labels = [*self._column_index[self._kept], *indicators]
+            return type(self._column_index).from_tuples(labels, names=self._column_index.names)
         return np.array([*names[self._kept], *indicators], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
@@ -455,7 +471,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            self._codes = ColumnCodes.of(table, _check_feature_names_in(self))
+            labels = getattr(X, "columns", None)
+            self._column_index = labels if getattr(labels, "nlevels", 1) > 1 else None
+            names = _check_feature_names_in(self)
+            if self._column_index is not None:
+                names = [str(label) for label in self._column_index]
+            self._codes = ColumnCodes.of(table, names)
             if table.texts and self.scale != "columns":
                 name = self._codes.names[min(table.texts)]
                 raise BadSetting(

@@ -3,8 +3,12 @@ columns."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,16 +139,8 @@ def measure_columns(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
 
 def hide_entries(table: Any, mask: MaskArray) -> Any:
     """Return a frame with only the entries of a mask, or an array of other tables."""
-    import narwhals as nw
-
     array = np.where(mask, check_numbers(table), np.nan)
-    frame = nw.from_native(table, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        return array
-    if frame.implementation.is_pandas_like():
-        # names that are no strings stay what they are
-        return type(table)(array, columns=table.columns)
-    return nw.from_numpy(array, frame.columns, backend=frame.implementation).to_native()
+    return label_like(table, array, np.arange(array.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,10 +225,15 @@ def _list_columns(table: Any) -> tuple[list[str], list[Any]]:
     columns."""
     import narwhals as nw
 
+    _check_names(table)
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         columns = [frame[:, at] for at in range(frame.shape[1])]
-        return [_name_kind(column.dtype) for column in columns], columns
+        kinds = [_name_kind(column.dtype) for column in columns]
+        return [
+            _check_objects(column) if kind == "objects" else kind
+            for kind, column in zip(kinds, columns, strict=True)
+        ], columns
     array = (
         np.array(table, dtype=object) if isinstance(table, list | tuple) else np.asanyarray(table)
     )
@@ -241,16 +242,48 @@ def _list_columns(table: Any) -> tuple[list[str], list[Any]]:
     return ["objects" if array.dtype.kind in "OUS" else "numbers"] * array.shape[1], list(array.T)
 
 
+def _check_names(table: Any) -> None:
+    """Raise `BadEntries` for a frame in which two columns have the same name."""
+    names = getattr(table, "column_names", None) or getattr(table, "columns", ())
+    counts = Counter[Any](names)
+    for name, count in counts.items():
+        if count > 1:
+            raise BadEntries(
+                f"{count} columns are named {name!r}; give each column a name of its own"
+            )
+
+
 def _name_kind(dtype: Any) -> str:
     import narwhals as nw
 
     if dtype.is_temporal():
         return "dates"
-    if isinstance(dtype, nw.Object | nw.Boolean):
-        return "objects"
+    if dtype.is_numeric():
+        return "numbers"
     if isinstance(dtype, nw.Enum):
         return "ordered"
-    return "text" if isinstance(dtype, nw.String | nw.Categorical) else "numbers"
+    return "text" if isinstance(dtype, nw.String | nw.Categorical) else "objects"
+
+
+def _check_objects(column: Any) -> str:
+    """Return "dates" for a column of objects that are dates, times or periods, else "objects".
+
+    A column of what is neither a number nor text raises `BadEntries`.
+    """
+    cells = [cell for cell in column.to_list() if not is_missing(cell, np.nan)]
+    are_dates = [
+        isinstance(cell, date | time | timedelta) or type(cell).__name__ == "Period"
+        for cell in cells
+    ]
+    if cells and all(are_dates):
+        return "dates"
+    for cell in cells:
+        if not isinstance(cell, Number | Decimal | np.bool_ | str):
+            raise BadEntries(
+                f"column {column.name!r} holds {type(cell).__name__}, such as {cell!r}; columns of "
+                "numbers, text, categories and truth values are filled in: leave this one out"
+            )
+    return "objects"
 
 
 def _mark_cells(column: Any, missing: Any) -> ObjectArray:
@@ -278,38 +311,59 @@ def _read_numbers(column: Any, missing: Any) -> FloatArray:
     return mark_missing(values, missing)
 
 
-def with_columns(table: Any, columns: dict[Any, Any]) -> Any:
+def with_columns(
+    table: Any, columns: Mapping[Any, Any], gaps: Mapping[Any, MaskArray] | None = None
+) -> Any:
     """Return a frame of the same kind that has these columns, in the types of the old columns.
 
     Values are arrays of numbers, lists, or None for the old column itself. Whole numbers are
-    rounded.
+    rounded. gaps: by column the cells (rows,) that take these values; all others stay as they are.
     """
     import narwhals as nw
 
     frame = nw.from_native(table, eager_only=True)
-    backend, made = frame.implementation, dict[Any, Any]()
+    backend = frame.implementation
+    filled = dict[Any, Any]()
     for name, values in columns.items():
         if name not in table.columns:
-            made[name] = nw.new_series(str(name), values, backend=backend).to_native()
-            continue
-        old = nw.from_native(table[name], series_only=True)
-        native = table[name].dtype if backend.is_pandas_like() else old.dtype
-        kind = None
-        if isinstance(values, list):
-            kind = _holding(native, values)
-        elif values is not None and (
-            old.dtype.is_float() or old.dtype.is_integer() or old.dtype == nw.Boolean
-        ):
-            values, kind = _to_type(values, old.dtype), native
-        if values is None:
-            made[name] = table[name]
-        elif backend.is_pandas_like():
-            made[name] = type(table[name])(values, dtype=kind)
+            filled[name] = nw.new_series(str(name), values, backend=backend).to_native()
+        elif values is None:
+            filled[name] = table[name]
         else:
-            made[name] = nw.new_series(name, values, kind, backend=backend).to_native()
+            filled[name] = _fill_column(table[name], values, gaps[name] if gaps else None)
     if not backend.is_pandas_like():
-        return nw.from_dict(made, backend=backend).to_native()
-    return type(table)({name: series.set_axis(table.index) for name, series in made.items()})
+        return nw.from_dict(filled, backend=backend).to_native()
+    completed = type(table)(
+        {name: series.set_axis(table.index) for name, series in filled.items()}, index=table.index
+    )
+    completed.columns.names = table.columns.names
+    return completed
+
+
+def _fill_column(column: Any, values: Any, gaps: MaskArray | None) -> Any:
+    """Return a column of a frame with other values, in its own type; only in `gaps`, if given."""
+    import narwhals as nw
+
+    if gaps is not None and not gaps.any():
+        return column
+    old = nw.from_native(column, series_only=True)
+    backend = old.implementation
+    kind = column.dtype if backend.is_pandas_like() else old.dtype
+    if isinstance(values, list):
+        kind = _holding(kind, values)
+    elif old.dtype.is_numeric() or old.dtype == nw.Boolean:
+        values = _to_type(values, old.dtype)
+    if not backend.is_pandas_like():
+        new = nw.new_series(old.name, values, backend=backend).cast(kind)
+        if gaps is None:
+            return new.to_native()
+        return old.cast(kind).zip_with(nw.new_series("", ~gaps, backend=backend), new).to_native()
+    if kind == object and gaps is not None:  # noqa: E721 (types of pandas are no classes)
+        cells = column.to_numpy(dtype=object, copy=True)
+        cells[gaps] = np.asarray(values, dtype=object)[gaps]
+        return type(column)(cells, index=column.index, dtype=kind)
+    new = type(column)(values, index=column.index, dtype=kind)
+    return new if gaps is None else column.astype(kind).where(~gaps, new)
 
 
 def _to_type(values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
@@ -434,23 +488,55 @@ class ColumnCodes:
         return columns
 
 
-def build_table(given: Any, columns: Mapping[int, Any], more: Mapping[str, MaskArray]) -> Any:
-    """Return these columns, by position, of a table as it was given: a frame of the same types, or
-    an array.
+def build_table(
+    table: Any, columns: Mapping[int, Any], missing: MaskArray, indicators: Mapping[Any, MaskArray]
+) -> Any:
+    """Return these columns, by position, of a table with its missing cells filled in: a frame of
+    the same types, or an array.
 
-    Columns that are None stay as they are. `more` are columns of truth values that come after them.
+    Columns that are None stay as they are, and so do cells that are not `missing` (rows, columns).
+    `indicators` are columns of truth values that come after them.
     """
-    if hasattr(given, "columns"):
-        names = list(given.columns)
-        return with_columns(given, {names[at]: columns[at] for at in sorted(columns)} | dict(more))
-    parts = [*(columns[at] for at in sorted(columns)), *more.values()]
-    if not any(isinstance(part, list) for part in parts):
-        kind = next(iter(columns.values())).dtype if columns else np.float64
-        return np.column_stack([part.astype(kind) for part in parts])
-    array = np.empty((len(given), len(parts)), dtype=object)
-    for place, part in enumerate(parts):
-        array[:, place] = part
-    return array
+    positions = sorted(columns)
+    if hasattr(table, "columns"):
+        names = list(table.columns)
+        filled = {names[at]: columns[at] for at in positions}
+        gaps = {names[at]: missing[:, at] for at in positions}
+        return with_columns(table, filled | dict(indicators), gaps)
+    parts = [*(columns[at] for at in positions), *indicators.values()]
+    gaps_of_parts = missing[:, positions]
+    n_filled = len(positions)
+    if any(isinstance(part, list) for part in parts):
+        cells = np.empty((len(table), len(parts)), dtype=object)
+        cells[:, :n_filled] = np.array(table, dtype=object)[:, positions]
+        for place, part in enumerate(parts):
+            is_filled = np.ones(len(table), bool)
+            if place < n_filled:
+                is_filled = gaps_of_parts[:, place]
+            cells[is_filled, place] = np.asarray(part, dtype=object)[is_filled]
+        return cells
+    array = np.column_stack(parts)
+    if isinstance(table, np.ndarray) and table.dtype.kind in "iu":
+        limits = np.iinfo(table.dtype)
+        array = np.clip(np.rint(array), limits.min, limits.max).astype(table.dtype)
+        array[:, :n_filled] = np.where(gaps_of_parts, array[:, :n_filled], table[:, positions])
+        return array
+    kind = columns[positions[0]].dtype if positions else np.float64
+    return array.astype(kind)
+
+
+def label_like(table: Any, cells: FloatArray, columns: IndexArray) -> Any:
+    """Return cells (rows, columns) as a frame with the labels of these columns of a frame; as they
+    are for other tables."""
+    import narwhals as nw
+
+    frame = nw.from_native(table, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return cells
+    if frame.implementation.is_pandas_like():
+        return type(table)(cells, columns=table.columns[columns], index=table.index)
+    names = [frame.columns[at] for at in columns]
+    return nw.from_numpy(cells, names, backend=frame.implementation).to_native()
 
 
 # A model sees a column's values up to this many standard deviations from its mean; what lies beyond
@@ -473,6 +559,7 @@ class ColumnUnits:
     spreads: FloatArray  # (columns,) 1 where a column has only one value
     scale: Scale  # what the model's values lie on
     column_scales: tuple[Scale, ...]  # what each column's own values lie on
+    are_whole: MaskArray  # (columns,) whether all values of a column are whole numbers
 
     @classmethod
     def from_columns(cls, entries: TableEntries, *, reach: float = REACH) -> ColumnUnits:
@@ -485,14 +572,17 @@ class ColumnUnits:
         )
         constant = [scale.low == scale.high for scale in scales]
         spreads = np.where(constant, 1.0, np.sqrt(compute_means(squares)))
-        return cls(means, means, spreads, Scale(low=-reach, high=reach), scales)
+        fractions = entries.columns[entries.values != np.rint(entries.values)]
+        are_whole = np.bincount(fractions, minlength=means.size) == 0
+        return cls(means, means, spreads, Scale(low=-reach, high=reach), scales, are_whole)
 
     @classmethod
     def from_shared_scale(cls, entries: TableEntries, scale: Scale | None) -> ColumnUnits:
         """Keep all values as they are, on one scale for all columns; None infers the scale."""
         means = compute_means(entries)
         scale = scale or Scale.infer(entries.values)
-        return cls(means, np.zeros(means.size), np.ones(means.size), scale, (scale,) * means.size)
+        zeros, ones = np.zeros(means.size), np.ones(means.size)
+        return cls(means, zeros, ones, scale, (scale,) * means.size, zeros > 0)
 
     def standardise(self, entries: TableEntries) -> TableEntries:
         """Return entries in the units of the model, clipped to its scale."""
@@ -524,13 +614,13 @@ class ColumnUnits:
         return self.convert(self.values(units, columns), columns)
 
     def levels(self, values: FloatArray, columns: IndexArray) -> FloatArray:
-        """Return the nearest level of each value in columns that have levels, the value itself in
-        others."""
-        nearest = np.empty_like(values)
-        for scale, places in zip(
-            self.column_scales, split_by_column(columns, len(self.column_scales)), strict=True
-        ):
-            nearest[places] = scale.nearest_level(values[places])
+        """Return the nearest level of each value in columns that have levels, the nearest whole
+        number in other columns of whole numbers, and the value itself elsewhere."""
+        nearest = np.where(self.are_whole[columns], np.rint(values), values)
+        places_of_columns = split_by_column(columns, len(self.column_scales))
+        for scale, places in zip(self.column_scales, places_of_columns, strict=True):
+            if scale.levels is not None:
+                nearest[places] = scale.nearest_level(values[places])
         return nearest
 
 
