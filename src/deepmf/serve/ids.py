@@ -37,7 +37,7 @@ def are_numbers(labels: Labels) -> bool:
 def convert_ids(ids: Sequence[Id], labels: Labels) -> list[Any]:
     """Convert ids to labels of the axis's type."""
     kind = int if are_numbers(labels) else str
-    return [one_id if type(one_id) is kind else convert_id(one_id, labels) for one_id in ids]
+    return [raw_id if type(raw_id) is kind else convert_id(raw_id, labels) for raw_id in ids]
 
 
 def convert_id(given: Id, labels: Labels) -> Any:

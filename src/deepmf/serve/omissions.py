@@ -52,14 +52,16 @@ class Omissions:
 
     def __init__(self, contents: ContentChanges | None = None) -> None:
         self.contents = {
-            key: one for key, one in (contents or {}).items() if key[0] in OMISSIONS and one
+            key: content
+            for key, content in (contents or {}).items()
+            if key[0] in OMISSIONS and content
         }
-        found = self.contents.items()
+        topics = self.contents.items()
         self.states: dict[Any, ColumnState] = {
-            label: one for (topic, label), one in found if topic == "state"
+            label: content for (topic, label), content in topics if topic == "state"
         }
         self.dismissals: dict[Any, frozenset[Any]] = {
-            label: one for (topic, label), one in found if topic == "skips"
+            label: content for (topic, label), content in topics if topic == "skips"
         }
         self._found: tuple[Labels, IndexArray] | None = None
 
@@ -93,8 +95,8 @@ class Omissions:
         """From and until when each column with a state is visible; a hidden column never is."""
         states = self.states.values()
         starts = [
-            np.inf if not one.visible else -np.inf if one.start is None else one.start
-            for one in states
+            np.inf if not state.visible else -np.inf if state.start is None else state.start
+            for state in states
         ]
-        stops = [np.inf if one.stop is None else one.stop for one in states]
+        stops = [np.inf if state.stop is None else state.stop for state in states]
         return np.array(starts), np.array(stops)

@@ -260,8 +260,8 @@ def find_similar(
         id=label,
         name=names.get(label),
         similar=[
-            s.SimilarId(id=label_of_other, name=names.get(label_of_other), cosine=cosine)
-            for label_of_other, cosine in pairs
+            s.SimilarId(id=similar_id, name=names.get(similar_id), cosine=cosine)
+            for similar_id, cosine in pairs
         ],
         version=snapshot.version,
     )
@@ -572,9 +572,9 @@ def _list_reasons(found: Explanation) -> dict[str, Any]:
     entries, presence = (
         [
             s.EntryReason(column=column, value=value, effect=effect, column_name=name)
-            for column, value, effect, name in effects_of_part
+            for column, value, effect, name in reasons
         ]
-        for effects_of_part in (listed, found.presence)
+        for reasons in (listed, found.presence)
     )
     features = [
         s.FeatureReason(name=name, value=value, effect=effect)

@@ -133,8 +133,8 @@ class Snapshot:
         except UNUSABLE:
             refused = find_refused(self.model, entries)
             usable = {
-                pair: entry_or_none
-                for pair, entry_or_none in entries.items()
+                pair: changed_entry
+                for pair, changed_entry in entries.items()
                 if pair not in refused
             }
             model = apply_changes(self.model, usable, features, moved=moved)

@@ -254,19 +254,24 @@ class EntryWrite(_Write):
         if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
             raise unknown_id(self.id, self.axis)
         pending.check_extends()
-        given = self._check_entries(pending, label)
+        accepted = self._check_entries(pending, label)
         now = pending.snapshot.now
         resolved = {
-            other: resolve(entry, current.get(other), now) for other, entry in given.items()
+            other_label: resolve(entry, current.get(other_label), now)
+            for other_label, entry in accepted.items()
         }
-        changes = {other: entry for other, entry in resolved.items() if entry != current.get(other)}
+        changes = {
+            other_label: entry
+            for other_label, entry in resolved.items()
+            if entry != current.get(other_label)
+        }
         if self.method != "patch":
-            changes |= dict.fromkeys(current.keys() - given.keys())
+            changes |= dict.fromkeys(current.keys() - accepted.keys())
         is_row = self.axis == "row"
         pending.put_entries(
             {
-                (label, other) if is_row else (other, label): entry
-                for other, entry in changes.items()
+                (label, other_label) if is_row else (other_label, label): entry
+                for other_label, entry in changes.items()
             }
         )
         if self.method == "delete":
@@ -276,12 +281,14 @@ class EntryWrite(_Write):
                 pending.put("skips", label, None)
         if changes:
             pending.touched.add((self.axis, label))
-        left = {
-            other: entry for other, entry in {**current, **changes}.items() if entry is not None
+        remaining = {
+            other_label: entry
+            for other_label, entry in {**current, **changes}.items()
+            if entry is not None
         }
         n_forgotten = sum(entry is None for entry in changes.values())
         return WriteReceipt(
-            label, len(left), len(changes) - n_forgotten, n_forgotten, compute_etag(left)
+            label, len(remaining), len(changes) - n_forgotten, n_forgotten, compute_etag(remaining)
         )
 
     def _check_entries(self, pending: PendingChanges, label: Any) -> dict[Any, GivenEntry]:
@@ -325,9 +332,11 @@ class FeatureWrite(_Write):
         self.check_etag(current, "features")
         if self.features is not None or pending.has_features(self.axis, label):
             pending.put(self.axis, label, self.features)
-        left = pending.read_features(self.axis, label)
+        remaining = pending.read_features(self.axis, label)
         n_forgotten = len(current) if self.features is None else 0
-        return WriteReceipt(label, len(left), len(left), n_forgotten, compute_etag(left))
+        return WriteReceipt(
+            label, len(remaining), len(remaining), n_forgotten, compute_etag(remaining)
+        )
 
 
 @dataclass(frozen=True)
@@ -369,19 +378,19 @@ class DismissalWrite(_Write):
         current: frozenset[Any] = pending.read_omission("skips", row) or frozenset()
         self.check_etag(dict.fromkeys(current, True), "dismissed columns")
         add = {pending.find_label("column", column): column for column in self.add}
-        for column, given in add.items():
+        for column, given_id in add.items():
             if not pending.is_known("column", column):
-                raise unknown_id(given, "column")
+                raise unknown_id(given_id, "column")
         remove = {pending.find_label("column", column) for column in self.remove}
-        left = frozenset((current - remove) | add.keys())
-        if len(left) > MAX_COLUMNS:
+        remaining = frozenset((current - remove) | add.keys())
+        if len(remaining) > MAX_COLUMNS:
             raise ApiError(
                 422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns"
             )
-        if left != current:
-            pending.put("skips", row, left)
-        n_forgotten, etag = len(current - left), compute_etag(dict.fromkeys(left, True))
-        return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag)
+        if remaining != current:
+            pending.put("skips", row, remaining)
+        n_forgotten, etag = len(current - remaining), compute_etag(dict.fromkeys(remaining, True))
+        return WriteReceipt(row, len(remaining), len(remaining - current), n_forgotten, etag)
 
 
 @dataclass(frozen=True)
@@ -528,9 +537,9 @@ def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDAr
     kind: type = int if are_numbers(labels) else str
     is_bad = np.zeros(len(ids), dtype=bool)
     converted: list[Any] = []
-    for at, one_id in enumerate(ids):
+    for at, raw_id in enumerate(ids):
         try:
-            converted.append(one_id if type(one_id) is kind else convert_id(one_id, labels))
+            converted.append(raw_id if type(raw_id) is kind else convert_id(raw_id, labels))
         except ApiError:
             is_bad[at] = True
             converted.append(kind())
