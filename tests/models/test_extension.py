@@ -18,6 +18,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.extension import check_arrived
 from deepmf.models.loading import load
 from deepmf.models.means import Means
@@ -98,6 +99,8 @@ def test_an_outlier_of_one_row_is_read_as_the_largest_value_of_training(
     np.testing.assert_array_equal(answers, predict_all(highest, others, highest.column_labels_))
     assert np.all((answers >= low) & (answers <= high))
     assert outlier.explain(0, 3, n=99).values.max() <= max(value, high)
+    if isinstance(outlier, BayesianMF):
+        assert np.all(np.isfinite(outlier.draw([0, 1, 2], [100, 100, 0], n=3)))
     outlier.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert again.entries_.added.values.tolist() == outlier.entries_.added.values.tolist()

@@ -351,7 +351,7 @@ class BayesianMF(Recommends, Model):
         if of not in ("entries", "means"):
             raise BadSetting(f"of must be 'entries' or 'means'; got {of!r}")
         check_count("n", n)
-        entries, predictor = self.entries_, self.predictor_
+        entries, predictor = self.entries_.as_read, self.predictor_
         check_has_values(entries.scale)
         encoder, readout = predictor.encoder, predictor.readout.as_chosen
         assert isinstance(predictor, SamplePredictor) and isinstance(readout, SampleReadout)
@@ -391,7 +391,7 @@ class BayesianMF(Recommends, Model):
     ) -> Tensor:
         """Return columns (draws, columns, D): trained ones as the samples drew them, others from
         their posterior."""
-        entries, predictor = self.entries_, self.predictor_
+        entries, predictor = self.entries_.as_read, self.predictor_
         encoder = predictor.encoder
         assert isinstance(encoder, SampleEncoder)
         known = (at < entries.train.shape[1]) & entries.are_as_trained("column", at)
