@@ -24,7 +24,11 @@ SEPARATORS = ("::", "\t", ",", ";", "|", " ")
 # Where a comma may stand inside a number, every other character is tried before it.
 SEPARATORS_WITH_DECIMAL_COMMA = ("::", "\t", ";", "|", ",", " ")
 WHOLE_LINE = "\x1f"  # a separator that no text contains: each line is one field
-SPACES = " \t\r\f\v\xa0"  # around a field, they are no part of it
+# Around a field, white space of Unicode is no part of it, as polars strips it.
+SPACES = (
+    " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 _UNQUOTED = ("::", "\t")  # separators beside which a quotation mark is an ordinary character
 
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
@@ -118,8 +122,7 @@ class DelimitedFile:
             lazy = lazy.select(
                 parts.struct.field(f"field_{at}").alias(name) for at, name in enumerate(names)
             )
-        text = polars.all().str.strip_chars(SPACES)
-        return lazy.with_columns(polars.when(text != "").then(text))
+        return lazy.with_columns(polars.all().str.strip_chars().replace("", None))
 
 
 def check_separator(separator: str) -> None:

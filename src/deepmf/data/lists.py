@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepmf.data.delimited import SAMPLE_LINES, SPACES, DelimitedFile, check_separator, parse_ids
+from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile, check_separator, parse_ids
 from deepmf.errors import UnreadableFile
 from deepmf.files import import_polars
 
@@ -64,7 +64,7 @@ def read_lists(
         separator = "\t" if "\t" in first else " "
     check_separator(separator)
     lines = polars.Series(file.read_lines(), dtype=polars.String)
-    fields = lines.str.split(separator).list.eval(polars.element().str.strip_chars(SPACES))
+    fields = lines.str.split(separator).list.eval(polars.element().str.strip_chars())
     lists = polars.DataFrame({"row": fields.list.first(), "column": fields.list.slice(1)})
     entries = lists.explode("column").filter(polars.col("column") != "")
     if entries.height == 0:
