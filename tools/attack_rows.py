@@ -47,7 +47,7 @@ def make_matrix(kind: str) -> ObservedMatrix:
     elif kind == "levels":
         values, scale = np.clip(np.round(values + 3), 1, 5), Scale([1, 2, 3, 4, 5])
     else:
-        values = np.round(np.exp(values))
+        values = np.round(np.exp(values)).astype(np.float64)
         scale = Scale(low=0, high=values.max(), bounded=False)
         weights = numbers.choice([0.5, 1.0, 2.0], rows.size)
     return ObservedMatrix.from_entries(rows, columns, values, scale, weights=weights)
