@@ -135,7 +135,7 @@ def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> No
     assert f"{found.model.ndcg:.4f}" in out and f"{found.popularity.ndcg:.4f}" in out
     assert f"{found.n_rows} rows with {found.n_relevant} relevant test entries" in out
     assert f"{found.n_without} rows without" in out
-    assert "of at least 5" in report.read_text("utf-8")
+    assert "relevant: at least 5" in report.read_text("utf-8")
 
 
 @pytest.mark.slow
