@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from deepmf import ALS, OrdinalDMF
+from deepmf import ALS, OrdinalDMF, read_matrix
 from deepmf.datasets import generate
 from deepmf.serve import Service, create_app, open_database
 
@@ -61,6 +61,13 @@ def check_path(path: str, calls: dict[str, None]) -> None:
     listed, happened = listed_calls(path), list(calls)
     assert len(listed) >= 5 and [call for call in listed if call not in calls] == []
     assert sorted(listed, key=happened.index) == listed
+
+
+def test_the_path_of_a_file(tmp_path: Path) -> None:
+    MATRIX.write(tmp_path / "ratings.csv")
+    with record_calls() as calls:
+        assert read_matrix(tmp_path / "ratings.csv").n_entries == MATRIX.n_entries
+    check_path("read", calls)
 
 
 def test_the_path_of_a_fit() -> None:
