@@ -39,16 +39,10 @@ def test_two_models_stand_side_by_side_for_a_person(run: Any, folder: Path, tmp_
     matrix = read_matrix(folder / "train.csv")
     row, page = matrix.row_labels[3], tmp_path / "page.html"
     asked = [
-        "compare",
-        folder / "train.csv",
-        "--models",
-        "means,als",
-        "--folds",
-        2,
-        "--person",
+        *f"compare {folder}/train.csv --models means,als --folds 2 --person".split(),
         row,
         "-n",
-        5,
+        "5",
     ]
     found = json.loads(run(*asked, "--rank-by", "value", "-o", page, "--json").out)
     wanted = ALS(seed=0).fit(matrix).recommend(row, n=5, rank_by="value")
@@ -117,14 +111,9 @@ def test_models_that_read_no_features_go_without(
     lines = [f"{row},{len(row)}\n" for row in split.train.row_labels]
     (tmp_path / "people.csv").write_text("user,age\n" + "".join(lines))
     asked = ["compare", folder / "train.csv", "--models", "means,rankk", "--folds", 2]
-    asked += [
-        "--set",
-        "rankk.epochs=2",
-        "--row-features",
-        tmp_path / "people.csv",
-        "--feature-kinds",
-        "age=number",
-    ]
+    asked += (
+        f"--set rankk.epochs=2 --row-features {tmp_path}/people.csv --feature-kinds age=number"
+    ).split()
     code, out, _ = run(*asked)
     assert code == 0
     assert re.search("features: rankk\n", out)

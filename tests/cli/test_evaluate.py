@@ -102,13 +102,9 @@ def test_an_interval_scale_has_no_level_columns(run: Any, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_report_beside_the_table(run: Any, folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    asked = [
-        "evaluate",
-        folder / "means.safetensors",
-        folder / "test.csv",
-        "--extend",
-        folder / "new.csv",
-    ]
+    asked = (
+        f"evaluate {folder}/means.safetensors {folder}/test.csv --extend {folder}/new.csv"
+    ).split()
     plain = run(*asked)
     code, out, err = run(*asked, "--report", report)
     assert (code, err) == (0, "")
@@ -142,10 +138,7 @@ def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> No
 def test_a_title(run: Any, folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     asked = [
-        "evaluate",
-        folder / "means.safetensors",
-        folder / "known.csv",
-        "--title",
+        *f"evaluate {folder}/means.safetensors {folder}/known.csv --title".split(),
         "Our <films>",
     ]
     assert run(*asked, "--report", report).code == 0

@@ -74,12 +74,10 @@ def test_times_and_weights_are_exported_and_read_again(
 
 def test_a_database_that_is_not_there_is_told(run: Run, folder: Path, tmp_path: Path) -> None:
     outcome = run(
-        "export-entries",
-        folder / "means.safetensors",
-        "-o",
-        tmp_path / "a.csv",
-        "--database",
-        tmp_path / "no",
+        *(
+            f"export-entries {folder}/means.safetensors -o {tmp_path}/a.csv "
+            f"--database {tmp_path}/no"
+        ).split()
     )
     assert outcome.code == 2
     assert "there is no database" in outcome.err

@@ -52,22 +52,10 @@ def model(files: Path, folder: Path, split: AreaSplit) -> Path:
     from deepmf.cli.app import main
 
     path = files / "means.safetensors"
-    arguments = [
-        "fit",
-        folder / "train.csv",
-        "-o",
-        path,
-        "--model",
-        "means",
-        "--validation-share",
-        0,
-    ]
-    arguments += [
-        "--row-features",
-        files / "people.csv",
-        "--column-features",
-        files / "films.parquet",
-    ]
+    arguments = f"fit {folder}/train.csv -o {path} --model means --validation-share 0".split()
+    arguments += (
+        f"--row-features {files}/people.csv --column-features {files}/films.parquet"
+    ).split()
     with pytest.raises(SystemExit):
         main(list(map(str, arguments)))
     return path
@@ -93,22 +81,10 @@ def test_fit_reads_what_the_library_reads(
         expected.column_labels_[:1].repeat(len(expected.row_labels_)),
     )
     np.testing.assert_allclose(fitted.predict(rows, columns), expected.predict(rows, columns))
-    arguments = [
-        "fit",
-        folder / "train.csv",
-        "-o",
-        tmp_path / "m",
-        "--model",
-        "als",
-        "--set",
-        "epochs=2",
-    ]
-    arguments += [
-        "--row-features",
-        files / "people.csv",
-        "--feature-kinds",
-        "age=category,job=list",
-    ]
+    arguments = f"fit {folder}/train.csv -o {tmp_path}/m --model als --set epochs=2".split()
+    arguments += (
+        f"--row-features {files}/people.csv --feature-kinds age=category,job=list"
+    ).split()
     code, out, err = run(*arguments)
     assert (code, err) == (0, "")
     assert "features of rows: age (category), job (list)" in out
@@ -118,16 +94,9 @@ def test_fit_reads_what_the_library_reads(
 
 def test_a_guessed_id_is_told(run: Any, files: Path, folder: Path, tmp_path: Path) -> None:
     films = files / "films.parquet"
-    arguments = [
-        "fit",
-        folder / "train.csv",
-        "-o",
-        tmp_path / "m",
-        "--model",
-        "means",
-        "--column-features",
-        films,
-    ]
+    arguments = (
+        f"fit {folder}/train.csv -o {tmp_path}/m --model means --column-features {films}"
+    ).split()
     code, _, err = run(*arguments)
     assert code == 0 and re.match(f"deepmf: {films}: 'title' .*--feature-label", err)
     assert run(*arguments, "--feature-label", "title").err == ""
@@ -188,14 +157,7 @@ def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path
     assert [line["column"] for line in json.loads(alone.out)["best"]] == guest.recommend(
         2
     ).labels.tolist()
-    arguments = [
-        "explain",
-        model,
-        "--history",
-        tmp_path / "me.csv",
-        "--features",
-        "age=25,job=cook",
-    ]
+    arguments = f"explain {model} --history {tmp_path}/me.csv --features age=25,job=cook".split()
     both = run(*arguments, "--column", films[3], "--json")
     assert (both.code, both.err) == (0, "")
     found = fitted.fold_in(films[:1], [5], features={"age": 25, "job": "cook"}).explain(films[3])
@@ -231,12 +193,7 @@ def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> No
         arguments = [
             "fit",
             tmp_path / ratings,
-            "-o",
-            tmp_path / "m",
-            "--model",
-            "means",
-            "--validation-share",
-            0,
+            *f"-o {tmp_path}/m --model means --validation-share 0".split(),
         ]
         code, _, err = run(*arguments, "--row-features", tmp_path / people)
         assert (code, bool(err)) == ((2, True) if is_refused else (0, False)), err

@@ -123,16 +123,7 @@ def test_a_model_that_sets_entries_aside_gets_all(run: Any, tmp_path: Path) -> N
 def test_validation_entries_of_a_model_that_cannot_extend_are_told(
     run: Any, folder: Path, tmp_path: Path
 ) -> None:
-    fit = [
-        "fit",
-        folder / "train.csv",
-        "-o",
-        tmp_path / "m",
-        "--model",
-        "optspace",
-        "--set",
-        "epochs=2",
-    ]
+    fit = f"fit {folder}/train.csv -o {tmp_path}/m --model optspace --set epochs=2".split()
     code, out, err = run(*fit)
     assert (code, err) == (0, "")
     told = [line for line in out.splitlines() if "are not in the model" in line]
@@ -150,13 +141,9 @@ def test_validation_from_a_file_teaches_nothing(
 ) -> None:
     summary = summary_of(
         run,
-        folder / "train.csv",
-        "-o",
-        tmp_path / "m",
-        "--validation",
-        folder / "known.csv",
-        "--model",
-        "means",
+        *(
+            f"{folder}/train.csv -o {tmp_path}/m --validation {folder}/known.csv --model means"
+        ).split(),
     )
     assert summary["entries"] == split.train.n_entries
     assert summary["validation_entries"] == split.test["I"].n_entries
@@ -192,16 +179,7 @@ def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_p
 
 @pytest.mark.slow
 def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_path: Path) -> None:
-    fit = [
-        "fit",
-        folder / "train.csv",
-        "-o",
-        tmp_path / "m",
-        "--effort",
-        "quick",
-        "--validation-share",
-        0.05,
-    ]
+    fit = f"fit {folder}/train.csv -o {tmp_path}/m --effort quick --validation-share 0.05".split()
     fit += ONE_EPOCH
     code, out, err = run(*fit)
     assert (code, err) == (0, "")
@@ -235,18 +213,7 @@ def test_a_terminal_is_told_the_plan_once(
 def test_names_separator_duplicates_and_scale(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "odd.txt"
     path.write_text("points;who;what\n2;a;x\n4;a;y\n4;b;x\n3;b;y\n4;b;y\n")
-    names = [
-        "--row",
-        "who",
-        "--column",
-        2,
-        "--value",
-        "points",
-        "--separator",
-        ";",
-        "--duplicates",
-        "last",
-    ]
+    names = "--row who --column 2 --value points --separator ; --duplicates last".split()
     share = ["--model", "means", "--validation-share", 0]
     summary = summary_of(run, path, "-o", tmp_path / "m", *names, *share, "--scale", "1,2,3,4,5")
     assert summary["entries"] == 4
@@ -334,14 +301,9 @@ def test_the_checkpoint_goes_only_when_the_model_is_there(
         raise KeyboardInterrupt
 
     fit = [
-        "fit",
-        folder / "train.csv",
-        "-o",
-        tmp_path / "m",
+        *f"fit {folder}/train.csv -o {tmp_path}/m".split(),
         *tiny,
-        "--set",
-        "epochs=3",
-        "--resume",
+        *"--set epochs=3 --resume".split(),
     ]
     with monkeypatch.context() as patch:
         patch.setattr(DMF, "save", killed)
@@ -356,16 +318,7 @@ def test_the_checkpoint_goes_only_when_the_model_is_there(
 def test_standard_input(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit = [
-        "--model",
-        "means",
-        "--validation-share",
-        0,
-        "-o",
-        tmp_path / "m",
-        "--set",
-        "shrinkage=3",
-    ]
+    fit = f"--model means --validation-share 0 -o {tmp_path}/m --set shrinkage=3".split()
     monkeypatch.setattr(
         sys, "stdin", SimpleNamespace(buffer=io.BytesIO((folder / "train.csv").read_bytes()))
     )

@@ -106,15 +106,7 @@ def test_levels_are_values_of_the_column(run: Any, tmp_path: Path) -> None:
     )
     gappy = answers.with_columns(a=pl.when(pl.Series(np.arange(60)) > 9).then("a"))
     gappy.write_csv(tmp_path / "survey.csv")
-    run(
-        "impute",
-        tmp_path / "survey.csv",
-        "-o",
-        tmp_path / "out.csv",
-        "--levels",
-        "--model",
-        "gaussian",
-    )
+    run(*f"impute {tmp_path}/survey.csv -o {tmp_path}/out.csv --levels --model gaussian".split())
     assert set(pl.read_csv(tmp_path / "out.csv")["a"]) <= {1.0, 2.5, 5.0}
 
 

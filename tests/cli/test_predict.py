@@ -78,13 +78,9 @@ def test_levels(run: Any, folder: Path) -> None:
 def test_unknown_ids(run: Any, folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.csv"
     code, out, err = run(
-        "predict",
-        folder / "means.safetensors",
-        folder / "test.csv",
-        "-o",
-        output,
-        "--unknown",
-        "error",
+        *(
+            f"predict {folder}/means.safetensors {folder}/test.csv -o {output} --unknown error"
+        ).split()
     )
     assert (code, out) == (2, "")
     n_rows, n_columns = unknown_ids(folder)
@@ -168,15 +164,7 @@ def test_intervals_of_unknown_pairs(run: Any, folder: Path, tmp_path: Path) -> N
     tiny = [word for setting in settings for word in ("--set", setting)]
     fit = ["--model", "dmf-o", "--validation-share", 0, "--device", "cpu", *tiny]
     assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit).code == 0
-    asked = [
-        "predict",
-        tmp_path / "m",
-        folder / "test.csv",
-        "--interval",
-        0.8,
-        "--json",
-        "--unknown",
-    ]
+    asked = f"predict {tmp_path}/m {folder}/test.csv --interval 0.8 --json --unknown".split()
     lines = [json.loads(line) for line in run(*asked, "fallback").out.splitlines()]
     assert all(1 <= line["lower"] <= line["upper"] <= 5 for line in lines)
     left = [json.loads(line) for line in run(*asked, "nan").out.splitlines()]
@@ -239,13 +227,9 @@ def test_every_missing_entry_and_no_other(
     output = tmp_path / f"completed.{ending}"
     model = load(folder / "means.safetensors").extend(split.extension)
     code, out, err = run(
-        "complete",
-        folder / "means.safetensors",
-        "--extend",
-        folder / "new.csv",
-        "-o",
-        output,
-        "--json",
+        *(
+            f"complete {folder}/means.safetensors --extend {folder}/new.csv -o {output} --json"
+        ).split()
     )
     assert (code, err) == (0, "")
     frame = READERS[ending](output)

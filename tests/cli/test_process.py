@@ -179,24 +179,12 @@ def test_torchrun_starts_processes_as_these_tests_do_and_each_reports_its_error(
 ) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
+    torchrun = [sys.executable, *"-m torch.distributed.run --standalone --nproc-per-node 2".split()]
     ended = subprocess.run(
         [
             *torchrun,
             job,
-            "fit",
-            folder / "train.csv",
-            "-o",
-            tmp_path / "model.safetensors",
-            "--model",
-            "als",
+            *f"fit {folder}/train.csv -o {tmp_path}/model.safetensors --model als".split(),
         ],
         env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
         capture_output=True,

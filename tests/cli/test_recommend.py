@@ -206,16 +206,9 @@ def test_a_choice_of_unknown_columns(
 def test_titles_with_commas_and_numbers(run: Any, tmp_path: Path) -> None:
     titles = ["Matrix, The", "Big", "Up, Up", 'The "Burbs"']
     Means().fit(ObservedMatrix.from_entries(["a"] * 4, titles, [1, 2, 3, 4])).save(tmp_path / "m")
-    arguments = [
-        "recommend",
-        tmp_path / "m",
-        "--row",
-        "a",
-        "--include-observed",
-        "--json",
-        "--among",
-        tmp_path / "some",
-    ]
+    arguments = (
+        f"recommend {tmp_path}/m --row a --include-observed --json --among {tmp_path}/some"
+    ).split()
     for content in (
         "Big\nMatrix, The\n",
         'Big\n"Matrix, The"\n',
@@ -267,14 +260,9 @@ def test_many_rows_on_standard_output(
     row = load(folder / "means.safetensors").row_labels_[0]
     (tmp_path / "some.txt").write_text("\n".join(films))
     words = [
-        "recommend",
-        folder / "means.safetensors",
-        "--row",
+        *f"recommend {folder}/means.safetensors --row".split(),
         row,
-        "--among",
-        tmp_path / "some.txt",
-        "-o",
-        "-",
+        *f"--among {tmp_path}/some.txt -o -".split(),
     ]
     with pytest.raises(SystemExit):
         main([str(word) for word in [*words, "--include-observed", "--json"]])

@@ -32,17 +32,7 @@ def test_a_table_is_shown_and_written(run: Any, recipes: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_rows_splits_and_json(run: Any, recipes: Path, tmp_path: Path) -> None:
-    arguments = [
-        "reproduce",
-        "small",
-        "--only",
-        "dmf-d",
-        "--splits",
-        1,
-        "-o",
-        tmp_path / "out",
-        "--no-pictures",
-    ]
+    arguments = f"reproduce small --only dmf-d --splits 1 -o {tmp_path}/out --no-pictures".split()
     code, shown, err = run(*arguments, "--json")
     assert (code, err) == (0, "")
     answer = json.loads(shown)
@@ -120,15 +110,9 @@ def test_rows_that_were_run_before_stay_in_the_table(
 ) -> None:
     for row in ("means", "dmf-d"):
         shown = run(
-            "reproduce",
-            "small",
-            "--only",
+            *"reproduce small --only".split(),
             row,
-            "--splits",
-            1,
-            "-o",
-            tmp_path / "out",
-            "--no-pictures",
+            *f"--splits 1 -o {tmp_path}/out --no-pictures".split(),
         ).out
     assert "shrunk means" in shown and "DMF-D" in shown
 
@@ -154,17 +138,7 @@ def test_tables_and_pictures_of_results_that_ran_elsewhere(
 def test_another_commit_is_refused(
     run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = [
-        "reproduce",
-        "small",
-        "--only",
-        "means",
-        "--splits",
-        1,
-        "-o",
-        tmp_path / "out",
-        "--no-pictures",
-    ]
+    arguments = f"reproduce small --only means --splits 1 -o {tmp_path}/out --no-pictures".split()
     assert run(*arguments).code == 0
     monkeypatch.setenv("DEEPMF_COMMIT", "def")
     code, _, err = run(*arguments)

@@ -57,15 +57,7 @@ def test_three_files_that_are_together_the_whole(run: Any, tmp_path: Path, ratin
 
 def test_areas(run: Any, tmp_path: Path, ratings: Path) -> None:
     code, out, err = run(
-        "split",
-        ratings,
-        "-o",
-        tmp_path / "areas",
-        "--areas",
-        "--new-rows",
-        0.1,
-        "--format",
-        "parquet",
+        *f"split {ratings} -o {tmp_path}/areas --areas --new-rows 0.1 --format parquet".split()
     )
     assert (code, err) == (0, "")
     wanted = split_areas(read_matrix(ratings), new_rows=0.1, seed=0)
@@ -93,12 +85,7 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     fit = [
         "--validation",
         parts / "validation.csv",
-        "-o",
-        model,
-        "--model",
-        "als",
-        "--set",
-        "latent_size=2",
+        *f"-o {model} --model als --set latent_size=2".split(),
     ]
     code, _, err = run("fit", parts / "train.csv", *fit)
     assert code == 0
@@ -107,12 +94,7 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     assert code == 0 and f"{parts / 'test.csv'}: the model does not know" in err
     assert [part["area"] for part in json.loads(out)["areas"]] == ["I", "unknown", "all"]
     assert run("predict", model, parts / "test.csv", "-o", parts / "predictions.csv").code == 0
-    assert polars.read_csv(parts / "predictions.csv").columns == [
-        "user",
-        "item",
-        "prediction",
-        "area",
-    ]
+    assert polars.read_csv(parts / "predictions.csv").columns == "user item prediction area".split()
 
 
 @pytest.mark.slow
@@ -153,16 +135,9 @@ def test_the_commands_that_are_printed_run_as_printed(
 def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("user,item,rating\n1,10,1\n1,20,2\n2,10,3\n")
     (tmp_path / "v.csv").write_text("user,item,rating\n3,10,1\nx,30,2\n")
-    fit = [
-        "fit",
-        tmp_path / "train.csv",
-        "-o",
-        tmp_path / "m",
-        "--model",
-        "means",
-        "--validation",
-        tmp_path / "v.csv",
-    ]
+    fit = (
+        f"fit {tmp_path}/train.csv -o {tmp_path}/m --model means --validation {tmp_path}/v.csv"
+    ).split()
     assert re.search(f"{tmp_path / 'v.csv'}: 2 of 2 .*row 3, column 10", run.fails(*fit))
     (tmp_path / "v.csv").write_text("user,item,rating\n1,10,7\n")
     assert re.search("v.csv, line 2: row 1, column 10 .*7; .*1 to 3", run(*fit).err)
@@ -230,16 +205,7 @@ def test_files_become_a_store(run: Run, folder: Path, tmp_path: Path) -> None:
     frame.slice(100).write_csv(tmp_path / "2.csv")
     files = tmp_path / "1.parquet", tmp_path / "2.csv"
     done = run(
-        "pack",
-        *files,
-        "-o",
-        tmp_path / "r.store",
-        "--row",
-        "user",
-        "--column",
-        "film",
-        "--value",
-        "stars",
+        "pack", *files, *f"-o {tmp_path}/r.store --row user --column film --value stars".split()
     )
     assert (done.code, done.err) == (0, "")
     assert f"{frame.height:,} entries in" in done.out

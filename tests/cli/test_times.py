@@ -56,17 +56,7 @@ def test_a_split_by_time_is_fitted_and_evaluated(run: Any, ratings: Path, tmp_pa
 
 def test_the_last_entries_of_rows(run: Any, ratings: Path, tmp_path: Path) -> None:
     code, out, _ = run(
-        "split",
-        ratings,
-        "-o",
-        tmp_path / "last",
-        "--by",
-        "last",
-        "-n",
-        "2",
-        "--value",
-        "stars",
-        "--json",
+        *f"split {ratings} -o {tmp_path}/last --by last -n 2 --value stars --json".split()
     )
     assert code == 0
     assert json.loads(out)["files"]["test"]["entries"] == 40
