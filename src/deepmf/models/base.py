@@ -121,11 +121,11 @@ class Model(Estimator):
             column_features=column_features,
             conflicts=conflicts,
         )
-        seen, axes = extended.entries, get_args(Axis)
+        store, axes = extended.entries, get_args(Axis)
         for axis, labels, new_at in zip(
-            axes, (seen.rows, seen.columns), (rows, columns), strict=True
+            axes, (store.rows, store.columns), (rows, columns), strict=True
         ):
-            inputs = extended.predictor.select_inputs(axis, seen.all_entries(axis, new_at))
+            inputs = extended.predictor.select_inputs(axis, store.all_entries(axis, new_at))
             warn_of_nothing(axis, inputs, labels[new_at])
         return self._with_state(extended)
 
@@ -202,8 +202,10 @@ class Model(Estimator):
         a date are new. Columns are ranked by what comes next only for entries with dates, or
         `ordered` ones, which are given first to last.
         """
-        given = None if features is None else [features]
-        return self._fold_in([(columns, values, times)], given, single=True, ordered=ordered)
+        feature_values = None if features is None else [features]
+        return self._fold_in(
+            [(columns, values, times)], feature_values, single=True, ordered=ordered
+        )
 
     def fold_in_many(
         self,
@@ -230,10 +232,11 @@ class Model(Estimator):
     ) -> FoldedColumns:
         """Return an unstored column with these entries; it predicts like a column that `extend`
         added."""
-        fitted, given = self._require_fitted(), None if features is None else [features]
+        fitted = self._require_fitted()
+        feature_values = None if features is None else [features]
         self._areas.require("column", "predict for new columns")
         return FoldedColumns.of(
-            fitted.rankers, fitted.predictor, [(rows, values, times)], given, single=True
+            fitted.rankers, fitted.predictor, [(rows, values, times)], feature_values, single=True
         )
 
     def predict(
@@ -457,21 +460,21 @@ class Model(Estimator):
     def _find_similar(self, axis: Axis, label: Any, n: int, barred: IndexArray) -> Ranking:
         entries, predictor = self.entries_, self.predictor_
         if self.scale_.is_interactions:
-            found = find_similar(entries, axis, label, n, barred=barred)
+            ranking = find_similar(entries, axis, label, n, barred=barred)
         else:
             labels, latents = (
                 (entries.rows, predictor.rows)
                 if axis == "row"
                 else (entries.columns, predictor.columns)
             )
-            found = most_similar(predictor.directions(latents), labels, label, n, barred=barred)
+            ranking = most_similar(predictor.directions(latents), labels, label, n, barred=barred)
         row, column = entries.train.form.name_ids_beside(FRAME_FIELDS)
         names, ids = (
             (entries.row_names, (column, row))
             if axis == "row"
             else (entries.column_names, (row, column))
         )
-        return found.describe(names, (*ids, "cosine"))
+        return ranking.describe(names, (*ids, "cosine"))
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
         """Return the n entries of the row that moved its prediction for the column the most.
@@ -494,10 +497,10 @@ class Model(Estimator):
         fitted, entries, is_row = self._require_fitted(), self.entries_, axis == "row"
         self._areas.require(axis, f"explain by the entries of a {axis}")
         row_at, column_at = entries.rows.positions([row]), entries.columns.positions([column])
-        own, targets = (row_at, column_at) if is_row else (column_at, row_at)
-        read = entries.all_entries(axis, own)
+        explained, targets = (row_at, column_at) if is_row else (column_at, row_at)
+        read = entries.all_entries(axis, explained)
         return explain_predictions(
-            fitted.rankers, fitted.predictor, axis, read, int(own[0]), targets, n
+            fitted.rankers, fitted.predictor, axis, read, int(explained[0]), targets, n
         )[0]
 
     def describe_choice(self) -> str | None:
@@ -572,12 +575,14 @@ class Model(Estimator):
         described = _CONTENT.read(content)
         with refuse_stored("settings"):
             model = cls(**described["settings"])
-        known, chosen = model.settings.to_dict(), described["chosen"]
-        if not known.keys() >= set(chosen):
-            raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(chosen)}")
+        settings, chosen_names = model.settings.to_dict(), described["chosen"]
+        if not settings.keys() >= set(chosen_names):
+            raise BadModelFile(
+                f"the stored choice must name settings; got {reprlib.repr(chosen_names)}"
+            )
         model._chosen, model._given = (
-            {name: known[name] for name in chosen},
-            model._given.difference(chosen),
+            {name: settings[name] for name in chosen_names},
+            model._given.difference(chosen_names),
         )
         entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(described["history"])
@@ -677,16 +682,13 @@ class Model(Estimator):
 
         Settings that no fit chooses are shown where they differ from their defaults.
         """
-        name, given = (
-            type(self).__name__,
-            self.settings_class.from_names(self.own_settings).to_dict(),
+        name = type(self).__name__
+        values = self.settings_class.from_names(self.own_settings).to_dict()
+        changes = ", ".join(
+            f"{setting.name}={values[setting.name]!r}"
+            for setting in list_settings(self.settings_class)
+            if values[setting.name] != setting.default
         )
-        changed = [
-            each.name
-            for each in list_settings(self.settings_class)
-            if given[each.name] != each.default
-        ]
-        changes = ", ".join(f"{each}={given[each]!r}" for each in changed)
         if not self.is_fitted:
             return f"{name}({changes})"
         entries, n_chosen = self.entries_, len(self._chosen)
@@ -700,13 +702,11 @@ class Model(Estimator):
         ]
         for axis, features in (("row", entries.row_features), ("column", entries.column_features)):
             if features is not None:
-                known = [f"{column.name} ({column.kind})" for column in features.encoding.columns]
-                more = (
-                    f" and {format_count(len(known) - _MOST_FEATURES)} more"
-                    if len(known) > _MOST_FEATURES
-                    else ""
-                )
-                lines.append(f"  {axis} features: {', '.join(known[:_MOST_FEATURES])}{more}")
+                columns = [f"{column.name} ({column.kind})" for column in features.encoding.columns]
+                shown = ", ".join(columns[:_MOST_FEATURES])
+                if len(columns) > _MOST_FEATURES:
+                    shown += f" and {format_count(len(columns) - _MOST_FEATURES)} more"
+                lines.append(f"  {axis} features: {shown}")
         return "\n".join(lines)
 
     # Internals.

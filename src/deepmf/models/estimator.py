@@ -172,15 +172,15 @@ class Estimator(ABC):
         entries, held_out = prepared.entries, prepared.held_out
         if not entries.train.has_values:
             return self._fit_interactions(prepared)
-        chosen = self._with_choice(entries.train)
-        chosen._check_memory(entries)
+        suitable = self._with_choice(entries.train)
+        suitable._check_memory(entries)
         path = None if checkpoint is None else Path(checkpoint)
         with (
             remove_checkpoint_when_over(
                 None if keep_checkpoint else path,
                 is_over=lambda: self.history_.stopped != "interrupted",
             ),
-            self._use_settings_of(chosen),
+            self._use_settings_of(suitable),
         ):
             epochs = self.settings.epochs if isinstance(self.settings, LoopSettings) else None
             plan = partial(self._plan_epochs, entries.train)
@@ -216,9 +216,11 @@ class Estimator(ABC):
     def own_settings(self) -> dict[str, Any]:
         """The settings that no fit chooses: a new model of this class with them is this model
         before `fit`."""
-        chosen = set(self.settings.chosen_at_fit) - self._given
+        chosen_names = set(self.settings.chosen_at_fit) - self._given
         return {
-            name: value for name, value in self.settings.to_dict().items() if name not in chosen
+            name: value
+            for name, value in self.settings.to_dict().items()
+            if name not in chosen_names
         }
 
     @property
@@ -509,8 +511,8 @@ class Estimator(ABC):
         """Add the entries of asked cells where the model can be extended."""
         if asked is None:
             return fitted
-        new = keep_extendable(self._areas, fitted.entries, asked)
-        return fitted if new is None else fitted.extend(new, self._areas).fitted
+        extension = keep_extendable(self._areas, fitted.entries, asked)
+        return fitted if extension is None else fitted.extend(extension, self._areas).fitted
 
     @property
     def _fallback(self) -> FallbackPredictor:

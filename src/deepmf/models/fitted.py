@@ -147,17 +147,17 @@ def unpack_entries(
     from deepmf.matrix.stored import unpack_features, unpack_matrix, unpack_names
 
     train = unpack_matrix("train", content.get("train"), tensors)
-    added = (
+    extension = (
         unpack_matrix("extension", content["extension"], tensors)
         if "extension" in content
         else None
     )
     dropped = _DROPPED.read({}, tensors)["entries"] if "dropped" in content else NOTHING
     with refuse_stored("extension"):
-        if added is not None:
+        if extension is not None:
             areas.check_extends()
         entries = EntryStore.from_parts(
-            train, added, dropped, are_trusted=not has_values_to_check(tensors)
+            train, extension, dropped, are_trusted=not has_values_to_check(tensors)
         )
         entries = unpack_features(entries, content, tensors)
         if not takes_features and (entries.row_features or entries.column_features):

@@ -66,7 +66,8 @@ def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
     if n_unknown:
         message = f"{n_unknown:,} of {n_all:,} validation entries are in rows or columns without training entries"
         if n_unknown == n_all:
-            row, column, _ = (each[:1].tolist()[0] for each in validation.entries())
+            rows, columns, _ = validation.entries()
+            row, column = rows[:1].tolist()[0], columns[:1].tolist()[0]
             raise UnknownLabel(
                 f"{message}, such as row {row!r}, column {column!r}; at least one is needed"
             )
@@ -114,14 +115,14 @@ def keep_extendable(
     and columns."""
     rows = entries.rows.join(cells.rows) if areas.covers_new("row") else entries.rows
     columns = entries.columns.join(cells.columns) if areas.covers_new("column") else entries.columns
-    kept = cells.take_known(rows, columns)
-    n_left_out = cells.n_entries - kept.n_entries
+    covered = cells.take_known(rows, columns)
+    n_left_out = cells.n_entries - covered.n_entries
     if n_left_out:
         warn(
             f"{n_left_out:,} of {cells.n_entries:,} asked cells are in new rows or columns, for which {areas.method} "
             "cannot predict; they are left out"
         )
-    return None if areas.areas == ("I",) or kept.n_entries == 0 else kept
+    return None if areas.areas == ("I",) or covered.n_entries == 0 else covered
 
 
 def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:
@@ -353,9 +354,10 @@ def check_alike(fingerprint: dict[str, Any]) -> None:
     ranks = find_ranks()
     if ranks is None:
         return
-    first, *others = ranks.collect(fingerprint)
-    for rank, other in enumerate(others, 1):
-        differing = [name for name in first | other if first.get(name) != other.get(name)]
+    first, *other_fingerprints = ranks.collect(fingerprint)
+    for rank, fingerprint_there in enumerate(other_fingerprints, 1):
+        names = first | fingerprint_there
+        differing = [name for name in names if first.get(name) != fingerprint_there.get(name)]
         if differing:
             raise BadSetting(
                 f"all processes must fit the same model, and process {rank} differs from process 0 in its "
@@ -365,17 +367,13 @@ def check_alike(fingerprint: dict[str, Any]) -> None:
 
 def report_ending(history: History, settings: Settings) -> None:
     """Raise if training diverged; warn if it was interrupted, or if the means predict as well."""
-    epoch, best, error, means_error = (
-        len(history),
-        history.best_epoch,
-        history.best_error,
-        history.means_error,
-    )
+    epoch, best = len(history), history.best_epoch
+    error, means_error = history.best_error, history.means_error
     if history.stopped == "diverged":
-        kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
+        ending = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
         hint = "; try a smaller learning_rate" if isinstance(settings, TrainingSettings) else ""
         raise TrainingDiverged(
-            f"the loss of epoch {epoch}, or its validation error, is not a finite number{kept}{hint}"
+            f"the loss of epoch {epoch}, or its validation error, is not a finite number{ending}{hint}"
         )
     if history.stopped == "interrupted":
         so_far = "" if error is None else f"; the validation RMSE is {error:.4f}"
@@ -401,7 +399,7 @@ def identify_training(
 ) -> dict[str, Any]:
     """Return the fingerprint of a training, so that it is continued only from its own
     checkpoint."""
-    found = {
+    fingerprint = {
         "model": method,
         **{
             name: value
@@ -416,8 +414,8 @@ def identify_training(
         ("column features", entries.column_features),
     ):
         if features is not None:
-            found[name] = features.digest()
-    return found
+            fingerprint[name] = features.digest()
+    return fingerprint
 
 
 def digest(matrix: ObservedMatrix) -> str:

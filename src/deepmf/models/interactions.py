@@ -81,12 +81,12 @@ def find_similar(
     labels, counts = (
         (entries.rows, entries.row_counts) if is_row else (entries.columns, entries.column_counts)
     )
-    own, across = (
+    read_entries, across = (
         (entries.seen_columns, entries.seen_rows)
         if is_row
         else (entries.seen_rows, entries.seen_columns)
     )
     position = labels.positions([label])
-    shared = np.bincount(across(own(position).others).others, minlength=len(labels))
+    shared = np.bincount(across(read_entries(position).others).others, minlength=len(labels))
     cosines = np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)
     return rank_cosines(cosines, labels, position[0], n, barred=barred)

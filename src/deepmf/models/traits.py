@@ -76,17 +76,17 @@ class Recommends(Estimator):
         if self.settings.presence is None:
             return fitted
         presence, following = (fitted.parts.get(name) for name in ("presence", "next"))
-        chosen: dict[str, Any] = {}
+        choices: dict[str, Any] = {}
         if "presence" not in self._given:
-            chosen["presence"] = presence.model.kind if isinstance(presence, Presence) else None
+            choices["presence"] = presence.model.kind if isinstance(presence, Presence) else None
         if self.settings.rank_by == "next" and following is None:
             raise BadSetting(
                 "rank_by='next' needs rows whose entries have times or an order, as ObservedMatrix.from_sequences gives"
             )
         prefers_next = isinstance(following, NextRidge) and following.is_default
         if "rank_by" not in self._given and self.settings.rank_by == "relevance" and prefers_next:
-            chosen["rank_by"] = "next"
-        self.settings, self._chosen = replace(self.settings, **chosen), self._chosen | chosen
+            choices["rank_by"] = "next"
+        self.settings, self._chosen = replace(self.settings, **choices), self._chosen | choices
         return replace(fitted, rank_by=self._choose_rank_by(fitted.parts))
 
     def _choose_rank_by(self, parts: Parts) -> RankBy:

@@ -27,18 +27,22 @@ class Arrived(NamedTuple):
         """Return other factors of some rows (or columns), counted from the first new one."""
         if at.size == 0:
             return self
-        known = self.rows if axis == "row" else self.columns
-        held = factors[:0] if known is None else known
-        table = np.zeros((max(len(held), int(at[-1]) + 1), factors.shape[1]), held.dtype)
-        table[: len(held)] = held
+        known_factors = self.rows if axis == "row" else self.columns
+        table_before = factors[:0] if known_factors is None else known_factors
+        table = np.zeros(
+            (max(len(table_before), int(at[-1]) + 1), factors.shape[1]), table_before.dtype
+        )
+        table[: len(table_before)] = table_before
         table[at] = factors
         return Arrived(table, self.columns) if axis == "row" else Arrived(self.rows, table)
 
     def without(self, axis: Literal["row", "column"], gone: IndexArray) -> Arrived | None:
         """Return the factors without some rows (or columns), counted from the first new one."""
         table = self.rows if axis == "row" else self.columns
-        left = None if table is None or len(table) == gone.size else np.delete(table, gone, axis=0)
-        rows, columns = (left, self.columns) if axis == "row" else (self.rows, left)
+        remaining = (
+            None if table is None or len(table) == gone.size else np.delete(table, gone, axis=0)
+        )
+        rows, columns = (remaining, self.columns) if axis == "row" else (self.rows, remaining)
         return None if rows is None and columns is None else Arrived(rows, columns)
 
 
@@ -92,8 +96,8 @@ def find_changed(
     is_changed[columns] = True
     is_changed[crossed[1][crossed[1] >= n_columns]] = True
     if len(entries.columns) > n_columns:
-        own = entries.added.of_rows(rows[rows >= n_rows]).columns
-        is_changed[own[own >= n_columns]] = True
+        row_columns = entries.added.of_rows(rows[rows >= n_rows]).columns
+        is_changed[row_columns[row_columns >= n_columns]] = True
     return np.flatnonzero(is_changed)
 
 
@@ -101,11 +105,11 @@ def find_unsettled(
     entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: IndexPair
 ) -> Unsettled:
     """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
-    n_columns, added = entries.train.shape[1], entries.added
-    if not added.rows.size:
+    n_columns, entries_added = entries.train.shape[1], entries.added
+    if not entries_added.rows.size:
         return Unsettled(NOTHING, NOTHING, np.union1d(rows, crossed[0]), False)
-    in_new = added.columns >= n_columns
-    row_of, column_of = added.rows[in_new], added.columns[in_new]
+    in_new = entries_added.columns >= n_columns
+    row_of, column_of = entries_added.rows[in_new], entries_added.columns[in_new]
     is_met, is_crossed, is_changed = (
         find_met(entries),
         *np.zeros((2, len(entries.columns)), dtype=bool),
@@ -113,6 +117,6 @@ def find_unsettled(
     is_crossed[crossed[1][crossed[1] >= n_columns]] = True
     is_changed[find_changed(entries, rows, columns, crossed)] = True
     touched = np.unique(np.concatenate([rows, crossed[0], row_of[is_changed[column_of]]]))
-    solved = np.isin(touched, row_of[is_met[column_of]])
-    again = np.flatnonzero(is_changed & is_met | is_crossed)
-    return Unsettled(again, touched[solved], touched[~solved], bool(is_met.any()))
+    is_solved = np.isin(touched, row_of[is_met[column_of]])
+    unsettled_columns = np.flatnonzero(is_changed & is_met | is_crossed)
+    return Unsettled(unsettled_columns, touched[is_solved], touched[~is_solved], bool(is_met.any()))

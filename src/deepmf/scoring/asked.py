@@ -220,7 +220,7 @@ class _HeldOut(NamedTuple):
         held_out = cls(cells, fold_of, readout.scale, predictions, means, None)
         if not distributions:
             return held_out
-        exceedance = np.concatenate([each.exceedance for each in distributions])
+        exceedance = np.concatenate([distribution.exceedance for distribution in distributions])
         ordered = exceedance[np.argsort(np.concatenate(places))]
         return held_out._replace(distribution=replace(distributions[0], exceedance=ordered))
 
@@ -270,11 +270,11 @@ class _HeldOut(NamedTuple):
             fold = self.fold_of == number
             if fold.all():
                 continue
-            others, held_out = self.take(~fold), self.take(fold)
-            by_mean[fold] = others.cells.values.mean()
-            calibrated[fold] = others.fit(shape).predict(held_out)
+            other_cells, held_out = self.take(~fold), self.take(fold)
+            by_mean[fold] = other_cells.cells.values.mean()
+            calibrated[fold] = other_cells.fit(shape).predict(held_out)
         predictions = (self.predictions, calibrated, by_mean)
-        learned, after, constant = (rmse_error(each, values) for each in predictions)
+        learned, after, constant = (rmse_error(predicted, values) for predicted in predictions)
         return learned, after, constant
 
 

@@ -142,29 +142,29 @@ class PredictiveDistribution:
         The log-odds of exceeding each value move by one number for each pair, as if its score had
         changed.
         """
-        some = np.flatnonzero(amounts)
-        if some.size == 0 or self.support.size == 1:
+        moved_pairs = np.flatnonzero(amounts)
+        if moved_pairs.size == 0 or self.support.size == 1:
             return self
         gaps = np.diff(self.support)
-        odds = logit(np.clip(self.exceedance[some], 1e-12, 1.0 - 1e-12))
-        means, width = self.exceedance[some] @ gaps, gaps.sum()  # above the first value
-        wanted = np.clip(
-            means + amounts[some],
+        odds = logit(np.clip(self.exceedance[moved_pairs], 1e-12, 1.0 - 1e-12))
+        means, width = self.exceedance[moved_pairs] @ gaps, gaps.sum()  # above the first value
+        target_means = np.clip(
+            means + amounts[moved_pairs],
             np.minimum(means, _END_MARGIN * width),
             np.maximum(means, (1.0 - _END_MARGIN) * width),
         )
         steps, low, high = (
-            np.full(some.size, end) for end in (0.0, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
+            np.full(moved_pairs.size, end) for end in (0.0, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
         )
         # of Newton, or of bisection where that would leave the interval
         for _ in range(_SHIFT_STEPS):
             chances = expit(odds + steps[:, None])
-            missing = wanted - chances @ gaps
+            missing = target_means - chances @ gaps
             low, high = np.where(missing > 0, steps, low), np.where(missing < 0, steps, high)
             newton = steps + missing / np.maximum((chances * (1.0 - chances)) @ gaps, 1e-300)
             steps = np.where((newton >= low) & (newton <= high), newton, (low + high) / 2.0)
         exceedance = self.exceedance.copy()
-        exceedance[some] = expit(odds + steps[:, None])
+        exceedance[moved_pairs] = expit(odds + steps[:, None])
         return replace(self, exceedance=exceedance)
 
     def exceed(self, thresholds: FloatArray) -> FloatArray:
@@ -218,8 +218,8 @@ class PredictiveDistribution:
         edges, pairs = self.edges, np.arange(values.size)
         bin_of = np.searchsorted(self.boundaries, values)
         widths = (edges[1:] - edges[:-1])[bin_of]
-        drawn = np.random.default_rng(seed).random(values.size)
-        part = np.divide(values - edges[bin_of], widths, out=drawn, where=widths > 0)
+        uniform = np.random.default_rng(seed).random(values.size)
+        part = np.divide(values - edges[bin_of], widths, out=uniform, where=widths > 0)
         shares = np.pad(
             1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))
         )
@@ -255,8 +255,8 @@ class PredictiveDistribution:
         stated: the result of `measure_coverages` for held-out values.
         """
         from_median = 2.0 * self.exceedance - 1.0
-        held = np.interp(np.abs(from_median), stated, np.linspace(0.0, 1.0, stated.size))
-        return replace(self, exceedance=(1.0 + np.sign(from_median) * held) / 2.0)
+        shares_held = np.interp(np.abs(from_median), stated, np.linspace(0.0, 1.0, stated.size))
+        return replace(self, exceedance=(1.0 + np.sign(from_median) * shares_held) / 2.0)
 
     def ends(self, coverage: float, scale: Scale) -> FloatArray:
         """Return both ends of prediction intervals on a scale, (pairs, 2)."""

@@ -27,7 +27,7 @@ between entries may mislead after them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple, get_args
@@ -106,9 +106,9 @@ class Component(NamedTuple):
         bins = np.clip(find_bins(times[dated], self.first, self.width) + _REACH + 1, 0, stride - 1)
         distinct, which = np.unique(groups[dated] * stride + bins, return_inverse=True)
         own_groups, own_bins = np.divmod(distinct, stride)
-        found = self._sum_near(own_groups, own_bins - _REACH - 1)
+        near_sums = self._sum_near(own_groups, own_bins - _REACH - 1)
         sums, counts = np.zeros(rows.size), np.zeros(rows.size)
-        sums[dated], counts[dated] = (each[which] for each in found)
+        sums[dated], counts[dated] = (numbers[which] for numbers in near_sums)
         return sums, counts
 
     def take(self, which: Array) -> Component:
@@ -127,10 +127,10 @@ class Component(NamedTuple):
         sums, counts = np.zeros(groups.size), np.zeros(groups.size)
         for offset, share in zip(range(-_REACH, _REACH + 1), _KERNEL.tolist(), strict=True):
             near = bins + offset
-            at, found = locate(self.keys, groups * self.n_bins + near)
-            found &= (near >= 0) & (near < self.n_bins)
-            sums[found] += share * self.sums[at[found]]
-            counts[found] += share * self.counts[at[found]]
+            at, is_filled = locate(self.keys, groups * self.n_bins + near)
+            is_filled &= (near >= 0) & (near < self.n_bins)
+            sums[is_filled] += share * self.sums[at[is_filled]]
+            counts[is_filled] += share * self.counts[at[is_filled]]
         return sums, counts
 
 
@@ -251,7 +251,7 @@ class Drift:
 
     def without_columns(self) -> Drift:
         """Return the drift of a column of which nothing is known: that of rows alone."""
-        return self._keep([each.group == "row" for each in self.components])
+        return self._keep([component.group == "row" for component in self.components])
 
     def fold_in(self, entries: AxisEntries) -> Drift:
         """Return the drift of folded-in rows, which have the fading component of rows alone."""
@@ -260,12 +260,13 @@ class Drift:
             by_column = [component.group == "column" for component in self.components]
             return replace(self._keep(by_column), ends=ends)
         np.maximum.at(ends, dated.rows, dated.times)
-        kept = self._keep([each.group == "column" or each.fades for each in self.components])
-        components = (
-            dated.build(each)[0]._replace(shrinkage=each.shrinkage) if each.fades else each
-            for each in kept.components
+        are_taken = [
+            component.group == "column" or component.fades for component in self.components
+        ]
+        drift = self._keep(are_taken)._map_fading(
+            lambda old: dated.build(old)[0]._replace(shrinkage=old.shrinkage)
         )
-        return replace(kept, components=tuple(components), ends=ends)
+        return replace(drift, ends=ends)
 
     def _find_dated(self, entries: AxisEntries) -> DatedResiduals | None:
         """Return the entries of rows that have a time, less the means of known columns and the
@@ -279,35 +280,41 @@ class Drift:
         ]
         residuals = entries.values.astype(np.float64) - means
         is_known = ~np.isnan(residuals)
-        some = np.flatnonzero(is_known & (times != NO_TIME))
-        if some.size == 0:
+        is_used = np.flatnonzero(is_known & (times != NO_TIME))
+        if is_used.size == 0:
             return None
-        left = (
+        row_residuals = (
             residuals
             - compute_effects(entries.select(is_known), residuals[is_known], SHRINKAGE)[rows]
         )
-        own_weights = None if weights is None else weights[some]
-        return DatedResiduals(rows[some], rows[some], times[some], left[some], own_weights)
+        own_weights = None if weights is None else weights[is_used]
+        return DatedResiduals(
+            rows[is_used], rows[is_used], times[is_used], row_residuals[is_used], own_weights
+        )
 
     def extend(self, change: ChangedStore) -> Drift:
         """Return the drift after a change of entries; fading components of rows are built again."""
         entries, rows = change.entries, change.rows
-        if rows.size == 0 or not any(each.fades for each in self.components):
+        if rows.size == 0 or not any(component.fades for component in self.components):
             return self
-        own, rows = self.fold_in(entries.row_entries(rows)), rows.astype(np.int64)
+        folded, rows = self.fold_in(entries.row_entries(rows)), rows.astype(np.int64)
         ends = np.full(max(self.ends.size, int(rows.max()) + 1), NO_TIME)
         ends[: self.ends.size] = self.ends
-        ends[rows] = own.ends
-        again = [each._replace(keys=rows[each.keys]) for each in own.components if each.fades]
+        ends[rows] = folded.ends
+        rebuilt = [
+            component._replace(keys=rows[component.keys])
+            for component in folded.components
+            if component.fades
+        ]
 
         def merge(old: Component) -> Component:
-            parts = [old.take(~np.isin(old.keys, rows)), *again]
-            together = zip(*((each.keys, each.sums, each.counts) for each in parts), strict=True)
-            keys, sums, counts = map(np.concatenate, together)
+            parts = [old.take(~np.isin(old.keys, rows)), *rebuilt]
+            keys = np.concatenate([part.keys for part in parts])
+            sums = np.concatenate([part.sums for part in parts])
+            counts = np.concatenate([part.counts for part in parts])
             return old._replace(keys=keys, sums=sums, counts=counts).take(np.argsort(keys))
 
-        components = tuple(merge(each) if each.fades else each for each in self.components)
-        return replace(self, components=components, ends=ends)
+        return replace(self._map_fading(merge), ends=ends)
 
     def forget(self, plan: ForgetPlan, change: ChangedStore) -> Drift:
         """Return the drift without removed rows; later ones move up."""
@@ -316,28 +323,36 @@ class Drift:
             return self
 
         def drop(component: Component) -> Component:
-            left = component.take(~np.isin(component.keys, gone))
-            return left._replace(keys=left.keys - np.searchsorted(gone, left.keys))
+            remaining = component.take(~np.isin(component.keys, gone))
+            return remaining._replace(keys=remaining.keys - np.searchsorted(gone, remaining.keys))
 
         ends = np.delete(self.ends, gone[gone < self.ends.size])
-        components = tuple(drop(each) if each.fades else each for each in self.components)
-        return replace(self, components=components, ends=ends)
+        return replace(self._map_fading(drop), ends=ends)
 
-    def _keep(self, kept: list[bool]) -> Drift:
-        components = tuple(compress(self.components, kept))
-        return replace(self, components=components, shares=self.shares[:, kept])
+    def _keep(self, are_kept: list[bool]) -> Drift:
+        """Return the drift of some of the components."""
+        components = tuple(compress(self.components, are_kept))
+        return replace(self, components=components, shares=self.shares[:, are_kept])
+
+    def _map_fading(self, change: Callable[[Component], Component]) -> Drift:
+        """Return the drift with changed fading components."""
+        components = [
+            change(component) if component.fades else component for component in self.components
+        ]
+        return replace(self, components=tuple(components))
 
     def join(
         self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray
     ) -> Drift:
         """Return the drift with the shares that explain the residuals of a model best, none of them
         negative."""
-        fades, shares = np.array([each.fades for each in self.components]), self.shares.copy()
-        steady = [each for each in self.components if not each.fades]
+        fades = np.array([component.fades for component in self.components])
+        steady = [component for component in self.components if not component.fades]
+        shares = self.shares.copy()
         shares[0, ~fades] = find_shares(steady, residuals, rows, columns, times)
         shares[1:, ~fades] = np.minimum(shares[1:, ~fades], shares[0, ~fades])
         steady_part = replace(self, shares=np.where(fades, 0.0, shares))
-        left = residuals - steady_part.evaluate(rows, columns, times)
+        remaining = residuals - steady_part.evaluate(rows, columns, times)
         fading_part = replace(self, shares=np.where(fades, shares, 0.0))
         fading = fading_part.evaluate(rows, columns, times)
         n_after = np.count_nonzero(fading)
@@ -346,7 +361,7 @@ class Drift:
             squares = fading @ fading
             prior = _PRIOR_ENTRIES * squares / n_after
             shares[:, fades] *= float(
-                np.clip((fading @ left + prior) / (squares + prior), 0.0, 1.0)
+                np.clip((fading @ remaining + prior) / (squares + prior), 0.0, 1.0)
             )
         return replace(self, shares=shares)
 
@@ -405,11 +420,11 @@ def find_shares(
     best."""
     if not components:
         return np.zeros(0)
-    parts = [each.evaluate(rows, columns, times) for each in components]
+    parts = [component.evaluate(rows, columns, times) for component in components]
     # The triangle of a QR decomposition has the same squares, in a few lines.
     triangle: FloatArray = np.asarray(np.linalg.qr(np.column_stack([*parts, residuals]), mode="r"))
-    found = scipy.optimize.lsq_linear(
+    solution = scipy.optimize.lsq_linear(
         triangle[:, :-1], triangle[:, -1], (0.0, 1.0), method="bvls", max_iter=100
     )
-    shares: FloatArray = found.x
+    shares: FloatArray = solution.x
     return shares

@@ -144,22 +144,23 @@ def _choose_steady(train: ObservedMatrix, dated: IndexArray, seed: int) -> list[
     is_held_out = np.zeros(train.n_entries, dtype=bool)
     numbers = np.random.default_rng([seed, 33])
     is_held_out[numbers.choice(tried, n_held_out, replace=False)] = True
-    seen, held_out = train.take_entries(~is_held_out), train.take_entries(is_held_out)
+    visible, held_out = train.take_entries(~is_held_out), train.take_entries(is_held_out)
     components: list[_Chosen] = []
-    if seen.times is None or held_out.times is None or seen.n_entries == 0:
+    if visible.times is None or held_out.times is None or visible.n_entries == 0:
         return components
-    left, left_held_out = _find_residuals(seen), _compute_residuals(seen, held_out)
+    visible_residuals = _find_residuals(visible)
+    hidden_residuals = _compute_residuals(visible, held_out)
     for kind in _list_kinds(train.times[dated]):
-        component, keys = left.build(kind)
+        component, keys = visible_residuals.build(kind)
         sums, counts = component.collect(
             held_out.entry_rows, held_out.by_row.columns, held_out.times
         )
-        measure = partial(_compute_error, left_held_out, sums, counts)
+        measure = partial(_compute_error, hidden_residuals, sums, counts)
         shrinkage = choose([math.inf, *_SHRINKAGES], measure).candidate
         if shrinkage < math.inf:
             components.append(_Chosen(kind, shrinkage))
-            left_held_out = left_held_out - sums / (counts + shrinkage)
-            left = left.subtract(component.evaluate_keys(shrinkage)[keys])
+            hidden_residuals = hidden_residuals - sums / (counts + shrinkage)
+            visible_residuals = visible_residuals.subtract(component.evaluate_keys(shrinkage)[keys])
     return components
 
 
@@ -172,23 +173,25 @@ def _learn_fading(
     There is no component, and all shares are 0, unless the error of the means falls beyond doubt.
     """
     is_last = _mark_last(train, dated)
-    seen, last = train.take_entries(~is_last), train.take_entries(is_last)
-    if seen.times is None or last.times is None or last.n_entries == 0:
+    visible, last = train.take_entries(~is_last), train.take_entries(is_last)
+    if visible.times is None or last.times is None or last.n_entries == 0:
         return [], np.zeros(len(steady))
-    every_residual, left = _find_residuals(seen), _compute_residuals(seen, last)
+    every_residual, last_residuals = _find_residuals(visible), _compute_residuals(visible, last)
     pairs = last.entry_rows, last.by_row.columns, last.times
     kinds = [Kind("row", ALWAYS, halvings) for halvings in _HALVINGS]
     collected = {kind: every_residual.build(kind)[0].collect(*pairs) for kind in kinds}
 
     def measure(candidate: _Chosen) -> FloatArray:
         sums, counts = collected[candidate.kind]
-        return np.square(left - sums / (counts + candidate.shrinkage))
+        return np.square(last_residuals - sums / (counts + candidate.shrinkage))
 
     none = _Chosen(kinds[0], math.inf)
     candidates = itertools.starmap(_Chosen, itertools.product(kinds, _SHRINKAGES))
     best = choose([none, *candidates], measure, at_least=_DOUBT).candidate
     fading = [] if best is none else [best]
-    evidence = _Evidence(_build_all([*steady, *fading], seen), DatedResiduals(*pairs, left, None))
+    evidence = _Evidence(
+        _build_all([*steady, *fading], visible), DatedResiduals(*pairs, last_residuals, None)
+    )
     return fading, evidence.choose_shares(evidence.find_shares())
 
 
@@ -200,8 +203,8 @@ class _Evidence(NamedTuple):
 
     def find_shares(self) -> FloatArray:
         """Return the shares of the components that explain the residuals best."""
-        left = self.left
-        return find_shares(self.components, left.residuals, left.rows, left.columns, left.times)
+        rows, columns, times, residuals, _ = self.left
+        return find_shares(self.components, residuals, rows, columns, times)
 
     def choose_shares(self, shares: FloatArray) -> FloatArray:
         """Return shares, or zeros unless these explain the residuals beyond doubt."""
@@ -245,17 +248,17 @@ def _gather_later(
     shares = 1 - _HELD_OUT * (n_after + np.array([1, 0]))
     start, end = np.quantile(train.times[dated], shares)
     is_later = (train.times >= start) & ((train.times < end) | (n_after == 0))
-    seen = train.take_entries(train.times < start)
-    if seen.times is None:
+    visible = train.take_entries(train.times < start)
+    if visible.times is None:
         return None
-    ends = _find_ends(seen)[train.entry_rows]
+    ends = _find_ends(visible)[train.entry_rows]
     is_later &= (ends == NO_TIME) | (train.times >= ends + DAY)
     later = train.take_entries(is_later)
     if later.times is None or later.n_entries == 0:
         return None
     pairs = later.entry_rows, later.by_row.columns, later.times
-    left = DatedResiduals(*pairs, _compute_residuals(seen, later), None)
-    return _Evidence(_build_all(chosen, seen), left)
+    residuals = DatedResiduals(*pairs, _compute_residuals(visible, later), None)
+    return _Evidence(_build_all(chosen, visible), residuals)
 
 
 def _compute_error(
@@ -291,14 +294,14 @@ def _find_ends(train: ObservedMatrix) -> TimeArray:
 def _build_all(chosen: Sequence[_Chosen], entries: ObservedMatrix) -> tuple[Component, ...]:
     """Build components, each on the residuals of those before it; the fading one on those of the
     means."""
-    every_residual = left = _find_residuals(entries)
+    every_residual = unexplained = _find_residuals(entries)
     components = []
     for kind, shrinkage in chosen:
         if kind.halvings:
             component, _ = every_residual.build(kind)
         else:
-            component, keys = left.build(kind)
-            left = left.subtract(component.evaluate_keys(shrinkage)[keys])
+            component, keys = unexplained.build(kind)
+            unexplained = unexplained.subtract(component.evaluate_keys(shrinkage)[keys])
         components.append(component._replace(shrinkage=shrinkage))
     return tuple(components)
 
@@ -324,11 +327,11 @@ def _compute_residuals(seen: ObservedMatrix, entries: ObservedMatrix) -> FloatAr
 def _find_residuals(entries: ObservedMatrix) -> DatedResiduals:
     """Return what the means leave of the entries with a time."""
     assert entries.times is not None
-    left = DatedResiduals(
+    residuals = DatedResiduals(
         entries.entry_rows,
         entries.by_row.columns,
         entries.times,
         _compute_residuals(entries, entries),
         entries.weights,
     )
-    return left.take(entries.times != NO_TIME)
+    return residuals.take(entries.times != NO_TIME)

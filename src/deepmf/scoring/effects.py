@@ -53,10 +53,10 @@ class Effects(NamedTuple):
 
     def forget(self, rows: IndexArray, columns: IndexArray) -> Effects:
         """Return the effects without those of some rows and columns."""
-        left = Effects(self.rows.copy(), self.columns.copy())
-        for effects, positions in zip(left, (rows, columns), strict=True):
+        remaining = Effects(self.rows.copy(), self.columns.copy())
+        for effects, positions in zip(remaining, (rows, columns), strict=True):
             effects[positions[positions < effects.size]] = 0.0
-        return left
+        return remaining
 
     @classmethod
     def of(
@@ -81,17 +81,19 @@ class Effects(NamedTuple):
         pairs = np.stack([cells.rows, cells.columns])
 
         def hold_out(shrinkages: tuple[float, float]) -> FloatArray:
-            found = np.zeros(residuals.size)
+            held_out_effects = np.zeros(residuals.size)
             for number in range(int(fold_of.max()) + 1):
-                held = fold_of == number
-                own = cls.of(residuals[~held], pairs[:, ~held], shrinkages, shape)
-                found[held] = own.evaluate(*pairs[:, held])
-            return found
+                is_held_out = fold_of == number
+                effects = cls.of(residuals[~is_held_out], pairs[:, ~is_held_out], shrinkages, shape)
+                held_out_effects[is_held_out] = effects.evaluate(*pairs[:, is_held_out])
+            return held_out_effects
 
         def measure_loss(shrinkages: tuple[float, float]) -> FloatArray:
             return np.square(residuals - hold_out(shrinkages))
 
-        candidates = [(one, other) for one in _SHRINKAGES for other in _SHRINKAGES]
+        candidates = [
+            (of_rows, of_columns) for of_rows in _SHRINKAGES for of_columns in _SHRINKAGES
+        ]
         best = choose(candidates, measure_loss, at_least=_LEAST_FALL).candidate
         return cls.of(residuals, pairs, best, shape) if min(best) < math.inf else None, hold_out(
             best
@@ -101,9 +103,9 @@ class Effects(NamedTuple):
 def _average(
     groups: IndexArray, residuals: FloatArray, n_groups: int, shrinkage: float
 ) -> FloatArray:
-    sums, counts = (
-        np.bincount(groups, each, minlength=n_groups) for each in (residuals, np.ones(groups.size))
-    )
+    """Return the sum of the residuals of each group by their number and the shrinkage."""
+    sums = np.bincount(groups, residuals, minlength=n_groups)
+    counts = np.bincount(groups, minlength=n_groups)
     return sums / (counts + shrinkage)
 
 

@@ -57,11 +57,11 @@ class Latents:
 
     def largest(self) -> FloatArray:
         """Return the largest absolute value of each latent (latent,), in double precision."""
-        found = np.zeros(self.base.shape[1])
+        largest = np.zeros(self.base.shape[1])
         for part in (self.base, self.extra):
             if len(part):
-                found = np.maximum(found, np.maximum(part.max(axis=0), -part.min(axis=0)))
-        return found
+                largest = np.maximum(largest, np.maximum(part.max(axis=0), -part.min(axis=0)))
+        return largest
 
     def products_are_finite(self, others: Latents) -> bool:
         """Whether no inner product with the latents of the other axis can leave the range of their
@@ -82,13 +82,13 @@ class Latents:
             self._compute(np.unique(places[newer & self._is_due[places]]))
         in_base = np.where(newer, 0, positions)
         if len(self.base):
-            taken: LatentArray = self.base[:, fields][in_base]
+            rows: LatentArray = self.base[:, fields][in_base]
         else:
-            taken = np.empty_like(
+            rows = np.empty_like(
                 self._extra[:, fields], shape=(positions.size, self._extra[:, fields].shape[1])
             )
-        taken[newer] = self._extra[:, fields][places[newer]]
-        return taken
+        rows[newer] = self._extra[:, fields][places[newer]]
+        return rows
 
     def products(self, vectors: LatentArray, some: slice) -> LatentArray:
         """Return the products (vectors, positions) of vectors with the latents of a range of
@@ -99,13 +99,13 @@ class Latents:
         if self.positions.size == 0:
             return vectors @ self.base[some].T
         n_trained = max(min(some.stop, len(self.base)) - some.start, 0)
-        found = np.empty(
+        products = np.empty(
             (len(vectors), some.stop - some.start), dtype=np.result_type(vectors, self.base)
         )
-        found[:, :n_trained] = vectors @ self.base[some.start : some.start + n_trained].T
+        products[:, :n_trained] = vectors @ self.base[some.start : some.start + n_trained].T
         newer = slice(*np.searchsorted(self.positions, [some.start, some.stop]))
-        found[:, self.positions[newer] - some.start] = vectors @ self.extra[newer].T
-        return found
+        products[:, self.positions[newer] - some.start] = vectors @ self.extra[newer].T
+        return products
 
     def whole(self) -> LatentArray:
         """Return the latents of all positions; if some have changed, a copy that is made once."""
@@ -120,11 +120,13 @@ class Latents:
             return Latents(
                 self.base, positions, check_finite(latents.astype(self.base.dtype, copy=False))
             )
-        kept = ~np.isin(self.positions, positions, assume_unique=True)
-        together = np.concatenate([self.positions[kept], positions])
+        is_kept = ~np.isin(self.positions, positions, assume_unique=True)
+        together = np.concatenate([self.positions[is_kept], positions])
         order = np.argsort(together, kind="stable")
-        extra = np.concatenate([self._extra[kept], check_finite(latents)])[order]
-        is_due = np.concatenate([self._is_due[kept], np.zeros(positions.size, dtype=bool)])[order]
+        extra = np.concatenate([self._extra[is_kept], check_finite(latents)])[order]
+        is_due = np.concatenate([self._is_due[is_kept], np.zeros(positions.size, dtype=bool)])[
+            order
+        ]
         return Latents(self.base, together[order], extra)._with_due(is_due, self._solve)
 
     def defer(self, positions: IndexArray, solve: Solve) -> Latents:
@@ -149,13 +151,15 @@ class Latents:
         Trained positions get their trained latents back; later positions are removed, and those
         behind move up.
         """
-        kept = ~np.isin(self.positions, positions, assume_unique=True)
-        if kept.all():
+        is_kept = ~np.isin(self.positions, positions, assume_unique=True)
+        if is_kept.all():
             return self
         behind = positions[positions >= len(self.base)]
-        left = self.positions[kept]
-        moved = Latents(self.base, left - np.searchsorted(behind, left), self._extra[kept])
-        return moved._with_due(self._is_due[kept], self._solve)
+        remaining = self.positions[is_kept]
+        moved = Latents(
+            self.base, remaining - np.searchsorted(behind, remaining), self._extra[is_kept]
+        )
+        return moved._with_due(self._is_due[is_kept], self._solve)
 
 
 def check_finite(latents: LatentArray) -> LatentArray:

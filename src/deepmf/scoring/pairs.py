@@ -113,8 +113,8 @@ class LabelPairs:
         """
 
         def ask_some(predictor: PairPredictor, some: BoolArray) -> FloatArray:
-            own = times[some] if isinstance(times, np.ndarray) else times
-            return question(predictor.at(own), self.rows[some], self.columns[some])
+            pair_times = times[some] if isinstance(times, np.ndarray) else times
+            return question(predictor.at(pair_times), self.rows[some], self.columns[some])
 
         are_known = self.are_known
         answers = ask_some(known, are_known)
@@ -163,8 +163,8 @@ def check_known(*axes: tuple[Labels, Array]) -> None:
     asked = ((labels, np.extract(labels.find(array) < 0, array)) for labels, array in axes)
     unknown = [(labels, array) for labels, array in asked if array.size]
     if unknown:
-        (labels, first), *others = unknown
-        more = (f"{count_distinct(array)} {labels.axis}(s)" for labels, array in others)
+        (labels, first), *other_axes = unknown
+        more = (f"{count_distinct(array)} {labels.axis}(s)" for labels, array in other_axes)
         raise labels.build_unknown_error(first, *more)
 
 
@@ -194,21 +194,23 @@ class Fallback:
 
         support, boundaries, train = readout.support, readout.unit_boundaries, self.seen.train
         values: Array = train.values  # in single precision
-        every = AxisEntries(
+        every_entry = AxisEntries(
             np.array([0, values.size]), train.by_row.columns, values, extras=train.extras
         )
-        counts = self._counts(every, boundaries)[0]
+        counts = self._counts(every_entry, boundaries)[0]
         overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
         frequencies = np.tile(overall, (rows.size, 1))
         for positions, entries_of in (
             (rows, self.seen.row_entries),
             (columns, self.seen.column_entries),
         ):
-            known = positions >= 0
-            distinct, which = np.unique(positions[known], return_inverse=True)
-            own = self._counts(entries_of(distinct), boundaries)
-            mixed = (own + SHRINKAGE * overall) / (own.sum(axis=1, keepdims=True) + SHRINKAGE)
-            frequencies[known] = mixed[which]
+            is_known = positions >= 0
+            distinct, which = np.unique(positions[is_known], return_inverse=True)
+            own_counts = self._counts(entries_of(distinct), boundaries)
+            mixed = (own_counts + SHRINKAGE * overall) / (
+                own_counts.sum(axis=1, keepdims=True) + SHRINKAGE
+            )
+            frequencies[is_known] = mixed[which]
         return PredictiveDistribution.of_probabilities(
             support, self.seen.scale.from_unit(boundaries), frequencies
         )
@@ -265,6 +267,6 @@ class FallbackPredictor(PairPredictor):
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the frequencies of the levels among the entries of the row or the column that is
         known."""
-        found = self.counts.distribution(rows, columns, self.readout)
-        means = found.probabilities @ found.support
-        return found.shift(self.calibrate(means) - means)
+        frequencies = self.counts.distribution(rows, columns, self.readout)
+        means = frequencies.probabilities @ frequencies.support
+        return frequencies.shift(self.calibrate(means) - means)
