@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from deepmf.errors import BadSetting
 from deepmf.sklearn import DMFImputer
-from deepmf.sklearn.blend import WHOLE_ROWS, Residuals, _solve, fit_blend, fit_whole_rows
+from deepmf.sklearn.blend import WHOLE_ROWS, Residuals, _LeftOut, _solve, fit_blend, fit_whole_rows
 from deepmf.sklearn.completers import Stacked
 from deepmf.sklearn.table import ColumnUnits, TableEntries
 from deepmf.sklearn.trees import Forest, draw_by_tree
@@ -118,6 +119,59 @@ def test_each_completes_rows(name: str) -> None:
         if name == "column-means"
         else error < 0.6
     )
+
+
+def predict_with_noise(
+    noises: dict[str, list[float]], n_rows: list[int], seed: int = 0
+) -> _LeftOut:
+    """Return predictions of columns, the values plus noise of these deviations for each column.
+
+    Columns have values in as many of the first rows; candidates without noises predict nothing.
+    """
+    random = np.random.default_rng(seed)
+    table = random.normal(size=(max(n_rows), len(n_rows)))
+    table[np.arange(max(n_rows))[:, None] >= n_rows] = np.nan
+    predictions = np.full((len(WHOLE_ROWS), *table.shape), np.nan)
+    for place, name in enumerate(WHOLE_ROWS):
+        if name in noises:
+            predictions[place] = table + noises[name] * random.normal(size=table.shape)
+    cells = [np.array([at]) for at in range(len(n_rows))]
+    return _LeftOut(table, np.ones(len(table)), cells, {False: predictions})
+
+
+@pytest.mark.parametrize(
+    ("noise_of_trees", "expected"), [(0.1, True), (0.5, True), (30.0, False), (1e9, False)]
+)
+def test_trees_are_grown_where_they_lower_the_error_by_half_a_percent(
+    noise_of_trees: float, expected: bool
+) -> None:
+    noises = {"gaussian": [0.5], "trees": [noise_of_trees], "column-means": [3.0]}
+    left_out = predict_with_noise(noises, [2_000])
+    assert left_out.gain_by_trees(np.array([0])) is expected
+
+
+@pytest.mark.parametrize("n_columns", [1, 4])
+def test_a_cell_of_few_rows_has_nearly_the_weights_of_all(n_columns: int) -> None:
+    """The Gaussian predicts the column of many rows, the means predict the columns of few, which
+    are one number or one category."""
+    noises = {"gaussian": [0.0] + n_columns * [9.0], "column-means": [9.0] + n_columns * [0.0]}
+    left_out = predict_with_noise(noises, [5_000] + n_columns * [10])
+    cells = [np.array([0]), np.arange(1, 1 + n_columns)]
+    weights = replace(left_out, cells=cells).weigh(False)
+    np.testing.assert_allclose(weights[:, 0], [1, 0, 0], atol=0.01)
+    # as if 50 rows of all columns were beside its 10
+    expected = np.tile([[50 / 60], [0], [10 / 60]], n_columns)
+    np.testing.assert_allclose(weights[:, 1:], expected, atol=0.05)
+
+
+def test_a_hardly_used_candidate_is_left_out_and_the_others_sum_to_one() -> None:
+    """The weights of least error are those of the inverse variances: .965, .035."""
+    noises = {"gaussian": [0.19], "column-means": [1.0]}
+    weights = predict_with_noise(noises, [20_000]).weigh(False)
+    np.testing.assert_array_equal(weights[:, 0], [1.0, 0.0, 0.0])
+    noises["column-means"] = [0.5]  # .87, .13
+    weights = predict_with_noise(noises, [20_000]).weigh(False)
+    np.testing.assert_allclose(weights[:, 0], [0.87, 0.0, 0.13], atol=0.02)
 
 
 def test_a_column_with_many_residuals_has_its_own() -> None:

@@ -83,12 +83,13 @@ class Residuals(NamedTuple):
     def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
         """Return a quantile of the residuals of each column, (cells,)."""
         # Ranks over n + 1: right on average, however few residuals there are.
-        found = np.empty(columns.size)
+        quantiles = np.empty(columns.size)
         for column in np.unique(columns):
-            own = self.values[self.columns == column]
-            some = own if own.size >= _OWN_RESIDUALS else self.values
-            found[columns == column] = np.quantile(some, share, method="weibull")
-        return found
+            residuals = self.values[self.columns == column]
+            if residuals.size < _OWN_RESIDUALS:
+                residuals = self.values
+            quantiles[columns == column] = np.quantile(residuals, share, method="weibull")
+        return quantiles
 
 
 # from as many on, the residuals of a column are its own; with fewer, those of all columns
@@ -128,57 +129,58 @@ class _LeftOut:
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return predictions (cells, candidates) that no candidate lacks, the values, and their
         weights (cells,)."""
-        found, values = (
-            np.moveaxis(self.predictions[absolute][:, :, columns], 0, -1),
-            self.table[:, columns],
-        )
-        kept = ~np.isnan(found).any(axis=-1) & ~np.isnan(values)
+        predictions = np.moveaxis(self.predictions[absolute][:, :, columns], 0, -1)
+        values = self.table[:, columns]
+        is_complete = ~np.isnan(predictions).any(axis=-1) & ~np.isnan(values)
         shares = np.repeat(self.counted[:, None] / columns.size, columns.size, axis=1)
-        return found[kept], values[kept], shares[kept]
+        return predictions[is_complete], values[is_complete], shares[is_complete]
 
     def gain_by_trees(self, columns: IndexArray) -> bool:
         """Return whether trees lower an error of the cell of some columns."""
-        for way in self.predictions:
-            found, values, shares = self.take(way, columns)
-            absolute = way and columns.size == 1
-            errors = []
-            for some in (found[:, [0, 2]], found) if values.size else ():
-                weights = _solve(some, values, shares, absolute=absolute)
-                errors.append(_compare(some @ weights, values, shares, absolute=absolute))
-            if errors and errors[1] < (1.0 - _LEAST_GAIN) * errors[0]:
-                return True
-        return False
+        return any(self._gains(is_absolute, columns) for is_absolute in self.predictions)
+
+    def _gains(self, is_absolute: bool, columns: IndexArray) -> bool:
+        predictions, values, shares = self.take(is_absolute, columns)
+        if values.size == 0:
+            return False
+        absolute = is_absolute and columns.size == 1
+        errors = []
+        for candidates in (predictions[:, [0, 2]], predictions):
+            weights = _solve(candidates, values, shares, absolute=absolute)
+            errors.append(_compare(candidates @ weights, values, shares, absolute=absolute))
+        without_trees, with_trees = errors
+        return with_trees < (1.0 - _LEAST_GAIN) * without_trees
 
     def weigh(self, absolute: bool) -> FloatArray:
         """Return weights (candidates, columns); where a column has no trees, the Gaussian stands in
         for them."""
         gaussian, trees, means = self.predictions[absolute]
         has_trees = ~np.all(np.isnan(trees), axis=0)
-        whole = replace(
-            self,
-            predictions={
-                absolute: np.stack([gaussian, np.where(has_trees, trees, gaussian), means])
-            },
-        )
-        found = [whole.take(absolute, columns) for columns in self.cells]
-        solved = np.zeros((len(WHOLE_ROWS), self.table.shape[1]))
-        solved[0] = 1.0
-        every = [np.concatenate(parts) for parts in zip(*found, strict=True)]
-        if every[1].size == 0:
-            return solved
-        together = _solve(
-            *(each[:: max(1, len(each) // _MOST_CELLS)] for each in every), absolute=absolute
-        )
-        for columns, (predictions, values, shares) in zip(self.cells, found, strict=True):
-            if values.size:
-                own = _solve(predictions, values, shares, absolute=absolute and columns.size == 1)
-                share = values.size / (values.size + _CELLS_OF_ALL * columns.size)
-                own = share * own + (1 - share) * together
-                if not has_trees[columns[0]]:
-                    own[:2] = own[0] + own[1], 0.0
-                own[own < _LEAST_WEIGHT] = 0.0
-                solved[:, columns] = (own / own.sum())[:, None]
-        return solved
+        filled = np.stack([gaussian, np.where(has_trees, trees, gaussian), means])
+        left_out = replace(self, predictions={absolute: filled})
+        cells_of_columns = [left_out.take(absolute, columns) for columns in self.cells]
+        weights = np.zeros((len(WHOLE_ROWS), self.table.shape[1]))
+        weights[0] = 1.0
+        all_cells = [np.concatenate(arrays) for arrays in zip(*cells_of_columns, strict=True)]
+        n_cells = len(all_cells[0])
+        if n_cells == 0:
+            return weights
+        step = max(1, n_cells // _MOST_CELLS)
+        weights_of_all = _solve(*(array[::step] for array in all_cells), absolute=absolute)
+        for columns, (predictions, values, shares) in zip(
+            self.cells, cells_of_columns, strict=True
+        ):
+            if values.size == 0:
+                continue
+            is_absolute = absolute and columns.size == 1
+            column_weights = _solve(predictions, values, shares, absolute=is_absolute)
+            share = values.size / (values.size + _CELLS_OF_ALL * columns.size)
+            column_weights = share * column_weights + (1.0 - share) * weights_of_all
+            if not has_trees[columns[0]]:
+                column_weights[:2] = column_weights[0] + column_weights[1], 0.0
+            column_weights[column_weights < _LEAST_WEIGHT] = 0.0
+            weights[:, columns] = (column_weights / column_weights.sum())[:, None]
+        return weights
 
 
 def can_fit_blend(entries: TableEntries) -> bool:
@@ -270,40 +272,44 @@ def fit_blend(
     effort
         "normal", or "best" for larger forests.
     """
-    table, ways, cells = entries.to_array(), METRICS[metric], _list_cells(sources)
+    table = entries.to_array()
+    cells = _list_cells(sources)
+    are_absolute = METRICS[metric]
     rows = sample_rows(table, seed=seed, most_rows=_MOST_ROWS)
-    some, counted = table[rows], entries.counted[rows]
+    sample, counted = table[rows], entries.counted[rows]
     show("gaussian", 0, len(cells))
-    gaussian, found = _fit_left_out(table, entries.counted, some, counted, cells, units, seed=seed)
-    medians, nothing = _find_medians(table, sources), np.full(some.shape, np.nan)
-    predictions = {
-        way: np.stack([found, nothing, np.tile(medians * way, (len(some), 1))]) for way in ways
-    }
-    left_out = _LeftOut(some, counted, cells, predictions)
+    gaussian, by_gaussian = _fit_left_out(
+        table, entries.counted, sample, counted, cells, units, seed=seed
+    )
+    medians = _find_medians(table, sources)
+    by_trees = np.full(sample.shape, np.nan)
+    predictions = {}
+    for is_absolute in are_absolute:
+        by_centres = np.tile(medians * is_absolute, (len(sample), 1))
+        predictions[is_absolute] = np.stack([by_gaussian, by_trees, by_centres])
+    left_out = _LeftOut(sample, counted, cells, predictions)
     forests = _grow_forests(gaussian, left_out, seed=seed, effort=effort, show=show)
-    # Both ways count the same; columns of two values, whose medians are either, are predicted by
+    # Both errors count the same; columns of two values, whose medians are either, are predicted by
     # means.
-    halves = np.full(some.shape[1], np.mean(ways))
-    if len(ways) > 1:
-        halves[[np.unique(column[~np.isnan(column)]).size <= 2 for column in some.T]] = 0.0
-    parts_of_ways = {way: (halves if way else 1.0 - halves) * left_out.weigh(way) for way in ways}
-    solved: FloatArray = np.sum(list(parts_of_ways.values()), axis=0)
-    by_medians = parts_of_ways.get(True, 0.0 * solved) / np.maximum(solved, 1e-12)
-    trees = Trees(
-        gaussian, tuple(each for each in forests if solved[1, each.columns[0]] > 0), by_medians[1]
-    )
+    share_of_medians = np.full(sample.shape[1], np.mean(are_absolute))
+    if len(are_absolute) > 1:
+        is_binary = [np.unique(column[~np.isnan(column)]).size <= 2 for column in sample.T]
+        share_of_medians[is_binary] = 0.0
+    weights_of_errors = {}
+    for is_absolute in are_absolute:
+        share = share_of_medians if is_absolute else 1.0 - share_of_medians
+        weights_of_errors[is_absolute] = share * left_out.weigh(is_absolute)
+    weights: FloatArray = np.sum(list(weights_of_errors.values()), axis=0)
+    by_medians = weights_of_errors.get(True, 0.0 * weights) / np.maximum(weights, 1e-12)
+    used_forests = tuple(forest for forest in forests if weights[1, forest.columns[0]] > 0)
+    trees = Trees(gaussian, used_forests, by_medians[1])
     widths = np.bincount(sources)[sources]
-    mean_weights = zip(
-        WHOLE_ROWS, np.average(solved, axis=1, weights=1.0 / widths).tolist(), strict=True
-    )
+    mean_weights = np.average(weights, axis=1, weights=1.0 / widths)
+    order = np.argsort(-mean_weights, kind="stable")
     return Choice(
-        Stacked((gaussian, trees, ByMeans(medians * by_medians[2])), solved, units),
-        {
-            name: share
-            for name, share in sorted(mean_weights, key=lambda each: -each[1])
-            if share > 0
-        },
-        _find_residuals(left_out, parts_of_ways),
+        Stacked((gaussian, trees, ByMeans(medians * by_medians[2])), weights, units),
+        {WHOLE_ROWS[at]: float(mean_weights[at]) for at in order if mean_weights[at] > 0},
+        _find_residuals(left_out, weights_of_errors),
     )
 
 
@@ -312,7 +318,7 @@ def _grow_forests(
 ) -> list[CellForest]:
     """Return the forests that lower the errors of left-out cells, and write down their predictions
     of these."""
-    table, cells, every = left_out.table, left_out.cells, left_out.predictions.items()
+    table, cells = left_out.table, left_out.cells
     first_trees, n_trees = EFFORTS[effort]
     # of many rows, fewer do
     n_trees = round(n_trees * np.clip(_ROWS_OF_A_FOREST / max(len(table), 1), 0.5, 1.0))
@@ -329,12 +335,12 @@ def _grow_forests(
         forest, rows = started
         for size in sizes:
             forest.forest.grow(size)
-            for way, predictions in every:
+            for is_absolute, predictions in left_out.predictions.items():
                 predictions[1][np.ix_(rows, columns)] = forest.forest.predict_own(
-                    medians=float(way)
+                    medians=float(is_absolute)
                 )
             if not left_out.gain_by_trees(columns):
-                for _, predictions in every:
+                for predictions in left_out.predictions.values():
                     predictions[1][:, columns] = np.nan
                 break
         else:
@@ -347,9 +353,9 @@ def _list_cells(sources: IndexArray) -> list[IndexArray]:
 
 
 def _leave_out(table: FloatArray, columns: IndexArray) -> FloatArray:
-    left = table.copy()
-    left[:, columns] = np.nan
-    return left
+    shown = table.copy()
+    shown[:, columns] = np.nan
+    return shown
 
 
 def _find_medians(table: FloatArray, sources: IndexArray) -> FloatArray:
@@ -463,11 +469,11 @@ def _predict_left_out(gaussian: Gaussian, table: FloatArray, cells: list[IndexAr
 
 def _find_residuals(left_out: _LeftOut, weights: dict[bool, FloatArray]) -> Residuals | None:
     """Return the residuals of the sum of predictions with these weights (candidates, columns) by
-    way."""
+    error."""
     blended: FloatArray = np.zeros(left_out.table.shape)
-    for way, solved in weights.items():
-        for own, each in zip(solved, left_out.predictions[way], strict=True):
-            blended += np.where(own > 0, own * each, 0.0)
+    for is_absolute, shares in weights.items():
+        for share, predictions in zip(shares, left_out.predictions[is_absolute], strict=True):
+            blended += np.where(share > 0, share * predictions, 0.0)
     rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(left_out.table))
     truths = left_out.table[rows, columns]
     return Residuals(columns, truths - blended[rows, columns], truths) if rows.size else None
