@@ -12,10 +12,12 @@ from tests.rank_processes import run_together
 from deepmf import ALS, ObservedMatrix, load, split_entries, split_last
 from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate_ranking
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.extras import Extras
 from deepmf.models.base import Model
 from deepmf.recommend.column_ridge import Ridge
 from deepmf.recommend.next_gram import Sequences, count_next
-from deepmf.recommend.next_ridge import Decay
+from deepmf.recommend.next_ridge import Decay, NextPart, NextRidge, list_decays
 
 N = 40
 DECAYS = Decay(1.7, 3, 2, 1.3), Decay(0.5, 5, 1, 1.0)
@@ -250,3 +252,29 @@ def test_leave_one_out_strictly_and_fitted_again() -> None:
     )
     # without the second last entry, a row is one step behind
     assert min(strict, again) > 0.75 > apart
+
+
+def test_decays_are_no_longer_than_rows() -> None:
+    short, long = list_decays(np.array([3, 3, 4])), list_decays(np.full(50, 200))
+    assert max(max(decay.window, decay.ahead) for decay in short) == 3
+    assert len(short) == 3 < len(long) and long[-1].window == 100
+    assert len(list_decays(np.array([1]))) == 1
+    # the decay of 30 entries suits the longest tenth of rows
+    assert len(list_decays(np.repeat([3, 40], [85, 15]))) == len(long)
+    assert len(list_decays(np.repeat([3, 40], [95, 5]))) == 3
+
+
+def test_a_single_entry_explains_the_whole_chance_of_what_follows() -> None:
+    rows = Sequences.of(ObservedMatrix.from_sequences(walk(np.random.default_rng(0))))
+    decay = Decay(1.5, 3)
+    (model,) = count_next(rows, decay, N, "full").fit([Ridge(2.0, 0.5)])
+    following = NextRidge((NextPart(decay, model, 2.0),), 0.0, 0.0, sharpness=1.5)
+    entries = AxisEntries(np.array([0, 1]), np.array([3]), np.ones(1), extras=Extras())
+    entries = entries._replace(extras=Extras(places=np.zeros(1, dtype=np.int32)))
+    scores = model.weights[3].astype(np.float64)
+    keys = 1.5 * 2.0 * scores / scores.std()
+    odds = np.exp(keys[4]) / np.delete(np.exp(keys), 4).sum(), 1 / np.delete(np.exp(keys), 4).sum()
+    effects, chance = following.explain(entries, model, np.full(N, 0.1, dtype=np.float32), 4)
+    assert chance == pytest.approx(odds[0] / (1 + odds[0]), rel=1e-4)
+    # without the entry, the score is 0
+    assert effects[0] == pytest.approx(chance - odds[1] / (1 + odds[1]), rel=1e-3)

@@ -17,7 +17,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.recommend.column_gram import Gram, Near
+from deepmf.recommend.column_gram import Gram, Near, count_near
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge, scale_rows_by_length
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.request import Request
@@ -94,6 +94,15 @@ def test_columns_are_regressed_on_the_nearest_alone(
         np.testing.assert_allclose(
             weights[near, column], np.linalg.solve(equations, gram[near, column]), atol=1e-3
         )
+
+
+def test_columns_with_few_entries_are_regressed_on_few_others() -> None:
+    assert count_near(np.array([0, 1, 10, 100]), 200).tolist() == [50, 50, 80, 200]
+    assert count_near(np.array([0, 100]), 30).tolist() == [30, 30]
+    matrix = generate(150, 300, density=0.05, named=False, seed=0).matrix
+    weights = Gram.of(matrix, "nearest", most_near=200).fit([Ridge(5.0, 1.0)])[0].weights
+    n_others = np.count_nonzero(weights.toarray(), axis=0)
+    assert np.all(n_others <= np.maximum(8 * matrix.column_counts, 50)) and n_others.max() > 60
 
 
 def test_some_targets_have_the_weights_they_have_among_all() -> None:

@@ -333,9 +333,9 @@ def measure(
     return replace(errors, by_row={})
 
 
-def _add_errors(found: SplitErrors, model: Model, test: ObservedMatrix) -> None:
+def _add_errors(split_errors: SplitErrors, model: Model, test: ObservedMatrix) -> None:
     errors = evaluate(model, test)
-    found.areas.update({area_errors.area: area_errors for area_errors in errors})
+    split_errors.areas.update({area_errors.area: area_errors for area_errors in errors})
     counts = np.bincount(test.entry_rows)
     rows = counts > 0
     for metric, losses in (
@@ -343,18 +343,20 @@ def _add_errors(found: SplitErrors, model: Model, test: ObservedMatrix) -> None:
         ("mae", np.abs(errors.residuals)),
     ):
         sums: FloatArray = np.bincount(test.entry_rows, losses).astype(np.float64)
-        found.by_row[metric] = RowLosses(sums[rows], counts[rows].astype(np.float64))
+        split_errors.by_row[metric] = RowLosses(sums[rows], counts[rows].astype(np.float64))
 
 
-def _add_rankings(found: SplitErrors, model: Model, test: ObservedMatrix, ranking: Request) -> None:
+def _add_rankings(
+    split_errors: SplitErrors, model: Model, test: ObservedMatrix, ranking: Request
+) -> None:
     try:
         ranked = evaluate_ranking(model, test, n=int(ranking.n), **ranking.given)
     except BadEntries:  # no test entry is relevant
         return
-    found.rankings.update(ranked.areas | {ALL: ranked.overall})
+    split_errors.rankings.update(ranked.areas | {ALL: ranked.overall})
     assert ranked.by_row is not None
     for metric, values in ranked.by_row._asdict().items():
-        found.by_row[metric] = RowLosses(values, np.ones(values.size))
+        split_errors.by_row[metric] = RowLosses(values, np.ones(values.size))
 
 
 def _join_losses(parts: Sequence[RowLosses | None]) -> RowLosses | None:
@@ -639,11 +641,12 @@ class Comparison:
 
         def average(model: ComparedModel) -> dict[str, Any]:
             spreads = {
-                f"{each}_spread": {area: model.spread(each, area) for area in self.areas}
-                for each in ERROR_METRICS
+                f"{metric}_spread": {area: model.spread(metric, area) for area in self.areas}
+                for metric in ERROR_METRICS
             }
             return {
-                each: {area: model.mean(each, area) for area in self.areas} for each in metrics
+                metric: {area: model.mean(metric, area) for area in self.areas}
+                for metric in metrics
             } | spreads
 
         models = [

@@ -25,6 +25,7 @@ from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.column_ridge import (
     ROW_POWER,
+    TINY,
     ColumnRidge,
     Ridge,
     Sparse,
@@ -65,9 +66,6 @@ _ROWS_AT_A_TIME = 2048
 
 # Products of dense numbers that take as long as a product of two sparse ones.
 _SPARSE_COST = 400
-
-# Cosines of columns without entries are divided by this, instead of by 0.
-_TINY = 1e-12
 
 # Lines of the Gram matrix that exist at a time, and their cells (64 MB with their columns).
 _LINES_AT_A_TIME = 1024
@@ -316,7 +314,7 @@ def count_near(n_entries: IndexArray, most: int) -> IndexArray:
 def _find_near(cells: Tensor, sizes: LatentArray, counts: IndexArray) -> Near:
     """Return the nearest columns by the cosine, some for each column, from all cells of G."""
     n_columns, most, device = counts.size, int(counts.max()), cells.device
-    scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
+    scales = torch.from_numpy(sizes).to(device).clamp_min(TINY).rsqrt()
     near = Near(
         np.empty((n_columns, most), dtype=np.int32), np.empty((n_columns, most), dtype=np.float32)
     )
@@ -345,7 +343,7 @@ def _prune(
     Ranks divide the columns.
     """
     n_columns, most = counts.size, int(counts.max())
-    n_kept, scales = _KEPT_BY_NEAR * most, 1 / np.sqrt(np.maximum(sizes, _TINY))
+    n_kept, scales = _KEPT_BY_NEAR * most, 1 / np.sqrt(np.maximum(sizes, TINY))
 
     def search(span: tuple[int, int]) -> tuple[Sparse, Near]:
         """Return the pruned lines of G of some columns, and their nearest columns."""

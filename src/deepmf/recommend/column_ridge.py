@@ -48,6 +48,9 @@ _NEAR_NEW = 100
 # The power of the number of entries by which long rows count less.
 ROW_POWER = 0.3
 
+# Divides instead of a size or a deviation of 0.
+TINY = 1e-12
+
 Sparse: TypeAlias = scipy.sparse.csr_array
 # from the entries of rows in trained columns to scores (rows, columns)
 Score: TypeAlias = "Callable[[AxisEntries], torch.Tensor]"

@@ -97,8 +97,8 @@ class DeviceColumns:
         keys[:, self._send(omitted.everywhere)] = -torch.inf
         best = find_largest_on_device(keys, n)
         at_best = None if scores is None else scores.gather(1, best).cpu().numpy()
-        found = keys.gather(1, best), best, products.gather(1, best)
-        largest, of_best, of_products = (each.cpu().numpy() for each in found)
+        tensors = keys.gather(1, best), best, products.gather(1, best)
+        largest, of_best, of_products = (tensor.cpu().numpy() for tensor in tensors)
         return BestColumns(largest, of_best, of_products, at_best)
 
     def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
@@ -140,7 +140,7 @@ class DeviceColumns:
             raise BadSetting(
                 "the probabilities of this model are computed on the CPU alone: set rank_by='value'"
             )
-        slopes, cutpoints = (self._send(each)[:, None] for each in logits)
+        slopes, cutpoints = (self._send(numbers)[:, None] for numbers in logits)
         return functional.logsigmoid(products * slopes - cutpoints)
 
     def _send(self, array: Array) -> Tensor:

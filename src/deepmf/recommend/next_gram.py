@@ -18,15 +18,12 @@ from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
 from deepmf.recommend.column_gram import Gram, Near, count_affordable, count_near
-from deepmf.recommend.column_ridge import Sparse
+from deepmf.recommend.column_ridge import TINY, Sparse
 from deepmf.recommend.next_ridge import Decay
 
 # Pairs of entries that are added up at a time (100 MB), and in all where columns are many.
 _PAIRS_AT_A_TIME = 1 << 22
 _MOST_PAIRS = 1 << 26
-
-# Columns without entries have this size, instead of 0.
-_TINY = 1e-12
 
 
 class Sequences(NamedTuple):
@@ -136,7 +133,7 @@ def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
     # The nearest columns have the largest cells of S'T, divided by the root of their sizes.
     cells = totals[1].tocsc()
     target = np.repeat(np.arange(n_columns), np.diff(cells.indptr))
-    order = np.lexsort((-cells.data / np.sqrt(np.maximum(sizes[cells.indices], _TINY)), target))
+    order = np.lexsort((-cells.data / np.sqrt(np.maximum(sizes[cells.indices], TINY)), target))
     rank = number_within(target)
     most = count_affordable(n_columns)
     is_near = rank < count_near(np.bincount(rows.columns, minlength=n_columns), most)[target]

@@ -29,7 +29,7 @@ from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
-from deepmf.recommend.column_ridge import ColumnRidge, Ridge, Score
+from deepmf.recommend.column_ridge import TINY, ColumnRidge, Ridge, Score
 from deepmf.scoring.learning import SteadyPart
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
@@ -37,8 +37,6 @@ from deepmf.storage.parts import Form, Part, below, not_negative, positive
 
 if TYPE_CHECKING:
     import torch
-
-_TINY = 1e-12
 
 
 class Decay(NamedTuple):
@@ -257,9 +255,9 @@ def scale_rows(scores: Any) -> Any:
 def _measure_deviations(scores: Any) -> Any:
     if isinstance(scores, np.ndarray):
         deviations = scores.std(axis=-1, keepdims=True)
-        return np.where(deviations > _TINY, deviations, np.ones_like(deviations))
+        return np.where(deviations > TINY, deviations, np.ones_like(deviations))
     deviations = scores.std(dim=-1, correction=0, keepdim=True)
-    return deviations.where(deviations > _TINY, deviations.new_tensor(1.0))
+    return deviations.where(deviations > TINY, deviations.new_tensor(1.0))
 
 
 _bounded = below(1e300)

@@ -34,23 +34,38 @@ from deepmf.training.runtime import Runtime
 
 T = TypeVar("T")
 
-# Rows on which the parts of relevance are chosen, cells of these, and columns that are candidates.
-_MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 11
+# Columns that are candidates, at most: popular ones are drawn more often.
+_MOST_CANDIDATES = 1 << 11
 
-# Cells without an entry on which probabilities are calibrated, and the most steps of the fit.
-_CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
+# Rows on which the parts of relevance are chosen, at most, and their cells: 32 MB for each table.
+_MOST_ROWS = 2000
+_MOST_CELLS = 1 << 23
 
-# The share of the entries of a row that is hidden where there are too few validation entries, how
-# many of these are enough, and the fewest hidden entries.
-_HIDDEN_SHARE, _ENOUGH_HIDDEN, _FEWEST_HIDDEN = 0.2, 20_000, 20
+# Cells without an entry on which probabilities are calibrated.
+_CALIBRATION_CELLS = 1 << 18
+
+# Steps of Newton's method, at most; a few are enough unless scores separate the entries.
+_CALIBRATION_STEPS = 25
+
+# Hidden entries without which popularity alone ranks columns.
+_FEWEST_HIDDEN = 20
+
+# Validation entries that are enough; with fewer, this share of the entries of some rows is hidden.
+_ENOUGH_HIDDEN = 20_000
+_HIDDEN_SHARE = 0.2
 
 # The most entries of a matrix whose rows and columns are all encoded again without the hidden ones.
 _FEW_ENTRIES = 1 << 18
 
-# Columns of each row, by presence, among which weights of liking and of popularity are compared;
-# and the length of a ranking.
-_SHORTLIST, _LONG_LIST, _LENGTH = 300, 500, 10
+# Columns of each row, by presence, among which powers of popularity are compared, and more for
+# weights of liking, which moves columns further.
+_SHORTLIST = 300
+_LONG_LIST = 500
 
+# The length of a ranking.
+_LENGTH = 10
+
+# What is compared on hidden entries, in the terms of `Presence`.
 _POPULARITY_SHARES = (0.0, 0.1, 1.0)
 _POPULARITY_POWERS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1)
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
