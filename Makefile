@@ -45,6 +45,7 @@ fuzz: $(READY)
 # A service and its files under attack, in minutes: make attack OPTIONS="postgres clock" runs a part.
 attack: $(READY)
 	PYTHONPATH=tools $(BIN)/python -m attack $(OPTIONS)
+	$(if $(OPTIONS),,$(BIN)/python tools/attack_rows.py 12)
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -28,7 +28,7 @@ def attack(folder: Path) -> Iterator[Outcome]:
     damages: dict[str, tuple[str, Damage]] = {
         "its log cut off": ("-wal", _cut),
         "a bit of its log flipped": ("-wal", _flip),
-        "beside the journal of another": ("-journal", _make_noise),
+        "noise in the place of its journal": ("-journal", _make_noise),
     }
     for what, (ending, damage) in damages.items():
         yield _open_variants(folder, model, order, what, ending, damage)
