@@ -392,7 +392,7 @@ def make_features(folder: Path) -> Any:
     from deepmf.files import import_polars
 
     rows = some_matrix().row_labels.tolist()
-    kinds = {
+    kinds: dict[str, Any] = {
         "kind": ["a", "b"],
         "tags": ["x|y", "z", ""],
         "since": ["2001-12-31", "2024-02-29"],
@@ -561,7 +561,7 @@ def work(name: str, numbers: Connection) -> None:
     for output in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     warnings.simplefilter("ignore")
-    os.fsync = lambda _: None  # thousands of files need not reach the disk
+    os.fsync = lambda fd: None  # thousands of files need not reach the disk
     kind = KINDS[name]
     with tempfile.TemporaryDirectory() as place:
         whole = Path(place, "whole")

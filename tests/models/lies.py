@@ -52,7 +52,9 @@ def fitted(name: str) -> Model:
     trained, columns, _ = (part[:2] for part in split.train.entries())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        features = described(split.train) if model_class(name).takes_features else {}
+        features: dict[str, Any] = {}
+        if model_class(name).takes_features:
+            features = {**described(split.train)}
         model = small_model(name).fit(split.train, split.validation, **features)
         if model.predicts != ("I",):
             model = model.extend(keep_known(split.extension, split.train, type(model)))
