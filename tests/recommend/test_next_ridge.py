@@ -1,6 +1,7 @@
 """What comes next: sums over the beginnings of rows, and rankings that follow the order of
 entries."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,13 @@ from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate_ranking
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.extras import Extras
+from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.recommend.column_ridge import Ridge
 from deepmf.recommend.next_gram import Sequences, count_next
 from deepmf.recommend.next_ridge import Decay, NextPart, NextRidge, list_decays
+from deepmf.recommend.ranker import Rankers
+from deepmf.recommend.request import Request
 
 N = 40
 DECAYS = Decay(1.7, 3, 2, 1.3), Decay(0.5, 5, 1, 1.0)
@@ -102,7 +106,10 @@ def test_order_is_learned_and_becomes_the_default(model: Model) -> None:
     rows = walk(np.random.default_rng(1), 100)
     guests = model.fold_in_many([(row[:-1], []) for row in rows.values()], ordered=True)
     best = guests.recommend(1).labels[:, 0]
-    assert np.mean(best == [row[-1] for row in rows.values()]) > 0.7
+    is_next = best == [row[-1] for row in rows.values()]
+    assert np.mean(is_next) > 0.7
+    # the probabilities mean what they say
+    assert guests.recommend(1).values.mean() == pytest.approx(np.mean(is_next), abs=0.12)
     ranking = guests.recommend(N)
     assert not np.any(np.diff(ranking.values) > 0)  # the probabilities that columns come next
     assert np.all(np.nansum(ranking.values, axis=1) <= 1 + 1e-6)
@@ -252,6 +259,30 @@ def test_leave_one_out_strictly_and_fitted_again() -> None:
     )
     # without the second last entry, a row is one step behind
     assert min(strict, again) > 0.75 > apart
+
+
+def test_liking_moves_the_order_and_not_the_probability_that_a_column_comes_next() -> None:
+    dated = date_entries(walk(np.random.default_rng(0)))
+    rows, columns, _ = dated.entries()
+    values = np.random.default_rng(0).integers(1, 6, rows.size)
+    model = ALS(seed=0).fit(
+        ObservedMatrix.from_entries(
+            rows, columns, values, Scale([1, 2, 3, 4, 5]), times=np.asarray(dated.times)
+        )
+    )
+    rankers, places = model.rankers_, np.tile(np.arange(N), (3, 1))
+    assert rankers.following is not None
+    ranked = []
+    for weight in (0.0, 2.0):
+        following = replace(rankers.following, liking_weight=weight)
+        changed = Rankers(model.entries_, rankers.presence, "next", following=following)
+        ranker = changed.make(model.predictor_, model.entries_.seen_columns, Request())
+        keys = ranker.rank_block(np.arange(3), slice(0, N))
+        ranked.append((keys, ranker.read(np.arange(3), places, keys).presence))
+    (plain, chances), (liking, same) = ranked
+    assert not np.allclose(plain, liking)
+    np.testing.assert_allclose(same, chances, rtol=1e-4)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-4)
 
 
 def test_decays_are_no_longer_than_rows() -> None:
