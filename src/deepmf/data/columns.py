@@ -203,7 +203,8 @@ def _locate_number(error: BadEntries, role: str, roles: ColumnRoles) -> BadEntri
     """Return an error over a text that is no number with its line and column; where the column of
     values was guessed, also with the columns that were taken."""
     assert error.position is not None
-    name, table = roles.names[role], roles.table
+    name = roles.names[role]
+    table = roles.table
     place = f"{table.path}, {table.locate(error.position)}, column {name!r}"
     if role != "value" or not roles.chosen.is_guess or error.hint is not None:
         return error.locate(place)

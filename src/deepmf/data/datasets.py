@@ -155,7 +155,8 @@ def fetch_file(name: str, member: str, *, progress: Progress | None = None) -> P
 
 def load(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
     """Return a data set as a matrix with the publisher's scale and ids; download it if need be."""
-    dataset, path = info(name), fetch(name, progress=progress)
+    dataset = info(name)
+    path = fetch(name, progress=progress)
     if dataset.has_archive or dataset.split is None:
         return _read_entries(dataset, path)
     test = _fetch_split_file(dataset, dataset.split.address, dataset.split.test, progress)
@@ -261,7 +262,8 @@ def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
         entries = read_npz(path)
         # Ids count from 1; columns without an entry are not in the publisher's file, so not here
         # either.
-        rows, columns = entries.row + dataset.first_id, entries.col + dataset.first_id
+        rows = entries.row + dataset.first_id
+        columns = entries.col + dataset.first_id
         return ObservedMatrix.from_entries(rows, columns, entries.data, dataset.scale)
     options = {name: value for name, value in vars(dataset.ratings).items() if name != "member"}
     return read_matrix(path, scale=dataset.scale, **options)

@@ -147,7 +147,8 @@ def find_quoted_fields(line: str, separator: str) -> list[bool]:
     """
     if separator in _UNQUOTED:
         return [False] * len(line.split(separator))
-    is_quoted, at = [], 0
+    is_quoted = []
+    at = 0
     for field in next(csv.reader([line], delimiter=separator), []):
         is_quoted.append(line[at : at + 1] == '"')
         at += len(field) + 1 + (2 + field.count('"') if is_quoted[-1] else 0)

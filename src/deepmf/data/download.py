@@ -97,7 +97,8 @@ def _write(target: Path, write: Callable[[Path], None]) -> None:
 def _receive(address: str, part: Path, *, progress: Progress | None, timeout: float) -> None:
     request = urllib.request.Request(address, headers={"User-Agent": "deepmf"})
     with urllib.request.urlopen(request, timeout=timeout) as response, part.open("wb") as file:
-        length, done = response.headers.get("Content-Length"), 0
+        length = response.headers.get("Content-Length")
+        done = 0
         total = None if length is None else int(length)
         while piece := response.read(_PIECE):
             file.write(piece)

@@ -48,7 +48,8 @@ def _iterate_lines(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the values of the lines that are not empty; refuse a sheet with more cells than its
     size suggests."""
     sheet.reset_dimensions()  # they may be wrong
-    width, most = 0, max(ALWAYS_ALLOWED, MOST_EXPANSION * path.stat().st_size) // CELL_BYTES
+    width = 0
+    most = max(ALWAYS_ALLOWED, MOST_EXPANSION * path.stat().st_size) // CELL_BYTES
     for number, line in enumerate(sheet.iter_rows(values_only=True), 1):
         width = max(width, len(line))
         if number > _MOST_LINES or number * width > most:

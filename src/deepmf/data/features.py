@@ -135,7 +135,8 @@ def read_feature_file(
 
     known_as: names of the label column in other files, which are looked for before the usual ones.
     """
-    path, label = check_path(path), options.asked.get("label")
+    path = check_path(path)
+    label = options.asked.get("label")
     frame, first_line = _read_table(path, options)
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {FEATURES.content}")

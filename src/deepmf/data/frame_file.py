@@ -64,7 +64,8 @@ def write_frame_file(
     """Write polars frames of one schema to a file one after another, in bounded memory; return the
     number of lines."""
     check_ending(path)
-    ending, n_lines = Path(path).suffix.lower(), 0
+    ending = Path(path).suffix.lower()
+    n_lines = 0
 
     def count_lines() -> Iterator[Any]:
         nonlocal n_lines

@@ -19,7 +19,8 @@ from deepmf.matrix.scale import Scale
 
 # Sums of signal and noise on [0, 1], which the levels share evenly: off the middle, so that high
 # levels are common.
-_CENTRE, _SPREAD = 0.56, 0.26
+_CENTRE = 0.56
+_SPREAD = 0.26
 
 # Factors and effects are multiples of 1/1024: their products and sums are exact in any order, on
 # any machine.
@@ -128,12 +129,15 @@ def draw_truth(
     unit = float(np.sqrt(1.0 + noise**2 + row_effect**2 + column_effect**2))
     level_values = None if levels is None else _check_levels(levels)
     n_levels = 1 if level_values is None else level_values.size
-    n_rows, n_columns = len(rows), len(columns)
-    of_rows, of_columns = RandomStream(seed, 0), RandomStream(seed, 1)
+    n_rows = len(rows)
+    n_columns = len(columns)
+    of_rows = RandomStream(seed, 0)
+    of_columns = RandomStream(seed, 1)
     # of factors: a few matter much, most matter little
     importance = 1.0 / np.arange(1, rank + 1)[:, None]
     importance /= np.sqrt(np.sum(importance**2))
-    row_effects, column_effects = of_rows.normals(n_rows), of_columns.normals(n_columns)
+    row_effects = of_rows.normals(n_rows)
+    column_effects = of_columns.normals(n_columns)
     row_factors = of_rows.normals(n_rows * rank).reshape(rank, n_rows)
     column_factors = of_columns.normals(n_columns * rank).reshape(rank, n_columns)
     features = []
@@ -173,7 +177,8 @@ def draw_row_features(rows: Labels, *, rank: int, seed: int) -> DrawnFeatures:
     """Draw an age, which determines a person's effect, and an occupation, which determines the
     factors."""
     dice = RandomStream(seed, 4)
-    ages, jobs = dice.integers(len(rows), 18, 80), dice.integers(len(rows), 0, len(OCCUPATIONS))
+    ages = dice.integers(len(rows), 18, 80)
+    jobs = dice.integers(len(rows), 0, len(OCCUPATIONS))
     tastes = dice.normals(rank * len(OCCUPATIONS)).reshape(rank, -1)
     columns: dict[str, Any] = {
         "age": ages,
@@ -188,8 +193,10 @@ def draw_column_features(columns: Labels, *, rank: int, seed: int) -> DrawnFeatu
     """Draw a year, which determines a film's effect, and one or two genres, which determine the
     factors."""
     dice = RandomStream(seed, 5)
-    count, n_genres = len(columns), len(GENRES)
-    years, first = dice.integers(count, 1950, 2010), dice.integers(count, 0, n_genres)
+    count = len(columns)
+    n_genres = len(GENRES)
+    years = dice.integers(count, 1950, 2010)
+    first = dice.integers(count, 0, n_genres)
     second = (first + dice.integers(count, 1, n_genres)) % n_genres  # never the first
     has_two = dice.uniforms(count) < _SECOND_GENRE
     qualities = dice.normals(rank * n_genres).reshape(rank, -1)

@@ -150,7 +150,8 @@ def open_text_table(path: Path, kind: LineKind, options: ColumnOptions) -> FileT
         names = _read_header(path, kind, options, lines[0], [first, *sample])
     has_names = names is not None
     if names is None:
-        names, sample = [str(position) for position in range(len(first))], [first, *sample]
+        names = [str(position) for position in range(len(first))]
+        sample = [first, *sample]
     first_line = n_skipped + has_names + 1
     _check_lines(path, kind, names, sample, first_line)
     return FileTable(

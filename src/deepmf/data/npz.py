@@ -69,7 +69,8 @@ def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
 def _check_pointers(matrix: Any) -> None:
     """Refuse pointers that do not rise from 0 to the number of indices, and indices outside the
     matrix."""
-    starts, count = matrix.indptr, matrix.indices.size
+    starts = matrix.indptr
+    count = matrix.indices.size
     if (
         starts.size == 0
         or starts[0] != 0

@@ -87,7 +87,8 @@ def _read_entries(file: Path, options: ReadOptions) -> FileEntries:
     file_matrix = read_whole_file(file, options)
     if file_matrix is None:
         return read_lines(file, options)
-    matrix, extras = file_matrix.matrix, file_matrix.matrix.extras
+    matrix = file_matrix.matrix
+    extras = file_matrix.matrix.extras
     # lines of a file are in the order of their entries
     order = slice(None) if extras.places is None else extras.sort_within(matrix.entry_rows)
     return FileEntries(

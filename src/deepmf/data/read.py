@@ -343,7 +343,8 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
         # an entry of weight 0 is left out
         if extras.weights is not None and not extras.weights.all():
             is_weighted = np.flatnonzero(extras.weights)
-            frame, lines = frame[is_weighted], np.asarray(lines)[is_weighted]
+            frame = frame[is_weighted]
+            lines = np.asarray(lines)[is_weighted]
             extras = extras.take(is_weighted)
         row_ids, column_ids, *numbers = frame.get_columns()[: roles.n_needed]
         values: ValueArray = np.ones(frame.height, dtype=np.float32)
@@ -372,7 +373,8 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
 def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> ObservedMatrix:
     """Return the entries of files as one matrix; an error over an entry names its file and its
     line."""
-    first, ends = parts[0], np.cumsum([part.numbers.size for part in parts])
+    first = parts[0]
+    ends = np.cumsum([part.numbers.size for part in parts])
 
     def locate(position: int | None) -> str:
         if position is None:
@@ -444,7 +446,8 @@ def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
 def _warn_of_counts(path: Path, values: ValueArray) -> None:
     """Warn of values that look like counts: whole numbers from 1, most of them small and some of
     them large."""
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     if not (0 <= low <= 1 and high >= _LARGE_COUNT) or np.any(values % 1 != 0):
         return
     middle = float(np.median(values))
@@ -488,7 +491,8 @@ def _build_missing_error(
     message = f"the {noun} is missing, as in {n_missing:,} of {frame.height:,} lines"
     hint = MISSING_HINT
     if noun == "value" and roles.chosen.is_guess:
-        message, hint = f"{message} ({roles.description})", VALUE_HINT
+        message = f"{message} ({roles.description})"
+        hint = VALUE_HINT
     return BadEntries(message, position=position, hint=hint)
 
 
@@ -518,10 +522,8 @@ def _read_store(path: Path, options: ReadOptions) -> ObservedMatrix:
         raise UnreadableFile(f"{path} holds no entries")
     if options.scale is not None:
         matrix = matrix.with_scale(options.scale)
-        rows, columns = (
-            Labelled(matrix.rows, matrix.entry_rows),
-            Labelled(matrix.columns, matrix.by_row.columns),
-        )
+        rows = Labelled(matrix.rows, matrix.entry_rows)
+        columns = Labelled(matrix.columns, matrix.by_row.columns)
         try:
             check_on_scale(rows, columns, matrix.values, matrix.scale)
         except OffScale as error:

@@ -244,7 +244,9 @@ def split_arrivals(
     ((40, 32), 187, {'I': 63, 'II': 72, 'III': 87, 'IV': 26})
     """
     shares = _check_shares(1.0 - validation - test, validation, test)
-    rows, columns, counts = matrix.entry_rows, matrix.by_row.columns, matrix.shape
+    rows = matrix.entry_rows
+    columns = matrix.by_row.columns
+    counts = matrix.shape
     is_new_row, is_new_column = (
         _choose_latest(
             matrix, which, count, _count_new(share, count, f"new_{axis}", axis), dates, seed, axis
@@ -594,7 +596,8 @@ def deal(count: int, shares: tuple[float, ...], stream: np.random.PCG64) -> npt.
 
     A part ends at the draw of a certain rank, so that the order itself is never made.
     """
-    draws, part_of = stream.random_raw(count), np.zeros(count, dtype=np.uint8)
+    draws = stream.random_raw(count)
+    part_of = np.zeros(count, dtype=np.uint8)
     firsts = _find_ends(count, shares)[:-1]
     firsts = firsts[firsts < count]  # the parts after are empty
     for draw in np.partition(draws, firsts)[firsts] if firsts.size else ():

@@ -40,7 +40,8 @@ _CROWDED = 6
 
 # Draws per entry that a row needs (selection rejects half of them), and rounds of drawing for rows
 # that fall short.
-_OVERDRAW, _ROUNDS = 1.15, 10
+_OVERDRAW = 1.15
+_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,8 @@ def generate(
     >>> ratings.row_labels[:2].tolist(), ratings.column_labels[:2].tolist()
     (['Ada Abara', 'Imani Romero'], ['The Amber Afternoon', 'The Forgotten Season'])
     """
-    rows, columns = (
-        _name_axis(n_rows, "row", named=named),
-        _name_axis(n_columns, "column", named=named),
-    )
+    rows = _name_axis(n_rows, "row", named=named)
+    columns = _name_axis(n_columns, "column", named=named)
     if n_entries is None:
         n_entries = _count_entries("density", density, rows, columns)
     truth, features = draw_truth(
@@ -141,10 +140,8 @@ def checkerboard(
            [5., 1., 5., 1.],
            [1., 5., 1., 5.]])
     """
-    rows, columns = (
-        _name_axis(n_rows, "row", named=False),
-        _name_axis(n_columns, "column", named=False),
-    )
+    rows = _name_axis(n_rows, "row", named=False)
+    columns = _name_axis(n_columns, "column", named=False)
     n_entries = _count_entries("observed", observed, rows, columns)
     cells = np.sort(_order_cells(rows.array, columns.array, RandomStream(seed))[:n_entries])
     truth = Truth(
@@ -183,7 +180,8 @@ def _draw_entries(
     truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int
 ) -> Entries:
     """Check the settings, decide how many entries each row gets, and draw them."""
-    n_rows, n_columns = len(truth.rows), len(truth.columns)
+    n_rows = len(truth.rows)
+    n_columns = len(truth.columns)
     check_count("n_entries", n_entries)
     if n_entries > n_rows * n_columns:
         raise BadSetting(
@@ -227,11 +225,13 @@ def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> I
 
 
 def _build(truth: Truth, entries: Entries, *features: Features) -> Generated:
-    values, scale = entries.values, Scale(truth.levels) if truth.levels is not None else None
+    values = entries.values
+    scale = Scale(truth.levels) if truth.levels is not None else None
     if scale is None:
         around = Scale(low=np.floor(values.min()), high=np.floor(values.max()) + 1.0, bounded=False)
         scale = around.infer_again(values)
-    rows, columns = Labelled(truth.rows, entries.rows), Labelled(truth.columns, entries.columns)
+    rows = Labelled(truth.rows, entries.rows)
+    columns = Labelled(truth.columns, entries.columns)
     return Generated(
         ObservedMatrix.from_positions(rows, columns, values, scale=scale), truth, *features
     )
@@ -345,7 +345,8 @@ class Sampler:
                 dice.uniforms(position.size) * self._compute_reluctance(rows[position], column)
                 < 1.0
             )
-            position, column = position[liked], column[liked]
+            position = position[liked]
+            column = column[liked]
         eligible = cells[missing[cells // self._n_columns] > 0]
         return _keep_first_new(position, position * self._n_columns + column, eligible, missing)
 
@@ -417,7 +418,8 @@ def invent_names(axis: str, count: int) -> list[str]:
     article, first, second = (
         ("", "first_names", "last_names") if axis == "row" else ("The ", "adjectives", "nouns")
     )
-    firsts, seconds = words[first].split(), words[second].split()
+    firsts = words[first].split()
+    seconds = words[second].split()
     n_pairs = len(firsts) * len(seconds)
     step = round(0.42 * n_pairs)  # far enough that neighbours share no word
     while gcd(step, n_pairs) > 1:  # coprime, so that n_pairs steps visit every pair once

@@ -151,7 +151,8 @@ class PlacedEntries(NamedTuple):
         places, which = _list_spans(first, last - first)
         if below is not None:
             is_below = self.columns[places] < below
-            places, which = places[is_below], which[is_below]
+            places = places[is_below]
+            which = which[is_below]
         return self.take(places)._replace(rows=which)
 
     def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
@@ -214,7 +215,9 @@ def gather(
     entries = places if order is None else order[places]
     if dropped.size:
         is_present = ~are_among(entries, dropped)
-        places, which, entries = places[is_present], which[is_present], entries[is_present]
+        places = places[is_present]
+        which = which[is_present]
+        entries = entries[is_present]
     return PlacedEntries(
         which, others[places], values[entries].astype(np.float64), extras.take(entries)
     )

@@ -224,7 +224,8 @@ def are_times(numbers: Array) -> bool:
     """Whether all numbers are whole and could be unix times, in seconds or in milliseconds."""
     if numbers.size == 0:
         return False
-    lowest, highest = numbers.min(), numbers.max()
+    lowest = numbers.min()
+    highest = numbers.max()
     inside = any(low <= lowest and highest <= high for low, high in _WHOLE_TIMES)
     return inside and bool(np.all(numbers % 1 == 0))
 
@@ -238,7 +239,8 @@ def find_roles(
     A table of two columns holds interactions, and so does one with a column called "interactions"
     and no values.
     """
-    count, ids = asked.get("count"), {role: asked.get(role) for role in ("row", "column")}
+    count = asked.get("count")
+    ids = {role: asked.get(role) for role in ("row", "column")}
     check_roles(value, count)
     is_counted = count is not None or (len(names) > 2 and has_usual_names(names, ["count"]))
     if value is DETECT and count is None:

@@ -69,14 +69,13 @@ class Description:
 def describe(matrix: Any) -> Description:
     """Summarise a matrix."""
     (n_rows, n_columns), values = matrix.shape, matrix.values
-    row_counts, column_counts = matrix.row_counts, matrix.column_counts
+    row_counts = matrix.row_counts
+    column_counts = matrix.column_counts
     mean = deviation = float("nan")
     if values.size:
         with np.errstate(over="ignore"):  # the deviation of huge values is infinite
-            mean, deviation = (
-                float(values.mean(dtype=np.float64)),
-                float(values.std(dtype=np.float64)),
-            )
+            mean = float(values.mean(dtype=np.float64))
+            deviation = float(values.std(dtype=np.float64))
     return Description(
         n_rows=n_rows,
         n_columns=n_columns,
@@ -106,10 +105,8 @@ def _compute_histogram(scale: Scale, values: ValueArray) -> dict[float, int]:
         return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
     # counts 1 to 10, and more
     low, high = (scale.low, scale.high) if not scale.is_interactions else (0.5, 10.5)
-    counts, edges = (
-        np.zeros(10, dtype=np.int64),
-        np.histogram_bin_edges([], bins=10, range=(low, high)),
-    )
+    counts = np.zeros(10, dtype=np.int64)
+    edges = np.histogram_bin_edges([], bins=10, range=(low, high))
     for piece in iterate_pieces(values):
         inside = np.clip(piece, low, high)  # outliers count in the first and last bins
         counts += np.histogram(inside, bins=10, range=(low, high))[0]

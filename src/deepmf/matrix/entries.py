@@ -126,10 +126,8 @@ class EntryStore:
             return cls(train, train.rows, train.columns, dropped=dropped)
         if not are_trusted:
             _check_extension(train, extension, dropped)
-        rows, columns = (
-            train.rows.extend_to(extension.rows),
-            train.columns.extend_to(extension.columns),
-        )
+        rows = train.rows.extend_to(extension.rows)
+        columns = train.columns.extend_to(extension.columns)
         positions = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
         placed = PlacedEntries(*positions, extension.values.astype(np.float64), extension.extras)
         return cls(train, rows, columns, placed, dropped)
@@ -166,7 +164,8 @@ class EntryStore:
         later = self.added
         if not later.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
             return None
-        rows, columns = Labelled(self.rows, later.rows), Labelled(self.columns, later.columns)
+        rows = Labelled(self.rows, later.rows)
+        columns = Labelled(self.columns, later.columns)
         return ObservedMatrix.from_positions(
             rows, columns, later.values, scale=self.scale, extras=later.extras
         )
@@ -202,7 +201,8 @@ class EntryStore:
             )
         else:
             has_features = row_features is not None or column_features is not None
-            rows, columns = rows.join(new.rows), columns.join(new.columns)
+            rows = rows.join(new.rows)
+            columns = columns.join(new.columns)
             grown = self._with_entries(new, rows, columns, conflicts, has_features=has_features)
         of_rows, rows_again = _set_features(self.row_features, row_features, rows)
         of_columns, columns_again = _set_features(self.column_features, column_features, columns)
@@ -229,11 +229,9 @@ class EntryStore:
             )
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
-        known_values, values, extras = (
-            self.values_at(row_of, column_of),
-            new.values.astype(np.float64),
-            new.extras,
-        )
+        known_values = self.values_at(row_of, column_of)
+        values = new.values.astype(np.float64)
+        extras = new.extras
         held_extras = None if self._are_plain(new.extras) else self.extras_at(row_of, column_of)
         if self.scale.is_interactions and conflicts == "error":
             extras = extras if held_extras is None else _add_counts(held_extras, known_values, new)
@@ -253,7 +251,8 @@ class EntryStore:
             raise BadEntries(
                 "there is nothing to add: all rows, columns and entries are known already"
             )
-        row_of, column_of = row_of[fresh], column_of[fresh]
+        row_of = row_of[fresh]
+        column_of = column_of[fresh]
         store = self._put(
             rows, columns, PlacedEntries(row_of, column_of, values[fresh], extras.take(fresh))
         )
@@ -281,7 +280,8 @@ class EntryStore:
         as_trained = np.zeros(places.size, dtype=bool)
         as_trained[trained] = self.train.values[places[trained]] == new.values[trained]
         if trained.any() and not self._are_plain(new.extras):
-            mine, theirs = self.train.extras.take(places[trained]), new.extras.take(trained)
+            mine = self.train.extras.take(places[trained])
+            theirs = new.extras.take(trained)
             as_trained[trained] &= ~(_are_changed(mine, theirs) | _are_changed(theirs, mine))
         dropped = np.union1d(self.dropped, places[trained]) if trained.any() else self.dropped
         dropped = (
@@ -318,7 +318,8 @@ class EntryStore:
         """Return the time and weight of each pair of positions, `NO_TIME` and 1 if it is not
         observed."""
         later = self.added.extras
-        times, weights = np.full(row_of.size, NO_TIME), np.ones(row_of.size)
+        times = np.full(row_of.size, NO_TIME)
+        weights = np.ones(row_of.size)
         return Extras(
             self._look_up(row_of, column_of, times, self.train.extras.times, later.times),
             self._look_up(row_of, column_of, weights, self.train.extras.weights, later.weights),
@@ -367,18 +368,14 @@ class EntryStore:
         features, of training."""
         n_rows, n_columns = self.train.shape
         if axis == "row":
-            n_trained, features, dropped = (
-                n_rows,
-                self.row_features,
-                self.train.find_rows(self.dropped),
-            )
+            n_trained = n_rows
+            features = self.row_features
+            dropped = self.train.find_rows(self.dropped)
             later = self.added.of_rows(positions, below=n_columns)
         else:
-            n_trained, features, dropped = (
-                n_columns,
-                self.column_features,
-                self.train.by_row.columns[self.dropped],
-            )
+            n_trained = n_columns
+            features = self.column_features
+            dropped = self.train.by_row.columns[self.dropped]
             later = self.added.of_columns(positions, below=n_rows)
         changed = np.isin(positions, dropped)
         changed[later.rows] = True
@@ -424,7 +421,8 @@ class EntryStore:
     ) -> AxisEntries:
         """Return the entries of some rows (or columns); added ones only `below` a position of the
         other axis."""
-        train, later = self.train, self.added
+        train = self.train
+        later = self.added
         starts, other_positions, order = (*train.by_row, None) if axis == "row" else train.by_column
         trained = gather(
             positions,
@@ -460,7 +458,8 @@ class EntryStore:
         """The total weight of each column: its number of entries where no entry has a weight."""
         if self.train.weights is None and self.added.extras.weights is None:
             return self.column_counts
-        trained, later = np.delete(np.arange(self.train.n_entries), self.dropped), self.added
+        trained = np.delete(np.arange(self.train.n_entries), self.dropped)
+        later = self.added
         n_known = np.bincount(
             self.train.by_row.columns[trained],
             self.train.extras.take(trained).fill_weights(trained.size),
@@ -548,7 +547,8 @@ def _are_changed(known: Extras, new: Extras) -> BoolArray:
 def _add_counts(held: Extras, known: FloatArray, new: ObservedMatrix) -> Extras:
     """Return the latest time and the mean weight of interactions that are counted together."""
     assert held.times is not None and held.weights is not None
-    before, after = np.nan_to_num(known), new.values.astype(np.float64)
+    before = np.nan_to_num(known)
+    after = new.values.astype(np.float64)
     times = held.times if new.times is None else np.maximum(held.times, new.times)
     weights = (before * held.weights + after * (1.0 if new.weights is None else new.weights)) / (
         before + after
@@ -610,7 +610,8 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
     entries."""
     n_rows, n_columns = store.train.shape
     places = _train_places(store, plan)
-    later, width = store.added, len(store.columns)
+    later = store.added
+    width = len(store.columns)
     leaving = np.isin(later.rows, plan.rows) | np.isin(later.columns, plan.columns)
     leaving |= np.isin(later.rows * width + later.columns, plan.pairs[0] * width + plan.pairs[1])
     rows = [
@@ -623,10 +624,8 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
         later.columns[leaving & (later.rows < n_rows)],
         plan.columns,
     ]
-    gone_rows, gone_columns = (
-        plan.rows[plan.rows >= n_rows],
-        plan.columns[plan.columns >= n_columns],
-    )
+    gone_rows = plan.rows[plan.rows >= n_rows]
+    gone_columns = plan.columns[plan.columns >= n_columns]
     crossed = (
         _find_left(later.rows[leaving & (later.columns >= n_columns)], gone_rows),
         _find_left(later.columns[leaving & (later.rows >= n_rows)], gone_columns),
@@ -744,14 +743,13 @@ def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> Index
             f"rows and columns must have the same length; got {row_of.size} and {column_of.size}"
         )
     is_known = (row_of >= 0) & (column_of >= 0)
-    row_of, column_of = row_of[is_known].astype(np.int64), column_of[is_known].astype(np.int64)
+    row_of = row_of[is_known].astype(np.int64)
+    column_of = column_of[is_known].astype(np.int64)
     is_observed = ~np.isnan(store.values_at(row_of, column_of))
     if missing == "error" and not is_observed.all():
         at = int(np.flatnonzero(~is_observed)[0])
-        row, column = (
-            store.rows[row_of[[at]]].tolist()[0],
-            store.columns[column_of[[at]]].tolist()[0],
-        )
+        row = store.rows[row_of[[at]]].tolist()[0]
+        column = store.columns[column_of[[at]]].tolist()[0]
         raise BadEntries(f"row {row!r} has no entry in column {column!r} to forget")
     return row_of[is_observed], column_of[is_observed]
 

@@ -29,7 +29,8 @@ FIRST_TIME = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 LAST_TIME = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 
 # Weights outside this range leave nothing of other entries, or of their own, in sums of floats.
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
+SMALLEST_WEIGHT = 1e-6
+LARGEST_WEIGHT = 1e6
 
 # Types of the time column of a table.
 TIME_TYPES = ("seconds", "milliseconds", "date", "datetime", "datetime_utc")
@@ -140,10 +141,8 @@ class Extras(NamedTuple):
         An entry without a date is as old as the earliest one.
         """
         assert self.times is not None
-        weights, dated = (
-            self.fill_weights(self.times.size).astype(np.float64),
-            self.times[self.times != NO_TIME],
-        )
+        weights = self.fill_weights(self.times.size).astype(np.float64)
+        dated = self.times[self.times != NO_TIME]
         if dated.size:
             filled = np.where(self.times == NO_TIME, dated.min(), self.times)
             ages = dated.max() - filled

@@ -143,7 +143,8 @@ MOST_CATEGORIES = 1000
 
 # A category needs at least 2 vectors, and an eighth of the square root of all vectors: rarer ones
 # would be memorised.
-_ROOT_SHARE, _FEWEST = 1 / 8, 2
+_ROOT_SHARE = 1 / 8
+_FEWEST = 2
 
 # Standardised numbers are clipped to this, so that outliers do not dominate.
 LARGEST_WEIGHT = 4.0
@@ -213,10 +214,8 @@ class NumberEncoding(ColumnEncoding):
         numbers = values[~np.isnan(values)]
         if not numbers.size:
             return cls(name, 0.0, 1.0, ())
-        knots, spread = (
-            np.unique(np.quantile(numbers, np.linspace(0, 1, _N_KNOTS))),
-            float(numbers.std()),
-        )
+        knots = np.unique(np.quantile(numbers, np.linspace(0, 1, _N_KNOTS)))
+        spread = float(numbers.std())
         if knots.size == 1 or spread <= _LEAST_SPREAD * np.abs(numbers).max():
             return cls(name, float(numbers.mean()), 1.0, ())
         return cls(name, float(numbers.mean()), spread, tuple(knots.tolist()))
@@ -226,7 +225,8 @@ class NumberEncoding(ColumnEncoding):
         return 2 + len(self.knots)
 
     def parts(self, values: Array) -> list[Part]:
-        which, missing = np.flatnonzero(~np.isnan(values)), np.flatnonzero(np.isnan(values))
+        which = np.flatnonzero(~np.isnan(values))
+        missing = np.flatnonzero(np.isnan(values))
         numbers = values[which]
         standard = np.clip((numbers - self.mean) / self.spread, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         parts: list[Part] = [
@@ -264,7 +264,8 @@ class NumberEncoding(ColumnEncoding):
     def match_limits(self, low: float, high: float, weights: WeightsOf) -> BoolArray:
         """Return which numbers lie between two limits; weights are rounded to 32 bits, so the
         limits have a margin."""
-        standard, margin = weights(0), 1e-5
+        standard = weights(0)
+        margin = 1e-5
         is_inside = standard >= (low - self.mean) / self.spread - margin
         is_inside &= standard <= (high - self.mean) / self.spread + margin
         is_inside &= weights(1) == 0
@@ -435,8 +436,10 @@ class VectorEncoding(ColumnEncoding):
         return len(self.means) + 1
 
     def parts(self, values: Array) -> list[Part]:
-        missing, size = are_missing(self.kind, values), len(self.means)
-        which, gaps = np.flatnonzero(~missing), np.flatnonzero(missing)
+        missing = are_missing(self.kind, values)
+        size = len(self.means)
+        which = np.flatnonzero(~missing)
+        gaps = np.flatnonzero(missing)
         table = (
             _stack_vectors(self.name, values[which].tolist(), size) - np.array(self.means)
         ) / self.spread
@@ -532,10 +535,8 @@ class FeatureEncoding:
     def items(self, vectors: FeatureVectors) -> list[FeatureItem]:
         """Return the known features of a single vector."""
         is_known = vectors.weights[0] != 0
-        inputs, weights = (
-            vectors.inputs[0][is_known].tolist(),
-            vectors.weights[0][is_known].tolist(),
-        )
+        inputs = vectors.inputs[0][is_known].tolist()
+        weights = vectors.weights[0][is_known].tolist()
         items = []
         for first, column in self.locate_columns():
             input_weights = {

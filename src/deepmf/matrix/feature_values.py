@@ -18,7 +18,8 @@ SEPARATOR = "|"
 
 # Integers are categories if they have at most 32 distinct values, and at most one distinct value
 # for ten values.
-_MOST_CODES, _ONE_IN = 32, 10
+_MOST_CODES = 32
+_ONE_IN = 10
 
 # Squares and sums of larger numbers could overflow.
 _LARGEST_NUMBER = 1e100

@@ -245,7 +245,8 @@ def check_names(names: Iterable[str], encoding: FeatureEncoding) -> None:
 def _find_doubt(encoding: CategoryEncoding, values: Array) -> str | None:
     """Return a warning if categories are too many or too rare to learn from; None if they are
     not."""
-    n_distinct, n_apart = len(encoding.count(values)), len(encoding.categories)
+    n_distinct = len(encoding.count(values))
+    n_apart = len(encoding.categories)
     subject = f"the feature {encoding.name!r} has {n_distinct:,} categories"
     if not n_apart:
         return f"{subject}, all too rare to learn from, and has no effect"
@@ -324,7 +325,8 @@ class AxisFeatures:
     def without(self, forgotten: IndexArray) -> AxisFeatures:
         """Return features without some positions; new positions are removed, so later ones move
         up."""
-        cleared, gone = self.clear(forgotten), forgotten[forgotten >= len(self.base)]
+        cleared = self.clear(forgotten)
+        gone = forgotten[forgotten >= len(self.base)]
         return replace(
             cleared, positions=cleared.positions - np.searchsorted(gone, cleared.positions)
         )

@@ -52,7 +52,9 @@ _TOO_LARGE = 2.0**63  # for an int of 64 bits
 
 # Columns with values alike, at least this many and this share, and the widest range of their
 # levels.
-_FEWEST_ALIKE, _SHARE_ALIKE, _WIDEST_LEVELS = 3, 0.6, 20
+_FEWEST_ALIKE = 3
+_SHARE_ALIKE = 0.6
+_WIDEST_LEVELS = 20
 _CODE_DISTANCE = 3  # ranges of the other values between them and a code for missing ones
 
 
@@ -106,7 +108,8 @@ def read_long_frame(
     extras, time_type = read_extras(times, weights)
     if extras.weights is not None and not extras.weights.all():
         is_weighted = np.flatnonzero(extras.weights)
-        table, extras = table[is_weighted.tolist()], extras.take(is_weighted)
+        table = table[is_weighted.tolist()]
+        extras = extras.take(is_weighted)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(
             lambda axis: gather_ids(table.get_column(names[axis]), axis=axis), ("row", "column")
@@ -189,7 +192,8 @@ def name_type(series: nw.Series[Any]) -> str:
 
 def _look_at(table: nw.DataFrame[Any]) -> Content:
     """Return what the types and the first lines of a frame show about its columns."""
-    times, texts = set(), set()
+    times = set()
+    texts = set()
     for name in table.columns:
         series = table.get_column(name).head(_N_LOOKED_AT)
         if series.dtype.is_temporal():
@@ -255,8 +259,10 @@ def refuse_off_scale_columns(array: FloatArray, labels: Sequence[Any]) -> None:
     filled = np.flatnonzero(~np.isnan(array).all(axis=0))
     if filled.size <= _FEWEST_ALIKE:
         return
-    lows, highs = np.nanmin(array[:, filled], axis=0), np.nanmax(array[:, filled], axis=0)
-    low, high = np.median(lows), np.median(highs)
+    lows = np.nanmin(array[:, filled], axis=0)
+    highs = np.nanmax(array[:, filled], axis=0)
+    low = np.median(lows)
+    high = np.median(highs)
     reach = max(high - low, 1.0)
     off = (lows < low - reach) | (highs > high + reach)
     alike = filled[(lows >= low - reach / 2) & (highs <= high + reach / 2)]
@@ -302,7 +308,8 @@ def warn_of_codes(array: FloatArray) -> None:
 def is_far(code: float, others: FloatArray) -> bool:
     """Return whether a value lies so far from others that it may be a code: -99 does from all that
     are positive."""
-    low, high = others.min(), others.max()
+    low = others.min()
+    high = others.max()
     if code < -9 and low >= 0 and set(f"{-code:g}") == {"9"}:
         return True
     return bool(max(low - code, code - high) > _CODE_DISTANCE * (high - low) > 0)

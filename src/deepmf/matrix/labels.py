@@ -63,7 +63,8 @@ class Labels(Sequence[Any]):
 
     def _set(self, array: Array, axis: str) -> None:
         array.flags.writeable = False
-        self.array, self.axis = array, axis
+        self.array = array
+        self.axis = axis
 
     @classmethod
     def gather(cls, items: Iterable[Any], *, axis: str) -> Labelled:
@@ -194,7 +195,8 @@ class JoinedLabels(Labels):
     """Labels followed by others; both keep their arrays and indexes."""
 
     def __init__(self, first: Labels, rest: Labels) -> None:
-        self._first, self._rest = first, rest
+        self._first = first
+        self._rest = rest
         self.axis = first.axis
 
     @cached_property
@@ -338,7 +340,8 @@ def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Return the distinct integers in increasing order, and the position of each given integer."""
     if array.size == 0:
         return array.copy(), array.copy()
-    low, high = int(array.min()), int(array.max())
+    low = int(array.min())
+    high = int(array.max())
     if high - low > _TABLE_SPREAD * array.size + 1024:
         distinct, positions = np.unique(array, return_inverse=True)
         return distinct, positions
@@ -451,7 +454,10 @@ class TextLabels(Labels):
         is_sorted: bool,
         axis: str,
     ) -> None:
-        self.text, self.starts, self.kind, self.is_sorted = text, starts, kind, is_sorted
+        self.text = text
+        self.starts = starts
+        self.kind = kind
+        self.is_sorted = is_sorted
         self.axis = axis
 
     @classmethod

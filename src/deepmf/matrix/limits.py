@@ -33,7 +33,8 @@ class Limits(NamedTuple):
 
     def bound(self, entries: AnyEntries) -> AnyEntries:
         """Return entries as a model reads them; the same object if all are within the limits."""
-        values, weights = entries.values, entries.extras.weights
+        values = entries.values
+        weights = entries.extras.weights
         if np.any((values < self.low) | (values > self.high)):
             entries = entries._replace(values=np.clip(values, self.low, self.high))
         if weights is not None and np.any(weights > self.weight):
@@ -54,5 +55,6 @@ def find_range(scale: Scale, values: ValueArray) -> tuple[float, float]:
     """
     if scale.levels is not None or not values.size:
         return scale.low, scale.high
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     return (low, high) if low < high else (min(low, scale.low), max(high, scale.high))

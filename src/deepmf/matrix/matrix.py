@@ -150,7 +150,8 @@ class ObservedMatrix:
         # an entry of weight 0 is as if it had not been given
         if numbers is not None and not numbers.all():
             weighted = np.flatnonzero(numbers)
-            floats, extras = floats[weighted], extras.take(weighted)
+            floats = floats[weighted]
+            extras = extras.take(weighted)
             axes = [
                 _find_positions(
                     axis.labels[axis.positions[weighted]], labels, axis=axis.labels.axis
@@ -245,7 +246,8 @@ class ObservedMatrix:
         columns = _find_positions(chain.from_iterable(lists), column_labels, axis="column")
         extras = Extras(places=number_within(row_of).astype(np.int32))
         rows = Labelled(Labels(named, axis="row"), row_of)
-        values, scale = np.ones(row_of.size), Scale.interactions()
+        values = np.ones(row_of.size)
+        scale = Scale.interactions()
         form = PLAIN._replace(value=COUNT)
         return cls.from_positions(
             rows, columns, values, scale=scale, duplicates="sum", form=form, extras=extras
@@ -422,7 +424,8 @@ class ObservedMatrix:
         np.cumsum(starts, dtype=index, out=starts)
         by_row = ByRow(starts, entries.columns.astype(index, copy=False))
         by_column = turn_to_columns(by_row, (len(rows), len(columns)))
-        values, extras = compact(entries.values), entries.extras.simplify()
+        values = compact(entries.values)
+        extras = entries.extras.simplify()
         if extras.weights is not None:
             extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
         parts = {"rows": rows, "columns": columns, "scale": entries.scale, "form": form}
@@ -546,7 +549,8 @@ class ObservedMatrix:
         `which` is a mask over the entries in row order, or their places.
         """
         places = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
-        rows, columns = self.find_rows(places), self.by_row.columns[places]
+        rows = self.find_rows(places)
+        columns = self.by_row.columns[places]
         entries = SortedEntries(
             rows, columns, self.values[places], self.scale, self.extras.take(places)
         )
@@ -556,7 +560,8 @@ class ObservedMatrix:
         """Return the submatrix of the rows and columns at some positions, in that order."""
         new_row, new_column = (np.full(count, -1, dtype=np.int64) for count in self.shape)
         new_row[rows], new_column[columns] = np.arange(rows.size), np.arange(columns.size)
-        row_of, column_of = new_row[self.entry_rows], new_column[self.by_row.columns]
+        row_of = new_row[self.entry_rows]
+        column_of = new_column[self.by_row.columns]
         is_inside = (row_of >= 0) & (column_of >= 0)
         return ObservedMatrix.from_positions(
             Labelled(self.rows.take(rows), row_of[is_inside]),
@@ -569,10 +574,8 @@ class ObservedMatrix:
 
     def take_known(self, rows: Labels, columns: Labels) -> ObservedMatrix:
         """Return a matrix with only the entries whose row and column are among some labels."""
-        known_rows, known_columns = (
-            rows.find(self.row_labels) >= 0,
-            columns.find(self.column_labels) >= 0,
-        )
+        known_rows = rows.find(self.row_labels) >= 0
+        known_columns = columns.find(self.column_labels) >= 0
         is_known = known_rows[self.entry_rows] & known_columns[self.by_row.columns]
         return self if np.all(is_known) else self.take_entries(is_known)
 

@@ -154,10 +154,8 @@ _BY_COLUMN = Form(
 
 def pack_matrix(matrix: Any, prefix: str) -> Packed:
     """Return a matrix for a file: the start of each row, and the column and value of each entry."""
-    of_rows, of_columns = (
-        pack_labels(matrix.rows, f"{prefix}.rows"),
-        pack_labels(matrix.columns, f"{prefix}.columns"),
-    )
+    of_rows = pack_labels(matrix.rows, f"{prefix}.rows")
+    of_columns = pack_labels(matrix.columns, f"{prefix}.columns")
     content = {
         "rows": of_rows.content,
         "columns": of_columns.content,
@@ -171,10 +169,8 @@ def pack_matrix(matrix: Any, prefix: str) -> Packed:
 
 def pack_mapped_matrix(matrix: Any, prefix: str) -> Packed:
     """Return a matrix for a file that is memory-mapped: its entries by row and by column."""
-    packed, by_column = (
-        pack_matrix(matrix, prefix),
-        _BY_COLUMN.pack(matrix.by_column, prefix=f"{prefix}.by_column"),
-    )
+    packed = pack_matrix(matrix, prefix)
+    by_column = _BY_COLUMN.pack(matrix.by_column, prefix=f"{prefix}.by_column")
     return Packed(packed.content, packed.tensors | by_column.tensors)
 
 
@@ -187,7 +183,8 @@ def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> dict[str, Any]:
     form = PLAIN if described["form"] is None else TableForm(**described["form"])
     shape = len(rows), len(columns)
     arrays = _BY_ROW.read({}, tensors, prefix=f"{prefix}.entries", rows=shape[0], columns=shape[1])
-    by_row, values = ByRow(arrays["starts"], arrays["columns"]), arrays["values"]
+    by_row = ByRow(arrays["starts"], arrays["columns"])
+    values = arrays["values"]
     scale = unpack_scale(described["scale"])
     if not all(scale.holds(piece).all() for piece in iterate_pieces(values)):
         raise BadModelFile(

@@ -52,7 +52,8 @@ MOST_LEVELS = 64
 
 # The ends of an inferred interval are at most twice as far from the median as the 1st and the 99th
 # percentile. For normal values this is 4.65 standard deviations, exceeded by one value in 300,000.
-_REACH, _TAIL = 2.0, 0.01
+_REACH = 2.0
+_TAIL = 0.01
 
 # Percentiles are computed from at most this many values, drawn at random.
 _SAMPLE = 1 << 20
@@ -170,10 +171,13 @@ class Scale:
         It reaches from the lowest to the highest value, but on either side at most twice as far
         from the median as the 1st or the 99th percentile.
         """
-        low, high, n_values = float(values.min()), float(values.max()), values.size
+        low = float(values.min())
+        high = float(values.max())
+        n_values = values.size
         if n_values > _SAMPLE:
             values = values[np.sort(np.random.PCG64(0).random_raw(_SAMPLE) % np.uint64(n_values))]
-        last, middle = values.size - 1, (values.size - 1) // 2
+        last = values.size - 1
+        middle = (values.size - 1) // 2
         ranks = [tail := min(math.ceil(_TAIL * last), middle), middle, last - tail]
         lower, median, upper = np.partition(np.asarray(values, dtype=np.float64), ranks)[
             ranks

@@ -127,7 +127,8 @@ def sort_entries(
     )
     is_repeat = np.zeros(order.size, dtype=bool)
     is_repeat[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
-    ordered, extras = values[order], keep_order(extras.take(order), row_of, order)
+    ordered = values[order]
+    extras = keep_order(extras.take(order), row_of, order)
     if np.any(is_repeat):
         if duplicates == "error":
             raise _build_duplicate_error(rows, columns, order, is_repeat)
@@ -137,7 +138,8 @@ def sort_entries(
             scale = scale or Scale.infer(ordered)
         ordered, extras = merge_repeats(ordered.astype(np.float64), is_repeat, duplicates, extras)
         scale = scale.infer_again(ordered) if given_scale is None and scale is not None else scale
-        row_of, column_of = row_of[~is_repeat], column_of[~is_repeat]
+        row_of = row_of[~is_repeat]
+        column_of = column_of[~is_repeat]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
             ordered = _round_to_levels(ordered, scale)
     return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), extras)
@@ -156,7 +158,8 @@ def sort_by_row(
     index = choose_index(row_of.size, n_rows, n_columns)
     if _is_in_row_order(row_of, column_of):
         return np.arange(row_of.size, dtype=index), row_of.astype(index), column_of.astype(index)
-    place_bits, column_bits = row_of.size.bit_length(), n_columns.bit_length()
+    place_bits = row_of.size.bit_length()
+    column_bits = n_columns.bit_length()
     if n_rows.bit_length() + column_bits + place_bits > 63:
         order = np.lexsort((column_of, row_of))
         return order, row_of[order], column_of[order]
@@ -166,7 +169,8 @@ def sort_by_row(
     packed <<= place_bits
     np.bitwise_or(packed, np.arange(row_of.size, dtype=index), out=packed)
     packed.sort()
-    order, sorted_columns = np.empty(row_of.size, dtype=index), np.empty(row_of.size, dtype=index)
+    order = np.empty(row_of.size, dtype=index)
+    sorted_columns = np.empty(row_of.size, dtype=index)
     np.bitwise_and(packed, (1 << place_bits) - 1, out=order, casting="unsafe")
     packed >>= place_bits
     np.bitwise_and(packed, (1 << column_bits) - 1, out=sorted_columns, casting="unsafe")

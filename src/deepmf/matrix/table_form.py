@@ -45,11 +45,9 @@ class TableForm(NamedTuple):
     @classmethod
     def of_roles(cls, names: Mapping[str, str], time_type: str | None) -> TableForm:
         """Return the form of a long table from the names of its fields by role."""
-        value, time, weight = (
-            names.get("value", names.get("count", COUNT)),
-            names.get("time"),
-            names.get("weight"),
-        )
+        value = names.get("value", names.get("count", COUNT))
+        time = names.get("time")
+        weight = names.get("weight")
         return cls(
             names["row"], names["column"], value, time=time, time_type=time_type, weight=weight
         )
