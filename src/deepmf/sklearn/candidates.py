@@ -85,15 +85,17 @@ def list_candidates(asked: str, entries: TableEntries, *, own_units: bool) -> tu
 
 def make_model(name: str, given: Mapping[str, Any], *, seed: int) -> Model:
     """Return an unfitted model with the settings for tables and the given settings."""
-    found = model_class(name)
-    if "II" not in found.predicts:
-        able = ", ".join(each for each in registry.MODELS if "II" in model_class(each).predicts)
+    model = model_class(name)
+    if "II" not in model.predicts:
+        able = ", ".join(
+            candidate for candidate in registry.MODELS if "II" in model_class(candidate).predicts
+        )
         raise CannotExtend(
-            f"{name!r} cannot complete new rows: {found.cannot}; those that can are {able}"
+            f"{name!r} cannot complete new rows: {model.cannot}; those that can are {able}"
         )
     # Nobody ranks the columns of a table by whether they have an entry.
-    defaults = {"presence": None} if hasattr(found.settings_class, "presence") else {}
-    return found(**(defaults | TABLE_SETTINGS.get(name, {}) | dict(given) | {"seed": seed}))
+    defaults = {"presence": None} if hasattr(model.settings_class, "presence") else {}
+    return model(**(defaults | TABLE_SETTINGS.get(name, {}) | dict(given) | {"seed": seed}))
 
 
 # Hidden cells make a table emptier than it is, so no more are hidden than tell enough.
@@ -131,11 +133,13 @@ def choose(
     if asked.weights is not None:
         shares *= asked.weights
     rows, row_of = np.unique(asked.rows, return_inverse=True)
-    told = shown.take_rows(rows)
+    visible_rows = shown.take_rows(rows)
     errors, residuals = dict[str, float](), dict[str, Residuals]()
     for place, name in enumerate(candidates):
         show(name, place, 2 * len(candidates))
-        predicted = units.clip(fit(name, shown).predict(told, row_of, asked.columns), asked.columns)
+        predicted = units.clip(
+            fit(name, shown).predict(visible_rows, row_of, asked.columns), asked.columns
+        )
         residuals[name] = Residuals(asked.columns, asked.values - predicted, asked.values)
         errors[name] = float(np.sqrt(np.average(np.square(residuals[name].values), weights=shares)))
     best = holdout.choose(list(errors), errors.__getitem__).candidate

@@ -78,12 +78,14 @@ class Stacked(Completer):
 
     def predict(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the weighted mean of all predictions."""
-        found = np.zeros(columns.size)
+        blended = np.zeros(columns.size)
         for part, weights in zip(self.parts, self.weights, strict=True):
-            own = weights[columns]
-            if own.any():
-                found += own * self.units.clip(part.predict(entries, rows, columns), columns)
-        return found
+            column_weights = weights[columns]
+            if column_weights.any():
+                blended += column_weights * self.units.clip(
+                    part.predict(entries, rows, columns), columns
+                )
+        return blended
 
 
 _STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
@@ -145,7 +147,7 @@ class Gaussian(WholeRows):
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
         best, last = start or cls._estimate_moments(table, counted, shrinkage), None
         gaps, total = Gaps(table), counted.sum()
-        for taken in range(passes):
+        for n_passes in range(passes):
             cells, covariance = best.expect(table, counted, gaps=gaps)
             if (
                 last is not None
@@ -156,7 +158,7 @@ class Gaussian(WholeRows):
             deviations = cells - means
             scatter = (deviations * counted[:, None]).T @ deviations + covariance
             shrunk = _shrink(scatter / total, total, shrinkage) + _JITTER * np.eye(means.size)
-            best, last = cls(means, shrunk, taken + 1), cells
+            best, last = cls(means, shrunk, n_passes + 1), cells
         return best
 
     @classmethod
@@ -213,8 +215,10 @@ class Gaussian(WholeRows):
             roots = _invert_roots(blocks.take(self.covariance if few_observed else self.precision))
             noise = None if random is None else random.standard_normal(row_deviations.shape)
             if few_observed:
-                whole = 0.0 if noise is None else noise @ np.linalg.cholesky(self.covariance).T
-                solved = whole + blocks.solve(roots, row_deviations - whole) @ self.covariance
+                drawn_rows = 0.0 if noise is None else noise @ np.linalg.cholesky(self.covariance).T
+                solved = (
+                    drawn_rows + blocks.solve(roots, row_deviations - drawn_rows) @ self.covariance
+                )
                 deviations[rows] = np.where(observed, row_deviations, solved)
             else:
                 implied = row_deviations @ self.precision

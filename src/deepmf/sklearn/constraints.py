@@ -21,15 +21,15 @@ def read_constraints(given: Mapping[Any, Any], places: Mapping[Any, int]) -> Con
 
     Columns that follow from others come last, when these are right.
     """
-    found: Constraints = {}
+    constraints: Constraints = {}
     for name, constraint in given.items():
         if name not in places:
             hint = suggest_name(str(name), list(map(str, places)))
             raise BadSetting(
                 f"constraints has {name!r}, which is no column of numbers that is filled in; {hint}"
             )
-        found[places[name]] = constraint if isinstance(constraint, list) else [constraint]
-        for each in found[places[name]]:
+        constraints[places[name]] = constraint if isinstance(constraint, list) else [constraint]
+        for each in constraints[places[name]]:
             if not (
                 callable(each) or (isinstance(each, str) and each == "whole") or _are_ends(each)
             ):
@@ -37,7 +37,7 @@ def read_constraints(given: Mapping[Any, Any], places: Mapping[Any, int]) -> Con
                     f"the constraint of column {name!r} must be (low, high) with None for no end, 'whole', or a "
                     f"function of the completed table; got {each!r}"
                 )
-    return dict(sorted(found.items(), key=lambda each: any(map(callable, each[1]))))
+    return dict(sorted(constraints.items(), key=lambda each: any(map(callable, each[1]))))
 
 
 def _are_ends(given: Any) -> bool:
@@ -56,9 +56,9 @@ def keep_constraints(
     `build` returns the completed table of these columns, of which functions take the place of
     imputed cells.
     """
-    for at, own in constraints.items():
+    for at, parts in constraints.items():
         values, gaps = columns[at], missing[:, at]
-        for constraint in own:
+        for constraint in parts:
             if callable(constraint):
                 values[gaps] = np.asarray(constraint(build()), dtype=np.float64)[gaps]
             elif isinstance(constraint, str):

@@ -98,8 +98,10 @@ class JointDraws:
                 place for place, part in enumerate(completer.parts) if isinstance(part, Trees)
             )
             trees, most = completer.parts[place], completer.weights[place]
-        found = [each.columns for each in trees.forests] if isinstance(trees, Trees) else []
-        bent = tuple(columns for columns in found if most[columns[0]] > 0.5)
+        cells_of_forests = (
+            [forest.columns for forest in trees.forests] if isinstance(trees, Trees) else []
+        )
+        bent = tuple(columns for columns in cells_of_forests if most[columns[0]] > 0.5)
         return cls(entries, shrinkage, bent, categories, seed)
 
     @cached_property
@@ -112,8 +114,8 @@ class JointDraws:
         """Rows of the fit in these units, (rows, columns), with NaN, as many as Gaussians learn
         from; their weights."""
         table = self.units.standardise(self.entries).to_array()
-        some = sample_rows(table, seed=self.seed)
-        return table[some], self.entries.counted[some]
+        positions = sample_rows(table, seed=self.seed)
+        return table[positions], self.entries.counted[positions]
 
     @cached_property
     def most_likely(self) -> Gaussian:
@@ -145,11 +147,11 @@ class JointDraws:
     ) -> FloatArray:
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
-            some = completed[start : start + _ROWS_AT_A_TIME]
+            batch = completed[start : start + _ROWS_AT_A_TIME]
             rows = self._draw_units(
-                drawn, self.units.standardise(TableEntries.of(some)).to_array(), random
+                drawn, self.units.standardise(TableEntries.of(batch)).to_array(), random
             )
-            some[:] = np.where(np.isnan(some), self.units.undo(rows), some)
+            batch[:] = np.where(np.isnan(batch), self.units.undo(rows), batch)
         return completed
 
     @cached_property
@@ -176,7 +178,9 @@ class JointDraws:
         table = self.rows[0]
         gappy = set(np.nonzero(np.isnan(table))[1].tolist())
         bent: dict[int, IndexArray | None] = {
-            int(each[0]): each for each in self.bent if int(each[0]) in gappy
+            int(columns_of_cell[0]): columns_of_cell
+            for columns_of_cell in self.bent
+            if int(columns_of_cell[0]) in gappy
         }
         tried: dict[int, Any] = {
             int(at): np.array([at]) for at in np.flatnonzero(self.skews)
@@ -190,15 +194,16 @@ class JointDraws:
         rest = replace(self, entries=TableEntries.of(np.where(hidden, np.nan, table)))
         plain: dict[int, IndexArray | None] = dict.fromkeys(self._numbers.tolist())
         shown, ways = rest.entries.to_array(), (plain, plain | bent)
-        found: list[list[FloatArray]] = [[], [], []]
+        draws_of_ways: list[list[FloatArray]] = [[], [], []]
         for _ in range(_COMPARED):
             drawn = rest.draw_parameters(random)
             start = rest._draw_by_gaussians(drawn, shown, random)
             in_turn = [rest._draw_in_turn(drawn, shown, start, way, random) for way in ways]
-            for kept, completed in zip(found, (start, *in_turn), strict=True):
-                kept.append(completed)
+            for tables, completed in zip(draws_of_ways, (start, *in_turn), strict=True):
+                tables.append(completed)
         scores = [
-            {at: _score_draws(np.stack(kept), table, hidden, at) for at in tried} for kept in found
+            {at: _score_draws(np.stack(tables), table, hidden, at) for at in tried}
+            for tables in draws_of_ways
         ]
         # Trees draw from leaves, which flattens slopes, so they must be clearly better.
         by_trees = {
@@ -232,8 +237,8 @@ class JointDraws:
         do not go beyond the end of a skewed column where it has no tail.
         """
         learned, weights = self.rows
-        own = self.units.standardise(TableEntries.of(completed)).to_array()
-        cells = np.concatenate([self._draw_units(drawn, learned, random), own])
+        units_of_rows = self.units.standardise(TableEntries.of(completed)).to_array()
+        cells = np.concatenate([self._draw_units(drawn, learned, random), units_of_rows])
         missing = np.isnan(np.concatenate([learned, table]))
         sorted_values = {
             at: np.sort(learned[~np.isnan(learned[:, at]), at]) for at in self._numbers.tolist()
@@ -241,16 +246,19 @@ class JointDraws:
         ranked = {at: values for at, values in sorted_values.items() if self.skews[at]}
         knots = self._find_knots(sorted_values)
         for column, columns in [*turns.items()] * _TURNS:
-            asked, known = (
+            asked, observed_rows = (
                 np.flatnonzero(missing[:, column]),
                 np.flatnonzero(~missing[: len(learned), column]),
             )
             if asked.size == 0:
                 continue
             if columns is not None:
-                rest, values = np.delete(cells, columns, axis=1), cells[np.ix_(known, columns)]
+                rest, values = (
+                    np.delete(cells, columns, axis=1),
+                    cells[np.ix_(observed_rows, columns)],
+                )
                 cells[np.ix_(asked, columns)] = draw_by_tree(
-                    rest[known], values, weights[known], rest[asked], random
+                    rest[observed_rows], values, weights[observed_rows], rest[asked], random
                 )
                 continue
             scores = [
@@ -260,18 +268,18 @@ class JointDraws:
                 [np.ones(len(cells)), np.delete(cells, column, axis=1), *scores]
             )
             curves = [_bend(cells[:, at], places) for at, places in knots.items() if at != column]
-            design, values = np.hstack([straight, *curves]), cells[known, column]
+            design, values = np.hstack([straight, *curves]), cells[observed_rows, column]
             bent = np.arange(design.shape[1]) >= straight.shape[1]
             low, high, skew = values.min(), values.max(), self.skews[column]
             # what leads to a skewed column is a curve
             shrinkages = _SHRINKAGES_OF_CURVES[: 2 if skew else None]
             ways = (shrinkages if bent.any() else (0.0,), random)
-            found = _draw_by_regression(
-                design[known], values, weights[known], design[asked], bent, *ways
+            draws = _draw_by_regression(
+                design[observed_rows], values, weights[observed_rows], design[asked], bent, *ways
             )
             reach = _BEYOND * (high - low)
             cells[asked, column] = np.clip(
-                found, low - reach * (skew <= 0), high + reach * (skew >= 0)
+                draws, low - reach * (skew <= 0), high + reach * (skew >= 0)
             )
         return np.where(np.isnan(table), self.units.undo(cells[len(learned) :]), table)
 
@@ -282,25 +290,34 @@ class JointDraws:
         There are as many knots as rows allow for.
         """
         rows = min((values.size for values in ranked.values()), default=0) / _ROWS_OF_A_PREDICTOR
-        shares = next((each for each in _KNOTS if rows >= len(ranked) * (len(each) - 1)), ())
-        found = {
+        shares = next(
+            (
+                candidate_shares
+                for candidate_shares in _KNOTS
+                if rows >= len(ranked) * (len(candidate_shares) - 1)
+            ),
+            (),
+        )
+        knots_of_columns = {
             at: np.unique(np.quantile(values, shares)) for at, values in ranked.items() if shares
         }
-        return {at: knots for at, knots in found.items() if knots.size == len(shares)}
+        return {at: knots for at, knots in knots_of_columns.items() if knots.size == len(shares)}
 
     def draw_parameters(
         self, random: np.random.Generator, trace: list[FloatArray] | None = None
     ) -> Gaussian:
         """Return a Gaussian drawn from its posterior given the rows of the fit; `trace` notes its
         means."""
-        drawn, (table, weights), completed = self.most_likely, self.rows, None
-        for _ in range(int(np.clip(drawn.passes, _LEAST_STEPS, _MOST_STEPS))):
-            completed = self._draw_start(drawn, table, random) if completed is None else completed
-            self._draw_round(drawn, table, completed, random)
-            drawn = draw_gaussian(completed, self.shrinkage, random, weights=weights)
+        gaussian, (table, weights), completed = self.most_likely, self.rows, None
+        for _ in range(int(np.clip(gaussian.passes, _LEAST_STEPS, _MOST_STEPS))):
+            completed = (
+                self._draw_start(gaussian, table, random) if completed is None else completed
+            )
+            self._draw_round(gaussian, table, completed, random)
+            gaussian = draw_gaussian(completed, self.shrinkage, random, weights=weights)
             if trace is not None:
-                trace.append(drawn.means)
-        return drawn
+                trace.append(gaussian.means)
+        return gaussian
 
     def _draw_units(
         self, drawn: Gaussian, rows: FloatArray, random: np.random.Generator
@@ -374,8 +391,8 @@ class JointDraws:
         """Draw one category for each row by shares (rows, categories); return 1 for it and 0 for
         others, in units."""
         ends = np.cumsum(np.maximum(shares, _LEAST_SHARE), axis=1)
-        chosen = (ends[:, :-1] < random.random((len(ends), 1)) * ends[:, -1:]).sum(axis=1)
-        return self.units.convert(np.eye(columns.size)[chosen], columns)
+        categories = (ends[:, :-1] < random.random((len(ends), 1)) * ends[:, -1:]).sum(axis=1)
+        return self.units.convert(np.eye(columns.size)[categories], columns)
 
 
 def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:
@@ -421,24 +438,32 @@ def _draw_by_regression(
     coefficients = inverse @ products
     residuals = values - known @ coefficients
     square = weights @ np.square(residuals) / random.chisquare(freedom)
-    drawn = coefficients + np.sqrt(square) * np.linalg.cholesky(inverse) @ random.standard_normal(
-        coefficients.size
-    )
-    expected, own = known @ drawn, asked @ drawn
+    drawn_coefficients = coefficients + np.sqrt(square) * np.linalg.cholesky(
+        inverse
+    ) @ random.standard_normal(coefficients.size)
+    expected, predictions = known @ drawn_coefficients, asked @ drawn_coefficients
     order = np.argsort(expected)
-    first = np.searchsorted(expected[order], own) - _DONORS // 2 - 1
+    first = np.searchsorted(expected[order], predictions) - _DONORS // 2 - 1
     first = np.clip(first, 0, max(values.size - _DONORS, 0))
-    donors = order[np.minimum(first + random.integers(_DONORS, size=own.size), values.size - 1)]
+    donors = order[
+        np.minimum(first + random.integers(_DONORS, size=predictions.size), values.size - 1)
+    ]
     spread = np.sqrt(square / max(float(np.average(np.square(residuals), weights=weights)), 1e-12))
-    return np.asarray(own + spread * residuals[donors])
+    return np.asarray(predictions + spread * residuals[donors])
 
 
 def _score_draws(draws: FloatArray, table: FloatArray, hidden: MaskArray, column: int) -> float:
     """Return the mean continuous ranked probability score of draws (draws, rows, columns) of hidden
     cells."""
-    values, drawn = table[hidden[:, column], column], draws[:, hidden[:, column], column]
-    apart = np.abs(drawn[:, None] - drawn).sum(axis=(0, 1)) / (len(drawn) * (len(drawn) - 1))
-    return float(np.mean(np.abs(drawn - values).mean(axis=0) - 0.5 * apart)) if values.size else 0.0
+    values, drawn_values = table[hidden[:, column], column], draws[:, hidden[:, column], column]
+    apart = np.abs(drawn_values[:, None] - drawn_values).sum(axis=(0, 1)) / (
+        len(drawn_values) * (len(drawn_values) - 1)
+    )
+    return (
+        float(np.mean(np.abs(drawn_values - values).mean(axis=0) - 0.5 * apart))
+        if values.size
+        else 0.0
+    )
 
 
 def draw_gaussian(

@@ -230,8 +230,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             labels = self._column_index
         elif hasattr(self, "feature_names_in_"):
             labels = self._codes.names
-        others = {*self._codes.categories, *self._codes.dates}
-        places = {labels[at]: at for at in self._kept.tolist() if at not in others}
+        not_numbers = {*self._codes.categories, *self._codes.dates}
+        places = {labels[at]: at for at in self._kept.tolist() if at not in not_numbers}
         self._constraints = read_constraints(self.constraints or {}, places)
         self._warn_of_columns()
         entries = entries.take_columns(self._known)
@@ -247,11 +247,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if sample_weight is None:
             return X, None
         weights = check_weights(np.asarray(sample_weight), _num_samples(X), of="row")
-        kept = np.flatnonzero(weights)
-        if kept.size == 0:
+        counted_rows = np.flatnonzero(weights)
+        if counted_rows.size == 0:
             raise BadEntries("every sample_weight is zero, so there is nothing to learn from")
-        X = X if kept.size == weights.size else _safe_indexing(X, kept)  # noqa: N806
-        return X, None if np.all(weights[kept] == 1) else weights[kept]
+        X = X if counted_rows.size == weights.size else _safe_indexing(X, counted_rows)  # noqa: N806
+        return X, None if np.all(weights[counted_rows] == 1) else weights[counted_rows]
 
     def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
         """Return a table with every missing entry filled in.
@@ -325,12 +325,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Fill in a table that was read, by predictions or draws; with a coverage above 0, also
         return intervals."""
         numbers = self._codes.encode(table)
-        known: npt.NDArray[Any] = numbers[:, self._known]
+        known_columns: npt.NDArray[Any] = numbers[:, self._known]
         if isinstance(self.scale, Scale):
             # refuses what is off the scale by its place in this table
-            self._matrix(TableEntries.of(known))
-        ends = self._fill(known, coverage) if draw is None else None
-        numbers[:, self._known] = known if draw is None else draw(known)
+            self._matrix(TableEntries.of(known_columns))
+        ends = self._fill(known_columns, coverage) if draw is None else None
+        numbers[:, self._known] = known_columns if draw is None else draw(known_columns)
         numbers[np.isnan(numbers)] = 0.0  # of columns without entries
         positions, missing = self._kept, table.missing
         columns = self._codes.decode(numbers, table)
@@ -369,25 +369,25 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"missing cells are drawn together in tables of at most {MOST_COLUMNS} columns, and this one has more; "
                 "BayesianMF(...).fit(matrix).draw(rows, columns) draws cells of wider matrices"
             )
-        drawn = self._draws.draw(known, random)
+        completed = self._draws.draw(known, random)
         if self.answers == "levels" or self.units_.scale.levels is not None:
             rows, columns = np.nonzero(np.isnan(known))
-            drawn[rows, columns] = self.units_.levels(drawn[rows, columns], columns)
-        return drawn
+            completed[rows, columns] = self.units_.levels(completed[rows, columns], columns)
+        return completed
 
     def _fill(self, table: npt.NDArray[Any], coverage: float) -> FloatArray | None:
         """Fill in rows (rows, columns) in place; with a coverage, return the ends of intervals (2,
         rows, columns)."""
         ends = np.stack([table, table]).astype(np.float64) if coverage else None
-        for some in batches(np.arange(len(table)), width=table.shape[1]):
-            rows, columns = np.nonzero(np.isnan(table[some]))
-            units, unit_ends = self._predict(table[some], rows, columns, coverage)
+        for batch in batches(np.arange(len(table)), width=table.shape[1]):
+            rows, columns = np.nonzero(np.isnan(table[batch]))
+            units, unit_ends = self._predict(table[batch], rows, columns, coverage)
             values = self.units_.values(units, columns)
             if self.answers == "levels":
                 values = self.units_.levels(values, columns)
-            table[some[rows], columns] = values
+            table[batch[rows], columns] = values
             if ends is not None:
-                ends[:, some[rows], columns] = [
+                ends[:, batch[rows], columns] = [
                     self.units_.values(end, columns) for end in unit_ends
                 ]
         return ends
@@ -406,21 +406,23 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             TableEntries.of(table),
             [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0],
         )
-        found, ends = units.convert(units.means)[columns], np.zeros((2, columns.size))
-        told = np.unique(entries.rows) if self.model_ is not None else np.empty(0, np.intp)
-        is_known = np.isin(rows, told)
+        predictions, ends = units.convert(units.means)[columns], np.zeros((2, columns.size))
+        rows_with_entries = (
+            np.unique(entries.rows) if self.model_ is not None else np.empty(0, np.intp)
+        )
+        is_known = np.isin(rows, rows_with_entries)
         for column in np.unique(columns[~is_known]) if coverage else ():
             ends[:, columns == column] = np.quantile(
                 self._seen.values[self._seen.columns == column], tails
             )[:, None]
         if not is_known.any():
-            return found, ends
-        entries = units.standardise(entries.take_rows(told))
-        cells = np.searchsorted(told, rows[is_known]), columns[is_known]
-        found[is_known] = self._completer.predict(entries, *cells)
+            return predictions, ends
+        entries = units.standardise(entries.take_rows(rows_with_entries))
+        cells = np.searchsorted(rows_with_entries, rows[is_known]), columns[is_known]
+        predictions[is_known] = self._completer.predict(entries, *cells)
         if coverage and self._residuals is not None:
             offsets = [self._residuals.quantiles(cells[1], tail) for tail in tails]
-            ends[:, is_known] = found[is_known] + np.stack(offsets)
+            ends[:, is_known] = predictions[is_known] + np.stack(offsets)
         elif coverage and isinstance(self.model_, Model) and self.model_.gives_distribution:
             distribution = self._completer.fold_in(entries).predictor.distribution(*cells)
             ends[:, is_known] = distribution.ends(coverage, units.scale).T
@@ -429,7 +431,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{type(self.model_).__name__} predicts a value, not a distribution, so there are no intervals; "
                 "model='auto' and model='dmf-o' give them"
             )
-        return found, ends
+        return predictions, ends
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Return the names of the columns that `transform` gives; a `MultiIndex` of a frame that has
@@ -490,26 +492,26 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         check_model(self.model, self._gather_settings(), own_units=self.scale == "columns")
-        for name, known in (
+        for name, options in (
             ("metric", METRICS),
             ("effort", EFFORTS),
             ("answers", ("values", "levels")),
         ):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in options:
                 raise BadSetting(
-                    f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}"
+                    f"{name} must be {', '.join(map(repr, options))}; got {getattr(self, name)!r}"
                 )
         if not isinstance(self.scale, Scale) and self.scale not in ("columns", "shared"):
             raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
 
     def _gather_settings(self) -> dict[str, Any]:
-        given = dict(self.settings or {})
+        settings = dict(self.settings or {})
         named = {name: value for name in _PARAMETERS if (value := getattr(self, name)) is not None}
-        if "seed" in given:
+        if "seed" in settings:
             raise BadSetting("settings cannot have 'seed', which comes from random_state")
-        if twice := given.keys() & named.keys():
+        if twice := settings.keys() & named.keys():
             raise BadSetting(f"{min(twice)} is given twice, as a parameter and in settings")
-        return given | named
+        return settings | named
 
     def _learn(self, entries: TableEntries, sources: IndexArray) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
@@ -609,11 +611,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for code in (values.min(), values.max()):
                 if abs(code) <= 9 or set(f"{abs(code):g}") != {"9"}:
                     continue
-                others = values[values != code]
-                n_codes = values.size - others.size
-                if others.size > 0 and n_codes > 1 and is_far(code, others):
+                other_values = values[values != code]
+                n_codes = values.size - other_values.size
+                if other_values.size > 0 and n_codes > 1 and is_far(code, other_values):
                     warn(
                         f"{n_codes} values of column {label!r} are {code:g}, and all others lie "
-                        f"between {others.min():g} and {others.max():g}; if {code:g} stands for a "
+                        f"between {other_values.min():g} and {other_values.max():g}; if {code:g} stands for a "
                         "missing value, say so by missing_values"
                     )

@@ -45,14 +45,14 @@ class PooledEstimates:
 
     def __str__(self) -> str:
         """The table: a line for each estimate."""
-        found = (
+        measures = (
             self.estimate,
             self.standard_error,
             *self.interval(0.95),
             self.p_value(),
             self.missing_information,
         )
-        columns = [np.ravel(each) for each in found]
+        columns = [np.ravel(measure) for measure in measures]
         names = self.names or tuple(map(str, range(columns[0].size)))
         width = max(map(len, names))
         heads = ("estimate", "s.e.", "2.5 %", "97.5 %", "p", "missing information")
@@ -121,28 +121,28 @@ def pool(
     """
     names: tuple[str, ...] = ()
     if variances is None:
-        fits = [_read_fit(each) for each in estimates]
-        if len({each.names for each in fits}) > 1:
+        fits = [_read_fit(fit) for fit in estimates]
+        if len({fit.names for fit in fits}) > 1:
             raise BadSetting(
                 "fitted results must have the same coefficients in every completed table"
             )
-        estimates, variances = [each.estimates for each in fits], [each.variances for each in fits]
+        estimates, variances = [fit.estimates for fit in fits], [fit.variances for fit in fits]
         names = fits[0].names if fits else ()
         complete_df = fits[0].freedom if fits and complete_df is None else complete_df
-    found, within_each = (
+    values, within_each = (
         _read_estimates(estimates, "estimates"),
         _read_estimates(variances, "variances"),
     )
-    if found.shape != within_each.shape:
+    if values.shape != within_each.shape:
         raise BadSetting(
-            f"estimates and variances must have one shape; got {found.shape} and {within_each.shape}"
+            f"estimates and variances must have one shape; got {values.shape} and {within_each.shape}"
         )
     if np.any(within_each < 0):
         raise BadSetting(f"variances cannot be negative; got {float(within_each.min()):g}")
     if complete_df is not None and not complete_df > 0:
         raise BadSetting(f"complete_df must be above 0; got {complete_df!r}")
-    n_tables = len(found)
-    within, between = within_each.mean(axis=0), found.var(axis=0, ddof=1)
+    n_tables = len(values)
+    within, between = within_each.mean(axis=0), values.var(axis=0, ddof=1)
     added = (1.0 + 1.0 / n_tables) * between
     total = within + added
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,7 +155,7 @@ def pool(
             freedom = np.where(within > 0, 1.0 / (1.0 / freedom + 1.0 / observed), freedom)
         increase = added / within
         lost = np.where(within > 0, (increase + 2.0 / (freedom + 3.0)) / (1.0 + increase), share)
-    parts = found.mean(axis=0), within, between, total, freedom, lost
+    parts = values.mean(axis=0), within, between, total, freedom, lost
     mean, within, between, total, freedom, lost = map(np.asarray, parts)
     return PooledEstimates(mean, within, between, total, freedom, lost, names)
 

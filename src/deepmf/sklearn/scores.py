@@ -67,7 +67,7 @@ def mask_entries(
     checked = check_numbers(X)
     observed = ~np.isnan(checked)
     random = np.random.default_rng(seed)
-    chosen = random.random(checked.shape)
+    uniform = random.random(checked.shape)
     means, spreads = measure_columns(checked)
     # In standard deviations; cells that are missing are at the mean.
     drivers = slope * np.nan_to_num((checked - means) / np.where(spreads > 0, spreads, 1.0))
@@ -81,18 +81,22 @@ def mask_entries(
             # a driver that is hidden itself has no influence, so the reason is always visible to an
             # imputer
             log_odds = np.where(hidden[:, column - 1], 0.0, drivers[:, column - 1])
-        known = observed[:, column]
-        hidden[:, column] = known & (chosen[:, column] < _match_share(log_odds, known, share))
+        is_observed = observed[:, column]
+        hidden[:, column] = is_observed & (
+            uniform[:, column] < _match_share(log_odds, is_observed, share)
+        )
     return MaskedTable(hide_entries(X, ~hidden), hidden)
 
 
 def _match_share(log_odds: FloatArray, observed: MaskArray, share: float) -> FloatArray:
     """Return probabilities with these log odds, shifted so that their mean over observed cells is
     the share."""
-    own = log_odds[observed]
-    if own.size == 0:
+    observed_odds = log_odds[observed]
+    if observed_odds.size == 0:
         return np.zeros(log_odds.size)
-    shift = scipy.optimize.brentq(lambda by: float(expit(own + by).mean()) - share, -60.0, 60.0)
+    shift = scipy.optimize.brentq(
+        lambda by: float(expit(observed_odds + by).mean()) - share, -60.0, 60.0
+    )
     return np.asarray(expit(log_odds + shift))
 
 
@@ -224,13 +228,18 @@ def score_residuals(
     )
     errors = np.square(residuals.values)
     deviations = np.square(residuals.truths - means[residuals.columns])
-    own = [np.flatnonzero(sources[residuals.columns] == place) for place in range(names.size)]
+    places_of_columns = [
+        np.flatnonzero(sources[residuals.columns] == place) for place in range(names.size)
+    ]
     scores, margins = np.array(
-        [_score_cells(errors[places], deviations[places]) for places in own]
+        [_score_cells(errors[places], deviations[places]) for places in places_of_columns]
     ).T
     in_units = np.square(spreads[residuals.columns]) * errors
     typical = np.array(
-        [np.sqrt(in_units[places].mean()) if places.size else np.nan for places in own]
+        [
+            np.sqrt(in_units[places].mean()) if places.size else np.nan
+            for places in places_of_columns
+        ]
     )
     return HiddenScore(*_score_cells(errors, deviations), names, scores, margins, typical)
 

@@ -98,15 +98,15 @@ class TableEntries(NamedTuple):
         """Return the entries of some columns, which are then counted from 0."""
         place = np.full(self.shape[1], -1)
         place[positions] = np.arange(positions.size)
-        kept = place[self.columns] >= 0
-        columns = place[self.columns[kept]]
-        return self.where(kept)._replace(shape=(self.shape[0], positions.size), columns=columns)
+        is_taken = place[self.columns] >= 0
+        columns = place[self.columns[is_taken]]
+        return self.where(is_taken)._replace(shape=(self.shape[0], positions.size), columns=columns)
 
     def take_rows(self, positions: IndexArray) -> TableEntries:
         """Return the entries of some rows in increasing order, which are then counted from 0."""
-        kept = self.where(np.isin(self.rows, positions))
-        shape, rows = (positions.size, self.shape[1]), np.searchsorted(positions, kept.rows)
-        return kept._replace(shape=shape, rows=rows, row_weights=None)
+        entries = self.where(np.isin(self.rows, positions))
+        shape, rows = (positions.size, self.shape[1]), np.searchsorted(positions, entries.rows)
+        return entries._replace(shape=shape, rows=rows, row_weights=None)
 
     def to_array(self) -> FloatArray:
         """Return the entries as an array (rows, columns) with NaN where there is none."""
@@ -132,8 +132,10 @@ class TableEntries(NamedTuple):
 def measure_columns(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     """Return the mean and the standard deviation of each column's entries; 0 for a column without
     any."""
-    known = np.ma.masked_invalid(table.astype(np.float64))
-    means, spreads = (found.filled(0.0) for found in (known.mean(axis=0), known.std(axis=0)))
+    observed = np.ma.masked_invalid(table.astype(np.float64))
+    means, spreads = (
+        moments.filled(0.0) for moments in (observed.mean(axis=0), observed.std(axis=0))
+    )
     return means, spreads
 
 
@@ -295,9 +297,11 @@ def _mark_cells(column: Any, missing: Any) -> ObjectArray:
 
 
 def _holds_text(cells: ObjectArray, is_text: bool, truths: bool) -> bool:
-    known = [cell for cell in cells if cell is not None]
-    are_truths = truths and all(isinstance(cell, bool) for cell in known)
-    return bool(known) and (is_text or are_truths or any(isinstance(cell, str) for cell in known))
+    observed = [cell for cell in cells if cell is not None]
+    are_truths = truths and all(isinstance(cell, bool) for cell in observed)
+    return bool(observed) and (
+        is_text or are_truths or any(isinstance(cell, str) for cell in observed)
+    )
 
 
 def _read_numbers(column: Any, missing: Any) -> FloatArray:
@@ -377,14 +381,14 @@ def _to_type(values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
 
 def _holding(kind: Any, values: list[Any]) -> Any:
     """Return a type of categories that holds all values; those that it did not know come last."""
-    known = getattr(kind, "categories", None)
-    more = [] if known is None else sorted(set(values) - set(known))
-    if known is None or not more:
+    old_categories = getattr(kind, "categories", None)
+    new_categories = [] if old_categories is None else sorted(set(values) - set(old_categories))
+    if old_categories is None or not new_categories:
         return kind
     return (
-        type(kind)([*known, *more], kind.ordered)
+        type(kind)([*old_categories, *new_categories], kind.ordered)
         if hasattr(kind, "ordered")
-        else type(kind)([*known, *more])
+        else type(kind)([*old_categories, *new_categories])
     )
 
 
@@ -425,7 +429,9 @@ class ColumnCodes:
     @property
     def spread(self) -> dict[int, tuple[Any, ...]]:
         """The categories without an order, by the position of their column."""
-        return {at: own for at, own in self.categories.items() if at not in self.ordered}
+        return {
+            at: categories for at, categories in self.categories.items() if at not in self.ordered
+        }
 
     @property
     def sources(self) -> IndexArray:
@@ -447,8 +453,8 @@ class ColumnCodes:
         labels, shares = self.names[self.sources], self.are_shares
         labels[shares] = [
             f"{self.names[at]}={category}"
-            for at, own in sorted(self.spread.items())
-            for category in own
+            for at, categories in sorted(self.spread.items())
+            for category in categories
         ]
         return labels
 
@@ -475,16 +481,18 @@ class ColumnCodes:
         """
         sources, columns = self.sources, dict[int, Any]()
         for at in np.unique(sources).tolist():
-            columns[at] = own = numbers[:, sources == at]
+            columns[at] = shares = numbers[:, sources == at]
             if at not in self.categories:
-                columns[at] = own[:, 0]
+                columns[at] = shares[:, 0]
                 continue
-            known, numbered = self.categories[at], at in self.ordered
+            categories, numbered = self.categories[at], at in self.ordered
             places = (
-                np.clip(np.rint(own[:, 0]), 0, len(known) - 1) if numbered else own.argmax(axis=1)
+                np.clip(np.rint(shares[:, 0]), 0, len(categories) - 1)
+                if numbered
+                else shares.argmax(axis=1)
             )
             cells = zip(table.texts[at], places.astype(int), strict=True)
-            columns[at] = [known[place] if cell is None else cell for cell, place in cells]
+            columns[at] = [categories[place] if cell is None else cell for cell, place in cells]
         return columns
 
 
@@ -630,7 +638,9 @@ def compute_means(entries: TableEntries) -> FloatArray:
         entries.counted[entries.rows],
         split_by_column(entries.columns, entries.shape[1]),
     )
-    return np.array([np.average(entries.values[own], weights=weights[own]) for own in columns])
+    return np.array(
+        [np.average(entries.values[places], weights=weights[places]) for places in columns]
+    )
 
 
 def split_by_column(columns: IndexArray, n_columns: int) -> list[IndexArray]:

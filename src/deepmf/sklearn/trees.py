@@ -69,10 +69,10 @@ class Forest:
             leaves, answers = grown.apply(self._inputs), np.tile(grown.value[:, :, 0], (2, 1, 1))
             if self._values.shape[1] == 1:  # the medians of shares would not be shares
                 order = np.lexsort((self._values[rows, 0], leaves[rows]))
-                found, starts, counts = np.unique(
+                leaves_with_rows, starts, counts = np.unique(
                     leaves[rows][order], return_index=True, return_counts=True
                 )
-                answers[1, found] = self._values[rows[order[starts + counts // 2]]]
+                answers[1, leaves_with_rows] = self._values[rows[order[starts + counts // 2]]]
             self._trees.append((grown, answers))
             self._unseen.append(answers[:, leaves])
             self._unseen[-1][:, rows] = np.nan
@@ -105,14 +105,14 @@ def _average(found: list[FloatArray], medians: float) -> FloatArray:
     averaged: FloatArray = np.zeros(found[0].shape[1:])
     for place, share in enumerate((1.0 - medians, medians)):
         if share > 0:
-            every = np.stack([each[place] for each in found])
-            never = np.isnan(every).all(axis=0)
-            every[:, never] = 0.0
+            answers = np.stack([answer[place] for answer in found])
+            is_missing = np.isnan(answers).all(axis=0)
+            answers[:, is_missing] = 0.0
             by_median = place == 1 and averaged.shape[1] == 1
             averaged += share * (
-                np.nanmedian(every, axis=0) if by_median else np.nanmean(every, axis=0)
+                np.nanmedian(answers, axis=0) if by_median else np.nanmean(answers, axis=0)
             )
-            averaged[never] = np.nan
+            averaged[is_missing] = np.nan
     return averaged
 
 
@@ -140,15 +140,15 @@ class Trees(WholeRows):
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with predictions in place of NaN."""
         expected = self.gaussian.complete(table)
-        found = expected.copy()
+        completed = expected.copy()
         for forest, columns, *read in self.forests:
             rows = np.flatnonzero(np.isnan(table[:, columns[0]]))
             if rows.size:
                 inputs = _read_inputs(expected[rows], table[rows], *read)
-                found[np.ix_(rows, columns)] = forest.predict(
+                completed[np.ix_(rows, columns)] = forest.predict(
                     inputs, medians=self.medians[columns[0]]
                 )
-        return found
+        return completed
 
 
 def _read_inputs(
@@ -170,13 +170,13 @@ def start_forest(
         the cell.
     """
     rows = np.flatnonzero(~np.isnan(table[:, columns[0]]))
-    others = np.setdiff1d(np.arange(table.shape[1]), columns)
-    if rows.size < LEAST_ROWS or others.size == 0:
+    other_columns = np.setdiff1d(np.arange(table.shape[1]), columns)
+    if rows.size < LEAST_ROWS or other_columns.size == 0:
         return None
-    gappy = others[np.isnan(table[:, others]).any(axis=0)]
-    inputs = _read_inputs(completed[rows], table[rows], others, gappy)
+    gappy = other_columns[np.isnan(table[:, other_columns]).any(axis=0)]
+    inputs = _read_inputs(completed[rows], table[rows], other_columns, gappy)
     forest = Forest(inputs, table[np.ix_(rows, columns)], weights[rows], seed=seed)
-    return CellForest(forest, columns, others, gappy), rows
+    return CellForest(forest, columns, other_columns, gappy), rows
 
 
 def draw_by_tree(
@@ -196,10 +196,15 @@ def draw_by_tree(
     rows = random.choice(len(known), min(len(known), _ROWS_OF_DRAWS), p=weights / weights.sum())
     tree = DecisionTreeRegressor(min_samples_leaf=_LEAF, random_state=int(random.integers(1 << 31)))
     grown = tree.fit(known[rows], values[rows]).tree_
-    own, leaves = grown.apply(known[rows].astype(np.float32)), grown.apply(asked.astype(np.float32))
-    order = np.argsort(own, kind="stable")
-    starts, ends = (np.searchsorted(own[order], leaves, side) for side in ("left", "right"))
-    drawn: FloatArray = values[
+    leaves_of_donors, leaves = (
+        grown.apply(known[rows].astype(np.float32)),
+        grown.apply(asked.astype(np.float32)),
+    )
+    order = np.argsort(leaves_of_donors, kind="stable")
+    starts, ends = (
+        np.searchsorted(leaves_of_donors[order], leaves, side) for side in ("left", "right")
+    )
+    donated: FloatArray = values[
         rows[order[starts + np.floor(random.random(len(asked)) * (ends - starts)).astype(int)]]
     ]
-    return drawn
+    return donated
