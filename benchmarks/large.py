@@ -34,8 +34,10 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS, RidgeEncoder
 from deepmf.models.fitted import Fitted
 from deepmf.models.loading import load, verify
+from deepmf.scoring.factors import Factors
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Predictor, Readout
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 
 LATENTS, ENTRIES_A_ROW, HISTORY = 42, 10, 20
 REPEATS = 41
@@ -199,9 +201,9 @@ def random_model(n_rows: int, n_columns: int) -> ALS:
     factors[0][:, -2:] = 1.0, matrix.mean  # (u, b, 1, m) of rows, (v, 1, c, 1) of columns
     factors[1][:, [-3, -1]] = 1.0
     latents = [Latents(table) for table in factors]
-    predictor = Predictor(
-        latents[0], latents[1], RidgeEncoder(matrix, model.settings), Readout(scale), model.n_beside
-    )
+    of_rows, of_columns = latents
+    fitted = Factors(of_rows, of_columns, RidgeEncoder(matrix, model.settings), model.n_beside)
+    predictor = Predictor.of(fitted, Readout(scale))
     model._fitted = Fitted(EntryStore.of(matrix), predictor)
     return model
 

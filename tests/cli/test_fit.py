@@ -185,7 +185,7 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
     assert (code, err) == (0, "")
     plan, summary, stages, chosen, _ = out.splitlines()
     model = load(tmp_path / "m")
-    said = "fitting OrdinalDMF .*quick.* to 308 entries: the linear part alone, .* on the CPU; about .*(second|minute)"
+    said = "fitting OrdinalDMF .*quick.* to 308 entries: the sampler alone, .* on the CPU; about .*(second|minute)"
     assert re.match(said, plan)
     assert stages == f"stages: {describe_stages(model.history_.stages)}"
     assert (

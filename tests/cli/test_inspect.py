@@ -128,10 +128,12 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     assert shown["training"]["stages"] == fitted.history_.stages
     out = run("inspect", path).out
     chosen = out.partition("\nchosen")[2].partition("\non entries")[0].split()
-    parts = fitted.chosen_["parts"]
-    assert dict(map(parse_assignment, chosen)) | {"parts": parts} == fitted.chosen_
+    parts, members = fitted.chosen_["parts"], fitted.chosen_["members"]
+    assert members == {"sampler": 1.0} and "members sampler=1.0" in " ".join(out.split())
+    told = {"parts": parts, "members": members}
+    assert dict(map(parse_assignment, chosen)) | told == fitted.chosen_
     assert f"network {parts['network']}" in " ".join(out.split())
-    on_entries = out.partition("\non entries")[2].partition("\nsampler")[0].split()
+    on_entries = out.partition("\non entries")[2].partition("\nmembers")[0].split()
     assert [word.partition("=")[0] for word in on_entries] == list(fitted.chosen_on_entries_)
     finite = {
         name: value for name, value in fitted.chosen_on_entries_.items() if math.isfinite(value)

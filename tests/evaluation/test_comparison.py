@@ -56,7 +56,7 @@ def test_settings_that_were_not_given_are_chosen_for_the_split(
     model = OrdinalDMF(hidden_sizes=(8,), epochs=2, linear_size=0, device="cpu")
     measure(model, Problem.from_split(split))
     settings = set(OrdinalDMF.settings_class.chosen_at_fit) - {"hidden_sizes", "epochs"}
-    assert chosen[0].keys() == settings | {"parts"}
+    assert chosen[0].keys() == settings | {"members", "parts"}
     found = compare([model], additive(12, 10), folds=2).models[0].settings
     assert found["epochs"] == 2 and not found.keys() & chosen[0].keys()
     assert type(model)(**found).own_settings == found

@@ -71,7 +71,7 @@ def test_the_code_of_a_method_is_what_it_imports() -> None:
         for name in ("als", "ordinal.model")
     )
     assert "models/als.py" in als - ordinal
-    # a sampler fits its linear part
+    # a sampler is a member
     assert {"models/ordinal/model.py", "models/gibbs/chain.py"} <= ordinal - als
     assert {
         "training/settings.py",

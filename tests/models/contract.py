@@ -15,7 +15,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.models.fitted import Fitted
 from deepmf.models.loading import load
-from deepmf.scoring.predictor import SolvingEncoder
+from deepmf.scoring.encoders import SolvingEncoder
 from deepmf.testing import HISTORY, ModelContract
 
 

@@ -21,23 +21,15 @@ from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
 from deepmf.models.gibbs.chain import GibbsSampler
-from deepmf.models.gibbs.prediction import (
-    N_BESIDE,
-    NOTHING_NEW,
-    HeldOutPredictions,
-    SampleEncoder,
-    SamplePredictor,
-    SampleReadout,
-    calibrate,
-    load_readout,
-)
+from deepmf.models.gibbs.encoder import N_BESIDE, NOTHING_NEW, SampleEncoder
+from deepmf.models.gibbs.readout import HeldOutPredictions, SampleReadout, calibrate, load_readout
 from deepmf.models.loading import load
 from deepmf.scoring.distribution import (
     CalibratedDistribution,
     PredictiveDistribution,
     choose_targets,
 )
-from deepmf.scoring.predictor import Readout
+from deepmf.scoring.readouts import Readout
 from deepmf.training.settings import EFFORTS
 
 
@@ -108,9 +100,9 @@ def test_noisy_rows_and_columns_are_less_reliable() -> None:
         assert reliabilities[:n_noisy].mean() < 0.8 * reliabilities[n_noisy:].mean()
     # Entries are drawn with the noise of their row and column.
     predictor, pairs = model.predictor_, (np.repeat([0, 50], 30), np.tile(np.arange(30, 60), 2))
-    assert isinstance(predictor, SamplePredictor) and isinstance(predictor.readout, SampleReadout)
+    assert isinstance(predictor.readout, SampleReadout)
     noise = model.draw(*pairs, 200) - model.draw(*pairs, 200, of="means")
-    expected = predictor.readout.noise * predictor.find_spreads(*pairs)[:, 1]
+    expected = predictor.readout.noise * predictor.score(*pairs).fields[:, 1]
     assert np.median(noise.std(axis=0) / expected) == pytest.approx(1.0, abs=0.05)
 
     # Their intervals are wider, too, also those of a new row with the entries of a noisy one.
@@ -149,8 +141,7 @@ def test_rows_and_columns_of_the_same_noise_have_a_factor_of_one() -> None:
         ObservedMatrix.from_array(values)
     )
     predictor = model.predictor_
-    assert isinstance(predictor, SamplePredictor)
-    factors = predictor.find_spreads(np.repeat(np.arange(200), 150), np.tile(np.arange(150), 200))[
+    factors = predictor.score(np.repeat(np.arange(200), 150), np.tile(np.arange(150), 200)).fields[
         :, 1
     ]
     assert np.mean(factors) == pytest.approx(1.0, abs=0.05)

@@ -30,7 +30,7 @@ from deepmf.models.dmfd import DMFD
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.scoring.predictor import SolvingEncoder
+from deepmf.scoring.encoders import SolvingEncoder
 from deepmf.testing import additive
 
 TRAIN = additive(9, 7, seed=4)

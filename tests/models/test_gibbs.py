@@ -24,7 +24,7 @@ from deepmf.models.gibbs.chain import (
     draw_reliabilities,
     run_chain,
 )
-from deepmf.models.gibbs.prediction import find_projection
+from deepmf.models.gibbs.encoder import find_projection
 from deepmf.models.gibbs.prior import (
     DenseInputs,
     Inputs,

@@ -14,9 +14,12 @@ from deepmf import ALS, Means, ObservedMatrix, Scale, load
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.scoring.asked import Calibration, Line, bend, move
 from deepmf.scoring.effects import Effects, assign_folds
+from deepmf.scoring.encoders import NoEncoder
+from deepmf.scoring.factors import Factors
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.learning import AskedCells
-from deepmf.scoring.predictor import NoEncoder, Predictor, Readout
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 
 LEVELS = Scale([1, 2, 3, 4, 5])
 
@@ -80,7 +83,7 @@ def draw_noise(n_asked: int, seed: int) -> tuple[ObservedMatrix, ObservedMatrix,
 def predict_threes(number: int) -> Any:
     """Return a predictor, and means, of 3 for each cell of a fold."""
     threes, ones = Latents(np.full((2, 1), 3.0, np.float32)), Latents(np.ones((2, 1), np.float32))
-    predictor = Predictor(threes, ones, NoEncoder(), Readout(LEVELS))
+    predictor = Predictor.of(Factors(threes, ones, NoEncoder()), Readout(LEVELS))
     return predictor, lambda rows, columns: np.full(rows.size, 3.0)
 
 

@@ -16,7 +16,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.cfnade import UCFNADE
 from deepmf.scoring.pairs import Fallback, PredictedAreas
-from deepmf.scoring.predictor import Readout
+from deepmf.scoring.readouts import Readout
 from deepmf.testing import additive
 
 KNOWN, MORE = Labels(["a"], axis="column"), Labels(["a", "b"], axis="column")

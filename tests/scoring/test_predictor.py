@@ -15,17 +15,11 @@ from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.scoring.encoders import Encoder, NoEncoder
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import (
-    BoundaryReadout,
-    Encoder,
-    LevelReadout,
-    NoEncoder,
-    Predictor,
-    Readout,
-    check_levels,
-    unpack_latents,
-)
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import BoundaryReadout, LevelReadout, Readout, check_levels
 
 Table = npt.NDArray[np.float32]
 
@@ -35,9 +29,7 @@ ENTRIES = EntryStore.of(ObservedMatrix.from_array([[1, 2, np.nan], [np.nan, 4, 5
 
 
 class FieldReadout(Readout):
-    """The last number of a row's latent is added to its products."""
-
-    row_fields = slice(2, 3)
+    """The field of a row is added to its products."""
 
     def scores(self, products: npt.NDArray[Any], row_fields: Any) -> npt.NDArray[Any]:
         return products + row_fields[..., 0]
@@ -45,7 +37,9 @@ class FieldReadout(Readout):
 
 class SumEncoder(Encoder):
     """A row is (sum of its values, first latent of its last column, 10); a column (number of its
-    entries, 1, 0)."""
+    entries, 1, 0). The last number of a row is its field."""
+
+    sides = slice(2, 3)
 
     def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> Any:
         if axis == "column":
@@ -65,9 +59,8 @@ COLUMNS: Table = np.array([[1, 0, 0], [0, 1, 0], [2, 2, 0]], dtype=np.float32)
 
 
 def predictor(encoder: Encoder | None = None) -> Predictor:
-    return Predictor(
-        Latents(ROWS), Latents(COLUMNS), encoder or SumEncoder(), FieldReadout(STARS), n_beside=1
-    )
+    factors = Factors(Latents(ROWS), Latents(COLUMNS), encoder or SumEncoder(), n_beside=1)
+    return Predictor.of(factors, FieldReadout(STARS))
 
 
 def test_pairs_and_blocks_are_products_read_with_the_fields_of_rows() -> None:
@@ -113,7 +106,7 @@ def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
     )
     np.testing.assert_array_equal(more.rows.whole(), [ROWS[0], [14, 2, 10], [3, 0, 10]])
     assert more.rows.base is one.rows.base and len(one.rows) == 2 and len(one.columns) == 3
-    assert one.extend(entries, rows[:0], columns[:0]) is one
+    assert one.extend(entries, rows[:0], columns[:0]).rows is one.rows
     back = (
         more.without("row", np.array([2]))
         .without("column", np.array([3]))
@@ -146,10 +139,12 @@ def test_factors_alone_encode_nothing() -> None:
 
 
 def test_directions_are_of_length_1_and_leave_out_what_is_beside() -> None:
-    one = replace(predictor(), columns=Latents(np.array([[3, 4, 7], [0, 0, 1]], dtype=np.float32)))
+    columns = Latents(np.array([[3, 4, 7], [0, 0, 1]], dtype=np.float32))
+    factors = replace(predictor().factors, columns=columns)
+    one = Predictor.of(factors, Readout(STARS))
     np.testing.assert_allclose(one.directions(one.columns), [[0.6, 0.8], [0, 0]], rtol=1e-6)
     with pytest.raises(BadSetting, match="latents"):
-        replace(one, n_beside=3).directions(one.columns)
+        replace(factors, n_beside=3).proper(columns)
 
 
 def test_what_is_packed_comes_back() -> None:
@@ -202,7 +197,7 @@ def test_boundaries_tell_levels_apart() -> None:
     "readout", [Readout(STARS), LevelReadout(STARS), BoundaryReadout(STARS, np.arange(4) + 1.5)]
 )
 def test_a_value_is_no_distribution(readout: Readout) -> None:
-    assert not readout.gives_distribution and readout.row_fields == slice(0, 0)
+    assert not readout.gives_distribution
     for ask in (
         lambda: readout.support,
         lambda: readout.unit_boundaries,

@@ -217,20 +217,20 @@ def show_a_stage(plan: str | None = None, *, n_epochs: int = 1) -> None:
         for _ in range(n_epochs):
             display(FIRST, History([FIRST], best_epoch=0, best_error=0.9))
         display.show_stage("refining")
-        display.show_stage("linear part")
+        display.show_stage("sampler")
 
 
 def test_a_file_is_told_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
     show_a_stage()
     assert capsys.readouterr().err.splitlines()[1:] == [
         "fitting OrdinalDMF: refining, best 0.9000 in epoch 1",
-        "fitting OrdinalDMF: linear part, best 0.9000 in epoch 1",
+        "fitting OrdinalDMF: sampler, best 0.9000 in epoch 1",
     ]
     show_a_stage("the plan", n_epochs=0)  # one that goes on from the end of its epochs
     assert capsys.readouterr().err.splitlines() == [
         "the plan",
         "fitting OrdinalDMF: refining",
-        "fitting OrdinalDMF: linear part",
+        "fitting OrdinalDMF: sampler",
     ]
 
 

@@ -206,6 +206,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("settings", _format_settings(settings)),
         ("chosen", _format_settings(chosen, digits=4)),
         ("on entries", _format_settings(facts["chosen_on_entries"], digits=4)),
+        ("members", _format_settings(chosen.get("members", {}), digits=4)),
         *chosen.get("parts", {}).items(),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         *(
@@ -244,8 +245,8 @@ def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
     shown = {
         name: float(f"{v:.{digits}g}") if isinstance(v, float) else v
         for name, v in settings.items()
+        if not isinstance(v, dict)
     }
-    shown.pop("parts", None)
     return " ".join(f"{name}={format_value(value)}" for name, value in shown.items())
 
 

@@ -147,7 +147,7 @@ def complete(
     """
     check_frame_target(output, inputs=source.paths)
     from deepmf.scoring.pairs import check_has_values
-    from deepmf.scoring.predictor import check_levels
+    from deepmf.scoring.readouts import check_levels
 
     fitted = source.load()
     check_has_values(fitted.scale_)  # before anything is written

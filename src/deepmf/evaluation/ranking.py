@@ -36,9 +36,10 @@ from deepmf.recommend.ranker import Ranker, find_relevant
 from deepmf.recommend.ranking import batches, find_best
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
 from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence
+from deepmf.scoring.factors import Positions
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_unknown
-from deepmf.scoring.predictor import Positions, Predictor
+from deepmf.scoring.predictor import Predictor
 
 ROW_METRICS = ListScores._fields  # means over rows
 
@@ -514,7 +515,7 @@ class _Evaluator:
 
     def _compare_columns(self, columns: IndexArray) -> float | None:
         """Return the mean cosine of two columns of a list; None where the model has no latents."""
-        if self.predictor.columns.base.shape[1] <= self.predictor.n_beside:
+        if not self.predictor.has_latents:
             return None
         distinct, which = np.unique(columns, return_inverse=True)
         directions = self.predictor.directions(

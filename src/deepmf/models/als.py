@@ -55,8 +55,8 @@ from deepmf.models.means import (
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.models.traits import Recommends
 from deepmf.scoring.arrivals import TrainedRows
+from deepmf.scoring.encoders import SolvingEncoder
 from deepmf.scoring.latents import Latents, multiply_each, pair_products
-from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.holdout import HeldOut
 from deepmf.training.settings import (

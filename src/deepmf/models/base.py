@@ -51,7 +51,8 @@ from deepmf.recommend.ranking import (
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.scoring.pairs import Question, Unknown, check_has_values, find_pairs
-from deepmf.scoring.predictor import NO_DISTRIBUTION, Predictor, check_levels, unpack_arrived
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import NO_DISTRIBUTION, check_levels
 from deepmf.storage.model_file import encode_json, is_mapped, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History, describe_errors
@@ -587,13 +588,10 @@ class Model(Estimator):
         entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(described["history"])
         with refuse_stored(cls.__name__):
-            predictor = (
-                InteractionPredictor.of(entries)
-                if entries.scale.is_interactions
-                else unpack_arrived(
-                    model._load_predictor(entries, described["learned"], tensors), tensors, entries
-                )
-            )
+            if entries.scale.is_interactions:
+                predictor: Predictor = InteractionPredictor.of_entries(entries)
+            else:
+                predictor = model._load_predictor(entries, described["learned"], tensors)
         parts = unpack_parts(described["parts"], tensors, entries.as_read, predictor)
         model._fitted = Fitted(entries, predictor, parts, model._choose_rank_by(parts))
         check_predictions(entries, model._fitted.predictor)

@@ -21,32 +21,31 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting, measure_means
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
+    Chain,
     GibbsSampler,
-    Iteration,
     NoiseBound,
     Parameters,
-    SampleRing,
     Samples,
     Units,
     compute_effective_size,
     compute_r_hat,
+    estimate_chain_bytes,
 )
-from deepmf.models.gibbs.prediction import (
-    N_BESIDE,
+from deepmf.models.gibbs.encoder import N_BESIDE, SampleEncoder
+from deepmf.models.gibbs.prior import Prior
+from deepmf.models.gibbs.readout import (
     HeldOutPredictions,
-    SampleEncoder,
-    SamplePredictor,
     SampleReadout,
     calibrate,
-    encode_all,
     load_readout,
+    make_readout,
     predict_held_out,
 )
-from deepmf.models.gibbs.prior import Prior
 from deepmf.models.traits import Recommends
 from deepmf.nn.ranks import find_ranks
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.pairs import check_has_values, find_pairs
-from deepmf.scoring.predictor import Predictor, unpack_latents
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
@@ -114,9 +113,8 @@ class GibbsTask:
     """The chain as a task of the training loop: an epoch is an iteration, and what is learned are
     the kept samples.
 
-    The samples lie in a ring: at any time it holds the last of them, of which predictions use those
-    after the burn-in's share of the iterations so far. If the fit holds out entries of its own,
-    these check and calibrate the first part of the chain, and then join the others.
+    If the fit holds out entries of its own, these check and calibrate the first part of the chain,
+    and then join the others.
     """
 
     def __init__(
@@ -138,39 +136,30 @@ class GibbsTask:
             ranks=find_ranks(),
             start_lambda=choose_start_lambda(seen.train, epochs),
         )
+        self._bound = None if validation is None else NoiseBound(validation, self.units, device)
+        self.chain = Chain(
+            self.sampler,
+            range(epochs),
+            burn_in=settings.burn_in,
+            n_samples=settings.samples,
+            bound=self._bound,
+        )
         self._seen, self._entries, self._n_bins = seen, entries, settings.bins
-        self._last, self._burn_share = epochs - 1, min(1.0, settings.burn_in / settings.epochs)
-        self._thinning = max(1, math.ceil((1.0 - self._burn_share) * epochs / settings.samples))
-        self._join_at = None if seen is entries else choose_join(epochs, self._burn_share)
-        self._has_joined = False
-        n_samples = settings.samples
-        self._ring = SampleRing(n_samples, self.sampler)
-        self._kept_at = torch.zeros(n_samples, dtype=torch.int64)
-        self._counts = torch.zeros(2, dtype=torch.int64)  # samples kept so far, and iterations
+        burn_share = min(1.0, settings.burn_in / epochs)
+        self._join_at = None if seen is entries else choose_join(epochs, burn_share)
         n_validation = 0 if validation is None else validation.values.size
         # Means and spreads by the first part of the chain.
         self._held_out = torch.zeros(3, n_validation, dtype=torch.float32)
-        self._predicted = torch.zeros(n_samples, n_validation, dtype=torch.float32)
-        self._bound = None if validation is None else NoiseBound(validation, self.units, device)
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Run one iteration, and keep it where it is the turn of a sample."""
-        if epoch == 0:
-            self.sampler.start()
-        joins = self._join_at is not None and epoch >= self._join_at
-        if joins and not self._has_joined:
+        if self._join_at is not None and epoch >= self._join_at and self.chain.bound is not None:
             self._join(first=epoch == self._join_at)
         try:
-            iteration = self.sampler.iterate(epoch)
+            iteration = self.chain.run_epoch(epoch, is_kept=epoch in (0, self._join_at))
         except np.linalg.LinAlgError:
             # no posterior, or none that can be drawn
             return Epoch(math.nan)
-        predicted = None
-        if self._bound is not None and not self._has_joined:
-            predicted = self._bound.apply(self.sampler, iteration)
-        self._counts[1] = epoch + 1
-        if epoch in (0, self._join_at) or (self._last - epoch) % self._thinning == 0:
-            self._keep(epoch, iteration, predicted)
         rows, columns, alpha, *_ = self.sampler.parameters
         notes = {
             "alpha": alpha,
@@ -181,18 +170,14 @@ class GibbsTask:
         return Epoch(math.sqrt(iteration.mean_squared_error) * self.units.deviation, notes=notes)
 
     def validation_error(self) -> float | None:
-        if self._validation is None or self._has_joined:
+        if self._validation is None or self.chain.bound is None:
             return None
-        predicted = self._predicted[self._find_usable()].mean(0).double().numpy()
-        return rmse_error(self._seen.scale.clip(predicted), self._validation.values)
+        predicted = self.chain.predicted[self.chain.find_usable()].mean(0).double().numpy()
+        values = self.units.mean + self.units.deviation * predicted
+        return rmse_error(self._seen.scale.clip(values), self._validation.values)
 
     def get_learned(self) -> dict[str, Tensor]:
-        return {
-            **self._ring.tensors,
-            "kept_at": self._kept_at,
-            "counts": self._counts,
-            "held_out": self._held_out,
-        }
+        return {**self.chain.tensors, "held_out": self._held_out}
 
     def set_learned(self, learned: Mapping[str, Tensor]) -> None:
         for name, tensor in self.get_learned().items():
@@ -210,7 +195,7 @@ class GibbsTask:
             "row_reliabilities": reliabilities[0],
             "column_reliabilities": reliabilities[1],
             "alpha": torch.tensor(alpha, dtype=torch.float64),
-            "predicted": self._predicted,
+            "predicted": self.chain.predicted,
             **({} if self._bound is None else {"bound": self._bound.mean}),
         }
 
@@ -226,23 +211,18 @@ class GibbsTask:
             state[f"{axis}_reliabilities"].to(device, copy=True) for axis in ("row", "column")
         )
         sampler.parameters = Parameters(rows, columns, float(state["alpha"]), *reliabilities)
-        self._predicted.copy_(state["predicted"])
+        self.chain.predicted.copy_(state["predicted"])
         if self._bound is not None:
             self._bound.mean = state["bound"].to(device, copy=True)
             sampler.most_alpha = self._bound.find_most_alpha()
 
-    def find_samples(self) -> Samples:
-        """Return the samples that predictions use, the oldest first."""
-        slots = self._find_usable()
-        return self._ring.take(slots[torch.argsort(self._kept_at[slots])])
-
-    def find_held_out(self, predictor: SamplePredictor) -> HeldOutPredictions | None:
+    def find_held_out(self, predictor: Predictor) -> HeldOutPredictions | None:
         """Return predictions of entries that the chain was not given: of the validation, or by its
         first part."""
         validation = self._validation
         if validation is None:
             return None
-        if self._join_at is not None and int(self._counts[1]) > self._join_at:
+        if self._join_at is not None and self.chain.n_run > self._join_at:
             means, *spreads = self._held_out.double().numpy()
             return HeldOutPredictions(means, np.column_stack(spreads), validation.values)
         return predict_held_out(predictor, validation)
@@ -254,33 +234,23 @@ class GibbsTask:
             return None
         return measure_means(self._seen, self._validation)
 
-    def _find_usable(self) -> Tensor:
-        n_kept, n_run = max(1, int(self._counts[0])), int(self._counts[1])
-        filled = torch.arange(self._kept_at.numel()) < n_kept
-        recent = self._kept_at >= min(self._burn_share * n_run, int(self._kept_at[filled].max()))
-        return torch.nonzero(filled & recent)[:, 0]
-
-    def _keep(self, epoch: int, iteration: Iteration, predicted: Tensor | None) -> None:
-        n_kept = int(self._counts[0])
-        slot = n_kept % self._kept_at.numel()
-        self._ring.keep(slot, iteration)
-        self._kept_at[slot], self._counts[0] = epoch, n_kept + 1
-        if predicted is not None:
-            self._predicted[slot] = (self.units.mean + self.units.deviation * predicted).cpu()
+    def make_predictor(self, entries: EntryStore, samples: Samples) -> Predictor:
+        """Return the predictor of all trained rows and columns, not calibrated."""
+        readout = make_readout(entries, self.units, samples, n_bins=self._n_bins)
+        encoder = SampleEncoder(self.units, samples, self._device).narrow(entries)
+        return Predictor.of(encoder.encode_all(entries), readout)
 
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
         if first:
             assert self._validation is not None
-            samples = self.find_samples().take_last(_CALIBRATION_SAMPLES)
-            predictor = encode_all(
-                self._seen, self.units, samples, self._device, n_bins=self._n_bins
-            )
+            samples = self.chain.find_samples().take_last(_CALIBRATION_SAMPLES)
+            predictor = self.make_predictor(self._seen, samples)
             held_out = predict_held_out(predictor, self._validation)
             self._held_out.copy_(torch.from_numpy(np.stack([held_out.means, *held_out.spreads.T])))
-            self._counts[0] = 0
+            self.chain.drop_samples()
         self.sampler.set_entries(self._entries)
-        self._has_joined = True
+        self.chain.bound = None
 
 
 # Samples whose posterior spreads calibrate intervals in the first part of a chain.
@@ -354,8 +324,7 @@ class BayesianMF(Recommends, Model):
         entries, predictor = self.entries_.as_read, self.predictor_
         check_has_values(entries.scale)
         encoder, readout = predictor.encoder, predictor.readout.as_chosen
-        assert isinstance(predictor, SamplePredictor) and isinstance(readout, SampleReadout)
-        assert isinstance(encoder, SampleEncoder)
+        assert isinstance(encoder, SampleEncoder) and isinstance(readout, SampleReadout)
         pairs = find_pairs(entries, rows, columns, "error")
         generator = make_generator(seed, "draws")
         which = [
@@ -364,13 +333,16 @@ class BayesianMF(Recommends, Model):
         which = [which[number % len(which)] for number in range(n)]
         row_at, row_of = np.unique(pairs.rows, return_inverse=True)
         column_at, column_of = np.unique(pairs.columns, return_inverse=True)
-        own_entries = predictor.read_entries("row", entries, row_at)
-        row_draws = encoder.draw("row", own_entries, predictor.solve_by("column"), which, generator)
+        own_entries = predictor.factors.read_entries("row", entries, row_at)
+        row_draws = encoder.draw(
+            "row", own_entries, predictor.factors.solve_by("column"), which, generator
+        )
         column_draws = self._draw_columns(column_at, which, generator)
         found = np.empty((n, pairs.rows.size))
         numbers = np.random.default_rng([seed, 1])
         noise = numbers.standard_normal(found.shape) if of == "entries" else np.zeros(found.shape)
-        noise *= predictor.find_spreads(pairs.rows, pairs.columns)[:, 1]
+        scores = predictor.score(pairs.rows, pairs.columns)
+        noise *= scores.fields[:, 1]
         for number, sample in enumerate(which):
             own, other = row_draws[number].numpy()[row_of], column_draws[number].numpy()[column_of]
             products = np.einsum("pd,pd->p", own[:, :-1], other[:, :-1]) + own[:, -1] + other[:, -1]
@@ -382,8 +354,7 @@ class BayesianMF(Recommends, Model):
             return found
         if self.scale_.levels is None:
             return self.scale_.clip(found)
-        centres = predictor.score_pairs(pairs.rows, pairs.columns)
-        found = centres + readout.spread * (found - centres)
+        found = scores.location + readout.spread * (found - scores.location)
         return readout.support[np.searchsorted(readout.cutpoints, found)]
 
     def _draw_columns(
@@ -404,8 +375,8 @@ class BayesianMF(Recommends, Model):
             )
         if not known.all():
             new, others = (
-                predictor.read_entries("column", entries, at[~known]),
-                predictor.solve_by("row"),
+                predictor.factors.read_entries("column", entries, at[~known]),
+                predictor.factors.solve_by("row"),
             )
             drawn[:, torch.from_numpy(~known)] = encoder.draw(
                 "column", new, others, which, generator
@@ -437,11 +408,8 @@ class BayesianMF(Recommends, Model):
         return choose_settings(train, self._on_gpu, self.settings.effort, epochs=epochs)
 
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
-        train, settings = entries.train, self.settings
-        n_latents = (
-            settings.samples * (min(settings.latent_size, *train.shape) + 1) * sum(train.shape)
-        )
-        return FitBytes(0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * n_latents, 0)
+        settings = self.settings
+        return estimate_chain_bytes(entries.train, settings.samples, settings.latent_size)
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> GibbsTask:
         settings, seen = self.settings, entries
@@ -455,10 +423,7 @@ class BayesianMF(Recommends, Model):
 
     def _make_predictor(self, task: GibbsTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         fitting.show_stage("encoding all rows and columns in each sample")
-        device = Runtime(self.settings.device).device
-        predictor = encode_all(
-            entries, task.units, task.find_samples(), device, n_bins=self.settings.bins
-        )
+        predictor = task.make_predictor(entries, task.chain.find_samples())
         held_out = task.find_held_out(predictor)
         if held_out is not None:
             self.history_.best_error = rmse_error(
@@ -471,16 +436,10 @@ class BayesianMF(Recommends, Model):
         return replace(predictor, readout=calibrate(plain, held_out))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        size = min(self.settings.latent_size, *entries.train.shape)
-        encoder = SampleEncoder.load(content, tensors, entries, size=size)
+        encoder = SampleEncoder.load(content, tensors, entries)
         latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
-        return SamplePredictor(*latents, encoder, load_readout(entries.scale, tensors), N_BESIDE)
-
-
-# The least memory of a fit: positions and values by row and by column; in half precision draws and
-# weights of the ring and of its copy, in single precision the latents.
-_BYTES_PER_ENTRY = 2 * (4 + 4)
-_BYTES_PER_LATENT = 2 * (2 + 2) + 4
+        factors = Factors(*latents, encoder, N_BESIDE).with_arrived(tensors, entries)
+        return Predictor.of(factors, load_readout(entries.scale, tensors))
 
 
 class Effort(NamedTuple):

@@ -30,8 +30,11 @@ from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import Batch, Vectors
 from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.arrivals import TrainedRows
+from deepmf.scoring.encoders import SolvingEncoder
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents, multiply_each
-from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.holdout import HeldOut
@@ -285,18 +288,20 @@ class DMF(Recommends, NetworkModel):
             Latents(encode(network.columns, source.columns)),
         )
         network.to("cpu")
-        return self._build_predictor(network, entries, rows, columns)
+        factors = self._make_factors(network, entries, rows, columns)
+        return Predictor.of(factors, self._make_readout(network, entries.scale))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
         latents = unpack_latents(tensors, entries, width=self.settings.latent_size)
-        return self._build_predictor(network, entries, *latents)
+        factors = self._make_factors(network, entries, *latents).with_arrived(tensors, entries)
+        return Predictor.of(factors, self._make_readout(network, entries.scale))
 
-    def _build_predictor(
+    def _make_factors(
         self, network: Any, entries: EntryStore, rows: Latents, columns: Latents
-    ) -> Predictor:
+    ) -> Factors:
         encoder = BranchEncoder(network, entries.scale, rows, columns, inputs=self.settings.inputs)
-        return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
+        return Factors(rows, columns, encoder)
 
     def _make_readout(self, network: Any, scale: Scale) -> Readout:
         return CosineReadout(scale)

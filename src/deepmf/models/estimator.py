@@ -568,7 +568,7 @@ def refuse_unsolvable() -> Iterator[None]:
 
 def check_products(fitted: Fitted) -> Fitted:
     """Refuse a predictor whose latents or their products leave the range of their type."""
-    if not fitted.predictor.rows.products_are_finite(fitted.predictor.columns):
+    if not fitted.predictor.products_are_finite():
         raise TrainingDiverged(
             f"what was learned is too large: latents or their products are not finite numbers (the scale is "
             f"{fitted.entries.scale}; divide the values by a constant)"

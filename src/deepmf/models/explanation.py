@@ -250,10 +250,10 @@ def _choose_candidates(
     most = _count_most_candidates(entries, n)
     if entries.values.size <= most:
         return np.arange(entries.values.size)
-    others = predictor.columns if axis == "row" else predictor.rows
-    n_latent = others.base.shape[1] - predictor.n_beside
     size = np.abs(entries.values - entries.values.mean())
-    if n_latent:
+    if predictor.has_latents:
+        others = predictor.columns if axis == "row" else predictor.rows
+        n_latent = others.base.shape[1] - predictor.n_beside
         latents, aim = (others.take(at, slice(0, n_latent)) for at in (entries.others, targets))
         lengths = np.linalg.norm(latents, axis=1)
         size = size * np.abs(latents @ aim[0]) / np.where(lengths > 0, lengths, 1.0)

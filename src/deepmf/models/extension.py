@@ -10,6 +10,7 @@ import numpy as np
 from deepmf.errors import BadEntries, BadModelFile, TrainingDiverged
 from deepmf.matrix.arrays import Array, IndexArray
 from deepmf.matrix.entries import ChangedStore, EntryStore
+from deepmf.scoring.factors import Factors
 from deepmf.scoring.predictor import Predictor
 
 # The squares of a hundred such factors add up to a finite number in single precision.
@@ -33,14 +34,13 @@ def refuse_divergence() -> Iterator[None]:
 def check_arrived(predictor: Predictor, change: ChangedStore) -> None:
     """Refuse a change after which new rows or columns have factors that nothing can be solved
     by."""
-    arrived = predictor.arrived
-    if arrived is None:
-        return
     n_rows, n_columns = change.entries.train.shape
     rows = np.union1d(change.rows, change.crossed[0])
     columns = np.union1d(change.columns, change.crossed[1])
-    _check_factors(arrived.rows, rows - n_rows)
-    _check_factors(arrived.columns, columns - n_columns)
+    for member in predictor.members.values():
+        if isinstance(member.fitted, Factors) and member.fitted.arrived is not None:
+            _check_factors(member.fitted.arrived.rows, rows - n_rows)
+            _check_factors(member.fitted.arrived.columns, columns - n_columns)
 
 
 def _check_factors(factors: Array | None, places: IndexArray) -> None:

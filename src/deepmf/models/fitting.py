@@ -35,8 +35,8 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix, check_matrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
+from deepmf.scoring.factors import OTHER_AXIS
 from deepmf.scoring.pairs import Fallback, PredictedAreas
-from deepmf.scoring.predictor import OTHER_AXIS
 from deepmf.training.history import Callback, History
 from deepmf.training.settings import (
     OF_TIMES,

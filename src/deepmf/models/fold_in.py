@@ -26,7 +26,6 @@ from deepmf.recommend.ranker import Ranker, Rankers
 from deepmf.recommend.ranking import Ranking, Search, rank_columns
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, check_coverage
-from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Question, check_has_values
 from deepmf.scoring.predictor import Predictor
 
@@ -160,7 +159,7 @@ class FoldedRows(Folded):
         one, whole = np.array([number]), self.predictor
         observed = self.observed.take(one)
         drift = whole.drift and whole.drift.fold_in(observed)
-        predictor = replace(whole, rows=Latents(whole.rows.take(one)), drift=drift)
+        predictor = replace(whole.take_rows(one), drift=drift)
         return FoldedRows(self.entries, predictor, observed, single=True, rankers=self.rankers)
 
     def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:

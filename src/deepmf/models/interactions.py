@@ -16,9 +16,12 @@ from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.recommend.ranking import Ranking, rank_cosines
 from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.encoders import Encoder
+from deepmf.scoring.factors import Factors
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import NO_VALUES
-from deepmf.scoring.predictor import Encoder, Predictor, Readout
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Packed
 
 
@@ -26,14 +29,13 @@ class InteractionPredictor(Predictor):
     """Knows rows and columns, and nothing about values; every interaction is liked."""
 
     @classmethod
-    def of(cls, entries: EntryStore) -> Self:
+    def of_entries(cls, entries: EntryStore) -> Self:
         """Return the predictor of all rows and columns of a store."""
         rows, columns = (
             Latents(np.zeros((count, 1), dtype=np.float32)) for count in entries.train.shape
         )
-        trained = cls(
-            rows, columns, _InteractionEncoder(), _InteractionReadout(entries.scale), n_beside=1
-        )
+        factors = Factors(rows, columns, _InteractionEncoder(), n_beside=1)
+        trained = cls.of(factors, _InteractionReadout(entries.scale))
         n_rows, n_columns = entries.train.shape
         return trained.extend(
             entries,

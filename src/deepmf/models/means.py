@@ -17,8 +17,11 @@ from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
 from deepmf.models.traits import Recommends
 from deepmf.scoring.effects import SHRINKAGE, Effects, compute_effects
+from deepmf.scoring.encoders import SolvingEncoder
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
@@ -203,7 +206,7 @@ class Means(Recommends, Model):
         weights = self._learn_feature_weights(by_row, encoder.row_deviations(by_row, columns))
         encoder.feature_weights = encoder.feature_weights._replace(rows=weights)
         rows = Latents(encoder.encode("row", by_row, columns))
-        return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
+        return Predictor.of(Factors(rows, columns, encoder, _N_BESIDE), Readout(entries.scale))
 
     def _learn_feature_weights(
         self, entries: AxisEntries, deviations: FloatArray
@@ -223,10 +226,11 @@ class Means(Recommends, Model):
         return ridge.weights(means[:, None])
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        rows, columns = unpack_latents(tensors, entries, width=_N_BESIDE, kind="float64")
+        latents = unpack_latents(tensors, entries, width=_N_BESIDE, kind="float64")
         weights = load_feature_weights(entries, tensors, width=1, kind="float64")
         encoder = EffectEncoder(entries.train.mean, self.settings.shrinkage, weights)
-        return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
+        factors = Factors(*latents, encoder, _N_BESIDE).with_arrived(tensors, entries)
+        return Predictor.of(factors, Readout(entries.scale))
 
     def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         return Effects(self.row_effects_, self.column_effects_).evaluate(rows, columns, self.mean_)

@@ -20,7 +20,8 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseVectors, make_feature_batch
-from deepmf.scoring.predictor import Encoder, Predictor
+from deepmf.scoring.encoders import Encoder
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form
 from deepmf.training.memory import FitBytes, estimate_fit_bytes

@@ -14,8 +14,8 @@ from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.solver import Arrays, FactorModel, Solver
+from deepmf.scoring.encoders import SolvingEncoder
 from deepmf.scoring.latents import Latents, multiply_each
-from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 

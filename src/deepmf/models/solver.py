@@ -20,8 +20,11 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
+from deepmf.scoring.encoders import Encoder, NoEncoder
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Encoder, NoEncoder, Predictor, Readout, unpack_latents
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch, Task
@@ -101,20 +104,15 @@ class FactorModel(Model):
 
     def _wrap_solver(self, solver: Any, *, entries: EntryStore) -> Predictor:
         rows, columns = (Latents(table.astype(np.float32)) for table in solver.latents())
-        encoder, readout = (
-            self._make_encoder(solver, entries),
-            self._make_readout(solver, entries.scale),
-        )
-        return Predictor(rows, columns, encoder, readout, self.n_beside)
+        factors = Factors(rows, columns, self._make_encoder(solver, entries), self.n_beside)
+        return Predictor.of(factors, self._make_readout(solver, entries.scale))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        rows, columns = unpack_latents(
-            tensors, entries, width=self._count_latents(entries.train) + self.n_beside
-        )
+        width = self._count_latents(entries.train) + self.n_beside
+        latents = unpack_latents(tensors, entries, width=width)
+        factors = Factors(*latents, self._load_encoder(entries, tensors), self.n_beside)
         readout = self._load_readout(entries.scale, tensors)
-        return Predictor(
-            rows, columns, self._load_encoder(entries, tensors), readout, self.n_beside
-        )
+        return Predictor.of(factors.with_arrived(tensors, entries), readout)
 
     def _count_latents(self, train: ObservedMatrix) -> int:
         """Return the latent size without means, effects and constants."""

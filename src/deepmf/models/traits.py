@@ -61,7 +61,7 @@ class Recommends(Estimator):
             model._chosen = {"rank_by": "relevance"}
             model.settings = replace(model.settings, rank_by="relevance")
         model._fitted = model._fit_parts(
-            Fitted(entries, InteractionPredictor.of(entries)), prepared
+            Fitted(entries, InteractionPredictor.of_entries(entries)), prepared
         )
         self.__dict__.update(model.__dict__)
         return self

@@ -37,12 +37,13 @@ class DeviceColumns:
                 f"this model drifts with time or has effects of asked cells, which rankings on device={device!r} have "
                 "not; leave out device"
             )
-        if has_values and (type(predictor) is not Predictor or not predictor.keys_are_products):
+        assert isinstance(predictor, Predictor)
+        if has_values and not (predictor.is_stacked and predictor.keys_are_products):
             raise BadSetting(
                 f"this model does not rank by products of latents; leave out device={device!r}"
             )
         self._device, self._has_values = Runtime(device).device, has_values
-        self._latents = self._send(predictor.columns.take(columns))
+        self._latents = self._send(predictor.stack_columns(columns))
         if relevance is not None:
             self._presence = relevance.presence.model.send(columns, self._device)
             self._popularity = self._send(relevance.popularity[columns])
@@ -70,7 +71,9 @@ class DeviceColumns:
     def find_best(self, ranker: Ranker, rows: IndexArray, n: int, omitted: Omitted) -> BestColumns:
         """Return the n best columns of each row; ties go to the earlier place, and omitted ones
         have minus infinity."""
-        products = self._send(ranker.predictor.rows.take(rows)) @ self._latents.T
+        predictor = ranker.predictor
+        assert isinstance(predictor, Predictor)
+        products = self._send(predictor.stack_rows(rows)) @ self._latents.T
         keys, scores, relevance = products, None, ranker.relevance
         if relevance is not None:
             encoded, presence = relevance.encode_rows(rows), relevance.presence
@@ -86,11 +89,7 @@ class DeviceColumns:
                     keys = presence.log_probabilities(scores)
                 if liking_weight and self._has_values:
                     log_liked = self._log_liked(
-                        ranker.predictor,
-                        presence,
-                        products,
-                        rows,
-                        relevance.repeat_threshold(rows.size),
+                        predictor, presence, products, rows, relevance.repeat_threshold(rows.size)
                     )
                     keys = keys + liking_weight * log_liked
         keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf
@@ -135,7 +134,7 @@ class DeviceColumns:
             margins = products.double().clamp(readout.scale.low, readout.scale.high) - ends
             log_liked: Tensor = torch.special.log_ndtr(margins / presence.spread)
             return log_liked
-        logits = readout.find_logits(predictor.rows.take(rows, readout.row_fields), thresholds)
+        logits = readout.find_logits(predictor.read_rows(rows), thresholds)
         if logits is None:
             raise BadSetting(
                 "the probabilities of this model are computed on the CPU alone: set rank_by='value'"

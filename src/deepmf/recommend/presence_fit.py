@@ -26,7 +26,6 @@ from deepmf.recommend.column_gram import MOST_FULL, RIDGES, Gram
 from deepmf.recommend.column_ridge import ColumnRidge
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.ranker import find_relevant
-from deepmf.scoring.latents import Latents
 from deepmf.scoring.learning import Learning
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import HeldOut, choose, draw_some
@@ -149,7 +148,7 @@ class HiddenRows:
         rows = draw_some(np.unique(validation.rows), most or _count_rows(entries.train), seed=seed)
         lines = np.minimum(np.searchsorted(rows, validation.rows), rows.size - 1)
         is_kept = rows[lines] == validation.rows
-        row_predictor = replace(predictor, rows=Latents(predictor.rows.take(rows)))
+        row_predictor = predictor.take_rows(rows)
         hidden = HeldOut(lines[is_kept], validation.columns[is_kept], validation.values[is_kept])
         return cls(
             entries.train,

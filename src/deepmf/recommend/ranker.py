@@ -34,7 +34,8 @@ from deepmf.recommend.column_ridge import ColumnRidge
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence, Recency
 from deepmf.recommend.request import Order, RankBy
-from deepmf.scoring.predictor import KnownProducts, Positions, Predictor, list_positions
+from deepmf.scoring.factors import Positions, list_positions
+from deepmf.scoring.predictor import BlockPredictor, KnownProducts, Predictor
 
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
 Omit = Callable[[Array], None]  # gives the columns that are left out the key minus infinity
@@ -66,7 +67,7 @@ class Relevance:
     following : scores what a row takes next; None in other orders.
     """
 
-    predictor: Predictor
+    predictor: BlockPredictor
     presence: Presence
     observed: Observed
     popularity: LatentArray
@@ -78,7 +79,7 @@ class Relevance:
     _last: threading.local = field(default_factory=threading.local, init=False)
     _scores: Array | None = field(default=None, init=False)
 
-    def with_known(self, predictor: Predictor, scores: Array | None) -> Relevance:
+    def with_known(self, predictor: BlockPredictor, scores: Array | None) -> Relevance:
         """Return the probabilities of pairs that a predictor knows, and whose scores of presence
         may be known."""
         relevance = copy.copy(self)
@@ -217,7 +218,7 @@ class Ranker:
     learned: tells the probabilities that entries exist where the order is by others.
     """
 
-    predictor: Predictor
+    predictor: BlockPredictor
     relevance: Relevance | None = None
     learned: Relevance | None = None
 

@@ -149,6 +149,7 @@ class Search:
         """Return the search that a request asks for."""
         if request.include_observed is None:
             request = replace(request, include_observed=ranker.allows_repeats)
+        assert isinstance(ranker.predictor, Predictor)
         reranker = Reranker.of(entries, ranker.predictor, observed, request)
         return cls(entries, ranker, observed, request, choose_columns(entries, request), reranker)
 

@@ -152,7 +152,7 @@ class Request(Order):
         the 5 n best.
     explore : the share of places, at the end of the list, that a draw from the posterior of the
         values decides, so that uncertain columns are tried; of models that sample it (BayesianMF,
-        the linear part of OrdinalDMF).
+        OrdinalDMF with a sampler).
     explore_seed : the seed of the draw.
     among : rank only these columns: labels, or a mask over all columns.
     exclude : leave these columns out: labels, or a mask over all columns.

@@ -34,7 +34,8 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
 from deepmf.models.means import Means
 from deepmf.scoring.pairs import Unknown
-from deepmf.scoring.predictor import LevelReadout, Predictor
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import LevelReadout
 
 # Pairs scored for the ranking of a page, which bounds its time on tables with many rows.
 MOST_RANKED = 1 << 26

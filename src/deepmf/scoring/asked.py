@@ -36,7 +36,8 @@ from deepmf.metrics import rmse_error
 from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution
 from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
 from deepmf.scoring.learning import AskedCells, Learning, SteadyPart
-from deepmf.scoring.predictor import Predictor, Readout
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, Sizes, between, not_falling, not_negative
 from deepmf.training.holdout import choose
@@ -437,7 +438,7 @@ class AskedReadout(Readout):
     def __init__(self, learned: Readout, calibration: Calibration) -> None:
         super().__init__(learned.scale, learned._support, learned._unit_boundaries)
         self._learned, self.calibration = learned, calibration
-        self.row_fields, self.predicts_levels = learned.row_fields, learned.predicts_levels
+        self.predicts_levels = learned.predicts_levels
         self.ranks_by_products = learned.ranks_by_products
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from deepmf.errors import BadSetting, show_value
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
@@ -27,6 +28,9 @@ _COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
 # entry is found, and how many entries count as held by intervals of just their coverage.
 COVERAGES = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
 _BISECTIONS, _HELD_COUNT = 12, 100
+
+# Bisections that place a cutpoint to a millionth of the range of values.
+_CUTPOINT_STEPS = 24
 
 # Shifted distributions: the largest change of log-odds, the steps in which it is found, and how
 # near their means come to the ends of the support, as a share of its width.
@@ -326,6 +330,32 @@ def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatAr
     as_stated = (np.arange(_HELD_COUNT) + 0.5) / _HELD_COUNT
     targets: FloatArray = np.quantile(np.concatenate([high, as_stated]), COVERAGES)
     return targets
+
+
+def place_cutpoints(
+    cumulate: Callable[[FloatArray], FloatArray],
+    means: FloatArray,
+    deviations: FloatArray,
+    n_above: IndexArray,
+) -> FloatArray:
+    """Return the cutpoints above which distributions expect some numbers of values, (cutpoints,).
+
+    cumulate: the symmetric cumulative distribution function of (value - mean) / deviation.
+    means, deviations: of the distributions, (entries,).
+    """
+    wanted = np.clip(n_above, 0.5, means.size - 0.5)
+    reach = (np.log(2.0 * means.size) + 1.0) * float(deviations.max())
+    low = np.full(wanted.size, float(means.min()) - reach)
+    high = np.full(wanted.size, float(means.max()) + reach)
+    for _ in range(_CUTPOINT_STEPS):
+        middle = (low + high) / 2.0
+        expected = cumulate((means[:, None] - middle) / deviations[:, None]).sum(axis=0)
+        low, high = (
+            np.where(expected > wanted, middle, low),
+            np.where(expected > wanted, high, middle),
+        )
+    cutpoints: FloatArray = (low + high) / 2.0
+    return cutpoints
 
 
 def check_coverage(coverage: float) -> None:

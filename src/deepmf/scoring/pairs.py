@@ -18,7 +18,8 @@ from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labels, build_label_array, count_distinct
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.effects import SHRINKAGE, Effects, compute_effects
-from deepmf.scoring.predictor import PairPredictor, Readout
+from deepmf.scoring.predictor import PairPredictor
+from deepmf.scoring.readouts import Readout
 
 if TYPE_CHECKING:
     from deepmf.scoring.distribution import PredictiveDistribution

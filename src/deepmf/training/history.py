@@ -105,8 +105,8 @@ Callback = Callable[[EpochRecord, History], None]  # called after each epoch
 def describe_stages(stages: Mapping[str, float]) -> str:
     """Describe the validation error of each stage and its gain.
 
-    >>> describe_stages({"branches": 0.87, "refined": 0.862, "with the linear part": 0.862})
-    '0.8700 by the branches, 0.8620 refined (-0.0080), 0.8620 with the linear part (no gain)'
+    >>> describe_stages({"branches": 0.87, "refined": 0.862, "blended": 0.862})
+    '0.8700 by the branches, 0.8620 refined (-0.0080), 0.8620 blended (no gain)'
     """
     (first, before), *later = stages.items()
     words = [f"{before:.4f} by the {first}"]

@@ -3,12 +3,12 @@ held-out ones."""
 
 from __future__ import annotations
 
-import copy
 import pickle
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,11 +27,11 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal import encoder as encoder_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
-from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF, OrdinalTrainer
 from deepmf.models.ordinal.network import split_by_entries
 from deepmf.models.ordinal.refinement import Refinement
 from deepmf.nn.inputs import SparseVectors
+from deepmf.scoring.factors import Factors
 from deepmf.scoring.latents import Latents
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
@@ -62,9 +62,9 @@ def model() -> OrdinalDMF:
 
 
 def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
-    encoder = model.predictor_.encoder
-    assert isinstance(encoder, OrdinalEncoder)
-    return encoder
+    network: Any = model.predictor_.members["network"].fitted
+    assert isinstance(network.encoder, OrdinalEncoder)
+    return network.encoder
 
 
 def all_rows(model: OrdinalDMF) -> AxisEntries:
@@ -195,19 +195,19 @@ def split() -> Split:
 
 @pytest.fixture(scope="module")
 def alone() -> OrdinalDMF:
-    """One that was fitted without validation entries, and has a linear part."""
+    """One that was fitted without validation entries, and has a sampler."""
     model = OrdinalDMF(**WITH_LINEAR).fit(LARGER)
-    assert encoder_of(model).linear is not None
+    assert "sampler" in model.chosen_["members"]
     return model
 
 
 @pytest.fixture(scope="module")
 def validated(split: Split) -> OrdinalDMF:
-    """One that was fitted with validation entries, and has a linear part."""
+    """One that was fitted with validation entries, and has a sampler."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotBetterThanMeans)
         model = OrdinalDMF(**WITH_LINEAR).fit(split.train, split.validation)
-    assert encoder_of(model).linear is not None
+    assert "sampler" in model.chosen_["members"]
     return model
 
 
@@ -225,7 +225,7 @@ def validated(split: Split) -> OrdinalDMF:
         ),
     ],
 )
-def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str) -> None:
+def test_a_sampler_that_is_fitted_beside_the_network_is_the_same(device: str) -> None:
     class Replaying(OrdinalTrainer):
         """One that replays its steps from the second epoch on, as on a GPU where an epoch has a few
         steps."""
@@ -237,7 +237,7 @@ def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str
             return self.n_epochs > 1
 
         def run_epoch(self, epoch: int) -> Epoch:
-            assert self.linear_fit is None or self.replays_steps  # nothing disturbs the recording
+            assert self.sampler_fit is None or self.replays_steps  # nothing disturbs the recording
             self.n_epochs += 1
             return super().run_epoch(epoch)
 
@@ -251,9 +251,8 @@ def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str
     trainers: list[Any] = []
     settings = WITH_LINEAR | {"linear_iterations": 20, "device": device}
     beside, after = Beside(**settings).fit(LARGER), OrdinalDMF(**settings).fit(LARGER)
-    sampled = trainers[0].linear_fit.result()
-    linear = encoder_of(beside).linear
-    assert linear is not None and linear.model.samples is sampled.model.samples
+    sampled = trainers[0].sampler_fit.result()
+    assert beside.predictor_.members["sampler"].fitted is sampled.fitted
     assert beside.chosen_on_entries_ == after.chosen_on_entries_
     np.testing.assert_allclose(
         beside.complete(), after.complete(), atol=0.0 if device == "cpu" else 1e-3
@@ -270,12 +269,12 @@ def test_steps_are_recorded_while_another_thread_allocates() -> None:
         "linear_iterations": 20,
     }
     model = OrdinalDMF(**WITH_LINEAR | one_step | {"device": "cuda", "epochs": 12}).fit(LARGER)
-    assert encoder_of(model).linear is not None
+    assert "sampler" in model.chosen_["members"]
 
 
 @pytest.fixture(scope="module")
 def sampled() -> OrdinalDMF:
-    """One whose linear part has samples of the posterior."""
+    """One whose sampler has several samples of the posterior."""
     model = OrdinalDMF(**WITH_LINEAR | {"linear_iterations": 20, "linear_samples": 10}).fit(LARGER)
     assert model.chosen_on_entries_["linear_samples"] >= 4
     return model
@@ -289,22 +288,17 @@ def with_linear(request: pytest.FixtureRequest) -> OrdinalDMF:
 
 @pytest.mark.slow
 def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: OrdinalDMF) -> None:
-    encoder, entries, predictor = (
-        encoder_of(with_linear),
-        with_linear.entries_,
-        with_linear.predictor_,
-    )
+    entries = with_linear.entries_
     n_rows, n_columns = entries.train.shape
-    rows = encoder.encode("row", entries.row_entries(np.arange(n_rows)), predictor.columns)
-    columns = encoder.encode("column", entries.column_entries(np.arange(n_columns)), predictor.rows)
-    np.testing.assert_allclose(rows, predictor.rows.base, atol=1e-5)
-    np.testing.assert_allclose(columns, predictor.columns.base, atol=1e-5)
-    fields = encoder.layout.linear
-    linear = rows[:, fields]
-    assert linear[:, :-3].any(axis=0).all() and not linear[:, -3].any()  # the mean is the network's
-    # deviations of the posterior
-    assert np.all(linear[:, -2] > 0) and np.all(columns[:, fields][:, -1] > 0)
-    np.testing.assert_array_equal(columns[:, fields][:, [-5, -3]], 1)
+    for member in with_linear.predictor_.members.values():
+        factors = member.fitted
+        assert isinstance(factors, Factors)
+        encode = factors.encoder.encode
+        rows = encode("row", entries.row_entries(np.arange(n_rows)), Latents(factors.columns.base))
+        by_column = entries.column_entries(np.arange(n_columns))
+        columns = encode("column", by_column, Latents(factors.rows.base))
+        np.testing.assert_allclose(rows, factors.rows.base, atol=1e-5)
+        np.testing.assert_allclose(columns, factors.columns.base, atol=1e-5)
 
 
 def test_copies_are_predicted_as_the_originals(with_linear: OrdinalDMF) -> None:
@@ -376,60 +370,21 @@ def test_an_explanation_is_the_difference_without_each_entry(
         less = with_linear.forget(entries=([pair[0]], [pair[1]])).predictor_
         # The other side stays as it is: an entry that is forgotten describes both.
         whole = with_linear.predictor_
-        rows, columns = (less.rows, whole.columns) if axis == "row" else (whole.rows, less.columns)
-        products = rows.take(np.array([3])) @ columns.take(np.array([5])).T
-        own = rows.take(np.array([3]), whole.readout.row_fields)
-        expected = whole.readout.units(whole.readout.scores(products[0], own))
+        mixed = {}
+        for name, member in whole.members.items():
+            changed: Any = less.members[name].fitted
+            latents = {f"{axis}s": getattr(changed, f"{axis}s")}
+            mixed[name] = member._replace(fitted=replace(cast(Any, member.fitted), **latents))
+        expected = replace(whole, members=mixed).read_units(np.array([3]), np.array([5]))
         assert told.prediction - effect == pytest.approx(expected[0], abs=1e-4)
-
-
-def test_the_share_of_the_linear_part_is_in_every_answer(with_linear: OrdinalDMF) -> None:
-    encoder, predictor = encoder_of(with_linear), with_linear.predictor_
-    share, fields = encoder.linear_share, encoder.layout.linear
-    assert encoder.linear is not None
-    rows, columns = predictor.rows.base.astype(float), predictor.columns.base.astype(float)
-    response, head = rows[:, encoder.layout.response], encoder.network.head
-    slopes = np.exp(response[:, -1:])
-    linear = rows[:, fields] @ columns[:, fields].T * slopes / encoder.linear.blend.weight
-    network = np.delete(rows, fields, axis=1) @ np.delete(columns, fields, axis=1).T
-    blend = encoder.linear.blend
-    assert blend.cutpoints is not None and len(blend.cutpoints) == head.boundaries.numel()
-    logits = (1 - share) * ((slopes * network)[..., None] - response[:, None, :-1])
-    logits += share * (blend.slope * linear[..., None] - np.array(blend.cutpoints))
-    expected = 1 + (1 / (1 + np.exp(-logits))).sum(-1)
-    found = predictor.score_block(np.arange(len(rows)), np.arange(len(columns)))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_a_column_with_few_entries_has_less_of_the_linear_part(with_linear: OrdinalDMF) -> None:
-    encoder, predictor = copy.copy(encoder_of(with_linear)), with_linear.predictor_
-    part, fields, rows = encoder.linear, encoder.layout.linear, predictor.rows
-    assert part is not None
-    entries = with_linear.entries_.column_entries(np.arange(6))
-    whole = encoder.encode("column", entries, rows)
-    encoder.linear = LinearPart(part.model, part.blend._replace(few_count=12.0))
-    found = encoder.encode("column", entries, rows)
-    share, counts = part.blend.share, np.diff(entries.starts)[:, None]
-    shares = share * (0.5 + 0.5 * counts**2 / (counts**2 + 12.0**2))
-    assert shares.max() < share
-    np.testing.assert_allclose(found[:, fields], whole[:, fields] * shares / share, rtol=1e-5)
-    network = [np.delete(each, fields, axis=1) for each in (found, whole)]
-    np.testing.assert_allclose(
-        network[0], network[1] * (1 - shares) / (1 - share), rtol=1e-5, atol=1e-7
-    )
 
 
 def test_stages_are_told_and_the_last_is_the_error_of_the_model(
     validated: OrdinalDMF, split: Split
 ) -> None:
     history = validated.history_
-    assert list(history.stages) == [
-        "branches",
-        "refined",
-        "linear part alone",
-        "with the linear part",
-    ]
-    assert history.stages["with the linear part"] < history.stages["refined"]
+    assert list(history.stages) == ["branches", "refined", "sampler alone", "blended"]
+    assert history.stages["blended"] <= history.stages["refined"]
     rows, columns, values = split.validation.entries()
     # All iterations predict held-out entries, the model has some of them as samples.
     assert history.best_error == pytest.approx(
@@ -454,9 +409,9 @@ class Stages(EpochDisplay):
 def test_stages_are_shown_as_they_begin(split: Split) -> None:
     settings = WITH_LINEAR | {"epochs": 1}
     for linear_size, validation, names in (
-        (4, split.validation, ["refining", "linear part"]),
+        (4, split.validation, ["refining", "sampler"]),
         (0, split.validation, ["refining"]),
-        (4, None, ["refining", "linear part", "refining"]),  # first without what was set aside
+        (4, None, ["refining", "sampler"]),
     ):
         shown = Stages()
         with warnings.catch_warnings():
@@ -535,15 +490,15 @@ def test_on_real_values_of_low_rank_it_is_as_good_as_als_with_a_penalty_that_was
 
 def test_more_latents_than_the_matrix_has_columns() -> None:
     model = OrdinalDMF(**WITH_LINEAR | {"linear_size": 1000}).fit(LARGER)
-    part = encoder_of(model).linear
-    assert part is not None and part.model.size == 40
+    assert model.chosen_on_entries_["linear_size"] == 40
 
 
 @pytest.mark.slow
 def test_penalties_that_are_given_are_kept() -> None:
-    model = OrdinalDMF(**WITH_LINEAR | {"row_penalty": 7.0, "column_penalty": 9.0}).fit(LARGER)
+    network = WITH_LINEAR | {"linear_size": 0}
+    model = OrdinalDMF(**network | {"row_penalty": 7.0, "column_penalty": 9.0}).fit(LARGER)
     assert tuple(encoder_of(model).penalties) == (7.0, 9.0)
-    one = OrdinalDMF(**WITH_LINEAR | {"row_penalty": 7.0}).fit(LARGER)
+    one = OrdinalDMF(**network | {"row_penalty": 7.0}).fit(LARGER)
     assert encoder_of(one).penalties.rows == 7.0 and encoder_of(one).penalties.columns != 9.0
 
 

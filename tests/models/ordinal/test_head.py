@@ -9,20 +9,18 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
+from deepmf.errors import BadModelFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead, OrdinalReadout, check_support
 
 
 def test_the_fields_of_a_small_latent() -> None:
-    layout = LatentLayout(n_direction=3, n_landmarks=2, n_linear=2, n_response=4)
-    latent = np.array(
-        ["d", "d", "d", "l", "l", "a", "a", "row", "column", "cut", "cut", "cut", "slope"]
-    )
-    assert layout.width == latent.size == 13
+    layout = LatentLayout(n_direction=3, n_landmarks=2, n_response=4)
+    latent = np.array(["d", "d", "d", "l", "l", "row", "column", "cut", "cut", "cut", "slope"])
+    assert layout.width == latent.size == 11
     assert latent[layout.direction].tolist() == ["d"] * 3
     assert latent[layout.landmarks].tolist() == ["l"] * 2
     assert latent[layout.factors].tolist() == ["d"] * 3 + ["l"] * 2
-    assert latent[layout.linear].tolist() == ["a"] * 2
     assert (latent[layout.row_effect], latent[layout.column_effect]) == ("row", "column")
     assert latent[layout.response].tolist() == ["cut"] * 3 + ["slope"]
     assert latent[-layout.n_beside :].tolist() == latent[3:].tolist()
@@ -30,17 +28,13 @@ def test_the_fields_of_a_small_latent() -> None:
 
 @pytest.mark.parametrize("n_direction", [1, 16])
 @pytest.mark.parametrize("n_landmarks", [0, 1, 7])
-@pytest.mark.parametrize("n_linear", [0, 4])
 @pytest.mark.parametrize("n_response", [1, 5])
-def test_every_number_is_in_one_field(
-    n_direction: int, n_landmarks: int, n_linear: int, n_response: int
-) -> None:
-    layout = LatentLayout(n_direction, n_landmarks, n_linear, n_response)
+def test_every_number_is_in_one_field(n_direction: int, n_landmarks: int, n_response: int) -> None:
+    layout = LatentLayout(n_direction, n_landmarks, n_response)
     taken = np.zeros(layout.width, dtype=int)
     fields = (
         layout.direction,
         layout.landmarks,
-        layout.linear,
         layout.row_effect,
         layout.column_effect,
         layout.response,
@@ -49,7 +43,7 @@ def test_every_number_is_in_one_field(
         taken[field] += 1
     assert taken.tolist() == [1] * layout.width
     assert taken[layout.factors].size == n_direction + n_landmarks
-    assert taken[layout.linear].size == n_linear and taken[layout.response].size == n_response
+    assert taken[layout.response].size == n_response
 
 
 Array = npt.NDArray[np.float64]
@@ -274,32 +268,25 @@ def test_half_precision_outputs_make_single_precision_latents() -> None:
     assert column_latents(head, outputs(4, 6).bfloat16()).dtype == torch.float32
 
 
-LAYOUT = LatentLayout(n_direction=4, n_landmarks=2, n_linear=0, n_response=3)
-
 LEVELS = [1.0, 2.0, 5.0]
 
 SCALE = Scale(LEVELS)
 
 
-def head_of_readout() -> OrdinalHead:
-    return OrdinalHead(LEVELS, [-0.75, 0.25], [0.7, 0.2])
-
-
 def readout() -> OrdinalReadout:
-    return OrdinalReadout(SCALE, head_of_readout(), LAYOUT)
+    return OrdinalReadout(SCALE, np.array(LEVELS), np.array([-0.75, 0.25], dtype=np.float32))
 
 
 def drawn(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Products, and the cutpoints and log slopes of rows."""
+    """Locations, and the cutpoints of rows."""
     dice = np.random.default_rng(0)
-    fields = np.column_stack([np.sort(dice.normal(size=(n, 2)), axis=1), dice.normal(size=n) / 2])
-    return dice.normal(size=n).astype(np.float32), fields.astype(np.float32)
+    cutpoints = np.sort(dice.normal(size=(n, 2)), axis=1)
+    return dice.normal(size=n).astype(np.float32), cutpoints.astype(np.float32)
 
 
-def restated(products: np.ndarray, fields: np.ndarray) -> np.ndarray:
+def restated(locations: np.ndarray, cutpoints: np.ndarray) -> np.ndarray:
     """The probability of more than each level but the last."""
-    slopes = np.exp(fields[:, -1].astype(float))
-    logits = (slopes * products.astype(float))[:, None] - fields[:, :-1].astype(float)
+    logits = locations.astype(float)[:, None] - cutpoints.astype(float)
     exceedance: np.ndarray = 1 / (1 + np.exp(-logits))
     return exceedance
 
@@ -313,24 +300,6 @@ def test_scores_are_expected_values() -> None:
     np.testing.assert_allclose(
         readout().distribution(products, fields).probabilities @ LEVELS, expected, rtol=1e-5
     )
-
-
-def test_a_share_of_the_logits_is_the_linear_parts() -> None:
-    products, fields = drawn(50)
-    head, share = head_of_readout(), 0.3
-    # What the linear part adds to products is weighted so that the slope, and the share of the
-    # network, cancel out.
-    slopes = np.exp(fields[:, -1].astype(float))
-    linear, slope = np.random.default_rng(1).normal(size=50), 2.0
-    added = share * slope / (1 - share) * linear / slopes
-    logits = (1 - share) * ((slopes * products)[:, None] - fields[:, :-1])
-    logits += share * (slope * linear[:, None] - head.cutpoints.detach().double().numpy())
-    exceedance = 1 / (1 + np.exp(-logits))
-    shared = OrdinalReadout(SCALE, head, LAYOUT, share)
-    found = shared.scores((products + added).astype(np.float32), fields)
-    np.testing.assert_allclose(found, 1 + exceedance @ [1.0, 3.0], rtol=1e-5)
-    table = shared.distribution((products + added).astype(np.float32), fields)
-    np.testing.assert_allclose(table.exceedance, exceedance, rtol=1e-4)
 
 
 def test_a_block_is_read_as_its_pairs() -> None:
@@ -352,13 +321,11 @@ def test_distributions_are_the_formula() -> None:
     np.testing.assert_allclose(found.boundaries, [1.5, 3.5])  # in the scale's units
 
 
-def stored(support: list[float], boundaries: list[float]) -> OrdinalHead:
-    head = head_of_readout()
-    head.support, head.boundaries = torch.tensor(support).double(), torch.tensor(boundaries)
-    return head
-
-
 def test_a_stored_support_of_the_scale() -> None:
-    check_support(head_of_readout(), SCALE)
+    boundaries = np.array([-0.75, 0.25], dtype=np.float32)
+    check_support(np.array(LEVELS), boundaries, SCALE)
     # bins may have one mean
-    check_support(stored([0.5, 0.5, 4.0], [-1.0, 1.0]), Scale(low=0, high=4))
+    check_support(np.array([0.5, 0.5, 4.0]), boundaries, Scale(low=0, high=4))
+    for support in ([1.0, 2.0, 4.0], [5.0, 2.0, 1.0]):
+        with pytest.raises(BadModelFile, match="support"):
+            check_support(np.array(support), boundaries, SCALE)

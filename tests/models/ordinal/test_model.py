@@ -100,8 +100,8 @@ def stars() -> HeldOut:
         "row_effect": 0.5,
         "column_effect": 0.5,
     }
-    # one where the linear part has a share
-    return HeldOut.of(generate(100, 80, **settings, seed=3).matrix)
+    # both members have a share
+    return HeldOut.of(generate(100, 80, **settings, seed=3).matrix, linear_iterations=4)
 
 
 def real_values() -> ObservedMatrix:
@@ -142,19 +142,26 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     model = stars.model
     pairs = find_pairs(model.entries_, *stars.pairs, "error")
     rows, columns = pairs.rows, pairs.columns
-    of_rows = model.predictor_.rows.whole()[rows].astype(float)
-    of_columns = model.predictor_.columns.whole()[columns].astype(float)
-    encoder = encoder_of(model)
-    share, n_linear = encoder.linear_share, encoder.layout.n_linear
-    assert 0 < share < 1 and n_linear > 24 + 2
-    own, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
-    assert (
-        np.all(np.diff(own) > 0)
-        and of_rows.shape[1] == 16 + len(model.predictor_.encoder.landmarks) + n_linear + 2 + 5
-    )
-    assert encoder.linear_cutpoints is not None
-    cutpoints = (1 - share) * own + share * encoder.linear_cutpoints.astype(float)
-    logits = ((1 - share) * slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints
+    total, cutpoints = np.zeros(rows.size), np.zeros((rows.size, 4))
+    assert set(model.predictor_.members) == {"network", "sampler"}
+    link = model.predictor_.members["sampler"].link
+    assert link is not None and link.few_count > 0
+    counts = model.entries_.column_counts[columns]
+    kept = 1 - 0.5 / (1 + (counts / link.few_count) ** 2)
+    share = model.chosen_["members"]["sampler"] * kept
+    for name, member in model.predictor_.members.items():
+        factors: Any = member.fitted
+        of_rows = factors.rows.whole()[rows].astype(float)
+        of_columns = factors.columns.whole()[columns].astype(float)
+        products = (of_rows * of_columns).sum(1)
+        if name == "network":
+            assert np.all(np.diff(of_rows[:, -5:-1]) > 0)
+            total += (1 - share) * np.exp(of_rows[:, -1]) * products
+            cutpoints += member.share * of_rows[:, -5:-1]
+        else:
+            total += share * link.slope * (products - link.centre)
+            cutpoints += member.share * np.array(link.cutpoints)
+    logits = total[:, None] - cutpoints
     exceeded = np.concatenate(
         [np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1
     )
@@ -220,19 +227,19 @@ def test_intervals_hold_about_the_share_they_should(
 
 
 def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
-    encoder = model.predictor_.encoder
-    assert isinstance(encoder, OrdinalEncoder)
-    return encoder
+    network: Any = model.predictor_.members["network"].fitted
+    assert isinstance(network.encoder, OrdinalEncoder)
+    return network.encoder
 
 
 @pytest.mark.slow
 def test_similar_rows_are_compared_by_directions_alone() -> None:
     board = np.where((np.arange(24)[:, None] + np.arange(20)) % 2, 1.0, 5.0)
     board[np.random.default_rng(0).random(board.shape) < 0.2] = np.nan
-    model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(board))
+    model = OrdinalDMF(**QUICK | {"linear_size": 0}).fit(ObservedMatrix.from_array(board))
     layout = encoder_of(model).layout
     # two effects, cutpoint, slope
-    assert model.predictor_.n_beside == layout.n_landmarks + layout.n_linear + 2 + 2
+    assert model.predictor_.n_beside == layout.n_landmarks + 2 + 2
     assert all(label % 2 == 0 for label in model.similar_columns(4, n=5).labels)
     assert all(label % 2 == 1 for label in model.similar_rows(5, n=5).labels)
     directions = model.predictor_.directions(model.predictor_.rows)
@@ -409,8 +416,8 @@ def test_best_is_no_worse_than_normal_on_held_out_entries_and_parts_say_why(seed
         parts, stages = model.chosen_["parts"], model.history_.stages
         assert list(parts) == ["sampler", "network", "refinement"]
         assert parts["network"].startswith("not fitted") == (model is quick)
-        assert f"{stages['linear part alone']:.4f}" in parts["sampler"]
-        is_out = model.chosen_on_entries_["linear_share"] == 0.99 and model is not quick
+        assert f"{stages['sampler alone']:.4f}" in parts["sampler"]
+        is_out = model.chosen_["members"] == {"sampler": 1.0} and model is not quick
         assert parts["network"].startswith("left out") == is_out
 
 
@@ -426,11 +433,11 @@ def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
         rmse_error(model.predict(rows, columns), values), abs=1e-3
     )
     stages = model.history_.stages
-    assert list(stages) == ["branches", "refined", "linear part alone", "with the linear part"]
+    assert list(stages) == ["branches", "refined", "sampler alone", "blended"]
     assert stages["branches"] == min(
         record.validation_error or 9 for record in model.history_.records
     )
-    assert stages["refined"] >= stages["with the linear part"] == model.history_.best_error
+    assert stages["refined"] >= stages["blended"] == model.history_.best_error
     looks = {
         record.epoch: record.validation_error
         for record in model.history_.records

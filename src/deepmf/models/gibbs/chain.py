@@ -43,6 +43,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior, require_finite
 from deepmf.nn.ranks import Ranks
 from deepmf.training.holdout import HeldOut
+from deepmf.training.memory import FitBytes
 from deepmf.training.runtime import make_generator
 
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
@@ -400,14 +401,6 @@ class SampleRing:
         return Samples(rows, columns, arrays["alphas"])
 
 
-class ChainPart(NamedTuple):
-    """A part of a chain: its samples, and the mean predictions of held-out entries, in the units of
-    the chain."""
-
-    samples: Samples
-    predictions: Tensor  # (entries,) less the mean
-
-
 class NoiseBound:
     """Keeps the noise of a chain from falling far below what it leaves unexplained of entries that
     it is not given.
@@ -430,16 +423,14 @@ class NoiseBound:
         )
         self._pairs, self._targets, self._share = pairs, targets, share
         self.mean = torch.full_like(targets, math.nan)  # of the last predictions
+        self.newest = self.mean
 
-    def apply(self, sampler: GibbsSampler, iteration: Iteration) -> Tensor:
-        """Bound the next noise by the last predictions, of which an iteration's is the newest;
-        return this."""
-        predicted = iteration.predict(*self._pairs)
-        self.mean = torch.where(
-            self.mean.isnan(), predicted, self.mean.lerp(predicted, _NEWEST_SHARE)
-        )
+    def apply(self, sampler: GibbsSampler, iteration: Iteration) -> None:
+        """Bound the next noise by the last predictions, of which an iteration's is the newest."""
+        self.newest = iteration.predict(*self._pairs)
+        mixed = self.mean.lerp(self.newest, _NEWEST_SHARE)
+        self.mean = torch.where(self.mean.isnan(), self.newest, mixed)
         sampler.most_alpha = self.find_most_alpha()
-        return predicted
 
     def find_most_alpha(self) -> float:
         """Return the largest precision of the noise; infinity before the first iteration."""
@@ -451,6 +442,87 @@ class NoiseBound:
         )
 
 
+class Chain:
+    """A sampler that runs: it keeps the last samples, evenly spaced, and bounds the noise.
+
+    At any time, the samples that predictions use are those after the burn-in's share of the
+    iterations so far.
+
+    epochs: the iterations. burn_in: the number of them before the first sample that is used.
+    bound: predicts held-out entries; None where the sampler is given all entries.
+    """
+
+    def __init__(
+        self,
+        sampler: GibbsSampler,
+        epochs: range,
+        *,
+        burn_in: int,
+        n_samples: int,
+        bound: NoiseBound | None = None,
+    ) -> None:
+        self.sampler, self.epochs, self.bound = sampler, epochs, bound
+        self._burn_in = min(burn_in, len(epochs))
+        self._thinning = max(1, -(-(len(epochs) - self._burn_in) // n_samples))
+        self._ring = SampleRing(n_samples, sampler)
+        self._kept_at = torch.zeros(n_samples, dtype=torch.int64)
+        self._counts = torch.zeros(2, dtype=torch.int64)  # samples kept so far, and iterations
+        n_held_out = 0 if bound is None else bound.mean.numel()
+        self.predicted = torch.zeros(n_samples, n_held_out, dtype=torch.float32)
+
+    def run_epoch(self, epoch: int, *, is_kept: bool = False) -> Iteration:
+        """Run one iteration; keep it where it is the turn of a sample, or `is_kept`."""
+        if epoch == 0:
+            self.sampler.start()
+        iteration = self.sampler.iterate(epoch)
+        if self.bound is not None:
+            self.bound.apply(self.sampler, iteration)
+        self._counts[1] = epoch + 1
+        if is_kept or (self.epochs.stop - 1 - epoch) % self._thinning == 0:
+            n_kept = int(self._counts[0])
+            slot = n_kept % self._kept_at.numel()
+            self._ring.keep(slot, iteration)
+            self._kept_at[slot], self._counts[0] = epoch, n_kept + 1
+            if self.bound is not None:
+                self.predicted[slot] = self.bound.newest.cpu()
+        return iteration
+
+    @property
+    def n_run(self) -> int:
+        """The number of iterations so far."""
+        return int(self._counts[1])
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The samples, and when they were kept."""
+        return {**self._ring.tensors, "kept_at": self._kept_at, "counts": self._counts}
+
+    def drop_samples(self) -> None:
+        """Use none of the samples so far."""
+        self._counts[0] = 0
+
+    def find_samples(self) -> Samples:
+        """Return the samples that predictions use, the oldest first."""
+        slots = self.find_usable()
+        return self._ring.take(slots[torch.argsort(self._kept_at[slots])])
+
+    def find_usable(self) -> Tensor:
+        """Return the slots of the samples that predictions use."""
+        n_kept, n_run = max(1, int(self._counts[0])), self.n_run - self.epochs.start
+        filled = torch.arange(self._kept_at.numel()) < n_kept
+        first = self.epochs.start + self._burn_in * n_run / len(self.epochs)
+        recent = self._kept_at >= min(first, int(self._kept_at[filled].max()))
+        return torch.nonzero(filled & recent)[:, 0]
+
+
+class ChainPart(NamedTuple):
+    """A part of a chain: its samples, and the mean predictions of held-out entries, in the units of
+    the chain."""
+
+    samples: Samples
+    predictions: Tensor  # (entries,) less the mean
+
+
 def run_chain(
     sampler: GibbsSampler,
     epochs: range,
@@ -459,27 +531,26 @@ def run_chain(
     n_samples: int,
     bound: NoiseBound | None = None,
 ) -> ChainPart:
-    """Run some iterations of a chain; keep samples, evenly spaced after the burn-in, the last
-    iteration among them.
-
-    bound: predicts held-out entries in all iterations; None once the chain is given them.
-    """
-    n_usable = len(epochs) - burn_in
-    thinning = -(-n_usable // n_samples)
-    n_kept = -(-n_usable // thinning)
-    ring = SampleRing(n_kept, sampler)
-    if epochs.start == 0:
-        sampler.start()
+    """Run all iterations of a chain; predictions are means over those after the burn-in."""
+    chain = Chain(sampler, epochs, burn_in=burn_in, n_samples=n_samples, bound=bound)
     total = sampler.row_factors.new_zeros(1)
     for epoch in epochs:
-        iteration = sampler.iterate(epoch)
-        predicted = total if bound is None else bound.apply(sampler, iteration)
-        if epoch >= epochs.start + burn_in:
-            total = total + predicted
-        slot, is_other = divmod(epochs.stop - 1 - epoch, thinning)
-        if slot < n_kept and not is_other:
-            ring.keep(n_kept - 1 - slot, iteration)
-    return ChainPart(ring.take(torch.arange(n_kept)), total / n_usable)
+        chain.run_epoch(epoch)
+        if bound is not None and epoch >= epochs.start + burn_in:
+            total = total + bound.newest
+    return ChainPart(chain.find_samples(), total / (len(epochs) - burn_in))
+
+
+# The least memory of a fit: positions and values by row and by column; in half precision draws and
+# weights of the ring and of its copy, in single precision the latents.
+_BYTES_PER_ENTRY = 2 * (4 + 4)
+_BYTES_PER_LATENT = 2 * (2 + 2) + 4
+
+
+def estimate_chain_bytes(train: ObservedMatrix, n_samples: int, latent_size: int) -> FitBytes:
+    """Return the least memory of a chain that keeps some samples."""
+    n_latents = n_samples * (min(latent_size, *train.shape) + 1) * sum(train.shape)
+    return FitBytes(0, _BYTES_PER_ENTRY * train.n_entries, _BYTES_PER_LATENT * n_latents, 0)
 
 
 def compute_effective_size(series: FloatArray) -> float:

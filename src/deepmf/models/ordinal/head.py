@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import Array, FloatArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray, SingleArray
 from deepmf.matrix.scale import Scale
 from deepmf.nn.branch import normalise_latents
 from deepmf.scoring.distribution import PredictiveDistribution
-from deepmf.scoring.predictor import Readout
+from deepmf.scoring.readouts import Readout
+from deepmf.storage.model_file import Tensors
+from deepmf.storage.parts import Check, Form, Part, between, not_falling
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,6 @@ class LatentLayout:
     | ------------- | ---------------------------------------- | ------------------------------------------- |
     | direction     | direction times the head's scale         | direction, of length 1 in each view         |
     | landmarks     | refinement steps along the landmarks     | Nyström features                            |
-    | linear        | latent of the linear part, times weight  | latent of the linear part                   |
     | row_effect    | effect                                   | 1                                           |
     | column_effect | 1                                        | effect                                      |
     | response      | cutpoints and the logarithm of the slope | 0                                           |
@@ -38,7 +39,6 @@ class LatentLayout:
 
     n_direction: int
     n_landmarks: int
-    n_linear: int
     n_response: int
 
     @property
@@ -57,14 +57,9 @@ class LatentLayout:
         return slice(0, self.landmarks.stop)
 
     @property
-    def linear(self) -> slice:
-        """The fields of the linear part."""
-        return slice(self.landmarks.stop, self.row_effect)
-
-    @property
     def row_effect(self) -> int:
         """The effect of a row."""
-        return self.n_direction + self.n_landmarks + self.n_linear
+        return self.n_direction + self.n_landmarks
 
     @property
     def column_effect(self) -> int:
@@ -226,12 +221,11 @@ class OrdinalHead(nn.Module):
 
 
 class OrdinalReadout(Readout):
-    """Expected values and distributions from scores and the response parameters of rows.
+    """Expected values and distributions from the locations of logits, and cutpoints.
 
     Parameters
     ----------
-    linear_share : share of the linear part in the logits.
-    linear_cutpoints : cutpoints of the linear part; default: the average cutpoints of the head.
+    support, unit_boundaries : the values of the distribution, and the boundaries between them.
     coverages : calibration of intervals: the nominal coverages whose intervals contain evenly
         spaced shares of the held-out values (on levels, those of `choose_targets`); default:
         intervals are not calibrated.
@@ -242,30 +236,23 @@ class OrdinalReadout(Readout):
     def __init__(
         self,
         scale: Scale,
-        head: OrdinalHead,
-        layout: LatentLayout,
-        linear_share: float = 0.0,
-        linear_cutpoints: LatentArray | None = None,
+        support: FloatArray,
+        unit_boundaries: SingleArray,
         coverages: FloatArray | None = None,
     ) -> None:
-        super().__init__(scale, head.support.cpu().numpy(), head.boundaries.cpu().numpy())
-        self.linear_share, self.coverages = linear_share, coverages
-        own = head.cutpoints.detach().cpu().numpy()
-        self._cutpoints: LatentArray = own if linear_cutpoints is None else linear_cutpoints
-        self.row_fields = layout.response
+        super().__init__(scale, support, unit_boundaries)
+        self.coverages = coverages
 
     def scores(self, products: Array, row_fields: LatentArray) -> FloatArray:
-        """Return the expected value of each product, boundary by boundary, in memory of the size of
-        the products."""
-        sloped, cutpoints = self._mix_linear_part(products, row_fields)
-        expected = np.full(sloped.shape, self.support[0])
+        """Return the expected value of each location, boundary by boundary, in memory of the size of
+        the locations."""
+        expected = np.full(products.shape, self.support[0])
         for number, step in enumerate(np.diff(self.support)):
-            expected += step * expit(sloped - cutpoints[..., number])
+            expected += step * expit(products - row_fields[..., number])
         return expected
 
     def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
-        sloped, cutpoints = self._mix_linear_part(products, row_fields)
-        exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
+        exceedance = expit(products[:, None] - row_fields).astype(np.float64)
         found = PredictiveDistribution(
             self.support, self.scale.from_unit(self.unit_boundaries), exceedance
         )
@@ -274,42 +261,57 @@ class OrdinalReadout(Readout):
     def log_exceedance(
         self, products: Array, row_fields: LatentArray, thresholds: FloatArray
     ) -> Array:
-        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one
+        """Return the logarithms of P(value >= threshold) for locations (rows, columns), by one
         boundary a row."""
         logits = self.find_logits(row_fields, thresholds)
         if logits is None:
             return super().log_exceedance(products, row_fields, thresholds)
-        slopes, cutpoints = logits
-        found: Array = log_expit(products * slopes[:, None] - cutpoints[:, None])
+        _, cutpoints = logits
+        found: Array = log_expit(products - cutpoints[:, None])
         return found
 
     def find_logits(
         self, row_fields: LatentArray, thresholds: FloatArray
     ) -> tuple[LatentArray, LatentArray] | None:
-        """Return the slope of each row, and its cutpoint below the threshold; None on a scale
-        without levels."""
+        """Return the slope of each row, which is 1, and its cutpoint below the threshold; None on a
+        scale without levels."""
         levels = self.scale.levels
         if levels is None:
             return None
-        slopes, cutpoints = self._mix_linear_part(
-            np.ones(len(row_fields), dtype=row_fields.dtype), row_fields
-        )
-        ends = np.pad(cutpoints, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        ends = np.pad(row_fields, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        slopes = np.ones(len(ends), dtype=row_fields.dtype)
         return slopes, ends[np.arange(len(ends)), np.searchsorted(levels, thresholds)]
 
-    def _mix_linear_part(
-        self, products: Array, row_fields: LatentArray
-    ) -> tuple[Array, LatentArray]:
-        """Return products times slopes, and cutpoints, both mixed with those of the linear part."""
-        share = np.float32(self.linear_share)
-        sloped = products * ((1 - share) * np.exp(row_fields[..., -1]))
-        cutpoints: LatentArray = (1 - share) * row_fields[..., :-1] + share * self._cutpoints
-        return sloped, cutpoints
+    def pack(self) -> dict[str, Array]:
+        """Return the support, its boundaries and the calibration."""
+        return _READOUT.pack(self).tensors
 
 
-def check_support(head: OrdinalHead, scale: Scale) -> None:
+_READOUT = Form(
+    Part("support", "float64", ("support",), not_falling),
+    Part("unit_boundaries", "float32", ("support - 1",), not_falling),
+    Part(
+        "coverages",
+        "float64",
+        ("coverages",),
+        not_falling,
+        between(0.0, 1.0),
+        Check("have numbers", lambda found, _: found.size > 1),
+        optional=True,
+    ),
+    prefix="readout",
+)
+
+
+def load_readout(scale: Scale, tensors: Tensors) -> OrdinalReadout:
+    """Return the readout that `pack` described; raise `BadModelFile` for anything else."""
+    found = _READOUT.read({}, tensors)
+    check_support(found["support"], found["unit_boundaries"], scale)
+    return OrdinalReadout(scale, **found)
+
+
+def check_support(support: FloatArray, boundaries: SingleArray, scale: Scale) -> None:
     """Raise `BadModelFile` unless a stored support and its boundaries belong to a scale."""
-    support, boundaries = head.support.numpy(), head.boundaries.numpy()
     if scale.levels is not None and not np.array_equal(support, scale.levels):
         raise BadModelFile(
             f"the stored support must be the levels of {scale}; it is {support.tolist()}"

@@ -1,65 +1,75 @@
-"""OrdinalDMF: two branches trained to predict masked entries; predictions are distributions over
-the levels."""
+"""OrdinalDMF: a blend of a network and a sampler, whose predictions are distributions over the
+levels."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from scipy.special import expit
 from torch import Tensor
 
-from deepmf.errors import BadModelFile
+from deepmf.errors import BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
+from deepmf.models.blending import (
+    Blend,
+    HeldOutValues,
+    Share,
+    choose_blend,
+    choose_few_count,
+    cut_columns,
+    find_own_link,
+    mix_logits,
+)
+from deepmf.models.estimator import check_products, refuse_unsolvable
 from deepmf.models.fitted import Fitted
-from deepmf.models.fitting import Fitting, measure_means
-from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.encoder import (
-    REFINEMENT,
-    OrdinalEncoder,
-    build_encoder,
-    explain_parts,
-    load_choices,
-)
-from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
-from deepmf.models.ordinal.linear_part import (
+from deepmf.models.fitting import Fitting, check_alike, identify_training, measure_means
+from deepmf.models.gibbs.chain import estimate_chain_bytes
+from deepmf.models.gibbs.encoder import SampleEncoder
+from deepmf.models.gibbs.member import (
     FEW_ENTRIES,
-    Chain,
-    LinearFit,
-    bound_linear_width,
-    fit_beside,
-    fit_linear,
+    MOST_SAMPLED,
+    SampledChain,
+    SamplerMember,
+    bound_width,
 )
+from deepmf.models.members import Member, MemberFit, MemberInputs, load_members
+from deepmf.models.network_model import NetworkModel
+from deepmf.models.ordinal.encoder import NetworkMember, OrdinalEncoder
+from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, load_readout
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
-from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
 from deepmf.models.traits import Recommends
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import N_SUMMARY_FEATURES
 from deepmf.nn.masking import Masking, draw_views
-from deepmf.scoring.distribution import find_support
-from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Predictor, unpack_latents
-from deepmf.storage.model_file import Tensors, has_values_to_check
+from deepmf.nn.ranks import find_ranks
+from deepmf.scoring.distribution import PredictiveDistribution, find_support
+from deepmf.scoring.factors import Factors
+from deepmf.scoring.predictor import Blended, Predictor
+from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import MatrixBlocks
+from deepmf.training.history import History
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
+from deepmf.training.memory import FitBytes
 from deepmf.training.runtime import Runtime, make_generator, measure_slowness
 from deepmf.training.settings import EFFORTS, Settings
+from deepmf.training.threads import keep_numpy_to_one_thread, limit_threads
 from deepmf.training.trainer import Trainer
 
 # One entry in this many is held out, of many entries and of few.
 _ONE_IN = {False: 20, True: 10}
-
-# The largest stored logarithm of a slope, of which exp is still finite in float32.
-_LARGEST_LOG_SLOPE = 80.0
 
 # Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column,
 # and beside these; of a network for each entry that a step reads and hidden unit, and for each
@@ -69,28 +79,59 @@ _SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (3.2e-7, 5e-6, 1.05e-2),
 _GPU_SECONDS = 3.0, 0.02, 1.8e-8
 
 
+FitSampler = Callable[[torch.device], MemberFit | None]
+
+
 class OrdinalTrainer(Trainer):
-    """Trains the network; on a GPU, `fit_linear` is called beside it, with the device, for what is
-    `linear_fit`."""
+    """Trains the network; on a GPU, the sampler is fitted beside it, on the same device.
+
+    members: those that are fitted once the network is trained.
+    """
 
     def __init__(
-        self,
-        *given: Any,
-        fit_linear: Callable[[torch.device], LinearFit | None] | None,
-        **named: Any,
+        self, *given: Any, members: dict[str, Member], fit_sampler: FitSampler | None, **named: Any
     ) -> None:
         super().__init__(*given, **named)
-        self._fit_linear = fit_linear
-        self.linear_fit: Future[LinearFit | None] | None = None
+        self.members = members
+        self._fit_sampler = fit_sampler
+        self.sampler_fit: Future[MemberFit | None] | None = None
 
     def run_epoch(self, epoch: int) -> Epoch:
-        """Take a step on every block; fit the linear part beside the epochs once no step is left to
+        """Take a step on every block; fit the sampler beside the epochs once no step is left to
         record."""
         outcome = super().run_epoch(epoch)
-        if self.replays_steps and self.linear_fit is None and self._fit_linear is not None:
-            device = self.runtime.device
-            self.linear_fit = fit_beside(partial(self._fit_linear, device), device)
+        if self.replays_steps and self.sampler_fit is None and self._fit_sampler is not None:
+            self.sampler_fit = fit_beside(self._fit_sampler, self.runtime.device)
         return outcome
+
+
+def fit_on_device(
+    member: Member, learn: Callable[[torch.device], MemberInputs], device: torch.device
+) -> MemberFit | None:
+    """Fit a member on a device."""
+    return member.fit(learn(device))
+
+
+def fit_beside(fit: FitSampler, device: torch.device) -> Future[MemberFit | None]:
+    """Fit a member in a thread and on a stream of their own.
+
+    A network whose steps are a CUDA graph leaves the processor, and some of the GPU, to it.
+    """
+
+    def work() -> MemberFit | None:
+        if device.type != "cuda":
+            return fit(device)
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.no_grad(), torch.cuda.stream(stream):
+            fitted = fit(device)
+            stream.synchronize()
+        return fitted
+
+    threads = ThreadPoolExecutor(1, thread_name_prefix="sampler")
+    try:
+        return threads.submit(work)
+    finally:
+        threads.shutdown(wait=False)
 
 
 class OrdinalDMF(Recommends, NetworkModel):
@@ -102,9 +143,11 @@ class OrdinalDMF(Recommends, NetworkModel):
     arguments, see `OrdinalDMFSettings`; `fit` chooses sizes, schedule and blocks for the matrix and
     the machine unless they are given.
 
-    Validation entries choose the best epoch, the penalties of the refinement, and the shares of its
-    parts. Without validation entries, `fit` holds out 5 % of the entries for these choices, or 10 %
-    of up to 20,000.
+    It is a blend of members: a network and a sampler of a factorisation (`gibbs/`). Validation
+    entries choose the best epoch, the penalties of the refinement, and the shares of the members;
+    a member that lowers no error beyond doubt is left out. Without validation entries, `fit` holds
+    out 5 % of the entries for these choices, or 10 % of up to 20,000. `networks=0` trains no
+    network.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -121,60 +164,113 @@ class OrdinalDMF(Recommends, NetworkModel):
     takes_features: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
-    _chain: Chain | None = None  # that the sampler of this fit goes on from, or has run
+    _chain: SampledChain | None = None  # that the sampler of this fit goes on from, or has run
     _keeps_chain = False
 
     @property
     def chosen_(self) -> dict[str, Any]:
-        """The settings that `fit` chose; "parts" says which parts were fitted, and why."""
-        encoder = None if self._fitted is None else self._fitted.predictor.encoder
-        if not isinstance(encoder, OrdinalEncoder):
+        """The settings that `fit` chose; "members" says which member has which share, "parts" which
+        were fitted, and why."""
+        if self._fitted is None or self.scale_.is_interactions:
             return super().chosen_
-        return super().chosen_ | {
-            "parts": explain_parts(encoder, self.history_.stages, self.settings)
-        }
+        shares = {name: member.share for name, member in self.predictor_.members.items()}
+        return super().chosen_ | {"members": shares, "parts": self._explain_members(shares)}
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
-        """The choices on held-out entries: penalties (infinity: no refinement) and the linear part.
+        """The choices on held-out entries: penalties (infinity: no refinement) and the sampler.
 
-        Of the linear part: latent size, number of samples and share.
+        Of the sampler: latent size, number of samples and share.
 
-        Without held-out entries, the penalties have default values and there is no linear part.
+        Without held-out entries, the penalties have default values, and one member is all.
         """
-        encoder = self.predictor_.encoder
-        assert isinstance(encoder, OrdinalEncoder)
-        return super().chosen_on_entries_ | {
-            "row_penalty": encoder.penalties.rows,
-            "column_penalty": encoder.penalties.columns,
-            "linear_size": 0 if encoder.linear is None else encoder.linear.model.size,
-            "linear_samples": 0
-            if encoder.linear is None
-            else encoder.linear.model.samples.n_samples,
-            "linear_share": encoder.linear_share,
-        }
+        network, sampler = self._get_factors("network"), self._get_factors("sampler")
+        chosen = dict(super().chosen_on_entries_)
+        if network is not None:
+            assert isinstance(network.encoder, OrdinalEncoder)
+            chosen["row_penalty"] = network.encoder.penalties.rows
+            chosen["column_penalty"] = network.encoder.penalties.columns
+        chosen |= {"linear_size": 0, "linear_samples": 0, "linear_share": 0.0}
+        if sampler is not None:
+            assert isinstance(sampler.encoder, SampleEncoder)
+            chosen["linear_size"] = sampler.encoder.size
+            chosen["linear_samples"] = sampler.encoder.samples.n_samples
+            chosen["linear_share"] = self.predictor_.members["sampler"].share
+        return chosen
 
     @property
-    def _n_networks(self) -> int:
-        # without networks, one stays as it is drawn and takes no part
-        return max(1, self.settings.networks)
+    def network_(self) -> OrdinalNetwork:
+        """The trained network."""
+        network = self._get_factors("network")
+        if network is None:
+            raise BadSetting("this OrdinalDMF has no network: the sampler alone predicts")
+        assert isinstance(network.encoder, OrdinalEncoder)
+        return network.encoder.network
+
+    def _get_factors(self, name: str) -> Factors | None:
+        member = self.predictor_.members.get(name)
+        return member.fitted if member and isinstance(member.fitted, Factors) else None
+
+    def _explain_members(self, shares: dict[str, float]) -> dict[str, str]:
+        """Say for each member whether it was fitted and takes part, and what its error is."""
+        errors = {name: f"{error:.4f}" for name, error in self.history_.stages.items()}
+        told = {"sampler": "not fitted: linear_size is 0"}
+        if self.settings.linear_size != 0:
+            told["sampler"] = "not fitted: its chain has no posterior"
+        if not self.settings.networks:
+            told["network"] = "not fitted: it takes longer than this effort allows"
+            told["refinement"] = "not fitted: no network to refine"
+        elif "refined" not in errors:
+            told["network"] = told["refinement"] = "fitted; no entries were held out"
+            told["sampler"] = "not fitted: no entries were held out"
+        else:
+            told["network"] = f"fitted: held-out error {errors['refined']}"
+            told["refinement"] = (
+                f"fitted: lowers the network's held-out error from {errors['branches']} to "
+                f"{errors['refined']}"
+            )
+            if "network" not in shares:
+                told["network"] = (
+                    f"left out: beside the sampler's {errors['sampler alone']}, its "
+                    f"{errors['refined']} lowers no error beyond doubt"
+                )
+            elif "sampler" in shares:
+                told["network"] += f", together {errors['blended']}"
+        if "sampler alone" in errors:
+            told["sampler"] = f"fitted: held-out error {errors['sampler alone']}"
+            if "sampler" not in shares:
+                told["sampler"] = (
+                    f"left out: the network alone has a held-out error of {errors['refined']}, "
+                    f"the sampler {errors['sampler alone']}"
+                )
+        elif "sampler" in shares:
+            told["sampler"] = "fitted; no entries were held out"
+        network = self._get_factors("network")
+        if network is not None:
+            assert isinstance(network.encoder, OrdinalEncoder)
+            if not math.isfinite(min(network.encoder.penalties)):
+                told["refinement"] = "left out: it does not lower the network's held-out error"
+        return told
 
     @property
     def _latent_width(self) -> int:
         settings = self.settings
         size, n_samples = settings.linear_size, settings.linear_samples
-        linear = bound_linear_width(size=size, n_samples=n_samples, is_gpu=self._on_gpu)
-        return self._direction_size + settings.landmarks + linear
+        sampled = bound_width(size=size, n_samples=n_samples, is_gpu=self._on_gpu)
+        return settings.networks * settings.latent_size + settings.landmarks + sampled
 
-    @property
-    def _direction_size(self) -> int:
-        return self._n_networks * self.settings.latent_size
+    def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
+        if self.settings.networks:
+            return super()._estimate_bytes(entries)
+        settings = self.settings
+        size = settings.linear_size or MOST_SAMPLED[self._on_gpu]
+        return estimate_chain_bytes(entries.train, settings.linear_samples, size)
 
     def _describe_work(self, epochs: int) -> str:
         if self.settings.networks:
             return super()._describe_work(epochs)
         iterations = f"{self.settings.linear_iterations} iterations"
-        return f"the linear part alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
+        return f"the sampler alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
 
     def _estimate_seconds(self, train: ObservedMatrix) -> float:
         """Return about how long a fit takes now; on a GPU, the sampler runs beside the network and
@@ -225,17 +321,17 @@ class OrdinalDMF(Recommends, NetworkModel):
     ) -> Fitted | None:
         """Learn; with effort "best", what effort "normal" would learn comes first and stays if it
         predicts better."""
+        if not self.settings.networks and self.settings.linear_size == 0:
+            raise BadSetting("networks=0 and linear_size=0 leave no member to predict with")
         normal = self._make_normal(entries.train)
-        first = (
-            None if normal is None else NetworkModel._learn(normal, entries, validation, Fitting())
-        )
+        first = None if normal is None else normal._learn_once(entries, validation, Fitting())
         if normal is None or first is None or normal.history_.best_error is None:
-            return super()._learn(entries, validation, fitting)
+            return self._learn_once(entries, validation, fitting)
         fitted = None
         if normal.history_.stopped != "interrupted":
             self._chain = normal._chain
             try:
-                fitted = super()._learn(entries, validation, fitting)
+                fitted = self._learn_once(entries, validation, fitting)
             finally:
                 self._chain = None
         error = self.history_.best_error
@@ -260,13 +356,53 @@ class OrdinalDMF(Recommends, NetworkModel):
         normal.settings, normal._chosen = replace(self.settings, **usual), self._chosen | usual
         return None if normal.settings == self.settings else normal
 
-    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
-        if validation is not None:
-            return self._make_trainer(entries, entries.train, validation)
-        one_in = _ONE_IN[entries.train.n_entries <= FEW_ENTRIES]
-        return self._make_trainer(
-            entries, *HeldOut.split(entries.train, seed=self.settings.seed, one_in=one_in)
+    def _learn_once(
+        self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting
+    ) -> Fitted | None:
+        """Learn by these settings: a network is trained in epochs, and other members are fitted
+        afterwards, or beside it on a GPU."""
+        if self.settings.networks:
+            return super()._learn(entries, validation, fitting)
+        device, settings = Runtime(self.settings.device).device, self.settings
+        if find_ranks() is not None:
+            check_alike(identify_training(type(self).__name__, settings, entries, validation))
+        self.history_ = History(stopped="epochs")
+        limited = limit_threads(settings.device, n_entries=entries.train.n_entries)
+        with limited, keep_numpy_to_one_thread(), refuse_unsolvable():
+            seen, held_out = self._hold_out(entries, validation)
+            inputs = gather_inputs(entries, seen, held_out, settings.seed, device)
+            predictor = self._fit_members(inputs, self._make_members(), fitting)
+        return check_products(Fitted(entries, predictor))
+
+    def _make_members(self) -> dict[str, Member]:
+        """Return the members that the settings ask for, not fitted; a network comes first."""
+        settings = self.settings
+        members: dict[str, Member] = {}
+        if settings.networks:
+            members["network"] = NetworkMember(settings, self._load_network)
+        if settings.linear_size == 0:
+            return members
+        members["sampler"] = SamplerMember(
+            settings.linear_size,
+            settings.linear_iterations,
+            settings.linear_samples,
+            settings.bins,
+            settings.seed,
+            earlier=self._chain,
         )
+        return members
+
+    def _hold_out(
+        self, entries: EntryStore, validation: HeldOut | None
+    ) -> tuple[ObservedMatrix, HeldOut | None]:
+        """Return the entries that are learned from, and those that are held out."""
+        if validation is not None:
+            return entries.train, validation
+        one_in = _ONE_IN[entries.train.n_entries <= FEW_ENTRIES]
+        return HeldOut.split(entries.train, seed=self.settings.seed, one_in=one_in)
+
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
+        return self._make_trainer(entries, *self._hold_out(entries, validation))
 
     def _make_trainer(
         self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None
@@ -286,13 +422,19 @@ class OrdinalDMF(Recommends, NetworkModel):
             else entries.column_features.base,
         )
         network, objective = self._new_network(entries), OrdinalObjective()
-        fit = (
-            None
-            if validation is None
-            else partial(fit_linear, seen, entries, validation, settings, self._chain)
-        )
+        members = self._make_members()
+        learn = partial(gather_inputs, entries, seen, validation, settings.seed)
+        fit_sampler = None
+        if validation is not None and "sampler" in members:
+            fit_sampler = partial(fit_on_device, members["sampler"], learn)
         return OrdinalTrainer(
-            network, objective, source, settings, fit_linear=fit, validation=validation
+            network,
+            objective,
+            source,
+            settings,
+            members=members,
+            fit_sampler=fit_sampler,
+            validation=validation,
         )
 
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
@@ -300,7 +442,7 @@ class OrdinalDMF(Recommends, NetworkModel):
         # the support has values even where a network is made without weights
         with torch.device("cpu"):
             support = find_support(entries.train, n_bins=settings.bins)
-            head = OrdinalHead(*support, groups=self._n_networks)
+            head = OrdinalHead(*support, groups=settings.networks)
         generator = make_generator(settings.seed, "weights")
 
         def make_branch(n_inputs: int, n_effects: int, features: AxisFeatures | None) -> Branch:
@@ -311,7 +453,7 @@ class OrdinalDMF(Recommends, NetworkModel):
                 generator=generator,
                 n_summary_features=N_SUMMARY_FEATURES,
                 n_features=0 if features is None else features.n_inputs,
-                groups=self._n_networks,
+                groups=settings.networks,
             )
 
         def draw(n_inputs: int) -> Tensor:
@@ -337,68 +479,124 @@ class OrdinalDMF(Recommends, NetworkModel):
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
         assert isinstance(trainer, OrdinalTrainer)
-        encoder, rows, columns, stages, chain = build_encoder(
-            network,
-            source,
-            entries,
-            trainer.validation,
-            self.settings,
-            linear_fit=trainer.linear_fit,
-            earlier=self._chain,
-            tell=fitting.show_stage,
-        )
-        if self._keeps_chain:
-            self._chain = chain
-        if trainer.validation is not None and source.matrix is not entries.train:
-            self.history_.means_error = measure_means(
-                EntryStore.of(source.matrix), trainer.validation
-            )
-        if stages and self.history_.best_error is not None:
-            self.history_.stages = {"branches": self.history_.best_error} | stages
-            self.history_.best_error = list(stages.values())[-1]
-        return self._wrap_encoder(encoder, rows, columns)
+        members = trainer.members
+        members["network"] = NetworkMember(self.settings, self._load_network, network, source)
+        seed, device = self.settings.seed, network.head.scale.device
+        inputs = gather_inputs(entries, source.matrix, trainer.validation, seed, device)
+        return self._fit_members(inputs, members, fitting, trainer.sampler_fit)
 
-    def _wrap_encoder(self, encoder: OrdinalEncoder, rows: Latents, columns: Latents) -> Predictor:
-        layout = encoder.layout
-        readout = OrdinalReadout(
-            encoder.scale,
-            encoder.network.head,
-            layout,
-            encoder.linear_share,
-            encoder.linear_cutpoints,
-            coverages=encoder.coverages,
-        )
-        return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
+    def _fit_members(
+        self,
+        inputs: MemberInputs,
+        members: dict[str, Member],
+        fitting: Fitting,
+        sampler_fit: Future[MemberFit | None] | None = None,
+    ) -> Predictor:
+        """Return the blend of all members, whose shares held-out entries choose.
+
+        sampler_fit: that of the sampler, where it is fitted beside the network.
+        """
+        fits: dict[str, MemberFit] = {}
+        for name, member in members.items():
+            if inputs.held_out is None and fits:
+                break  # nothing could choose shares
+            fitting.show_stage("refining" if name == "network" else name)
+            is_beside = name == "sampler" and sampler_fit is not None
+            fit = sampler_fit.result() if is_beside and sampler_fit else member.fit(inputs)
+            if fit is not None:
+                fits[name] = fit
+        if not fits:
+            raise np.linalg.LinAlgError("the chain of the sampler has no posterior")
+        sampler = members.get("sampler")
+        if self._keeps_chain and isinstance(sampler, SamplerMember):
+            self._chain = sampler.chain
+        return self._blend(inputs, fits)
+
+    def _blend(self, inputs: MemberInputs, fits: dict[str, MemberFit]) -> Predictor:
+        train, settings = inputs.entries.train, self.settings
+        support = find_support(train, n_bins=settings.bins)
+        boundaries = np.array(support.boundaries, dtype=np.float32)
+        readout = OrdinalReadout(train.scale, np.array(support.values), boundaries)
+        if inputs.held_out is None:
+            ((name, fit),) = fits.items()
+            link = None
+            if name != "network":
+                link = find_own_link(fit, train.scale.from_unit(boundaries.astype(np.float64)))
+            return Predictor({name: Blended(fit.fitted, 1.0, link)}, readout)
+        blend, stages = self._choose_shares(inputs, fits, readout)
+        if inputs.seen is not inputs.entries:
+            self.history_.means_error = measure_means(inputs.seen, inputs.held_out)
+        if self.history_.best_error is not None:
+            stages = {"branches": self.history_.best_error} | stages
+        if self.history_.best_error is not None or not settings.networks:
+            self.history_.stages, self.history_.best_error = stages, list(stages.values())[-1]
+        blended = {
+            name: Blended(fit.fitted, *blend[name]) for name, fit in fits.items() if name in blend
+        }
+        has_few = any(link and link.few_count for _, link in blend.values())
+        counts = inputs.entries.column_counts if has_few else None
+        return Predictor(blended, readout, counts)
+
+    def _choose_shares(
+        self, inputs: MemberInputs, fits: dict[str, MemberFit], readout: OrdinalReadout
+    ) -> tuple[Blend, dict[str, float]]:
+        """Return the shares, and the held-out error of each stage; calibrate the readout."""
+        held_out, train = inputs.held_out, inputs.entries.train
+        assert held_out is not None
+        values = HeldOutValues.of(held_out, train, n_bins=self.settings.bins)
+        # a network has to lower the error of the sampler, and others that of both
+        order: list[str] = [name for name in ("sampler", "network") if name in fits]
+        order += [name for name in fits if name not in order]
+        blend: Blend = choose_blend({name: fits[name] for name in order}, values).candidate
+        has_levels = train.scale.levels is not None
+        if has_levels and "network" in blend and len(blend) > 1:
+            cut = cut_columns(inputs.seen, held_out, seed=0)
+            few_count = choose_few_count(blend, fits, cut, readout)
+            blend = {
+                name: Share(share, link and link._replace(few_count=few_count))
+                for name, (share, link) in blend.items()
+            }
+        stages: dict[str, float] = {}
+        if "network" in fits:
+            stages["refined"] = values.compute_rmse(mix_logits({"network": Share(1.0, None)}, fits))
+        if "sampler" in fits:
+            scores = fits["sampler"].scores
+            assert scores is not None
+            error = values.measure_alone(scores.location, fits["sampler"].units)
+            stages["sampler alone"] = math.sqrt(error)
+        counts = inputs.seen.train.column_counts[held_out.columns]
+        logits = mix_logits(blend, fits, counts)
+        if len(fits) > 1:
+            stages["blended"] = values.compute_rmse(logits)
+        if values.support.size > 1:
+            boundaries = train.scale.from_unit(readout.unit_boundaries)
+            nominal = PredictiveDistribution(
+                values.support, boundaries, expit(logits).astype(np.float64)
+            )
+            readout.coverages = nominal.choose_coverages(
+                held_out.values, of_levels=has_levels, seed=self.settings.seed
+            )
+        return blend, stages
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._load_network(entries, tensors)
-        check_support(network.head, entries.scale)
-        choices = load_choices(
-            content, entries, tensors, n_cutpoints=network.head.boundaries.numel()
+        readout = load_readout(entries.scale, tensors)
+        members = load_members(
+            content, tensors, entries, self._make_members(), n_cutpoints=readout.support.size - 1
         )
-        n_linear = 0 if choices["linear"] is None else choices["linear"].model.width
-        sizes: dict[str, Any] = {
-            "directions": self._direction_size,
-            "columns": entries.train.shape[1],
-        }
-        stored = REFINEMENT.read({}, tensors, beside=network.layout.width + n_linear, **sizes)
-        if not Landmarks(torch.from_numpy(stored["landmarks"])).are_independent():
-            raise BadModelFile("the stored landmarks must be different directions")
-        encoder = OrdinalEncoder(
-            network,
-            entries.scale,
-            landmarks=stored["landmarks"],
-            refinement_columns=stored["columns"],
-            **choices,
-        )
-        layout = encoder.layout
-        rows, columns = unpack_latents(tensors, entries, width=layout.width)
-        if (
-            has_values_to_check(tensors)
-            and len(rows)
-            and rows.whole()[:, layout.response][:, -1].max() > _LARGEST_LOG_SLOPE
-        ):
-            raise BadModelFile(
-                "the stored slopes of rows are too steep: they are not finite numbers"
-            )
-        return self._wrap_encoder(encoder, rows, columns)
+        has_few = any(member.link and member.link.few_count for member in members.values())
+        return Predictor(members, readout, entries.column_counts if has_few else None)
+
+
+def gather_inputs(
+    entries: EntryStore,
+    seen: ObservedMatrix,
+    held_out: HeldOut | None,
+    seed: int,
+    device: torch.device,
+) -> MemberInputs:
+    """Return what members learn from: a sample of the held-out entries is enough to choose by."""
+    store = entries
+    if seen is not entries.train:
+        store = EntryStore.of(seen, entries.row_features, entries.column_features)
+    held_out = None if held_out is None else held_out.sample(seed=seed)
+    return MemberInputs(store, entries, held_out, device)

@@ -3,15 +3,12 @@ both branches."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import Axis
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.nn.branch import Branch, compute_inner_products
@@ -26,13 +23,12 @@ from deepmf.nn.inputs import (
     take_features,
 )
 from deepmf.nn.masking import Masking, locate_inputs
+from deepmf.scoring.encoders import split_by_entries
 from deepmf.training.blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
-# Vectors, and entries, that are encoded at a time: some 300 MB in views, a gigabyte where an
-# encoder reads entries.
+# Vectors that are encoded at a time: some 300 MB in views.
 _VECTORS_AT_A_TIME = 1024
-_ENTRIES_AT_A_TIME = 1 << 22
 
 # Views that validation uses: enough to rank epochs. All views would cost more than the epochs
 # between validations.
@@ -74,9 +70,9 @@ class OrdinalNetwork(nn.Module):
 
     @property
     def layout(self) -> LatentLayout:
-        """The fields of the network's own latents, without landmarks and linear part."""
+        """The fields of the network's own latents, without landmarks."""
         n_direction = self.columns.n_outputs - self.head.groups * self.head.n_column_outputs
-        return LatentLayout(n_direction, 0, 0, self.head.n_response)
+        return LatentLayout(n_direction, 0, self.head.n_response)
 
     def get_branch(self, axis: Axis) -> Branch:
         """Return the branch that reads rows, or columns."""
@@ -123,22 +119,6 @@ class OrdinalNetwork(nn.Module):
             ]
             latents.append(torch.stack(of_views).mean(0))
         return torch.cat(latents)
-
-
-def split_by_entries(
-    counts: IndexArray, *, most_entries: int = _ENTRIES_AT_A_TIME, most_vectors: int = sys.maxsize
-) -> list[IndexArray]:
-    """Return the positions of vectors with these entry counts, in order, in parts that fit into
-    memory.
-
-    A part has about `most_entries` entries, and at most `most_vectors` vectors.
-
-    >>> [part.size for part in split_by_entries(np.full(10, 1 << 20))]
-    [3, 4, 3]
-    """
-    places = np.arange(counts.size)
-    part_of = np.cumsum(counts, dtype=np.int64) // most_entries + places // most_vectors
-    return np.split(places, np.flatnonzero(np.diff(part_of)) + 1)
 
 
 def _find_visible(view: Tensor, batch: Batch) -> Tensor:

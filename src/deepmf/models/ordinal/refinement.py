@@ -231,7 +231,7 @@ class Refinement(ABC):
 
     Attributes
     ----------
-    layout : fields of a latent with landmarks and linear part.
+    layout : fields of a latent with landmarks.
     others : latents of the other side, (inputs, latent).
     penalty : ridge penalty; infinity for no refinement.
     new : latents of the new vectors of the other side, which no view sees; indices count on to
@@ -373,19 +373,17 @@ class Refinement(ABC):
         return self._split_others(self.others)
 
     def _split_others(self, others: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the part of latents that views multiply, without landmarks and linear part, and
-        the features."""
+        """Return the part of latents that views multiply, without landmarks, and the features."""
         viewed = torch.cat(
             [others[..., self.layout.direction], others[..., self.layout.row_effect :]], dim=-1
         )
         return viewed, self.make_features(others)
 
     def _insert_landmarks(self, latents: Tensor, landmarks: Tensor) -> Tensor:
-        """Return the network's latents with landmark fields behind the direction, and zeros for the
-        linear part."""
-        layout, linear = self.layout, latents.new_zeros(*latents.shape[:-1], self.layout.n_linear)
+        """Return the network's latents with landmark fields behind the direction."""
+        layout = self.layout
         direction, rest = latents[..., layout.direction], latents[..., layout.n_direction :]
-        return torch.cat([direction, landmarks, linear, rest], dim=-1)
+        return torch.cat([direction, landmarks, rest], dim=-1)
 
 
 class RowRefinement(Refinement):

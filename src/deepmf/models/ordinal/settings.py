@@ -30,14 +30,14 @@ class Effort(NamedTuple):
     """What an effort spends on a machine; passes and iterations are those for many entries, and the
     most for few."""
 
-    networks: int  # 0: the linear part alone
+    networks: int  # 0: the sampler alone
     width: int  # of each
     dropout: float  # for `_USUAL_ENTRIES`
     passes: tuple[int, int]  # of training over all entries
     most_blocks: int  # the steps of a pass, so long as each has `_ENTRIES_A_STEP`
     views: int
     landmarks: int
-    iterations: tuple[int, int]  # of the sampler of the linear part, for `_USUAL_ENTRIES` and fewer
+    iterations: tuple[int, int]  # of the sampler, for `_USUAL_ENTRIES` and fewer
 
 
 _ON_CPU = {
@@ -100,19 +100,19 @@ _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # weight: itself, its gradient and two averages of Adam's.
 _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 
-# Above this many entries, where the linear part leaves ever less to explain, passes fall by this
+# Above this many entries, where the sampler leaves ever less to explain, passes fall by this
 # power of their number, and views by its root.
 _MANY_ENTRIES, _PASSES_POWER, _FEWEST_VIEWS = 1_000_000, 0.75, 4
 
 # Above this many entries, which come with many rows and columns to store, landmarks and samples of
-# the linear part are fewer: at most these.
+# the sampler are fewer: at most these.
 _LARGE, _MOST_LANDMARKS, _MOST_SAMPLES = 3_000_000, 512, 20
 
 # Iterations of the sampler are inverse to the root of the entries, but no fewer than this share of
 # the effort's.
 _LEAST_SHARE = 0.5
 
-# Samples of the linear part, and how often the validation error is computed, on a CPU and on a GPU.
+# Samples of the sampler, and how often the validation error is computed, on a CPU and on a GPU.
 _SAMPLES = {False: 20, True: 32}
 _VALIDATIONS = {False: 4, True: 12}
 
@@ -221,7 +221,7 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     dropout: float = 0.7
     networks: int = setting(
         1,
-        "Number of networks in the ensemble; their scores are averaged (0: the linear part alone).",
+        "Number of networks in the ensemble; their scores are averaged (0: the sampler alone).",
         low=0,
         high=256,
     )
@@ -263,18 +263,13 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     )
     linear_size: int | None = setting(
         None,
-        "Latent size of the linear part (0: no linear part; none: chosen, up to 16 on a CPU, 64 on a GPU).",
+        "Latent size of the sampler (0: no sampler; none: chosen, up to 16 on a CPU, 64 on a GPU).",
         low=0,
         high=WIDEST,
     )
-    linear_iterations: int = setting(
-        60, "Number of iterations of the sampler that fits the linear part.", low=1, high=WIDEST
-    )
+    linear_iterations: int = setting(60, "Number of iterations of the sampler.", low=1, high=WIDEST)
     linear_samples: int = setting(
-        10,
-        "Number of samples of the linear part to keep, evenly spaced after the burn-in.",
-        low=1,
-        high=WIDEST,
+        10, "Number of samples to keep, evenly spaced after the burn-in.", low=1, high=WIDEST
     )
     bins: int = setting(
         32,

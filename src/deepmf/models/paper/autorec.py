@@ -24,8 +24,10 @@ from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vec
 from deepmf.nn.branch import Dropout, make_linear
 from deepmf.nn.inputs import Batch, SparseBatch, Vectors
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
+from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import VectorBlock, VectorBlocks
 from deepmf.training.holdout import HeldOut
@@ -319,9 +321,8 @@ class VectorModel(NetworkModel):
         self, network: Any, entries: EntryStore, rows: Latents, columns: Latents
     ) -> Predictor:
         encoder = VectorEncoder(network, axis=self.axis, inputs=self._make_encoding(entries.train))
-        return self.predictor_class(
-            rows, columns, encoder, self._make_readout(network, entries.train), n_beside=1
-        )
+        factors = Factors(rows, columns, encoder, n_beside=1)
+        return self.predictor_class.of(factors, self._make_readout(network, entries.train))
 
 
 class VectorObjective(Objective):

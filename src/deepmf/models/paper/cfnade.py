@@ -32,8 +32,10 @@ from deepmf.nn.branch import RandomModule
 from deepmf.nn.inputs import SparseBatch
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
 from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.factors import Positions, list_positions
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Positions, Predictor, Readout, list_positions
+from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import VectorBlock
 from deepmf.training.runtime import make_generator
@@ -256,6 +258,10 @@ def _find_middles(levels: FloatArray) -> FloatArray:
 
 class NadePredictor(Predictor):
     """Predicts with the level scores of the network instead of products of latents."""
+
+    @property
+    def is_stacked(self) -> bool:
+        return False
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Array:
         return average_levels(self._level_scores(rows, columns), self._levels).numpy()

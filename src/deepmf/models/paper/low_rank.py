@@ -25,7 +25,7 @@ from deepmf.matrix.arrays import BoolArray, FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver
-from deepmf.scoring.predictor import LevelReadout
+from deepmf.scoring.readouts import LevelReadout
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 # A penalty that has grown so far satisfies its constraint to all digits that matter; more growth

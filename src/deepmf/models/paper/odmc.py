@@ -11,7 +11,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver
-from deepmf.scoring.predictor import BoundaryReadout
+from deepmf.scoring.readouts import BoundaryReadout
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, not_falling
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass

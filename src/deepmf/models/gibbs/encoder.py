@@ -1,5 +1,4 @@
-"""Predictions from kept samples of the Gibbs sampler: the encoder, the readout, its calibration and
-their files.
+"""Predictions from kept samples of the Gibbs sampler: the encoder of rows and columns, and its file.
 
 A kept sample has draws of all rows P and columns Q, and its parameters. Given these, p_i and q_j of
 a pair without an entry are independent, so that the product of the conditional means E[p_i | Q] and
@@ -18,38 +17,26 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.optimize
-import scipy.special
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadModelFile
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, Held, lay_out
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, SingleArray
+from deepmf.matrix.arrays import Array, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
 from deepmf.models.gibbs.prior import Inputs
 from deepmf.scoring.arrivals import TrainedRows
-from deepmf.scoring.distribution import COVERAGES, PredictiveDistribution, find_support
+from deepmf.scoring.encoders import SolvingEncoder, split_by_entries
+from deepmf.scoring.factors import Factors
 from deepmf.scoring.latents import Latents, multiply_each
-from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Check, Form, Part, between, not_falling, positive
-from deepmf.training.holdout import HeldOut, choose, draw_some
-
-# Scales of the predictive spread that are compared on held-out entries, and how closely cutpoints
-# are placed.
-_SPREADS = np.geomspace(0.6, 1.7, 27)
-_CUTPOINT_TOLERANCE = 1e-7
-_MOST_CALIBRATED = 8192
+from deepmf.storage.parts import Check, Form, Part, at_most, positive
 
 # What follows the factors in a latent: of a row (b, 1, m, r, s, 0, 0), of a column (1, c, 1, 0, 0,
 # r, s). The posterior of the row, or the column, adds the standard deviation r to a prediction, and
 # s multiplies that of the noise.
 N_BESIDE = 7
-_ROW_SPREADS, _COLUMN_SPREADS = slice(-4, -2), slice(-2, None)
 
 # The prior of a factor on the noise counts as this many entries.
 _NOISE_COUNT = 20.0
@@ -69,6 +56,7 @@ class SampleEncoder(SolvingEncoder):
 
     factor_type = "float16"
     moves_rows = True
+    sides = slice(-4, None)
 
     def __init__(
         self,
@@ -82,6 +70,11 @@ class SampleEncoder(SolvingEncoder):
         self._held: list[Held] | None = None
 
     @property
+    def size(self) -> int:
+        """The latent size of each sample."""
+        return int(self.samples.rows.means.shape[1]) - 1
+
+    @property
     def n_factors(self) -> int:
         """The number of factors in a latent."""
         n_samples, size = self.samples.rows.means.shape
@@ -93,6 +86,30 @@ class SampleEncoder(SolvingEncoder):
     def count_factors(self, n_latents: int) -> int:
         """Return the number of factors of all samples."""
         return self.samples.rows.means.size
+
+    def read_fields(
+        self, row_sides: LatentArray, column_sides: LatentArray | None = None
+    ) -> LatentArray:
+        """Return r and s of pairs, (pairs, 2); without columns, those of rows."""
+        if column_sides is None:
+            return row_sides[:, :2]
+        deviations = np.hypot(row_sides[:, 0], column_sides[:, 2])
+        return np.column_stack([deviations, row_sides[:, 1] * column_sides[:, 3]])
+
+    def read_deviation(self, row_sides: LatentArray, column_sides: LatentArray) -> LatentArray:
+        """Return r of pairs, (pairs,)."""
+        deviations: LatentArray = np.hypot(row_sides[:, 0], column_sides[:, 2])
+        return deviations
+
+    def encode_all(self, entries: EntryStore) -> Factors:
+        """Return the factors of all trained rows and columns."""
+        train, of_rows, of_columns = entries.train, entries.row_entries, entries.column_entries
+        row_parts = split_by_entries(train.row_counts)
+        rows = [self.encode("row", of_rows(part), NOTHING_NEW) for part in row_parts]
+        column_parts = split_by_entries(train.column_counts)
+        columns = [self.encode("column", of_columns(part), NOTHING_NEW) for part in column_parts]
+        latents = Latents(np.concatenate(rows)), Latents(np.concatenate(columns))
+        return Factors(*latents, self.on_cpu(), N_BESIDE)
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         """Return the posterior means of rows (or columns) in all samples side by side, and r and s
@@ -212,14 +229,12 @@ class SampleEncoder(SolvingEncoder):
         units = self.units._asdict()
         if self.units.knots is None:
             units["knots"] = np.empty((2, 0))
-        return _ENCODER.pack(units | self.samples._asdict() | {"projection": self.projection})
+        packed = _ENCODER.pack(units | self.samples._asdict() | {"projection": self.projection})
+        return packed._replace(content=packed.content | {"size": self.size})
 
     @classmethod
-    def load(cls, content: Any, tensors: Tensors, entries: EntryStore, *, size: int) -> Self:
-        """Return the encoder that `pack` described; raise `BadModelFile` for anything else.
-
-        size: the latent size, without the effect.
-        """
+    def load(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Self:
+        """Return the encoder that `pack` described; raise `BadModelFile` for anything else."""
         (n_rows, n_columns), inputs = (
             entries.train.shape,
             (entries.row_features, entries.column_features),
@@ -227,6 +242,7 @@ class SampleEncoder(SolvingEncoder):
         n_row_features, n_column_features = (
             0 if each is None else each.n_inputs for each in inputs
         )
+        size = _SIZE.read(content, known=min(entries.train.shape))["size"]
         found = _ENCODER.read(
             content,
             tensors,
@@ -379,188 +395,6 @@ class _FoldIn:
         return torch.from_numpy(array.astype(np.float32)).to(self._device, copy=True)
 
 
-class SampleReadout(Readout):
-    """Values are clipped products; distributions are normal, between cutpoints.
-
-    Parameters
-    ----------
-    cutpoints : boundaries between neighbouring values of the support, in the scale's units, as
-        held-out entries place them.
-    noise : standard deviation of the usual noise.
-    spread : factor on the standard deviation of predictions, chosen on held-out entries.
-    coverages : calibration of intervals, as in `OrdinalReadout`; default: intervals are not
-        calibrated. A few levels cannot add up to a coverage exactly, and tails of real entries are
-        not quite normal.
-    """
-
-    row_fields = _ROW_SPREADS
-
-    def __init__(
-        self,
-        scale: Scale,
-        support: FloatArray,
-        unit_boundaries: SingleArray,
-        *,
-        cutpoints: FloatArray,
-        noise: float,
-        spread: float = 1.0,
-        coverages: FloatArray | None = None,
-    ) -> None:
-        super().__init__(scale, support, unit_boundaries)
-        self.cutpoints, self.noise, self.spread, self.coverages = (
-            cutpoints,
-            noise,
-            spread,
-            coverages,
-        )
-        if coverages is None and scale.levels is not None:
-            self.coverages = COVERAGES
-
-    def distribution(self, products: Array, row_fields: Array) -> PredictiveDistribution:
-        """Return the distribution of each product, with spreads of its row, or of its row and
-        column, (pairs, 2)."""
-        deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
-        exceedance = scipy.special.ndtr(
-            (products[:, None].astype(np.float64) - self.cutpoints) / deviations
-        )
-        found = PredictiveDistribution(
-            self.support, self.scale.from_unit(self.unit_boundaries), exceedance
-        )
-        return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
-
-    def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
-        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one
-        cutpoint a row."""
-        if self.scale.levels is None:
-            return super().log_exceedance(products, row_fields, thresholds)
-        deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
-        ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
-        own = ends[np.searchsorted(self.scale.levels, thresholds)]
-        margins = torch.from_numpy((products - own[:, None]) / deviations)
-        found: Array = torch.special.log_ndtr(margins).numpy()  # in as many threads as torch uses
-        return found
-
-    def pack(self) -> dict[str, Array]:
-        """Return the support, its boundaries and the calibration."""
-        return _READOUT.pack(self, spread=np.array([self.noise, self.spread])).tensors
-
-
-def combine_spreads(noise: float, spreads: Array) -> FloatArray:
-    """Return standard deviations of values: of the noise times s, and of the posterior r, for
-    spreads (..., 2)."""
-    return np.hypot(noise * spreads[..., 1].astype(np.float64), spreads[..., 0].astype(np.float64))
-
-
-class SamplePredictor(Predictor):
-    """A predictor whose distributions are wider for rows and columns that are noisy, or of which
-    little is known."""
-
-    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the distribution over the support of each pair of positions."""
-        return self.readout.distribution(
-            self._products(rows, columns), self.find_spreads(rows, columns)
-        )
-
-    def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
-        return self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
-
-    def find_spreads(self, rows: IndexArray, columns: IndexArray) -> LatentArray:
-        """Return r and s of each pair of positions, (pairs, 2)."""
-        own, other = self.rows.take(rows, _ROW_SPREADS), self.columns.take(columns, _COLUMN_SPREADS)
-        return np.column_stack([np.hypot(own[:, 0], other[:, 0]), own[:, 1] * other[:, 1]])
-
-
-def encode_all(
-    entries: EntryStore, units: Units, samples: Samples, device: torch.device, *, n_bins: int
-) -> SamplePredictor:
-    """Return the predictor of all trained rows and columns, not calibrated."""
-    if not np.all(samples.alphas > 0):
-        raise np.linalg.LinAlgError("the precision of the noise is not above 0")
-    n_rows, n_columns = entries.train.shape
-    encoder = SampleEncoder(units, samples, device).narrow(entries)
-    rows = Latents(encoder.encode("row", entries.row_entries(np.arange(n_rows)), NOTHING_NEW))
-    columns = Latents(
-        encoder.encode("column", entries.column_entries(np.arange(n_columns)), NOTHING_NEW)
-    )
-    noise = units.deviation * float(np.sqrt(np.mean(1.0 / samples.alphas.astype(np.float64))))
-    support = find_support(entries.train, n_bins=n_bins)
-    unit_boundaries = np.array(support.boundaries, dtype=np.float32)
-    boundaries = entries.scale.from_unit(unit_boundaries)
-    readout = SampleReadout(
-        entries.scale, np.array(support.values), unit_boundaries, cutpoints=boundaries, noise=noise
-    )
-    return SamplePredictor(rows, columns, encoder.on_cpu(), readout, N_BESIDE)
-
-
-class HeldOutPredictions(NamedTuple):
-    """Predictions of held-out entries, and their true values."""
-
-    means: FloatArray
-    spreads: Array  # (pairs, 2), by `find_spreads`
-    values: FloatArray
-
-
-def predict_held_out(predictor: SamplePredictor, held_out: HeldOut) -> HeldOutPredictions:
-    """Return the predictions of held-out entries."""
-    means = predictor.score_pairs(held_out.rows, held_out.columns).astype(np.float64)
-    return HeldOutPredictions(
-        means, predictor.find_spreads(held_out.rows, held_out.columns), held_out.values
-    )
-
-
-def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> SampleReadout:
-    """Return the readout whose distributions fit held-out entries best; without any, the model's
-    own `plain` readout.
-
-    On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the
-    spread under which the held-out entries are most probable. On other scales, cutpoints are the
-    boundaries.
-    """
-    if held_out is None or plain.support.size < 2:
-        return plain
-    scale, noise, boundaries = (
-        plain.scale,
-        plain.noise,
-        plain.scale.from_unit(plain.unit_boundaries),
-    )
-    chosen = draw_some(np.arange(held_out.values.size), _MOST_CALIBRATED, seed=0)
-    held_out = HeldOutPredictions(*(array[chosen] for array in held_out))
-    above = held_out.values[:, None] > boundaries
-
-    def place(spread: float) -> SampleReadout:
-        cutpoints = boundaries
-        if scale.levels is not None:
-            deviations = spread * combine_spreads(noise, held_out.spreads)
-            cutpoints = np.array(
-                [_place_cutpoint(held_out.means, deviations, n) for n in above.sum(axis=0)]
-            )
-        values = plain.support, plain.unit_boundaries
-        return SampleReadout(scale, *values, cutpoints=cutpoints, noise=noise, spread=spread)
-
-    def surprise(candidate: SampleReadout) -> float:
-        chances = candidate.distribution(held_out.means, held_out.spreads).probabilities
-        own = chances[np.arange(len(chances)), above.sum(axis=1)]
-        return float(-np.log(np.maximum(own, 1e-12)).mean())
-
-    best = choose(list(map(place, _SPREADS)), surprise).candidate
-    found = best.distribution(held_out.means, held_out.spreads)
-    best.coverages = found.choose_coverages(held_out.values, of_levels=scale.levels is not None)
-    return best
-
-
-def _place_cutpoint(means: FloatArray, deviations: FloatArray, n_above: int) -> float:
-    """Return the cutpoint above which normal distributions expect this many values."""
-    reach = 8.0 * float(deviations.max())
-    wanted = np.clip(n_above, 0.5, means.size - 0.5)
-    found: float = scipy.optimize.brentq(
-        lambda cutpoint: scipy.special.ndtr((means - cutpoint) / deviations).sum() - wanted,
-        float(means.min()) - reach,
-        float(means.max()) + reach,
-        xtol=_CUTPOINT_TOLERANCE * reach,
-    )
-    return found
-
-
 def _definite(least: float) -> Check:
     """Return the check that the eigenvalues of matrices are not below a number."""
     return Check(
@@ -582,6 +416,9 @@ def _declare_axis(vectors: str, inputs: str) -> Form:
         Part("moments", "float32", ("samples", factors, factors), _definite(-1e-4)),
     )
 
+
+# the latent size of a sample, without the effect
+_SIZE = Form(Part("size", "whole", (), positive, at_most("known")))
 
 _ENCODER = Form(
     Part("mean", "number"),
@@ -612,25 +449,3 @@ _ENCODER = Form(
     ),
     prefix="samples",
 )
-
-_READOUT = Form(
-    Part("support", "float64", ("support",), not_falling),
-    Part("unit_boundaries", "float32", ("support - 1",), not_falling),
-    Part("cutpoints", "float64", ("support - 1",), not_falling),
-    Part("spread", "float64", (2,), positive),
-    Part("coverages", "float64", COVERAGES.shape, between(0.0, 1.0), not_falling, optional=True),
-    prefix="readout",
-)
-
-
-def load_readout(scale: Scale, tensors: Tensors) -> SampleReadout:
-    """Return the readout that `pack` described; raise `BadModelFile` for anything else."""
-    found = _READOUT.read({}, tensors)
-    noise, spread = found.pop("spread").tolist()
-    if scale.levels is not None and not np.array_equal(found["support"], scale.levels):
-        raise BadModelFile(
-            f"the stored support must be the levels of {scale}; it is {found['support'].tolist()}"
-        )
-    if scale.levels is not None and found.get("coverages") is None:
-        raise BadModelFile("the stored readout of levels lacks readout.coverages")
-    return SampleReadout(scale, noise=noise, spread=spread, **found)

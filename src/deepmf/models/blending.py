@@ -1,0 +1,273 @@
+"""Shares of members, chosen on held-out entries.
+
+Members are compared by the logits of exceeding each boundary between values. A member of logits has
+them; the values of another member become logits by a link, whose slope is chosen and whose
+cutpoints expect each value as often as it occurs. The first member stands for itself; each further
+one joins with a share if that lowers the squared error beyond doubt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.members import Conversion, MemberFit
+from deepmf.scoring.distribution import find_support, place_cutpoints
+from deepmf.scoring.predictor import Blended, Link, Predictor, share_locations
+from deepmf.scoring.readouts import Readout
+from deepmf.training.holdout import Choice, HeldOut, choose
+
+# Shares of a further member, and slopes of links. These are in units of the slope of a logistic
+# distribution with the standard deviation of the member's errors. Steep slopes need many held-out
+# entries: fewer would choose them by chance.
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
+_STEEP_SLOPES = (1.7, 2.0, 2.5)
+_ENTRIES_FOR_STEEP = 1000
+_LOGISTIC = np.pi / np.sqrt(3.0)
+
+# The least error of a member, as a share of the standard deviation of values: no prediction is
+# certain.
+_LEAST_SPREAD = 0.05
+
+# A further member joins where that lowers the squared error of many held-out entries, or of few, by
+# this many of its own standard errors. Slopes change as with many.
+_LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
+
+# Held-out entries that place cutpoints, and how many of them count as much as the boundaries
+# between levels.
+_MOST_PLACED, _BOUNDARY_COUNT = 8192, 100
+
+# Numbers of entries that are compared as few for a column, and those of the columns on which they
+# are compared; the largest numbers of columns and of held-out entries.
+_FEW_CANDIDATES, _CUT_COUNTS = (0.0, 5.0, 12.0, 25.0), (1, 2, 5, 10, 20, 50)
+_MOST_CUT, _MOST_PREDICTED = 500, 5_000
+
+# How far a count of few entries must lower the error.
+_LEAST_GAIN = 2e-4
+
+
+class Share(NamedTuple):
+    """The share of a member in the logits, and its link; None for a member of logits."""
+
+    share: float
+    link: Link | None
+
+
+Blend = dict[str, Share]
+
+
+class HeldOutValues(NamedTuple):
+    """The values of held-out entries, and the distribution whose expected values are compared."""
+
+    values: FloatArray  # (entries,)
+    support: FloatArray  # (values,)
+    boundaries: FloatArray  # between these, on the scale
+    has_repeats: bool  # whether values repeat, as levels do
+
+    @classmethod
+    def of(cls, held_out: HeldOut, train: ObservedMatrix, *, n_bins: int) -> HeldOutValues:
+        """Return the values of held-out entries."""
+        scale, values, support = train.scale, held_out.values, find_support(train, n_bins=n_bins)
+        has_repeats = scale.levels is not None or np.unique(values).size < values.size / 2
+        boundaries = scale.from_unit(np.array(support.boundaries))
+        return cls(values, np.array(support.values), boundaries, bool(has_repeats))
+
+    def square_errors(self, logits: LatentArray) -> FloatArray:
+        """Return the squared errors (entries,) of expected values by logits (entries,
+        cutpoints)."""
+        expected = self.support[0] + expit(logits) @ np.diff(self.support)
+        errors: FloatArray = np.square(expected - self.values)
+        return errors
+
+    def compute_rmse(self, logits: LatentArray) -> float:
+        """Return the root mean squared error of expected values by logits (entries, cutpoints)."""
+        return math.sqrt(self.square_errors(logits).mean())
+
+    def make_links(self, location: Array, units: Conversion, slopes: Sequence[float]) -> list[Link]:
+        """Return the links of a member of values with some slopes.
+
+        Cutpoints lie at the boundaries. Where values repeat, they move towards cutpoints with which
+        the member expects each value as often as it occurs, the farther the more held-out entries
+        there are.
+        """
+        predicted = location - units.centre
+        targets = units.convert(self.values) - units.centre
+        boundaries = units.convert(self.boundaries) - units.centre
+        least = _LEAST_SPREAD * float(np.std(targets))
+        spread = math.hypot(float(np.std(targets - predicted)), least)
+        unit = float(_LOGISTIC / max(spread, 1e-6 * float(np.ptp(boundaries)) or 1.0))
+        trust = self.has_repeats * self.values.size / (self.values.size + _BOUNDARY_COUNT)
+        links = []
+        for slope in slopes:
+            cutpoints = slope * unit * boundaries
+            if trust:
+                placed = self._place(slope * unit * predicted)
+                cutpoints = trust * placed + (1.0 - trust) * cutpoints
+            links.append(Link(slope * unit, units.centre, tuple(cutpoints.tolist())))
+        return links
+
+    def measure_alone(self, location: Array, units: Conversion) -> float:
+        """Return the mean squared error of values that are linked with the usual slope."""
+        if self.support.size < 2:
+            return 0.0
+        (link,) = self.make_links(location, units, (1.0,))
+        logits = link.locate(location)[:, None] - np.array(link.cutpoints, dtype=np.float32)
+        return float(self.square_errors(logits).mean())
+
+    def _place(self, locations: FloatArray) -> FloatArray:
+        """Return the cutpoints with which logistic distributions expect each value as often as it
+        occurs."""
+        values = self.values
+        if values.size > _MOST_PLACED:
+            sample = np.random.default_rng(0).choice(values.size, _MOST_PLACED, replace=False)
+            locations, values = locations[sample], values[sample]
+        n_above = (values[:, None] > self.boundaries).sum(axis=0)
+        return place_cutpoints(expit, locations, np.ones(values.size), n_above)
+
+
+def find_own_link(fit: MemberFit, boundaries: FloatArray) -> Link:
+    """Return the link by a member's own noise, where no entries are held out."""
+    slope = _LOGISTIC / max(fit.noise, 1e-9)
+    cutpoints = slope * (fit.units.convert(boundaries) - fit.units.centre)
+    return Link(float(slope), fit.units.centre, tuple(cutpoints.tolist()))
+
+
+def mix_logits(
+    blend: Blend, fits: Mapping[str, MemberFit], column_counts: Array | None = None
+) -> LatentArray:
+    """Return the logits (entries, cutpoints) of held-out entries by a blend.
+
+    column_counts: the numbers of entries of their columns, (entries,), where shares depend on them.
+    """
+    shares = share_locations(blend, column_counts)
+    total: LatentArray | None = None
+    for name, (share, link) in blend.items():
+        scores = fits[name].scores
+        assert scores is not None
+        location, cutpoints = scores.location, scores.fields
+        if link is not None:
+            location = link.locate(location)
+            cutpoints = np.array(link.cutpoints, dtype=np.float32)
+        part = (shares[name] * location)[:, None] - np.float32(share) * cutpoints
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def choose_blend(fits: Mapping[str, MemberFit], held_out: HeldOutValues) -> Choice[Blend]:
+    """Return the shares that predict held-out entries best, and their squared errors.
+
+    Members join in their order, the first one without a condition.
+    """
+    slopes: tuple[float, ...] = _SLOPES
+    if held_out.values.size >= _ENTRIES_FOR_STEEP:
+        slopes += _STEEP_SLOPES
+    links = {name: _make_links(fit, held_out, slopes) for name, fit in fits.items()}
+
+    def compute_errors(blend: Blend) -> FloatArray:
+        return held_out.square_errors(mix_logits(blend, fits))
+
+    first, *others = fits
+    if held_out.support.size < 2:
+        only: Blend = {first: Share(1.0, links[first][0])}
+        return Choice(only, np.zeros(held_out.values.size))
+    alone: list[Blend] = [{first: Share(1.0, link)} for link in links[first]]
+    usual = 0 if len(alone) == 1 else _SLOPES.index(1.0)
+    best = choose(alone, compute_errors, usual=usual, at_least=_LEAST_FALLS[0])
+    at_least = _LEAST_FALLS[held_out.values.size < _MANY_HELD_OUT]
+    for name in others:
+        blends = [best.candidate, {name: Share(1.0, links[name][len(links[name]) // 3])}]
+        for share in _SHARES:
+            blends += _join(best.candidate, name, share, links)
+        best = choose(blends, compute_errors, at_least=at_least)
+    return best
+
+
+def _make_links(
+    fit: MemberFit, held_out: HeldOutValues, slopes: Sequence[float]
+) -> Sequence[Link | None]:
+    if fit.gives_logits:
+        return [None]
+    if held_out.support.size < 2:
+        return [Link(1.0, fit.units.centre, ())]
+    assert fit.scores is not None
+    return held_out.make_links(fit.scores.location, fit.units, slopes)
+
+
+def _join(
+    blend: Blend, name: str, share: float, links: Mapping[str, Sequence[Link | None]]
+) -> list[Blend]:
+    """Return the blends in which a further member has a share, one for each slope of its link; a
+    member of logits joins with each slope of the first link there is."""
+    others = {
+        other: Share(round((1.0 - share) * part, 12), link) for other, (part, link) in blend.items()
+    }
+    if links[name] != [None]:
+        return [others | {name: Share(share, link)} for link in links[name]]
+    linked = next((other for other, part in blend.items() if part.link is not None), None)
+    joined = others | {name: Share(share, None)}
+    if linked is None:
+        return [joined]
+    return [joined | {linked: others[linked]._replace(link=link)} for link in links[linked]]
+
+
+class CutColumns(NamedTuple):
+    """Columns with few of their entries, as if they were new, and held-out entries of theirs."""
+
+    entries: AxisEntries
+    rows: IndexArray  # (pairs,) positions
+    places: IndexArray  # (pairs,) in `entries`
+    values: FloatArray  # (pairs,)
+
+
+def cut_columns(seen: EntryStore, held_out: HeldOut, *, seed: int) -> CutColumns:
+    """Return some of the columns that have held-out entries, each with a few of its entries."""
+    numbers = np.random.default_rng(seed)
+    pairs = numbers.permutation(held_out.values.size)
+    columns = np.unique(held_out.columns)
+    if columns.size > _MOST_CUT:
+        columns = np.sort(numbers.choice(columns, _MOST_CUT, replace=False))
+    pairs = np.sort(pairs[np.isin(held_out.columns[pairs], columns)][:_MOST_PREDICTED])
+    entries = seen.column_entries(columns)
+    of_column = entries.group_of
+    order = np.lexsort((numbers.random(of_column.size), of_column))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size) - entries.starts[of_column]
+    limits = numbers.choice(_CUT_COUNTS, columns.size)
+    places = np.searchsorted(columns, held_out.columns[pairs])
+    return CutColumns(
+        entries.select(rank < limits[of_column]),
+        held_out.rows[pairs],
+        places,
+        held_out.values[pairs],
+    )
+
+
+def choose_few_count(
+    blend: Blend, fits: Mapping[str, MemberFit], cut: CutColumns, readout: Readout
+) -> float:
+    """Return the count of few entries with which a blend predicts cut columns best."""
+    rows, row_at = np.unique(cut.rows, return_inverse=True)
+    members: dict[str, Blended] = {}
+    for name, share in blend.items():
+        blind = fits[name].blind
+        if blind is None:
+            return 0.0
+        members[name] = Blended(blind(rows, cut.entries), share.share, share.link)
+    predictor = Predictor(members, readout, column_counts=np.diff(cut.entries.starts))
+
+    def compute_error(few_count: float) -> float:
+        changed = predictor.with_few_count(few_count)
+        predicted = changed.score_pairs(row_at, cut.places)
+        return math.sqrt(np.mean(np.square(predicted - cut.values)))
+
+    return choose(_FEW_CANDIDATES, compute_error, at_least=_LEAST_GAIN).candidate

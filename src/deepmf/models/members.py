@@ -1,0 +1,151 @@
+"""Members: what a blend is made of, such as a network and a sampler, and how the blend is stored.
+
+A `Member` is fitted or loaded; a `FittedMember` scores pairs, and grows and shrinks with the
+entries. `BlendPredictor` adds what fitted members say, times their shares. A model lists its members
+by name, so that another one is a class and a line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.scoring.encoders import Scores
+from deepmf.scoring.predictor import Blended, FittedMember as FittedMember, Link, Predictor
+from deepmf.storage.model_file import MappedTensors, Tensors, has_values_to_check
+from deepmf.storage.parts import Form, Part, below, not_falling, not_negative, positive
+from deepmf.training.holdout import HeldOut
+
+if TYPE_CHECKING:
+    import torch
+
+BlendPredictor = Predictor
+
+# The largest slope that a model file may hold.
+_LARGEST = 1e12
+
+# The sum of stored shares may be this far from 1.
+_ROUNDING = 1e-6
+
+
+class MemberInputs(NamedTuple):
+    """What members learn from.
+
+    seen: the entries without the held-out ones; entries: all. These are the same where nothing is
+    held out, or where validation entries are given.
+    """
+
+    seen: EntryStore
+    entries: EntryStore
+    held_out: HeldOut | None
+    device: torch.device
+
+
+class Conversion(NamedTuple):
+    """The units of a member: how values on the scale are converted to them, and their mean."""
+
+    convert: Callable[[Array], FloatArray] = np.asarray
+    centre: float = 0.0
+
+
+class MemberFit(NamedTuple):
+    """A fitted member, and what it says of held-out entries without having seen them.
+
+    fitted: given all entries. scores: of held-out entries, given the others; None where nothing is
+    held out. Scores with fields are logits, and their fields cutpoints; others are values.
+    units: those of values; noise: the standard deviation of their errors.
+    blind: returns the member given the other entries, with some rows, and columns of some entries,
+        alone.
+    """
+
+    fitted: FittedMember
+    scores: Scores | None
+    noise: float = 1.0
+    units: Conversion = Conversion()
+    blind: Callable[[IndexArray, AxisEntries], FittedMember] | None = None
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether the scores are logits, which need no link."""
+        return self.scores is not None and self.scores.fields.shape[1] > 0
+
+
+class Member(Protocol):
+    """A member that is not fitted: it has settings alone."""
+
+    def fit(self, inputs: MemberInputs) -> MemberFit | None:
+        """Return the fitted member; None where it cannot be fitted."""
+
+    def load(self, content: Any, tensors: Tensors, entries: EntryStore) -> FittedMember:
+        """Return the fitted member whose `pack` gave this content and these tensors."""
+
+
+_MEMBER = Form(
+    Part("share", "number", (), positive),
+    Part("content", "object"),
+    Part(
+        "link",
+        Form(
+            Part("slope", "number", (), positive),
+            Part("centre", "number"),
+            Part("cutpoints", "number", ("cutpoints",), not_falling, below(_LARGEST)),
+            Part("few_count", "number", (), not_negative, below(_LARGEST)),
+        ),
+        optional=True,
+    ),
+)
+
+
+def load_members(
+    content: Any,
+    tensors: Tensors,
+    entries: EntryStore,
+    members: Mapping[str, Member],
+    *,
+    n_cutpoints: int,
+) -> dict[str, Blended]:
+    """Return the members that `BlendPredictor.pack` described; anything else raises
+    `BadModelFile`."""
+    described = _BLEND.read(content)["members"]
+    unknown = described.keys() - members.keys()
+    if unknown or not described:
+        known = ", ".join(members)
+        raise BadModelFile(f"the stored members must be among {known}; got {list(described)}")
+    width = entries.scale.high - entries.scale.low or 1.0
+    blended = {}
+    for name in described:
+        found = _MEMBER.read(described[name], cutpoints=n_cutpoints)
+        link = None
+        if found["link"] is not None:
+            cutpoints = tuple(found["link"].pop("cutpoints").tolist())
+            link = Link(cutpoints=cutpoints, **found["link"])
+            if link.slope >= _LARGEST / width:
+                raise BadModelFile(
+                    f"the stored slope of {name} must be below {_LARGEST / width:g}; got {link.slope:g}"
+                )
+        own = select_tensors(tensors, name)
+        fitted = members[name].load(found["content"], own, entries)
+        blended[name] = Blended(fitted, found["share"], link)
+    if not math.isclose(sum(member.share for member in blended.values()), 1.0, abs_tol=_ROUNDING):
+        raise BadModelFile("the stored shares of the members must add up to 1")
+    return blended
+
+
+_BLEND = Form(Part("members", "object"))
+
+
+def select_tensors(tensors: Tensors, name: str) -> Tensors:
+    """Return the tensors of a member, without its name."""
+    own = {
+        key.removeprefix(f"{name}."): tensor
+        for key, tensor in tensors.items()
+        if key.startswith(f"{name}.")
+    }
+    return own if has_values_to_check(tensors) else MappedTensors(own)
