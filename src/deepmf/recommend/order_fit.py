@@ -61,7 +61,7 @@ _LATEST = 0.1
 # Standard errors by which a choice must be better than the usual one.
 _BEYOND_DOUBT = 2.0
 
-# The same for the best of at least so many choices, one of which looks good by chance.
+# The same for the best of at least this many choices, one of which looks good by chance.
 _BEST_OF_MANY = 3.0
 _MANY = 5
 

@@ -240,7 +240,7 @@ def _find_later_shares(
 def _gather_later(
     chosen: Sequence[_Chosen], train: ObservedMatrix, dated: IndexArray, n_after: int
 ) -> _Evidence | None:
-    """Return a tenth of the entries by time, which so many tenths follow, and the earlier ones.
+    """Return a tenth of the entries by time, which `n_after` tenths follow, and the earlier ones.
 
     Entries within a day of the earlier ones of their row are left out.
     """

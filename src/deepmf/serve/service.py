@@ -156,7 +156,7 @@ class Service:
             self._catch_up,
             report=_report_follower,
             patience=self.limits.database_seconds,
-            longest=0.8 * timeout,  # so that the query can be answered in time
+            longest=0.8 * timeout,  # so that the query still has time for its answer
         )
         self._is_stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)

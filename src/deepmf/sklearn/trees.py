@@ -105,7 +105,7 @@ def _average(found: list[FloatArray], medians: float) -> FloatArray:
     averaged: FloatArray = np.zeros(found[0].shape[1:])
     for place, share in enumerate((1.0 - medians, medians)):
         if share > 0:
-            answers = np.stack([answer[place] for answer in found])
+            answers = np.stack([leaf_values[place] for leaf_values in found])
             is_missing = np.isnan(answers).all(axis=0)
             answers[:, is_missing] = 0.0
             by_median = place == 1 and averaged.shape[1] == 1
