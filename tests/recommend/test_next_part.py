@@ -91,7 +91,7 @@ def test_parts_of_a_score_add_up_by_their_weights(part: NextRidge) -> None:
 
 
 def test_a_packed_part_scores_the_same_and_a_damaged_one_is_refused(part: NextRidge) -> None:
-    predictor = InteractionPredictor.of(STORE)
+    predictor = InteractionPredictor.of_entries(STORE)
     content, tensors = replace(part, liking_weight=0.5, ndcg=0.25, is_default=True).pack()
     again = NextRidge.unpack(content, tensors, STORE, predictor)
     assert (again.liking_weight, again.ndcg, again.is_default) == (0.5, 0.25, True)
