@@ -566,7 +566,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             stages["sampler alone"] = math.sqrt(error)
         counts = inputs.seen.train.column_counts[held_out.columns]
         logits = mix_logits(blend, fits, counts)
-        if len(fits) > 1:
+        if list(fits) != ["network"]:
             stages["blended"] = values.compute_rmse(logits)
         if values.support.size > 1:
             boundaries = train.scale.from_unit(readout.unit_boundaries)
