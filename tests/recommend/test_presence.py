@@ -238,6 +238,15 @@ def test_what_new_rows_take_counts_for_new_columns_and_these_for_trained_ones(
     )
 
 
+def test_dense_weights_of_some_columns_are_in_the_order_of_rows() -> None:
+    # Products with entries read the weights of an entry's column: in the order of columns they take
+    # fifty times as long.
+    model = fit(choosy(), Ridge(7.0, 0.4))
+    weights = model.take_weights(np.array([2, 5, 7]))
+    assert isinstance(weights, np.ndarray) and weights.flags.c_contiguous
+    np.testing.assert_array_equal(weights, np.asarray(model.weights)[:, [2, 5, 7]])
+
+
 def test_rows_are_as_long_as_their_weights_are_alike() -> None:
     weights = np.array([1, 1, 1, 1, 4, 1, 1], dtype=np.float32)
     scales = []

@@ -175,12 +175,14 @@ class ColumnRidge:
     def take_weights(self, columns: IndexArray) -> LatentArray | Sparse:
         """Return the weights (trained columns, columns) of some columns, in increasing order."""
         is_new = columns >= self.n_trained
+        new_weights = self.settled.added[:, columns[is_new] - self.n_trained]
+        if isinstance(self.weights, np.ndarray):
+            # In the order of rows, as products with entries read them: take, unlike [:, ...].
+            taken: LatentArray = self.weights.take(columns[~is_new], axis=1)
+            return np.hstack([taken, new_weights.toarray()]) if is_new.any() else taken
         trained_weights = self.weights[:, columns[~is_new]]
         if not is_new.any():
             return trained_weights
-        new_weights = self.settled.added[:, columns[is_new] - self.n_trained]
-        if isinstance(trained_weights, np.ndarray):
-            return np.hstack([trained_weights, new_weights.toarray()])
         return Sparse(scipy.sparse.hstack([trained_weights, new_weights], format="csr"))
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
