@@ -67,6 +67,11 @@ def ordinal(**settings: Any) -> OrdinalDMF:
     return OrdinalDMF(**ORDINAL | settings)
 
 
+def networks(**settings: Any) -> OrdinalDMF:
+    """OrdinalDMF of networks alone: beside a sampler, such short trainings would be left out."""
+    return ordinal(linear_size=0, **settings)
+
+
 def bayesian() -> BayesianMF:
     """BayesianMF of a size for tests."""
     return BayesianMF(latent_size=4, epochs=8, burn_in=2, samples=3, device="cpu", presence=None)
@@ -74,16 +79,16 @@ def bayesian() -> BayesianMF:
 
 FITS: dict[str, Callable[[Path], Model]] = {
     "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
-    "dense": lambda _: ordinal(presence="auto").fit(DENSE.train, DENSE.validation),
-    "narrow": lambda folder: ordinal().fit(
+    "dense": lambda _: networks(presence="auto").fit(DENSE.train, DENSE.validation),
+    "narrow": lambda folder: networks().fit(
         NARROW.train,
         NARROW.validation,
         checkpoint=folder / f"narrow-{find_ranks() is None}",
         checkpoint_every=2,
     ),
-    "without validation": lambda _: ordinal(averaging=0.9).fit(SPARSE.train),
-    "networks": lambda _: ordinal(networks=2, epochs=3).fit(SPARSE.train, SPARSE.validation),
-    "features": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
+    "without validation": lambda _: networks(averaging=0.9).fit(SPARSE.train),
+    "networks": lambda _: networks(networks=2, epochs=3).fit(SPARSE.train, SPARSE.validation),
+    "features": lambda _: networks().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
     "dense dmf": lambda _: DMF(**SMALL | BLOCKS).fit(DENSE.train, DENSE.validation),
     "dmfd": lambda _: DMFD(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
     "bayesian": lambda _: bayesian().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
@@ -103,7 +108,7 @@ def learned(model: Model) -> dict[str, Tensor]:
         "errors": torch.tensor([record.validation_error or 0.0 for record in records]),
         "predictions": torch.from_numpy(model.predict(rows, columns)),
     }
-    if not isinstance(model, NetworkModel):
+    if not isinstance(model, NetworkModel) or "network" not in model.predictor_.members:
         return found
     return found | {
         f"network.{name}": tensor for name, tensor in model.network_.state_dict().items()
