@@ -108,7 +108,8 @@ def learned(model: Model) -> dict[str, Tensor]:
         "errors": torch.tensor([record.validation_error or 0.0 for record in records]),
         "predictions": torch.from_numpy(model.predict(rows, columns)),
     }
-    if not isinstance(model, NetworkModel) or "network" not in model.predictor_.members:
+    is_sampled = isinstance(model, OrdinalDMF) and "network" not in model.predictor_.members
+    if is_sampled or not isinstance(model, NetworkModel):
         return found
     return found | {
         f"network.{name}": tensor for name, tensor in model.network_.state_dict().items()
