@@ -74,10 +74,12 @@ def test_chosen_settings_are_told_apart_from_given_ones(split: Split) -> None:
         warnings.simplefilter("ignore", NotBetterThanMeans)
         model.fit(split.train, split.validation)
     *_, settings = repr(model).splitlines()
-    assert "parts" in model.chosen_  # no setting
+    no_settings = {"members", "parts"}
+    n_chosen = len(model.chosen_.keys() - no_settings)
+    assert no_settings < model.chosen_.keys()
     assert (
         settings
-        == f"  settings: epochs=1, device='cpu', effort='quick'; {len(model.chosen_) - 1} chosen (see chosen_)"
+        == f"  settings: epochs=1, device='cpu', effort='quick'; {n_chosen} chosen (see chosen_)"
     )
     assert "landmarks" not in repr(OrdinalDMF(**model.own_settings))
 

@@ -24,6 +24,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.simple import SimpleModel
 from deepmf.scoring.arrivals import Arrived
+from deepmf.scoring.factors import Factors
 from deepmf.storage.model_file import read_file
 
 # trainings are short
@@ -174,10 +175,14 @@ def test_factors_of_arrivals_are_finite_in_the_type_they_are_kept_in() -> None:
     predictor = model.predictor_
     n_rows, n_columns = (np.arange(len(each)) for each in (predictor.rows, predictor.columns))
     change = ChangedStore(model.entries_, n_rows, n_columns)
-    assert predictor.arrived is not None and predictor.arrived.columns is not None
+    ((name, member),) = predictor.members.items()
+    assert isinstance(member.fitted, Factors)
+    arrived = member.fitted.arrived
+    assert arrived is not None and arrived.columns is not None
     check_arrived(predictor, change)
-    too_large = np.full_like(predictor.arrived.columns, np.inf)
-    broken = replace(predictor, arrived=Arrived(predictor.arrived.rows, too_large))
+    too_large = Arrived(arrived.rows, np.full_like(arrived.columns, np.inf))
+    factors = replace(member.fitted, arrived=too_large)
+    broken = replace(predictor, members={name: member._replace(fitted=factors)})
     with pytest.raises(BadEntries, match="finite"):
         check_arrived(broken, change)
     check_arrived(broken, change._replace(columns=n_columns[:3]))  # of trained columns, nothing

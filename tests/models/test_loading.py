@@ -140,7 +140,7 @@ def test_learned_numbers_that_are_not_finite(file: StoredFile) -> None:
         ):
             wrong = tensor.copy()
             wrong.reshape(-1)[-1] = number
-            refused(file, {}, {key: wrong}, message=key)
+            refused(file, {}, {key: wrong}, message=key.removeprefix("sampler."))
 
 
 def test_what_was_chosen_are_settings(file: StoredFile) -> None:
@@ -151,6 +151,8 @@ def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> N
     for number, (key, tensor) in enumerate(file.tensors.items()):
         if key.endswith(("entries.columns", "entries.values", ".text")) and not tensor.size:
             continue
+        if key == "readout.coverages" and file.content["class"] == "OrdinalDMF":
+            continue  # of fits with held-out entries
         rest = {name: each for name, each in file.tensors.items() if name != key}
         refused(file._replace(tensors=rest))
         other = np.float32 if tensor.dtype == np.float16 else np.float16

@@ -59,5 +59,5 @@ def test_rankings_of_models_and_of_popularity() -> None:
         ):
             assert f"{model.mean(metric):.4f} ± {model.spread(metric):.4f}" in page
     assert f"{found.popularity('ndcg').mean():.4f} ± " in page
-    assert "NDCG@5" in page and "test entries of 4 or more" in page
+    assert "NDCG@5" in page and "relevant: at least 4" in page
     assert page.count("<svg") == 3  # NDCG, RMSE, MAE

@@ -326,7 +326,7 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
 
 @pytest.mark.slow
 def test_settings_that_were_chosen_are_marked(split: AreaSplit) -> None:
-    model = OrdinalDMF(effort="quick", epochs=3, linear_iterations=4, device="cpu").fit(
+    model = OrdinalDMF(effort="normal", epochs=3, linear_iterations=4, device="cpu").fit(
         split.train, split.validation
     )
     page = page_of(model, split.test["I"])
