@@ -426,7 +426,9 @@ def test_a_gpu_fits_the_same_models() -> None:
     entries = EntryStore.of(matrix).row_entries(np.arange(300))
     for kind in ("full", "nearest"):
         models = [
-            Gram.of(matrix, kind, device=torch.device(name)).fit([Ridge(40.0, 1.0)])[0]
+            Gram.of(matrix, kind, gpu=None if name == "cpu" else torch.device(name)).fit(
+                [Ridge(40.0, 1.0)]
+            )[0]
             for name in ("cpu", "cuda")
         ]
         scores = [model.score(entries) for model in models]

@@ -6,15 +6,14 @@ sharpness of probabilities, and how much liking counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from deepmf.linalg.largest import find_largest
-from deepmf.linalg.ridge import CPU, run_batches
+from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, locate
 from deepmf.matrix.entries import EntryStore
@@ -30,6 +29,9 @@ from deepmf.recommend.ranker import Rankers, find_relevant
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order
 from deepmf.training.holdout import choose, draw_some
+
+if TYPE_CHECKING:
+    import torch
 
 # Rows on which orders are compared.
 COMPARED_ROWS = 2000
@@ -66,31 +68,38 @@ _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5)
 _USUAL_LIKING = 0.5
 
 
-def choose_next(held_out: HiddenRows, presence: Presence, device: torch.device) -> NextRidge:
+def choose_next(held_out: HiddenRows, presence: Presence, gpu: torch.device | None) -> NextRidge:
     """Return the directed ridge that ranks the first later entry of each row best."""
-    return _Choice(held_out, presence, device).fit()
+    return _Choice(held_out, presence, gpu).fit()
 
 
 def fit_next_again(
-    found: NextRidge, train: ObservedMatrix, presence: Presence, device: torch.device
+    found: NextRidge, train: ObservedMatrix, presence: Presence, gpu: torch.device | None
 ) -> NextRidge:
     """Return a directed ridge of another matrix with the same settings."""
     rows, n_columns = Sequences.of(train), presence.model.n_trained
 
     def fit(part: NextPart) -> NextPart:
-        (model,) = count_next(rows, part.decay, n_columns, presence.model.kind, device).fit(
+        (model,) = count_next(rows, part.decay, n_columns, presence.model.kind, gpu).fit(
             [part.model.ridge]
         )
         return part._replace(model=model)
 
-    return replace(found, parts=tuple(run_batches(fit, found.parts, device)))
+    return replace(found, parts=tuple(_run(fit, found.parts, gpu)))
+
+
+def _run(
+    fit: Callable[[Any], NextPart], settings: Sequence[Any], gpu: torch.device | None
+) -> list[NextPart]:
+    """Fit parts, on a CPU in several threads."""
+    return run_batches(fit, settings) if gpu is None else [fit(setting) for setting in settings]
 
 
 class _Choice:
     """Chooses a directed ridge by NDCG@10 on the first later entry of some rows."""
 
-    def __init__(self, held_out: HiddenRows, presence: Presence, device: torch.device) -> None:
-        self._held_out, self._presence, self._device = held_out, presence, device
+    def __init__(self, held_out: HiddenRows, presence: Presence, gpu: torch.device | None) -> None:
+        self._held_out, self._presence, self._gpu = held_out, presence, gpu
         self._store = EntryStore.of(held_out.train)
         totals = self._store.column_totals
         self._popularity = ((totals + 0.5) / (held_out.train.shape[0] + 1.0)).astype(np.float32)
@@ -105,12 +114,12 @@ class _Choice:
         n_columns = self._popularity.size
 
         def fit(decay: Decay) -> NextPart:
-            gram = count_next(rows, decay, n_columns, kind, self._device)
+            gram = count_next(rows, decay, n_columns, kind, self._gpu)
             return NextPart(
                 decay, self._choose_ridge(gram, decay.weigh(self._held_out.visible)), 1.0
             )
 
-        parts = run_batches(fit, list_decays(np.diff(rows.starts)), self._device)
+        parts = _run(fit, list_decays(np.diff(rows.starts)), self._gpu)
         lists = self._shortlist(parts)
         weights = lists.choose_weights(len(parts))
         weighted = zip(parts, weights.tolist(), strict=False)
@@ -134,7 +143,7 @@ class _Choice:
         observed_cells = visible.group_of[are_among], places[are_among]
         lines, losses = np.arange(targets.size), []
         for model in gram.fit_some(_RIDGES, columns):
-            keys = score_columns(model, visible, columns, CPU).numpy()
+            keys = score_columns(model, visible, columns)
             target_keys = keys[lines, targets]
             keys[observed_cells] = keys[lines, targets] = -np.inf
             losses.append(-_score_ranks(np.count_nonzero(keys >= target_keys[:, None], axis=1)))

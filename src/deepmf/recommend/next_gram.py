@@ -7,19 +7,20 @@ solves the regressions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse
-import torch
 
-from deepmf.linalg.ridge import CPU
 from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
-from deepmf.recommend.column_gram import Gram, Near, count_affordable, count_near
+from deepmf.recommend.column_gram import Gram, Near, count_affordable, count_near, send_cells
 from deepmf.recommend.column_ridge import TINY, Sparse
 from deepmf.recommend.next_ridge import Decay
+
+if TYPE_CHECKING:
+    import torch
 
 # Pairs of entries that are added up at a time (100 MB), and in all where columns are many.
 _PAIRS_AT_A_TIME = 1 << 22
@@ -53,7 +54,7 @@ class Sequences(NamedTuple):
 
 
 def count_next(
-    rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU
+    rows: Sequences, decay: Decay, n_columns: int, kind: str, gpu: torch.device | None = None
 ) -> Gram:
     """Return S'S and S'T of a decay over all beginnings of rows, for a kind of model: "full" or
     "nearest"."""
@@ -65,16 +66,18 @@ def count_next(
     sizes = np.bincount(rows.columns, squares_of_entries, minlength=n_columns).astype(np.float32)
     if kind == "nearest":
         return _sum_near(rows, decay, sizes)
-    squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
+    squares, sums = np.zeros((2, n_columns**2), dtype=np.float32)
     for at, of_squares, of_sums in _list_pairs(rows, decay, n_columns):
-        places = torch.from_numpy(at).to(device)
-        sums.index_add_(0, places, torch.from_numpy(of_sums).to(device))
+        np.add.at(sums, at, of_sums)
         if of_squares is not None:
-            squares.index_add_(0, places, torch.from_numpy(of_squares).to(device))
-    squares = squares.view(n_columns, n_columns)
-    squares = squares + squares.mT
-    squares.diagonal().add_(torch.from_numpy(sizes).to(device))
-    return Gram(squares, squares.diagonal().cpu().numpy().copy(), sums.view(n_columns, n_columns))
+            np.add.at(squares, at, of_squares)
+    squares = squares.reshape(n_columns, n_columns)
+    squares = squares + squares.T
+    squares[np.diag_indices(n_columns)] += sizes
+    sizes = squares.diagonal().copy()
+    return Gram(
+        send_cells(squares, gpu), sizes, send_cells(sums.reshape(n_columns, n_columns), gpu)
+    )
 
 
 def _sum_squares(decay: Decay) -> LatentArray:

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.axis_entries import PlacedEntries, locate
@@ -32,12 +31,14 @@ from deepmf.recommend.next_fit import (
 )
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence, Recency
-from deepmf.recommend.presence_fit import HiddenRows, fit_again
+from deepmf.recommend.presence_fit import HiddenRows, find_gpu, fit_again
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.request import Order
 from deepmf.scoring.learning import Learning, SteadyPart
 from deepmf.training.holdout import choose, draw_some
-from deepmf.training.runtime import Runtime
+
+if TYPE_CHECKING:
+    import torch
 
 # Rows with held-out entries by which anything is chosen, at least and at most.
 _FEWEST_ROWS = 20
@@ -77,7 +78,7 @@ def fit_order(learning: Learning) -> dict[str, SteadyPart]:
     presence: Presence | None = learning.parts.get("presence")
     if presence is None or not learning.folds_in or not train.extras.are_ordered:
         return {}
-    seed, device = learning.settings["seed"], Runtime(learning.device).device
+    seed, gpu = learning.settings["seed"], find_gpu(learning.device)
     most = int(np.clip(_MOST_CELLS // train.shape[1], COMPARED_ROWS, _MOST_ROWS))
     later = None
     if validation is not None and validation.rows.size >= _FEWEST_ROWS:
@@ -89,16 +90,15 @@ def fit_order(learning: Learning) -> dict[str, SteadyPart]:
         return {}
     fitted_presence = presence
     if later.train is not train:
-        fitted_presence = replace(presence, model=fit_again(presence.model, later.train, device))
-    following = choose_next(later, fitted_presence, device)
-    final = (
-        following if later.train is train else fit_next_again(following, train, presence, device)
-    )
+        model = fit_again(presence.model, later.train, gpu)
+        fitted_presence = replace(presence, model=model)
+    following = choose_next(later, fitted_presence, gpu)
+    final = following if later.train is train else fit_next_again(following, train, presence, gpu)
     compared = (later, fitted_presence, following) if asked is None else (asked, presence, final)
-    rankings = _Rankings(*compared, seed, device)
+    rankings = _Rankings(*compared, seed, gpu)
     ages = rankings.choose_ages(choose_half_life(train, seed))
     final = replace(final, is_default=rankings.prefer_next(ages))
-    parts: dict[str, SteadyPart] = {"presence": ages.adapt(presence, train, device), "next": final}
+    parts: dict[str, SteadyPart] = {"presence": ages.adapt(presence, train, gpu), "next": final}
     return parts if ages.recency is None else parts | {"recency": ages.recency}
 
 
@@ -127,14 +127,17 @@ class _Ages(NamedTuple):
     share: float | None = None
     half_life: float | None = None
 
-    def adapt(self, presence: Presence, train: ObservedMatrix, device: torch.device) -> Presence:
+    def adapt(
+        self, presence: Presence, train: ObservedMatrix, gpu: torch.device | None
+    ) -> Presence:
         """Return a presence part of a matrix that follows the ages."""
         if self.share is not None:
             presence = replace(presence, popularity_share=self.share)
         if self.half_life is None:
             return presence
         weighted = train.with_extras(train.extras.decay(round(self.half_life)))
-        return replace(presence, model=fit_again(presence.model, weighted, device))
+        model = fit_again(presence.model, weighted, gpu)
+        return replace(presence, model=model)
 
 
 def choose_half_life(train: ObservedMatrix, seed: int = 0) -> Recency | None:
@@ -174,14 +177,10 @@ class _Rankings:
         presence: Presence,
         following: NextRidge,
         seed: int,
-        device: torch.device,
+        gpu: torch.device | None,
     ) -> None:
-        self._held_out, self._presence, self._following, self._device = (
-            held_out,
-            presence,
-            following,
-            device,
-        )
+        self._held_out, self._presence = held_out, presence
+        self._following, self._gpu = following, gpu
         self._store = EntryStore.of(held_out.train)
         lines = draw_some(np.arange(held_out.n_rows), COMPARED_ROWS, seed=seed)
         self._hidden = np.isin(held_out.hidden.rows, lines)
@@ -229,7 +228,7 @@ class _Rankings:
         ).candidate
 
     def _make(self, ages: _Ages) -> Rankers:
-        presence = ages.adapt(self._presence, self._held_out.train, self._device)
+        presence = ages.adapt(self._presence, self._held_out.train, self._gpu)
         return Rankers(self._store, presence, "relevance", ages.recency, following=self._following)
 
     def _measure(self, rankers: Rankers, order: Order) -> FloatArray:

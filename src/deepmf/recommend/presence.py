@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import log_expit
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, Numbers
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
@@ -130,7 +131,7 @@ class Presence(SteadyPart):
         )
         if not isinstance(log_odds, np.ndarray):
             return _find_library(log_odds).nn.functional.logsigmoid(log_odds)  # type: ignore[no-any-return]
-        log_probabilities: Numbers = -np.logaddexp(0.0, -log_odds)
+        log_probabilities: Numbers = log_expit(log_odds)
         return log_probabilities
 
     def score_of(self, log_probability: Array) -> Array:

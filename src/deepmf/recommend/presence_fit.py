@@ -8,33 +8,34 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
+from scipy.special import expit
 
 from deepmf.errors import TrainingDiverged
-from deepmf.linalg.largest import find_largest_on_device
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.linalg.largest import find_largest
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_gram import MOST_FULL, RIDGES, Gram
-from deepmf.recommend.column_ridge import ColumnRidge
+from deepmf.recommend.column_ridge import ColumnRidge, Ridge, read_rows, to_dense
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.ranker import find_relevant
 from deepmf.scoring.learning import Learning
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import HeldOut, choose, draw_some
-from deepmf.training.runtime import Runtime
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
 # Columns that are candidates, at most: popular ones are drawn more often.
-_MOST_CANDIDATES = 1 << 11
+_MOST_CANDIDATES = 1 << 10
 
 # Rows on which the parts of relevance are chosen, at most, and their cells: 32 MB for each table.
 _MOST_ROWS = 2000
@@ -58,8 +59,8 @@ _FEW_ENTRIES = 1 << 18
 
 # Columns of each row, by presence, among which powers of popularity are compared, and more for
 # weights of liking, which moves columns further.
-_SHORTLIST = 300
-_LONG_LIST = 500
+_SHORTLIST = 150
+_LONG_LIST = 250
 
 # The length of a ranking.
 _LENGTH = 10
@@ -90,7 +91,7 @@ def fit_presence(learning: Learning) -> dict[str, Presence]:
         return {}
     if kind == "auto":
         kind = "full" if n_columns <= MOST_FULL else "nearest"
-    seed, device = learning.settings["seed"], Runtime(learning.device).device
+    seed, gpu = learning.settings["seed"], find_gpu(learning.device)
     held_out = (
         HiddenRows.from_validation(entries, predictor, validation, seed)
         if validation is not None
@@ -99,22 +100,29 @@ def fit_presence(learning: Learning) -> dict[str, Presence]:
     )
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
-        (model,) = Gram.of(train, kind, device=device).fit(RIDGES[kind][:1])
+        (model,) = Gram.of(train, kind, gpu=gpu).fit(RIDGES[kind][:1])
         log_odds = -math.log(_ALL_POPULARITY)  # an entry exists with odds of the popularity
         popularity = Presence(
             model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread
         )
         return {"presence": popularity}
-    best = _Choice(held_out, device).fit(kind)
-    has_all_weights = kind == "full" or n_columns <= _MOST_CANDIDATES  # not of candidates alone
-    if held_out.train is not train or not has_all_weights:
-        best = replace(best, model=fit_again(best.model, train, device))
-    return {"presence": best}
+    best = _Choice(held_out, gpu).fit(kind)
+    return {"presence": replace(best, model=fit_again(best.model, train, gpu))}
 
 
-def fit_again(model: ColumnRidge, train: ObservedMatrix, device: torch.device) -> ColumnRidge:
+def find_gpu(device: str) -> torch.device | None:
+    """Return the GPU that a device names; None for the CPU, which needs no torch."""
+    if device == "cpu":
+        return None
+    from deepmf.training.runtime import Runtime
+
+    runtime = Runtime(device)
+    return runtime.device if runtime.is_gpu else None
+
+
+def fit_again(model: ColumnRidge, train: ObservedMatrix, gpu: torch.device | None) -> ColumnRidge:
     """Return the model of another matrix with the same settings."""
-    return Gram.of(train, model.kind, model.count_weight, device).fit([model.ridge])[0]
+    return Gram.of(train, model.kind, model.count_weight, gpu).fit([model.ridge])[0]
 
 
 @dataclass(frozen=True)
@@ -235,18 +243,15 @@ class HiddenRows:
         return int(self.visible.starts.size) - 1
 
 
-def score_columns(
-    model: ColumnRidge, entries: AxisEntries, columns: IndexArray, device: torch.device
-) -> Tensor:
+def score_columns(model: ColumnRidge, entries: AxisEntries, columns: IndexArray) -> LatentArray:
     """Return the scores (rows, columns) of some columns by a model of all columns, or of these
     alone."""
     if model.n_trained == columns.size:
         at, inside = locate(columns, entries.others)
-        entries, columns = (
-            entries.select(inside)._replace(others=at[inside]),
-            np.arange(columns.size),
-        )
-    return model.send(columns, device)(entries)
+        entries = entries.select(inside)._replace(others=at[inside])
+        columns = np.arange(columns.size)
+    rows = read_rows(entries, model.n_trained, model.count_weight)
+    return to_dense(rows @ model.take_weights(columns))
 
 
 def _count_rows(train: ObservedMatrix) -> int:
@@ -260,13 +265,9 @@ class _Choice:
     least the row's own mean, rounded up.
     """
 
-    def __init__(self, held_out: HiddenRows, device: torch.device) -> None:
-        train, self._held_out, self._visible, self._device = (
-            held_out.train,
-            held_out,
-            held_out.visible,
-            device,
-        )
+    def __init__(self, held_out: HiddenRows, gpu: torch.device | None) -> None:
+        train = held_out.train
+        self._held_out, self._visible, self._gpu = held_out, held_out.visible, gpu
         counts = EntryStore.of(train).column_totals
         self._candidates = np.arange(counts.size)
         if counts.size > _MOST_CANDIDATES:
@@ -276,7 +277,7 @@ class _Choice:
             )
             self._candidates = np.sort(sample)
         popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
-        self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
+        self._popularity = popularity.astype(np.float32)
         scores = held_out.predictor.score_pairs(held_out.hidden.rows, held_out.hidden.columns)
         residuals = held_out.predictor.readout.units(scores) - held_out.hidden.values
         least = max(1e-3 * (train.scale.high - train.scale.low), 1e-9)
@@ -291,38 +292,44 @@ class _Choice:
         log_liked = held_out.predictor.log_exceed_block(
             lines, self._candidates, np.full(lines.size, relevant), spread=self._spread
         )
-        self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
+        self._log_liked = log_liked.astype(np.float32)
 
     def fit(self, kind: str) -> Presence:
         """Return a presence part of a kind, with the best penalty, weights of counts, popularity
-        and liking."""
+        and liking; its model scores candidates alone."""
         train = self._held_out.train
-        gram = Gram.of(train, kind, device=self._device)
-        ridge = _choose(gram.fit_some(RIDGES[kind], self._candidates), self._measure_model).ridge
+        best = _choose(self._regress(kind, RIDGES[kind], 0.0), self._measure_scores)
         if not train.has_values and np.max(train.values) > 1:
-            grams = [
-                gram,
-                *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:]),
-            ]
-            gram = _choose(
-                grams, lambda each: self._measure_model(each.fit_some([ridge], self._candidates)[0])
-            )
-        fitted = (
-            gram.fit_some([ridge], self._candidates) if kind == "nearest" else gram.fit([ridge])
-        )
-        return self._combine(fitted[0])
+            candidates = [best]
+            for weight in _COUNT_WEIGHTS[1:]:
+                candidates += self._regress(kind, [best.model.ridge], weight)
+            best = _choose(candidates, self._measure_scores)
+        return self._combine(best)
 
-    def _send(self, array: Array) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+    def _regress(self, kind: str, ridges: Sequence[Ridge], count_weight: float) -> list[_Scored]:
+        """Return models of the candidates, of all candidates or of nearest columns, and their
+        scores."""
+        train, gpu, candidates = self._held_out.train, self._gpu, self._candidates
+        if kind == "full":
+            models = Gram.of(train, kind, count_weight, gpu, columns=candidates).fit(ridges)
+        else:
+            models = Gram.of(train, kind, count_weight, gpu).fit(ridges, candidates)
+        are_empty = np.diff(self._visible.starts) == 0
+        scored = [
+            _Scored(model, score_columns(model, self._visible, candidates)) for model in models
+        ]
+        for _, scores in scored:
+            scores[are_empty] = self._popularity
+        return scored
 
-    def _measure_model(self, model: ColumnRidge) -> FloatArray:
-        lists = self._list(self._score(model), _SHORTLIST)
-        return self._measure(Presence(model, liking_weight=_USUAL_LIKING_WEIGHT), lists)
+    def _measure_scores(self, scored: _Scored) -> FloatArray:
+        presence = Presence(scored.model, liking_weight=_USUAL_LIKING_WEIGHT)
+        return self._measure(presence, self._list(scored.scores, _SHORTLIST))
 
-    def _combine(self, model: ColumnRidge) -> Presence:
+    def _combine(self, scored: _Scored) -> Presence:
         """Return a model with the best weights of popularity and liking; popularity if it ranks as
         well."""
-        scores = self._score(model)
+        model, scores = scored
         best = Presence(model, spread=self._spread, liking_weight=_USUAL_LIKING_WEIGHT)
         lists = self._list(scores, _LONG_LIST)
         for name, values in (
@@ -348,62 +355,52 @@ class _Choice:
         )
 
     def _weigh_liking(
-        self, presence: Presence, scores: Tensor
+        self, presence: Presence, scores: LatentArray
     ) -> list[tuple[Presence, FloatArray]]:
         """Return a presence with calibrated probabilities and each weight of liking, and its
         NDCG@10 (rows,)."""
         blended = presence.add_popularity(
             scores, self._popularity, presence.raise_popularity(self._popularity)
         )
-        presence, lists = (
-            self._calibrate(presence, blended),
-            self._list(scores, _SHORTLIST, by=blended),
-        )
+        presence = self._calibrate(presence, blended)
+        lists = self._list(scores, _SHORTLIST, by=blended)
         trials = [
             replace(presence, liking_weight=presence.score_power * weight)
             for weight in _LIKING_WEIGHTS
         ]
         return [(trial, self._measure(trial, lists)) for trial in trials]
 
-    def _score(self, model: ColumnRidge) -> Tensor:
-        scores = score_columns(model, self._visible, self._candidates, self._device)
-        empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
-        scores[self._send(empty)] = self._popularity
-        return scores
-
-    def _list(self, scores: Tensor, length: int, *, by: Tensor | None = None) -> _Lists:
+    def _list(self, scores: LatentArray, length: int, *, by: LatentArray | None = None) -> _Lists:
         """Return the best columns, by these scores or others, of the rows that have liked hidden
         entries."""
-        counted = np.flatnonzero(self._n_liked)
-        at = self._send(counted)
-        order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
-        places = find_largest_on_device(order, length).sort(dim=1).values
-        list_fields = (
-            field[at[:, None], places]
+        lines = np.flatnonzero(self._n_liked)
+        keys = np.where(self._known[lines], -np.inf, (scores if by is None else by)[lines])
+        n_left_out = max(keys.shape[1] - length, 0)
+        if n_left_out:
+            places = np.sort(np.argpartition(keys, n_left_out, axis=1)[:, n_left_out:], axis=1)
+        else:
+            places = np.tile(np.arange(keys.shape[1]), (lines.size, 1))
+        fields = (
+            field[lines[:, None], places]
             for field in (scores, self._known, self._log_liked, self._liked)
         )
-        scores, are_known, log_liked, are_liked = list_fields
-        return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
+        return _Lists(places, *fields, self._n_liked[lines])
 
     def _measure(self, presence: Presence, lists: _Lists) -> FloatArray:
         """Return the NDCG@10 (rows,) of rankings by relevance."""
         if len(lists.places) == 0:
             return np.zeros(1)
-        popularity = self._popularity
-        raised = (
-            presence.raise_popularity(popularity)[lists.places]
-            if presence.popularity_power
-            else popularity
-        )
-        scores = presence.add_popularity(lists.scores, popularity[lists.places], raised)
-        log_presence = presence.log_probabilities(scores).masked_fill(lists.are_known, -math.inf)
-        keys = log_presence + presence.liking_weight * lists.log_liked
-        first = find_largest_on_device(keys, _LENGTH)
-        return score_lists(
-            lists.are_liked.gather(1, first).cpu().numpy(), lists.n_liked, n=_LENGTH
-        ).ndcg
+        popularity = raised = self._popularity[lists.places]
+        if presence.popularity_power:
+            raised = presence.raise_popularity(popularity)
+        scores = presence.add_popularity(lists.scores, popularity, raised)
+        keys = presence.log_probabilities(scores) + presence.liking_weight * lists.log_liked
+        keys[lists.are_known] = -np.inf
+        first = find_largest(keys, _LENGTH)
+        hits = np.take_along_axis(lists.are_liked, first, axis=1)
+        return score_lists(hits, lists.n_liked, n=_LENGTH).ndcg
 
-    def _calibrate(self, presence: Presence, scores: Tensor) -> Presence:
+    def _calibrate(self, presence: Presence, scores: LatentArray) -> Presence:
         """Calibrate the probabilities of a presence by logistic regression on the log of its
         scores.
 
@@ -413,37 +410,40 @@ class _Choice:
         n_rows = min(n_rows, n_all)
         exist = scores[self._hidden]
         absent = scores[:n_rows][~(self._known[:n_rows] | self._hidden[:n_rows])]
-        if exist.numel() == 0 or absent.numel() == 0:
+        if exist.size == 0 or absent.size == 0:
             return presence
-        logs = torch.log(make_positive(torch.cat([exist, absent])).double())
-        counts = torch.ones_like(logs)
-        counts[exist.numel() :] = n_all / n_rows
-        intercept, power = _fit_logistic(
-            logs, torch.arange(logs.numel(), device=logs.device) < exist.numel(), counts
-        )
+        logs = np.log(make_positive(np.concatenate([exist, absent]).astype(np.float64)))
+        counts = np.ones(logs.size)
+        counts[exist.size :] = n_all / n_rows
+        intercept, power = _fit_logistic(logs, np.arange(logs.size) < exist.size, counts)
         share = self._held_out.hidden.rows.size / (
             self._held_out.hidden.rows.size + self._held_out.visible.others.size
         )
         return replace(presence, intercept=intercept - math.log(share), score_power=power)
 
-    def _mark(self, lines: IndexArray, columns: IndexArray) -> Tensor:
+    def _mark(self, lines: IndexArray, columns: IndexArray) -> BoolArray:
         """Return the cells (rows, candidates) of some pairs."""
-        marked = torch.zeros(
-            self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device
-        )
+        marked = np.zeros((self._held_out.n_rows, self._candidates.size), dtype=bool)
         at, are_candidates = locate(self._candidates, columns)
-        marked[self._send(lines[are_candidates]), self._send(at[are_candidates])] = True
+        marked[lines[are_candidates], at[are_candidates]] = True
         return marked
+
+
+class _Scored(NamedTuple):
+    """A model, and its scores (rows, candidates) of hidden rows."""
+
+    model: ColumnRidge
+    scores: LatentArray
 
 
 class _Lists(NamedTuple):
     """Candidate columns (rows, n) of each row: their places, scores and flags."""
 
-    places: Tensor
-    scores: Tensor
-    are_known: Tensor  # which are not ranked, because the row has an entry there
-    log_liked: Tensor
-    are_liked: Tensor  # which have a hidden entry that is liked
+    places: IndexArray
+    scores: LatentArray
+    are_known: BoolArray  # which are not ranked, because the row has an entry there
+    log_liked: LatentArray
+    are_liked: BoolArray  # which have a hidden entry that is liked
     n_liked: IndexArray  # (rows,) in all columns
 
 
@@ -453,18 +453,20 @@ def _choose(candidates: Sequence[T], measure: Callable[[T], FloatArray], usual: 
     return choose(candidates, lambda each: -measure(each), usual=usual, at_least=1.0).candidate
 
 
-def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[float, float]:
+def _fit_logistic(
+    inputs: FloatArray, targets: BoolArray, counts: FloatArray
+) -> tuple[float, float]:
     """Return the intercept and the slope, at least 0.1, of the logistic regression of counted
     targets on inputs."""
-    share = float(counts @ targets.double() / counts.sum())
+    share = float(counts @ targets / counts.sum())
     coefficients = np.array([math.log(share / (1.0 - share)), 0.0])
     middle = float(counts @ inputs / counts.sum())
     centred = inputs - middle
-    powers = torch.stack([torch.ones_like(centred), centred, centred.square()])
+    powers = np.stack([np.ones_like(centred), centred, np.square(centred)])
     for _ in range(_CALIBRATION_STEPS):
-        chances = torch.sigmoid(coefficients[0] + coefficients[1] * centred)
-        errors = (powers[:2] @ (counts * (targets.double() - chances))).cpu().numpy()
-        hessian = (powers @ (counts * chances * (1.0 - chances))).cpu().numpy()[[[0, 1], [1, 2]]]
+        chances = expit(coefficients[0] + coefficients[1] * centred)
+        errors = powers[:2] @ (counts * (targets - chances))
+        hessian = (powers @ (counts * chances * (1.0 - chances)))[[[0, 1], [1, 2]]]
         hessian[np.diag_indices(2)] += 1e-9 + 1e-6 * np.diag(hessian)
         step = np.linalg.solve(hessian, errors)
         coefficients += np.clip(step, -1.0, 1.0)
