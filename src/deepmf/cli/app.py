@@ -18,10 +18,7 @@ from deepmf.cli.compare import compare
 from deepmf.cli.datasets import datasets
 from deepmf.cli.demo import demo
 from deepmf.cli.evaluate import evaluate
-from deepmf.cli.explain import explain
-from deepmf.cli.export_entries import export_entries
 from deepmf.cli.fit import fit
-from deepmf.cli.import_entries import import_entries
 from deepmf.cli.impute import impute
 from deepmf.cli.inspect import inspect
 from deepmf.cli.options import GroupedCommand
@@ -34,9 +31,9 @@ from deepmf.cli.process import (
     is_one_of_several,
     join_processes,
 )
-from deepmf.cli.recommend import recommend, similar
+from deepmf.cli.recommend import explain, recommend, similar
 from deepmf.cli.reproduce import reproduce
-from deepmf.cli.serve import api_key, serve
+from deepmf.cli.serve import api_key, export_entries, import_entries, serve
 from deepmf.cli.settings import settings
 from deepmf.cli.split import pack, split
 from deepmf.errors import DeepMFError, DeepMFWarning, UserError

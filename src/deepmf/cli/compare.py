@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from deepmf.cli import options
 from deepmf.cli.feature_files import FEATURES, LabelFiles
 from deepmf.cli.inputs import InputOptions, convert_label, name_file
-from deepmf.cli.options import option
+from deepmf.cli.options import (
+    VALIDATION_SHARE,
+    Areas,
+    Device,
+    Json,
+    ListLength,
+    NewColumns,
+    NewRows,
+    Ratings,
+    ScaleText,
+    Seed,
+    option,
+    with_option_groups,
+)
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, suggest_name
@@ -24,10 +36,12 @@ if TYPE_CHECKING:
     from deepmf.evaluation.comparison import Comparison, SplitBy
     from deepmf.models.base import Model
 
+_LIST_LENGTH = 10  # columns of a ranked list
 
-@options.with_option_groups(files=(*FEATURES, "feature_kinds"))
+
+@with_option_groups(files=(*FEATURES, "feature_kinds"))
 def compare(
-    ratings: options.Ratings,
+    ratings: Ratings,
     models: Annotated[
         str, option("--models NAME,NAME", "Models to compare; deepmf settings lists all.")
     ] = "means,als,dmf-o",
@@ -41,15 +55,15 @@ def compare(
     folds: Annotated[
         int, option("--folds N", "Number of folds; with --areas, number of random splits.")
     ] = 5,
-    areas: options.Areas = False,
-    new_rows: options.NewRows = 0.2,
-    new_columns: options.NewColumns = 0.2,
+    areas: Areas = False,
+    new_rows: NewRows = 0.2,
+    new_columns: NewColumns = 0.2,
     validation_share: Annotated[
         float,
         option(
             "--validation-share SHARE", "Share of the training entries held out for early stopping."
         ),
-    ] = options.VALIDATION_SHARE,
+    ] = VALIDATION_SHARE,
     metric: Annotated[
         str,
         option(
@@ -57,7 +71,7 @@ def compare(
             "Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate.",
         ),
     ] = "rmse",
-    n: options.ListLength = None,
+    n: ListLength = None,
     person: Annotated[
         str | None, option("--person ID", "Also show a row's lists by the first two models.")
     ] = None,
@@ -72,14 +86,14 @@ def compare(
             "Setting of one model (als.latent_size=5) or of all that have it (epochs=50); repeatable.",
         ),
     ] = None,
-    scale: options.ScaleText = None,
-    seed: options.Seed = None,
-    device: options.Device = None,
+    scale: ScaleText = None,
+    seed: Seed = None,
+    device: Device = None,
     *,
     order: Order,
     files: LabelFiles,
     reading: InputOptions,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Compare the errors and times of models on the same splits.
 
@@ -93,14 +107,14 @@ def compare(
     from deepmf.evaluation.comparison import compare as compare_models
     from deepmf.evaluation.list_change import compare_lists
 
-    if metric in ("rmse", "mae") and person is None and (order.given or n is not None):
+    if metric in ("rmse", "mae") and not person and (order.given or n):
         raise BadSetting(
             f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}"
         )
     candidates = _build_models(models, assignments, seed=seed or 0, device=device)
-    if person is not None and len(candidates) < 2:
+    if person and len(candidates) < 2:
         raise BadSetting(f"--person compares the lists of two models; got --models {models}")
-    if output is not None:
+    if output:
         check_writable(output, inputs=[ratings, *files.paths])
 
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
@@ -108,13 +122,9 @@ def compare(
         raise BadSetting(
             "every model learns interactions by the same presence part, so there is nothing to compare"
         )
-    label = None if person is None else convert_label(person, matrix.rows)
-    if label is not None:
-        matrix.rows.positions([label])  # an unknown row is refused before any model is fitted
+    labels = [convert_label(text, matrix.rows) for text in (person,) if text]
+    matrix.rows.positions(labels)  # an unknown row is refused before any model is fitted
     features = files.read(matrix, reading.encoding)
-    without = [
-        name for name, model in candidates.items() if files.paths and not model.takes_features
-    ]
     with show_share("comparing") as show:
         comparison = compare_models(
             candidates,
@@ -127,21 +137,21 @@ def compare(
             new_columns=new_columns,
             validation=validation_share,
             metric=metric,
-            n=10 if n is None else n,
+            n=n or _LIST_LENGTH,
             **order.given,
             seed=seed or 0,
             progress=show,
         )
-    change, two = None, list(candidates)[:2]
-    if label is not None:
-        fits = [
-            (candidates[name], features if candidates[name].takes_features else {}) for name in two
-        ]
+    change, facts = None, dict[str, Any]()
+    for label in labels:
         before, after = (
-            model.fit(matrix, progress=False, **feature_options) for model, feature_options in fits
+            model.fit(matrix, progress=False, **(features if model.takes_features else {}))
+            for model in list(candidates.values())[:2]
         )
-        change = compare_lists(before, after, label, 10 if n is None else n, **order.given)
-    if output is not None:
+        change = compare_lists(before, after, label, n or _LIST_LENGTH, **order.given)
+        facts |= {"person": label, "lists": change.to_frame().to_dicts()}
+    if output:
+        facts["page"] = str(output)
         from deepmf.report.comparison_page import write_comparison
 
         write_comparison(
@@ -151,33 +161,35 @@ def compare(
             change=change,
         )
 
+    if files.paths:
+        facts["without_features"] = [
+            name for name, model in candidates.items() if not model.takes_features
+        ]
     if as_json:
-        told: dict[str, Any] = {"without_features": without} if files.paths else {}
-        told |= {} if output is None else {"page": str(output)}
-        told |= {} if change is None else {"person": label, "lists": change.to_frame().to_dicts()}
-        show_json(comparison.to_dict() | told)
+        show_json(comparison.to_dict() | facts)
     else:
-        _show_comparison(comparison, without, output)
-        if change is not None:
-            title = f"What would change for {label}: {change.describe(*two)}"
-            show_table(["place", *two], change.list_cells(), title=title)
-    if all(model.failure is not None for model in comparison.models):
+        _show_comparison(comparison, facts)
+        if change:
+            names = list(candidates)[:2]
+            title = f"What would change for {change.row}: {change.describe(*names)}"
+            show_table(["place", *names], change.list_cells(), title=title)
+    if all(model.failure for model in comparison.models):
         raise typer.Exit(2)
 
 
-def _show_comparison(found: Comparison, without_features: list[str], page: Path | None) -> None:
-    show_table(*found.cells())
-    for model in found.models:
-        if model.failure is not None:
+def _show_comparison(comparison: Comparison, facts: dict[str, Any]) -> None:
+    show_table(*comparison.cells())
+    for model in comparison.models:
+        if model.failure:
             say(f"{model.label} failed: {model.failure}")
-    if without_features:
-        say(f"these models do not use features: {', '.join(without_features)}")
-    say(found.verdict)
-    say(f"{found.plan}; ± is the standard deviation over {found.plan.part}s")
-    if found.plan.ranking is not None:
-        say(describe_relevant(found.plan.ranking.relevant))
-    if page is not None:
-        say(f"page in {page}")
+    if facts.get("without_features"):
+        say(f"these models do not use features: {', '.join(facts['without_features'])}")
+    say(comparison.verdict)
+    say(f"{comparison.plan}; ± is the standard deviation over {comparison.plan.part}s")
+    if comparison.plan.ranking:
+        say(describe_relevant(comparison.plan.ranking.relevant))
+    if "page" in facts:
+        say(f"page in {facts['page']}")
 
 
 def _build_models(
@@ -198,18 +210,16 @@ def _build_models(
             raise BadSetting(
                 f"--set {assigned}: the model {model!r} is not compared; {suggest_name(model, names_of_models)}"
             )
-        takers = (
-            [model]
-            if dot
-            else [candidate for candidate in names_of_models if name in setting_names[candidate]]
-        )
+        takers = [model]
+        if not dot:
+            takers = [taker for taker in names_of_models if name in setting_names[taker]]
         if not takers:
             raise BadSetting(
                 f"--set {assigned}: none of {', '.join(names_of_models)} has this setting"
             )
         for taker in takers:
             settings[taker][name] = value
-    if device is not None:
-        for name in names_of_models:
-            settings[name] |= {"device": device} if "device" in setting_names[name] else {}
+    for name in names_of_models:
+        if device and "device" in setting_names[name]:
+            settings[name]["device"] = device
     return {name: model_class(name)(**settings[name]) for name in names_of_models}

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli import options
-from deepmf.cli.options import argument
-from deepmf.cli.output import say, show_json, show_share, show_table
+from deepmf.cli.options import Json, argument
+from deepmf.cli.output import say, show_json, show_result, show_share, show_table
 
 if TYPE_CHECKING:
     from deepmf.data.datasets import Dataset
@@ -28,7 +27,7 @@ def show_help(context: typer.Context) -> None:
 
 
 @datasets.command("list")
-def list_all(as_json: options.Json = False) -> None:
+def list_all(as_json: Json = False) -> None:
     """List the public data sets and where they are stored.
 
     They are stored in the folder in the environment variable DEEPMF_DATA.
@@ -52,7 +51,7 @@ def list_all(as_json: options.Json = False) -> None:
 @datasets.command()
 def fetch(
     name: Annotated[str, argument("NAME", "Data set, as deepmf datasets list names it.")],
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Download a data set, verify it, and unpack its entries.
 
@@ -66,17 +65,15 @@ def fetch(
     was_here = find(name) is not None
     with show_share(f"fetching {name}") as progress:
         file = fetch(name, progress=progress)
-    if as_json:
-        show_json(_dataset_to_json(dataset) | {"file": str(file), "was_here": was_here})
-        return
-    say(f"{dataset.title}\n{dataset.licence}")
-    say(f"{'already stored in' if was_here else 'stored in'} {file}")
-    twice = (
-        ""
-        if dataset.ratings.duplicates == "error"
-        else f" --duplicates {dataset.ratings.duplicates}"
+    words = ["deepmf", "fit", str(file), "-o", "model.safetensors"]
+    if dataset.ratings.duplicates != "error":
+        words += ["--duplicates", dataset.ratings.duplicates]
+    text = (
+        f"{dataset.title}\n{dataset.licence}\n"
+        f"{'already stored in' if was_here else 'stored in'} {file}\nnext: {shlex.join(words)}"
     )
-    say(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
+    facts = _dataset_to_json(dataset) | {"file": str(file), "was_here": was_here}
+    show_result(facts, text, as_json=as_json)
 
 
 def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deepmf.cli import options
-from deepmf.cli.options import option
+from deepmf.cli.options import Json, option
 from deepmf.cli.output import check_writable, say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ N_BEST = 5
 def demo(
     seed: Annotated[int, option("--seed N", "Random seed of the ratings.")] = 0,
     report: Annotated[Path, option("--report FILE", "Report to write.")] = Path("deepmf-demo.html"),
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show every step on generated ratings.
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from deepmf.cli import options
 from deepmf.cli.feature_files import FEATURES, ModelInput
 from deepmf.cli.inputs import hint_at_extension, locate_errors, name_file, warn_unknown
-from deepmf.cli.options import argument, option
+from deepmf.cli.options import (
+    Json,
+    ListLength,
+    Seed,
+    UnknownIds,
+    argument,
+    option,
+    with_option_groups,
+)
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, UnknownLabel, warn
 from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
     from deepmf.evaluation.areas import AreaErrors
-    from deepmf.evaluation.ranking import RankingEvaluation, RankingScores
+    from deepmf.evaluation.ranking import RankingEvaluation
     from deepmf.scoring.pairs import Unknown
 
 
-@options.with_option_groups(files=FEATURES)
+@with_option_groups(files=FEATURES)
 def evaluate(
     source: ModelInput,
     test: Annotated[Path, argument("TEST", "Test entries, read as by fit.")],
@@ -36,7 +42,7 @@ def evaluate(
             "Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more.",
         ),
     ] = False,
-    n: options.ListLength = None,
+    n: ListLength = None,
     min_entries: Annotated[
         int | None,
         option("--min-entries N", "Rank only columns with at least N entries; default: 0."),
@@ -48,11 +54,11 @@ def evaluate(
             "Compare shares of this feature of columns in the lists and liked entries.",
         ),
     ] = None,
-    unknown: options.UnknownIds = "fallback",
-    seed: options.Seed = None,
+    unknown: UnknownIds = "fallback",
+    seed: Seed = None,
     *,
     order: Order,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show the errors of a model on test entries, by area.
 
@@ -71,27 +77,22 @@ def evaluate(
     from deepmf.scoring.pairs import check_unknown
 
     check_unknown(unknown)
-    if report is not None:
+    if report:
         check_writable(report, inputs=[*source.paths, test])
-    elif title is not None:
+    elif title:
         raise BadSetting("--title needs --report FILE")
     fitted = source.load()
     unknown_pairs = cast("Unknown", unknown)
     has_values = fitted.entries_.train.has_values
-    if report is not None and not has_values:
+    if report and not has_values:
         raise BadSetting(
             "a report is about predicted values, and interactions have none; leave out --report"
         )
 
-    known_entries = fitted.entries_
+    trained = fitted.entries_
     with hint_at_extension(UNKNOWN_HINT):
         entries = source.reading.read_held_out(
-            test,
-            known_entries.train.form,
-            fitted.scale_,
-            known_entries.rows,
-            known_entries.columns,
-            unknown=unknown,
+            test, trained.train.form, fitted.scale_, trained.rows, trained.columns, unknown=unknown
         )
         with locate_errors(test, UnknownLabel):
             errors = errors_by_area(fitted, entries, unknown=unknown_pairs) if has_values else []
@@ -104,35 +105,34 @@ def evaluate(
         ranked = evaluate_ranking(
             fitted, entries, **set_options, seed=seed or 0, unknown=unknown_pairs
         )
-    n_unknown = (
-        None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
-    )
-    n_seen = count_seen(fitted, entries)
-    if n_seen:
+    facts: dict[str, Any] = {
+        "model": type(fitted).__name__,
+        "seen": count_seen(fitted, entries),
+        "areas": [asdict(part) for part in errors],
+    }
+    if unknown != "error":
+        facts["unknown"] = warn_unknown(fitted, test, *entries.entries()[:2], unknown)
+    if facts["seen"]:
         warn(
-            f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small"
+            f"the model has seen {facts['seen']} of the {entries.n_entries} test entries, so the errors are too small"
         )
-    if report is not None:
+    if ranked:
+        facts["ranking"] = ranked.to_dict()
+    if report:
         from deepmf.report.page import write_report
 
-        title = f"{source.model.name} on {Path(name_file(test)).name}" if title is None else title
+        title = title or f"{source.model.name} on {Path(name_file(test)).name}"
         write_report(fitted, entries, report, title=title, unknown=unknown_pairs, ranking=ranked)
+        facts["report"] = str(report)
 
     if as_json:
-        shown = {
-            "model": type(fitted).__name__,
-            "seen": n_seen,
-            "areas": [asdict(part) for part in errors],
-        }
-        shown |= {} if n_unknown is None else {"unknown": n_unknown}
-        shown |= {} if ranked is None else {"ranking": ranked.to_dict()}
-        show_json(shown | ({} if report is None else {"report": str(report)}))
+        show_json(facts)
         return
     if errors:
         show_errors(errors)
-    if ranked is not None:
+    if ranked:
         show_ranking(ranked)
-    if report is not None:
+    if report:
         say(f"report in {report}")
 
 
@@ -152,37 +152,25 @@ def show_errors(errors: list[AreaErrors]) -> None:
     show_table(names, lines)
 
 
-def _show_scores(both: Sequence[RankingScores], metrics: list[str], title: str) -> None:
-    """Print the metrics that a ranking has."""
-    from deepmf.evaluation.ranking import TITLES
-
-    shown = [metric for metric in metrics if getattr(both[0], metric) is not None]
-    lines = [
-        [ranking_scores.name, *(getattr(ranking_scores, metric) for metric in shown)]
-        for ranking_scores in both
-    ]
-    if shown:
-        names = [TITLES.get(metric, "distinct columns") for metric in shown]
-        show_table(["ranked by", *names], lines, title=title)
-
-
-def show_ranking(found: RankingEvaluation) -> None:
+def show_ranking(evaluation: RankingEvaluation) -> None:
     """Print the ranking scores of a model and of popularity, and the number of rows."""
     from deepmf.evaluation.ranking import ROW_METRICS, TITLES
     from deepmf.formatting import describe_relevant, format_quantity
 
-    both_scores = found.model, found.popularity
+    scores = evaluation.model, evaluation.popularity
+    titles = TITLES | {"n_distinct": "distinct columns"}
+    metrics = [name for name in titles if getattr(evaluation.model, name) is not None]
+    of_rows = [name for name in metrics if name in ROW_METRICS]
+    of_lists = [name for name in metrics if name not in ROW_METRICS]
     title = (
-        f"The first {found.n} columns of each row, ranked by {found.rank_by}; "
-        f"{describe_relevant(found.relevant)}"
+        f"The first {evaluation.n} columns of each row, ranked by {evaluation.rank_by}; "
+        f"{describe_relevant(evaluation.relevant)}"
     )
-    _show_scores(both_scores, [*ROW_METRICS], title)
-    _show_scores(
-        both_scores,
-        [metric for metric in (*TITLES, "n_distinct") if metric not in ROW_METRICS],
-        "Of all lists",
-    )
-    if len(found.areas) > 1:
+    for caption, shown in ((title, of_rows), ("Of all lists", of_lists)):
+        lines = [[ranker.name, *(getattr(ranker, name) for name in shown)] for ranker in scores]
+        if shown:
+            show_table(["ranked by", *(titles[name] for name in shown)], lines, title=caption)
+    if len(evaluation.areas) > 1:
         by_area = [
             [
                 area.area,
@@ -192,15 +180,14 @@ def show_ranking(found: RankingEvaluation) -> None:
                 area.model.recall,
                 area.popularity.recall,
             ]
-            for area in found.areas.values()
+            for area in evaluation.areas.values()
         ]
         heads = ["area", "rows", "NDCG", "of popularity", "recall", "of popularity"]
         show_table(heads, by_area, title="By area, among its own columns")
-    counted = f"{format_quantity(found.n_rows, 'row')} with {format_quantity(found.n_relevant, 'relevant test entry')}"
-    say(
-        f"{counted}; {found.n_without:,} rows without one are left out"
-        if found.n_without
-        else counted
-    )
-    if found.min_entries:
-        say(f"columns with fewer than {found.min_entries:,} entries are not ranked")
+    n_relevant = format_quantity(evaluation.n_relevant, "relevant test entry")
+    text = f"{format_quantity(evaluation.n_rows, 'row')} with {n_relevant}"
+    if evaluation.n_without:
+        text += f"; {evaluation.n_without:,} rows without one are left out"
+    say(text)
+    if evaluation.min_entries:
+        say(f"columns with fewer than {evaluation.min_entries:,} entries are not ranked")

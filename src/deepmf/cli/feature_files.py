@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -30,7 +29,7 @@ from deepmf.errors import BadFeatures, BadSetting
 if TYPE_CHECKING:
     from deepmf.data.features import FeatureFile
     from deepmf.matrix.entries import EntryStore
-    from deepmf.matrix.features import AxisFeatures
+    from deepmf.matrix.features import AxisFeatures, Features
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.table_form import TableForm
@@ -97,19 +96,19 @@ class LabelFiles:
 
     def extend(self, model: Model, encoding: str | None) -> Model:
         """Return the model extended by the features, with the kinds that it was fitted with."""
-        paths = [*self._list_paths("features").values()]
+        paths = self._list_paths("features").values()
         if not paths:
             return model
-        found = self._read_features(model.entries_, model.entries_.train.form, encoding)
-        with locate_errors(paths[0]) if len(paths) == 1 else nullcontext():
-            return model.extend(**found)
+        features = self._read_features(model.entries_, model.entries_.train.form, encoding)
+        with locate_errors(Path(" and ".join(map(str, paths)))):
+            return model.extend(**features)
 
     def add_names(self, model: Model, encoding: str | None) -> Model:
         """Return the model with the names."""
-        found = self._read_names(model.entries_, model.entries_.train.form, encoding)
+        names = self._read_names(model.entries_, model.entries_.train.form, encoding)
         for axis, path in self._list_paths("names").items():
             with locate_errors(path):
-                model = model.with_names(**{f"{axis}s": found[f"{axis}_names"]})
+                model = model.with_names(**{f"{axis}s": names[f"{axis}_names"]})
         return model
 
     def _read_features(
@@ -117,53 +116,50 @@ class LabelFiles:
     ) -> dict[str, Any]:
         from deepmf.matrix.names import choose_name_field
 
-        found: dict[str, Any] = {}
-        used, own_labels, paths = set[str](), self.feature_label or [], self._list_paths("features")
-        kinds = (
-            {}
-            if self.feature_kinds is None
-            else parse_named_values("--feature-kinds", self.feature_kinds)
-        )
+        axis_features: dict[str, Any] = {}
+        labels, paths = set(self.feature_label or ()), self._list_paths("features")
+        unused_labels, kinds = set(labels), dict[str, str]()
+        if self.feature_kinds:
+            kinds = parse_named_values("--feature-kinds", self.feature_kinds)
         for axis, path in paths.items():
-            known_as = [*own_labels, getattr(form, axis)]
-            features, label, is_guess = _read_file(
-                path, getattr(known, f"{axis}s"), known_as, encoding
+            file = _read_file(
+                path, getattr(known, f"{axis}s"), [*labels, getattr(form, axis)], encoding
             )
-            used.add(label)
-            if is_guess:
-                note = f"{label!r} is taken as the id (set --feature-label to change this)"
+            features: Features | None = file.features
+            unused_labels.discard(file.label)
+            if file.is_guess:
+                note = f"{file.label!r} is taken as the id (set --feature-label to change this)"
                 say(f"deepmf: {name_file(path)}: {note}", err=True)
             with locate_errors(path):
-                # the field of names is not a feature
-                is_named = path in self._list_paths("names").values()
-                kept = features.drop(choose_name_field(features.names)) if is_named else features
-                if kept is None:
+                if path in self._list_paths("names").values():  # whose field is no feature
+                    features = file.features.drop(choose_name_field(features.names))
+                if features is None:
                     raise BadFeatures(
                         "the only field beside the ids holds the names; there are no features"
                     )
-                own_kinds = {name: kind for name, kind in kinds.items() if name in kept.names}
-                found[f"{axis}_features"] = kept.with_kinds(own_kinds) if own_kinds else kept
+                axis_kinds = {name: kinds[name] for name in kinds.keys() & features.names}
+                axis_features[f"{axis}_features"] = features.with_kinds(axis_kinds)
         files = " and ".join(map(name_file, paths.values()))
-        for label in set(own_labels) - used:
+        for label in unused_labels:
             raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
-        names = [name for features in found.values() for name in features.names]
+        names = [name for features in axis_features.values() for name in features.names]
         for name in kinds.keys() - set(names):
             raise BadFeatures(
                 f"--feature-kinds {name}: there is no such feature in {files}; it has {', '.join(names)}"
             )
-        return found
+        return axis_features
 
     def _read_names(
         self, known: ObservedMatrix | EntryStore, form: TableForm, encoding: str | None
     ) -> dict[str, Mapping[Any, Any]]:
         from deepmf.matrix.names import read_names
 
-        found = {}
+        names = {}
         for axis, path in self._list_paths("names").items():
             read = _read_file(path, getattr(known, f"{axis}s"), [getattr(form, axis)], encoding)
             with locate_errors(path):
-                found[f"{axis}_names"] = read_names(read.features, axis)
-        return found
+                names[f"{axis}_names"] = read_names(read.features, axis)
+        return names
 
 
 def _read_file(path: Path, known: Labels, known_as: list[str], encoding: str | None) -> FeatureFile:
@@ -214,8 +210,11 @@ class ModelInput:
 
 def list_kinds(files: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kind of each feature by its name, for rows and for columns."""
-    both = {"rows": files.get("row_features"), "columns": files.get("column_features")}
-    return {axis: features.kinds for axis, features in both.items() if features is not None}
+    return {
+        f"{axis}s": files[f"{axis}_features"].kinds
+        for axis in ("row", "column")
+        if f"{axis}_features" in files
+    }
 
 
 _CONDITION = re.compile(r"([^<>=!]+)(>=|<=|!=|=)(.+)", re.DOTALL)
@@ -226,8 +225,8 @@ def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[s
     `genres!=War`."""
     from deepmf.data.delimited import is_number
 
-    kinds = {} if known is None else known.encoding.kinds
-    found: dict[str, dict[str, Any]] = {}
+    kinds = known.encoding.kinds if known else {}
+    conditions: dict[str, dict[str, Any]] = {}
     for text in texts:
         match = _CONDITION.fullmatch(text)
         if match is None:
@@ -241,9 +240,12 @@ def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[s
                 f"--where compares the {kinds[name]} {name} with >=, <= or =; got {text!r}"
             )
         if is_ordered or sign in (">=", "<="):
-            limit: Any = float(value) if is_number(value) else value
+            limit: Any = value
+            if is_number(value):
+                limit = float(value)
             words = {">=": ("min",), "<=": ("max",), "=": ("min", "max")}[sign]
-            found.setdefault(name, {}).update(dict.fromkeys(words, limit))
+            conditions.setdefault(name, {}).update(dict.fromkeys(words, limit))
         else:
-            found.setdefault(name, {})["any" if sign == "=" else "none"] = value.split("|")
-    return found
+            word = "any" if sign == "=" else "none"
+            conditions.setdefault(name, {})[word] = value.split("|")
+    return conditions

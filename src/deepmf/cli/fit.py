@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli import options
 from deepmf.cli.feature_files import LabelFiles, list_kinds
 from deepmf.cli.inputs import InputOptions
 from deepmf.cli.inspect import describe_history, format_kinds
-from deepmf.cli.options import option
+from deepmf.cli.options import Json, Ratings, ScaleText, option, with_option_groups
 from deepmf.cli.output import check_writable, say, show_json
 from deepmf.cli.process import is_first
 from deepmf.cli.settings import TrainingOptions, format_value, parse_scale
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
 _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
 
 
-@options.with_option_groups()
+@with_option_groups()
 def fit(
-    ratings: options.Ratings,
+    ratings: Ratings,
     output: Annotated[
         Path,
         option(
             "--output -o FILE", "Model file to write; a name ending in .model is memory-mapped."
         ),
     ],
-    scale: options.ScaleText = None,
+    scale: ScaleText = None,
     asked: Annotated[
         Path | None,
         option(
@@ -52,7 +51,7 @@ def fit(
     training: TrainingOptions,
     files: LabelFiles,
     reading: InputOptions,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Fit a model to entries and write a model file.
 
@@ -71,66 +70,67 @@ def fit(
         raise BadFeatures(
             f"{type(model).__name__} reads entries alone, no features; models such as als and dmf-o do"
         )
-    checkpoint = output.with_name(f"{output.name}.checkpoint") if resume else None
+    checkpoint = None
+    if resume:
+        checkpoint = output.with_name(f"{output.name}.checkpoint")
     if is_first():
         inputs = [ratings, training.validation, asked, training.config, *files.paths]
         check_writable(output, inputs=inputs)
-        if checkpoint is not None and not checkpoint.is_dir():
+        if checkpoint and not checkpoint.is_dir():
             check_writable(checkpoint, inputs=[*inputs, output])
 
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
-    features = files.read(entries, reading.encoding)
-    train, held_out = entries, None
-    asks_for_validation = training.validation is not None or training.validation_share is not None
-    # otherwise `fit` holds out entries itself
-    if asks_for_validation or (entries.has_values and not model.holds_out):
-        train, held_out = training.hold_out(entries, reading, seed=model.settings.seed)
-    # validation entries from RATINGS itself
-    split_off = held_out if training.validation is None else None
+    fitted_with = files.read(entries, reading.encoding)
+    kinds = list_kinds(fitted_with)
+    if asked:
+        fitted_with["asked"] = reading.read_like(asked, entries)
+    train, held_out = training.hold_out(model, entries, reading)
     begin = time.perf_counter()
     # on a terminal, `fit` shows it
-    if not as_json and not is_terminal() and (plan := model.plan(train)) is not None:
+    if not (as_json or is_terminal()) and (plan := model.plan(train)):
         say(plan)
     try:
-        model.fit(
-            train,
-            held_out,
-            **features,
-            asked=None if asked is None else reading.read_like(asked, entries),
-            checkpoint=checkpoint,
-            keep_checkpoint=True,
-        )
+        model.fit(train, held_out, **fitted_with, checkpoint=checkpoint, keep_checkpoint=True)
     except TrainingDiverged as error:
-        _save_fitted(_add_held_out(model, split_off), output, checkpoint)
         if not model.is_fitted:
+            _remove_checkpoint(model, checkpoint)
             raise
+        _save_all(model, held_out, training, output, checkpoint)
         raise TrainingDiverged(f"{error}; it is saved in {output}") from error
-    model = _add_held_out(model, split_off)
-    _save_fitted(model, output, checkpoint)
+    model = _save_all(model, held_out, training, output, checkpoint)
 
-    summary = _summarise(model, held_out, list_kinds(features), seconds=time.perf_counter() - begin)
+    summary = _summarise(model, held_out, kinds, seconds=time.perf_counter() - begin)
     # Validation entries of RATINGS that the model does not contain.
     summary |= {"left_out": entries.n_entries - model.entries_.n_entries, "file": str(output)}
-    show_json(summary) if as_json else _show_summary(summary)
+    if as_json:
+        show_json(summary)
+    else:
+        _show_summary(summary)
     if model.history_.stopped == "interrupted":
         raise typer.Exit(130)
 
 
-def _add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
-    """Return a fitted model that also knows the validation entries; unchanged if it cannot be
-    extended."""
-    if held_out is None or not model.is_fitted or model.predicts == ("I",):
-        return model
-    return model.extend(held_out)
+def _save_all(
+    model: Model,
+    held_out: ObservedMatrix | None,
+    training: TrainingOptions,
+    output: Path,
+    checkpoint: Path | None,
+) -> Model:
+    """Save a fitted model that also knows the validation entries of RATINGS, if it can be extended;
+    only then remove its checkpoint."""
+    if held_out and not training.validation and model.predicts != ("I",):
+        model = model.extend(held_out)
+    if is_first():
+        model.save(output)
+    _remove_checkpoint(model, checkpoint)
+    return model
 
 
-def _save_fitted(model: Model, output: Path, checkpoint: Path | None) -> None:
-    """Save the model if it is fitted; only then remove its checkpoint."""
+def _remove_checkpoint(model: Model, checkpoint: Path | None) -> None:
     from deepmf.training.checkpoint import remove_checkpoint
 
-    if model.is_fitted and is_first():
-        model.save(output)
-    if checkpoint is not None and model.history_.stopped != "interrupted":
+    if checkpoint and model.history_.stopped != "interrupted":
         remove_checkpoint(checkpoint)
 
 

@@ -65,19 +65,19 @@ def write_imputation(
 def _list_doubtful(imputer: DMFImputer, columns: list[str]) -> list[str]:
     """Return a sentence for each column with gaps that does not follow from the others."""
     score = imputer.score_
-    if score is None:
+    if not score:
         return []
-    found = zip(score.columns.tolist(), score.column_scores, score.column_margins, strict=True)
+    scores = zip(score.columns.tolist(), score.column_scores, score.column_margins, strict=True)
     return [
         f"{name} does not follow from the other columns (score {value:.2f}): its imputed values tell nothing new."
-        for name, value, margin in found
+        for name, value, margin in scores
         if name in columns and value - margin < _LEAST_SCORE
     ]
 
 
 def _build_chain_section(imputer: DMFImputer, columns: list[str]) -> Section | LeftOut:
     traces = imputer.trace_means()
-    if traces is None:
+    if not traces:
         return LeftOut("Convergence", "values are not drawn by a chain")
     ratios = {name: compare_chains(traces[name]) for name in columns if name in traces}
     lines = [

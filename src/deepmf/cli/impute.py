@@ -3,14 +3,13 @@ is predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, locate_errors, name_file, open_input
-from deepmf.cli.options import argument, option
+from deepmf.cli.options import FrameFile, FrameJson, Seed, argument, option, with_option_groups
 from deepmf.cli.output import (
     STANDARD,
     check_frame_target,
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
 
 _NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
 _MOST_ROWS = 10_000  # in which the kind of a table shows
+_MOST_DIGITS = 7  # after the decimal mark, that a column of decimal numbers may have
 _MOST_SHARED = 20  # levels of columns on the same scale, of which most columns have half
 
 _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 
 
-@options.with_option_groups(reading=("separator", "decimal", "encoding"))
+@with_option_groups(reading=("separator", "decimal", "encoding"))
 def impute(
     table: Annotated[
         Path,
@@ -44,7 +44,7 @@ def impute(
             "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also compressed; - for standard input.",
         ),
     ],
-    output: options.FrameFile = STANDARD,
+    output: FrameFile = STANDARD,
     exclude_columns: Annotated[
         str | None,
         option("--exclude-columns NAME,NAME", "Columns to leave as they are, such as ids."),
@@ -76,10 +76,10 @@ def impute(
             "Write a page on the gaps, the imputed values, and how sure each column is.",
         ),
     ] = None,
-    seed: options.Seed = None,
+    seed: Seed = None,
     *,
     reading: InputOptions,
-    as_json: options.FrameJson = False,
+    as_json: FrameJson = False,
 ) -> None:
     """Fill in the gaps of a table of numbers and text.
 
@@ -104,39 +104,34 @@ def impute(
             separator=reading.field_separator,
             decimal=reading.decimal,
             encoding=reading.encoding,
-            missing_values=[] if missing_values is None else missing_values.split(","),
+            missing_values=missing_values.split(",") if missing_values else [],
         )
-    if many is not None and _NUMBER_OF_TABLE in frame.columns:
+    if many and _NUMBER_OF_TABLE in frame.columns:
         raise BadEntries(
             f"{name_file(table)}: --m writes a column {_NUMBER_OF_TABLE!r}, and the table has one; rename it"
         )
-    given = _GappyTable.of(
-        frame, table, [] if exclude_columns is None else exclude_columns.split(",")
-    )
+    gappy = _GappyTable.of(frame, table, (exclude_columns or "").split(","))
     imputer = DMFImputer(
         model, answers="levels" if levels else "values", random_state=seed or 0, verbose=None
     )
     with locate_errors(table):
-        imputer.fit(given.inputs)
+        imputer.fit(gappy.inputs)
     with show_share("completing") as show:
-        if many is None:
-            frames, schema = (
-                iter([given.restore(imputer.transform(given.inputs))]),
-                dict(frame.schema),
-            )
-        else:
-            frames = _draw_many(given, imputer, many, seed or 0, show)
-            schema = {_NUMBER_OF_TABLE: polars.Int64(), **frame.schema}
+        frames: Iterable[pl.DataFrame] = [gappy.restore(imputer.transform(gappy.inputs))]
+        schema = dict(frame.schema)
+        if many:
+            frames = _draw_many(gappy, imputer, many, seed or 0, show)
+            schema = {_NUMBER_OF_TABLE: polars.Int64(), **schema}
         write_frames(frames, schema, output, as_json=as_json, decimal=reading.decimal)
-    if page is not None:
+    if page:
         from deepmf.cli.imputation_page import write_imputation
 
-        drawn = given.restore(next(iter(imputer.impute_many(given.inputs, 1, seed=seed or 0))))
-        with_gaps = [name for name in given.completed if given.frame[name].null_count()]
-        write_imputation(given.frame, drawn, with_gaps, imputer, page)
+        (completed,) = imputer.impute_many(gappy.inputs, 1, seed=seed or 0)
+        with_gaps = [name for name in gappy.completed if frame[name].null_count()]
+        write_imputation(frame, gappy.restore(completed), with_gaps, imputer, page)
     if output != STANDARD:
-        _report(given, imputer, output, many, as_json=as_json)
-    if choice := _describe_choice(given):
+        _report(gappy, imputer, output, many, as_json=as_json)
+    if choice := _describe_choice(gappy):
         warn(choice)
 
 
@@ -153,7 +148,7 @@ class _GappyTable:
         such as ids."""
         from deepmf.errors import suggest_name
 
-        completed, excluded = [], [name.strip() for name in excluded]
+        completed, excluded = [], [name.strip() for name in excluded if name.strip()]
         for name in excluded:
             if name not in frame.columns:
                 hint = suggest_name(name, frame.columns)
@@ -190,17 +185,15 @@ class _GappyTable:
         for name in self.completed:
             observed, filled = self.frame[name], completed[name]
             if observed.dtype.is_float():
-                decimals = next(
-                    (count for count in range(7) if (observed.round(count) == observed).all()), None
-                )
-                if decimals is not None:
-                    rounded = filled.round(decimals)
-                    filled = observed.zip_with(observed.is_not_null(), rounded)
+                for digits in range(_MOST_DIGITS):
+                    if (observed.round(digits) == observed).all():
+                        filled = observed.zip_with(observed.is_not_null(), filled.round(digits))
+                        break
             columns.append(filled)
         return self.frame.with_columns(columns)
 
 
-def _describe_choice(given: _GappyTable) -> str | None:
+def _describe_choice(gappy: _GappyTable) -> str | None:
     """Return a sentence where rows fill in what they like of columns with the same few levels, such
     as ratings.
 
@@ -209,7 +202,7 @@ def _describe_choice(given: _GappyTable) -> str | None:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.means import Means
 
-    frame = given.inputs
+    frame = gappy.inputs
     if not all(dtype.is_numeric() for dtype in frame.dtypes):
         return None
     frame = frame.sample(min(frame.height, _MOST_ROWS), seed=0)
@@ -239,52 +232,45 @@ def _explain_unfit(series: pl.Series) -> str | None:
 
 
 def _draw_many(
-    given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
+    gappy: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
 ) -> Iterator[pl.DataFrame]:
     import polars
 
     show(0, many)
-    for number, completed in enumerate(imputer.impute_many(given.inputs, many, seed=seed), start=1):
+    for number, completed in enumerate(imputer.impute_many(gappy.inputs, many, seed=seed), start=1):
         numbered = polars.lit(number, dtype=polars.Int64).alias(_NUMBER_OF_TABLE)
-        yield given.restore(completed).select(numbered, polars.all())
+        yield gappy.restore(completed).select(numbered, polars.all())
         show(number, many)  # the frame is written by now
 
 
 def _report(
-    given: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool
+    gappy: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool
 ) -> None:
     """Print the number of imputed cells of each column, the score of its predictions, and the
     model."""
-    scores, score = dict[str, list[float]](), imputer.score_
-    if score is not None:
-        measures = (score.column_scores, score.column_margins, score.column_errors)
-        scores = {
-            name: [float(each[at]) for each in measures]
-            for at, name in enumerate(score.columns.tolist())
-        }
-    nothing = [None, None, None]
-    gaps = {
-        name: given.frame[name].null_count() * (name in given.completed)
-        for name in given.frame.columns
+    columns: dict[str, dict[str, Any]] = {
+        name: {"imputed": 0, "score": None, "margin": None, "error": None}
+        for name in gappy.frame.columns
     }
-    lines = [[name, count, *scores.get(name, nothing)] for name, count in gaps.items()]
-    n_imputed = sum(count for _, count, *_ in lines)
+    for name in gappy.completed:
+        columns[name]["imputed"] = gappy.frame[name].null_count()
+    if score := imputer.score_:
+        measures = score.columns, score.column_scores, score.column_margins, score.column_errors
+        for name, *numbers in zip(*(array.tolist() for array in measures), strict=True):
+            columns[name] |= zip(("score", "margin", "error"), numbers, strict=True)
+    n_imputed = sum(column["imputed"] for column in columns.values())
+    facts = {
+        "imputed": n_imputed,
+        "rows": gappy.frame.height,
+        "columns": columns,
+        "weights": imputer.weights_,
+        "file": output,
+    }
     if as_json:
-        columns = {
-            name: dict(zip(("imputed", "score", "margin", "error"), rest, strict=True))
-            for name, *rest in lines
-        }
-        summary = {
-            "imputed": n_imputed,
-            "rows": given.frame.height,
-            "columns": columns,
-            "weights": imputer.weights_,
-        }
-        show_json(summary | ({} if many is None else {"tables": many}) | {"file": output})
+        show_json(facts | ({"tables": many} if many else {}))
         return
-    # NaN where nothing was scored
-    shown = [[None if cell != cell else cell for cell in line] for line in lines]
-    show_table(["column", "imputed", "score", "±", "typical error"], shown)
+    lines = [[name, *column.values()] for name, column in columns.items()]
+    show_table(["column", "imputed", "score", "±", "typical error"], lines)
     weights = ", ".join(f"{name} {weight:.0%}" for name, weight in imputer.weights_.items())
-    tables = "" if many is None else f"{many} tables with "
+    tables = f"{many} tables with " if many else ""
     say(f"{tables}{n_imputed:,} imputed values in {output} ({weights})")

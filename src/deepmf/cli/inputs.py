@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 import shutil
 import sys
 import warnings
@@ -112,14 +113,16 @@ class InputOptions:
     def fields(self) -> dict[str, str | int | None]:
         """The name or position, which is given as digits, of each field; None where it is to be
         detected."""
-        given = {
+        fields: dict[str, str | int | None] = {
             role: getattr(self, role)
             for role in ("row", "column", "value", "count", "time", "weight")
         }
-        return {
-            role: int(text) if text and text.isascii() and text.isdigit() else text
-            for role, text in given.items()
+        positions = {
+            role: int(name)
+            for role, name in fields.items()
+            if isinstance(name, str) and name.isascii() and name.isdigit()
         }
+        return fields | positions
 
     @property
     def field_separator(self) -> str | None:
@@ -144,10 +147,11 @@ class InputOptions:
         from deepmf.data.read import read_entry_file
 
         matrix, notes = read_entry_file(file, self.for_reader(scale))
-        form, beside = matrix.form, self.beside
-        guess = None if form.has_names_of(beside) else notes.guess
-        time_note = notes.time_note if beside is None or beside.time != form.time else None
-        report_reading(path, notes._replace(guess=guess, time_note=time_note), wide=form.wide)
+        if matrix.form.has_names_of(self.beside):
+            notes = notes._replace(guess=None)
+        if self.beside and self.beside.time == matrix.form.time:
+            notes = notes._replace(time_note=None)
+        report_reading(path, notes, wide=matrix.form.wide)
         return matrix
 
     def for_reader(self, scale: Scale | None) -> ReadOptions:
@@ -155,21 +159,19 @@ class InputOptions:
         from deepmf.data.read import ReadOptions
         from deepmf.matrix.table_form import DETECT
 
-        if self.no_values and self.value is not None:
+        if self.no_values and self.value:
             raise BadSetting(f"give --value or --no-values, not both; got --value {self.value}")
+        options: dict[str, Any] = {"value": DETECT, "time": DETECT}
+        options |= {role: field for role, field in self.fields.items() if field is not None}
+        if self.no_values:
+            options["value"] = None
+        if self.beside:
+            options["usual_count"] = self.beside.value
+        if self.exclude_columns:
+            options["exclude"] = tuple(self.exclude_columns.split(","))
         shared = ("duplicates", "missing", "decimal", "encoding", "form", "wide")
-        given: dict[str, Any] = self.fields | {name: getattr(self, name) for name in shared}
-        if self.value is None:
-            given["value"] = None if self.no_values else DETECT
-        if self.time is None:
-            given["time"] = DETECT
-        return ReadOptions(
-            **given,
-            usual_count=None if self.beside is None else self.beside.value,
-            separator=self.field_separator,
-            scale=scale,
-            exclude=() if self.exclude_columns is None else tuple(self.exclude_columns.split(",")),
-        )
+        options |= {name: getattr(self, name) for name in shared}
+        return ReadOptions(**options, separator=self.field_separator, scale=scale)
 
     def read_held_out(
         self,
@@ -190,8 +192,8 @@ class InputOptions:
         # no model learns from them
         with warnings.catch_warnings(action="ignore", category=ConstantValues):
             try:
-                has_levels = scale.levels is not None or scale.is_interactions
-                matrix = reading.read_matrix(path, scale=scale if has_levels else None)
+                is_interval = scale.levels is None and not scale.is_interactions
+                matrix = reading.read_matrix(path, scale=None if is_interval else scale)
             except OffScale as error:
                 raise OffScale(error.message, hint=_SCALE_HINT) from error
         with locate_errors(path):
@@ -224,8 +226,10 @@ def report_reading(path: Path, notes: ReadNotes, *, wide: bool) -> None:
     from deepmf.data.lists import LISTS
 
     options = "--row, --column and --value, --count or --no-values"
-    if wide or notes.guess == LISTS:
-        options = "--row" if wide else "--form"
+    if notes.guess == LISTS:
+        options = "--form"
+    if wide:
+        options = "--row"
     remarks = (
         notes.guess and f"{notes.guess} (set {options} to change this)",
         notes.n_dropped and notes.describe_dropped(),
@@ -306,14 +310,9 @@ def hint_at_extension(hint: Hint = _EXTEND_HINT) -> Iterator[None]:
 
 def convert_label(text: str, known: Labels) -> Any:
     """Return an id from the command line as a label of the model's type."""
-    from deepmf.data.delimited import is_number, is_whole
+    import polars
 
-    kind = _find_kind(known)
-    if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):
-        return kind(text)
-    raise UnknownLabel(
-        f"{known.axis} {text!r} is not known; the model's {known.axis}s are {kind.__name__}s"
-    )
+    return convert_ids(polars.Series([text]), known).tolist()[0]
 
 
 def convert_ids(ids: pl.Series, known: Labels, *, unknown: str = "error") -> npt.NDArray[Any]:
@@ -338,21 +337,20 @@ def convert_ids(ids: pl.Series, known: Labels, *, unknown: str = "error") -> npt
         ) from error
     if kind is str:
         return np.array(texts.to_list(), dtype=object)
-    numbers = (
-        parse_whole_numbers(texts) if kind is int else texts.cast(polars.Float64, strict=False)
-    )
-    wrong = numbers.is_null()
-    if wrong.any():
-        if unknown == "error":
-            n_more = texts.filter(wrong).n_unique() - 1
-            more = f" (and {n_more} more)" if n_more else ""
-            words = "whole numbers" if kind is int else "numbers"
-            raise UnknownLabel(
-                f"{axis} {texts.filter(wrong)[0]!r} is not known{more}; the model's {axis}s are {words}"
-            )
+    numbers, kinds = texts.cast(polars.Float64, strict=False), "numbers"
+    if kind is int:
+        numbers, kinds = parse_whole_numbers(texts), "whole numbers"
+    wrong = texts.filter(numbers.is_null())
+    if len(wrong) and unknown == "error":
+        n_more = wrong.n_unique() - 1
+        more = f" (and {n_more} more)" if n_more else ""
+        raise UnknownLabel(
+            f"{axis} {wrong[0]!r} is not known{more}; the model's {axis}s are {kinds}"
+        )
+    if len(wrong):
         lowest = min([*numbers.drop_nulls().to_list(), *known.array.tolist()])
         unused = lowest - texts.rank("dense").cast(numbers.dtype)  # lower than every known label
-        numbers = numbers.zip_with(~wrong, unused)
+        numbers = numbers.zip_with(numbers.is_not_null(), unused)
     return numbers.to_numpy()
 
 
@@ -416,23 +414,22 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     from deepmf.data.delimited import parse_ids
     from deepmf.data.layout import PAIRS
 
-    seen = model.entries_
+    entries = model.entries_
     frame, roles, _ = reading.read_columns(
-        path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns
+        path, PAIRS, is_known=lambda field: field in entries.rows or field in entries.columns
     )
-    if roles.remark is not None and tuple(frame.columns) != seen.train.form[:2]:
+    if roles.remark and tuple(frame.columns) != entries.train.form[:2]:
         say(
             f"deepmf: {name_file(path)}: {roles.remark} (set --row and --column to change this)",
             err=True,
         )
-    both = list(zip(frame.get_columns(), (seen.rows, seen.columns), strict=True))
-    with locate_errors(path):
-        rows, columns = (convert_ids(ids, known, unknown=unknown) for ids, known in both)
-    shown = [
-        parse_ids(ids) if ids.dtype == polars.String and _find_kind(known) is int else ids
-        for ids, known in both
-    ]
-    return Pairs((rows, columns), frame.select(shown), roles.has_names)
+    labels, shown = [], frame
+    for ids, axis in zip(frame.get_columns(), (entries.rows, entries.columns), strict=True):
+        with locate_errors(path):
+            labels.append(convert_ids(ids, axis, unknown=unknown))
+        if ids.dtype == polars.String and _find_kind(axis) is int:
+            shown = shown.with_columns(parse_ids(ids))
+    return Pairs((labels[0], labels[1]), shown, roles.has_names)
 
 
 def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:
@@ -440,12 +437,12 @@ def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[
     from deepmf.data.layout import COLUMNS, ROWS
 
     kind = ROWS if labels.axis == "row" else COLUMNS
-    known = {str(label) for label in labels.array.tolist()}
-    frame = reading.read_columns(path, kind, is_known=known.__contains__).frame
+    texts = set(map(str, labels.array.tolist()))
+    frame = reading.read_columns(path, kind, is_known=texts.__contains__).frame
     with locate_errors(path):
-        found = convert_ids(frame.to_series(), labels)
-        labels.positions(found)
-    return found
+        ids = convert_ids(frame.to_series(), labels)
+        labels.positions(ids)
+    return ids
 
 
 def warn_unknown(
@@ -472,7 +469,8 @@ def warn_unknown(
             format_quantity(count, axis) for axis, count in counts.items() if count
         )
         outcome = "have no prediction" if unknown == "nan" else "are predicted by the means"
-        outcome = outcome if model.entries_.train.has_values else "are not ranked"
+        if not model.entries_.train.has_values:
+            outcome = "are not ranked"
         warn(
             f"{name_file(path)}: the model does not know {named}; {n_pairs:,} of {rows.size:,} pairs {outcome}"
         )
@@ -480,8 +478,6 @@ def warn_unknown(
 
 
 # One row, known or new
-
-_NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True)
@@ -501,14 +497,14 @@ class RowOptions:
     @property
     def is_new(self) -> bool:
         """Whether a new row is described."""
-        return self.history is not None or self.features is not None
+        return bool(self.history or self.features)
 
     def fold_in(self, model: Model, reading: InputOptions) -> FoldedRows:
         """Return the new row that a history, features or both describe."""
-        features = (
-            None if self.features is None else parse_named_values("--features", self.features)
-        )
-        if self.history is None:
+        features: dict[str, str] | None = None
+        if self.features:
+            features = parse_named_values("--features", self.features)
+        if not self.history:
             return model.fold_in(features=features)
         columns, values = _read_history(self.history, model, reading)
         with locate_errors(self.history, BadEntries):
@@ -524,37 +520,33 @@ def _read_history(path: Path, model: Model, reading: InputOptions) -> tuple[list
     from deepmf.data.layout import COLUMNS, HISTORY
 
     kind = COLUMNS if model.scale_.is_interactions else HISTORY
-    known = {str(label): label for label in model.column_labels_.tolist()}
-    lines = reading.read_columns(path, kind, is_known=known.__contains__).frame.rows()
+    columns = {str(label): label for label in model.column_labels_.tolist()}
+    lines = reading.read_columns(path, kind, is_known=columns.__contains__).frame.rows()
     with locate_errors(path):
         for line in lines:
             if None in line:
                 raise BadEntries(
                     f"each line needs {kind.requirement}; one is {', '.join(map(repr, line))}"
                 )
-        kept = [line for line in lines if str(line[0]) in known]
-        unknown = list(dict.fromkeys(str(line[0]) for line in lines if str(line[0]) not in known))
-        shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + ", ..." * (
-            len(unknown) > _NAMED_AT_MOST
-        )
-        if not kept:
+        history = [(str(line[0]), *line[1:]) for line in lines if str(line[0]) in columns]
+        unknown = list(dict.fromkeys(str(line[0]) for line in lines if str(line[0]) not in columns))
+        shown = reprlib.repr(unknown).strip("[]")
+        if not history:
             raise UnknownLabel(f"the model knows none of the {len(unknown)} columns: {shown}")
-        values = [_parse_value(value, column) for column, *rest in kept for value in rest]
+        values = [_parse_value(value, column) for column, *cells in history for value in cells]
     if unknown:
         warn(
             f"{name_file(path)}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
         )
-    return [known[str(line[0])] for line in kept], values
+    return [columns[column] for column, *_ in history], values
 
 
-def _parse_value(given: Any, column: Any) -> float:
+def _parse_value(value: Any, column: str) -> float:
     from deepmf.data.delimited import is_number
 
-    if not (
-        is_number(given) if isinstance(given, str) else isinstance(given, int | float | Decimal)
-    ):
-        raise BadEntries(f"column {str(column)!r} has the value {given!r}, which is not a number")
-    return float(given)
+    if not (isinstance(value, int | float | Decimal) or is_number(str(value))):
+        raise BadEntries(f"column {column!r} has the value {value!r}, which is not a number")
+    return float(value)
 
 
 # Words of options
@@ -566,12 +558,12 @@ def parse_named_values(option: str, text: str) -> dict[str, str]:
     >>> parse_named_values("--features", "age=25,city=Paris, Texas,genres=Horror|Comedy")
     {'age': '25', 'city': 'Paris, Texas', 'genres': 'Horror|Comedy'}
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in re.split(r",(?=[^,=]+=)", text):
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
             raise BadSetting(f"{option} takes name=value,name=value, such as age=25; got {text!r}")
-        if name.strip() in found:
+        if name.strip() in values:
             raise BadSetting(f"{option} has {name.strip()!r} twice; got {text!r}")
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, open_input
-from deepmf.cli.options import argument, option
+from deepmf.cli.options import Json, ScaleText, argument, option, with_option_groups
 from deepmf.cli.output import STANDARD, say, show_json
 from deepmf.cli.settings import format_value, parse_scale
 from deepmf.errors import FileAbsent
@@ -23,7 +22,7 @@ _OWN_ENDINGS = (".safetensors", ".model", ".store")  # of models and stores, als
 _N_FIRST = 3  # entries that are shown
 
 
-@options.with_option_groups()
+@with_option_groups()
 def inspect(
     file: Annotated[
         Path,
@@ -38,10 +37,10 @@ def inspect(
             "Compare a memory-mapped file with its checksum; for other files this is always done.",
         ),
     ] = False,
-    scale: options.ScaleText = None,
+    scale: ScaleText = None,
     *,
     reading: InputOptions,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show what a model, a store or a file of entries holds.
 
@@ -125,24 +124,27 @@ def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
     from deepmf.storage.model_file import is_mapped
 
     model = verify(path) if verified else load(path)
-    seen, history = model.entries_, model.history_
-    boundaries = getattr(model, "boundaries_", None)
-    n_rows, n_columns = seen.train.shape
-    axes = {"rows": (seen.row_features, seen.rows), "columns": (seen.column_features, seen.columns)}
+    entries, history = model.entries_, model.history_
+    n_rows, n_columns = entries.train.shape
+    axes = {
+        "rows": (entries.row_features, entries.rows),
+        "columns": (entries.column_features, entries.columns),
+    }
     features = {
         axis: {
-            "kinds": of_axis.encoding.kinds,
-            "inputs": of_axis.n_inputs,
+            "kinds": axis_features.encoding.kinds,
+            "inputs": axis_features.n_inputs,
             # rows or columns that have any
-            "known": int(of_axis.take(np.arange(len(labels))).are_known.sum()),
+            "known": int(axis_features.take(np.arange(len(labels))).are_known.sum()),
         }
-        for axis, (of_axis, labels) in axes.items()
-        if of_axis is not None
+        for axis, (axis_features, labels) in axes.items()
+        if axis_features
     }
-    extension = None
-    if seen.extension is not None:
-        n_new = {"new_rows": len(seen.rows) - n_rows, "new_columns": len(seen.columns) - n_columns}
-        extension = n_new | {"entries": seen.extension.n_entries}
+    extension = entries.extension and {
+        "new_rows": len(entries.rows) - n_rows,
+        "new_columns": len(entries.columns) - n_columns,
+        "entries": entries.extension.n_entries,
+    }
     return {
         "verified": verified or not is_mapped(path, path.stat().st_size),
         "model": type(model).__name__,
@@ -154,8 +156,8 @@ def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
         "scale": scale_to_json(model.scale_),
         "rows": n_rows,
         "columns": n_columns,
-        "entries": seen.train.n_entries,
-        "dropped": int(seen.dropped.size),  # replaced or forgotten since training
+        "entries": entries.train.n_entries,
+        "dropped": int(entries.dropped.size),  # replaced or forgotten since training
         "features": features,
         "names": {"rows": len(model.row_names_), "columns": len(model.column_names_)},
         "training": describe_history(history)
@@ -163,7 +165,7 @@ def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
             "last_loss": history.records[-1].loss if history.records else None,
             "stopped": history.stopped or None,
         },
-        "boundaries": None if boundaries is None else boundaries.tolist(),
+        "boundaries": model.boundaries_.tolist() if hasattr(model, "boundaries_") else None,
         "extension": extension,
     }
 
@@ -184,11 +186,13 @@ def describe_history(history: History) -> dict[str, Any]:
 def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from deepmf.training.history import describe_stages
 
-    chosen, training, added = facts["chosen"], facts["training"], facts["extension"]
-    settings = {name: value for name, value in facts["settings"].items() if name not in chosen}
+    chosen_settings, training, extension = facts["chosen"], facts["training"], facts["extension"]
+    settings = {
+        name: value for name, value in facts["settings"].items() if name not in chosen_settings
+    }
     # such as validation entries
     shown = "{entries:,} entries of known rows and columns, not trained on"
-    if added is not None and (added["new_rows"] or added["new_columns"]):
+    if extension and (extension["new_rows"] or extension["new_columns"]):
         shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries"
     dropped = "{dropped:,} of the {entries:,} training entries were replaced or forgotten, and are still in the file"
     lines = [
@@ -204,10 +208,10 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
         ("settings", _format_settings(settings)),
-        ("chosen", _format_settings(chosen, digits=4)),
+        ("chosen", _format_settings(chosen_settings, digits=4)),
         ("on entries", _format_settings(facts["chosen_on_entries"], digits=4)),
-        ("members", _format_settings(chosen.get("members", {}), digits=4)),
-        *chosen.get("parts", {}).items(),
+        ("members", _format_settings(chosen_settings.get("members", {}), digits=4)),
+        *chosen_settings.get("parts", {}).items(),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         *(
             (
@@ -223,7 +227,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("stages", training["stages"] and f"validation RMSE {describe_stages(training['stages'])}"),
         ("boundaries", " ".join(f"{boundary:.4f}" for boundary in facts["boundaries"] or ())),
         ("dropped", facts["dropped"] and dropped.format(**facts)),
-        ("extended by", added and shown.format(**added)),
+        ("extended by", extension and shown.format(**extension)),
     ]
     return [line for line in lines if line[1]]
 
@@ -253,19 +257,18 @@ def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
 def _format_training(training: dict[str, Any]) -> str:
     from deepmf.formatting import format_quantity
 
-    n_epochs = training["epochs"]  # none of a model of means
-    words = [format_quantity(n_epochs, "epoch") if n_epochs else "no epochs"]
-    if training["best_epoch"] is not None:
+    words = ["no epochs"]  # of a model of means
+    if training["epochs"]:
+        words = [format_quantity(training["epochs"], "epoch")]
+    if training["best_epoch"]:
         words.append(f"best epoch {training['best_epoch']}")
     if training["validation_rmse"] is not None:
-        of_means = (
-            " (the means: {means_rmse:.4f})"
-            if n_epochs and training["means_rmse"] is not None
-            else ""
-        )
-        words.append(("validation RMSE {validation_rmse:.4f}" + of_means).format(**training))
-    if training["stopped"] in ("patience", "interrupted", "diverged"):
-        words.append({"patience": "stopped early"}.get(training["stopped"], training["stopped"]))
+        words.append(f"validation RMSE {training['validation_rmse']:.4f}")
+        if training["epochs"] and training["means_rmse"] is not None:
+            words[-1] += f" (the means: {training['means_rmse']:.4f})"
+    endings = {"patience": "stopped early", "interrupted": "interrupted", "diverged": "diverged"}
+    if training["stopped"] in endings:
+        words.append(endings[training["stopped"]])
     return ", ".join(words)
 
 

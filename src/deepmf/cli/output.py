@@ -14,6 +14,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepmf.files import Progress
+    from deepmf.recommend.ranking import Ranking
 
 STANDARD = "-"  # standard input or output
 
@@ -75,10 +77,18 @@ def _clear_infinite(item: Any) -> Any:
     return [_clear_infinite(value) for value in item] if isinstance(item, list | tuple) else item
 
 
+def show_result(facts: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Print facts as JSON, or as text."""
+    if as_json:
+        show_json(facts)
+    else:
+        say(text)
+
+
 def show_written(facts: dict[str, Any], text: str, target: str, *, as_json: bool) -> None:
     """Print what a file of frames holds, as text or as JSON; nothing if it is standard output."""
     if target != STANDARD:
-        show_json(facts | {"file": target}) if as_json else say(f"{text} in {target}")
+        show_result(facts | {"file": target}, f"{text} in {target}", as_json=as_json)
 
 
 def show_table(
@@ -107,9 +117,11 @@ def show_table(
     console.print(table)
 
 
-def list_names(found: Any) -> list[str | None]:
-    """Return the names of the labels of a ranking or an explanation; all None if it has none."""
-    return [None] * len(found.labels) if found.names is None else found.names.tolist()
+def list_records(ranking: Ranking, label: str, value: str) -> list[dict[str, Any]]:
+    """Return the fields of each label of a ranking, best first, under these names; no field is
+    None."""
+    lines = replace(ranking, fields=("row", label, value)).to_frame().drop("rank").to_dicts()
+    return [{name: cell for name, cell in line.items() if cell is not None} for line in lines]
 
 
 def give_name(axis: str, name: str | None) -> dict[str, str]:
@@ -117,17 +129,19 @@ def give_name(axis: str, name: str | None) -> dict[str, str]:
     return {} if name is None else {f"{axis}_name": name}
 
 
-def show_named_table(names: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
-    """Print a table whose first two columns are ids and their names; the second is left out if
-    there are no names."""
-    cells = [[str(label), name or "", *numbers] for label, name, *numbers in lines]
-    if not any(line[1] for line in cells):
-        names, cells = [names[0], *names[2:]], [[line[0], *line[2:]] for line in cells]
-    show_table(names, cells)
+def show_records(heads: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of records, whose fields have these titles; ids come first.
+
+    Ids and names that no record has are left out.
+    """
+    texts = ("row", "column", "row_name", "column_name")
+    shown = [name for name in heads if name not in texts or any(name in line for line in records)]
+    lines = [[line.get(name, "") for name in shown] for line in records]
+    show_table([heads[name] for name in shown], [[str(line[0]), *line[1:]] for line in lines])
 
 
 def _format_cell(cell: Any) -> str:
-    if cell is None:
+    if cell is None or cell != cell:  # NaN
         return ""
     if isinstance(cell, float):
         return f"{cell:z.4f}"

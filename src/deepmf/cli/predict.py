@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deepmf.cli import options
 from deepmf.cli.feature_files import FEATURES, ModelInput
 from deepmf.cli.inputs import (
     hint_at_extension,
@@ -17,7 +16,17 @@ from deepmf.cli.inputs import (
     read_pairs,
     warn_unknown,
 )
-from deepmf.cli.options import argument, option
+from deepmf.cli.options import (
+    At,
+    Digits,
+    FrameFile,
+    FrameJson,
+    Levels,
+    UnknownIds,
+    argument,
+    option,
+    with_option_groups,
+)
 from deepmf.cli.output import STANDARD, check_frame_target, show_share, show_written, write_frames
 from deepmf.errors import BadSetting, UnknownLabel, warn
 
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
     from deepmf.scoring.predictor import Predictor
 
 
-@options.with_option_groups(
+@with_option_groups(
     files=FEATURES,
     reading=("row", "column", "value", "separator", "missing", "decimal", "encoding"),
 )
@@ -42,8 +51,8 @@ def predict(
             "Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input.",
         ),
     ],
-    output: options.FrameFile = STANDARD,
-    levels: options.Levels = False,
+    output: FrameFile = STANDARD,
+    levels: Levels = False,
     interval: Annotated[
         float | None,
         option(
@@ -58,10 +67,10 @@ def predict(
             "Add the probability of each level, p_LEVEL; for models with a distribution.",
         ),
     ] = False,
-    unknown: options.UnknownIds = "fallback",
-    at: options.At = None,
-    digits: options.Digits = None,
-    as_json: options.FrameJson = False,
+    unknown: UnknownIds = "fallback",
+    at: At = None,
+    digits: Digits = None,
+    as_json: FrameJson = False,
 ) -> None:
     """Predict the values of pairs of a row and a column.
 
@@ -85,10 +94,10 @@ def predict(
         with locate_errors(pairs, UnknownLabel):
             predictions = (fitted.predict_levels if levels else fitted.predict)(*read.labels, **how)
     areas = fitted.areas(*read.labels, unknown="nan")
-    n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
+    n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown)
     results = {"prediction": predictions, "area": areas}
-    if (interval is not None or distribution) and not fitted.gives_distribution:
-        what = "distributions" if interval is None else "intervals"
+    if (distribution or interval is not None) and not fitted.gives_distribution:
+        what = "distributions" if distribution else "intervals"
         raise BadSetting(f"{type(fitted).__name__} cannot predict {what}; fit with --model dmf-o")
     if interval is not None:
         results |= fitted.predict_interval(*read.labels, coverage=interval, **how)._asdict()
@@ -97,11 +106,11 @@ def predict(
         results |= {
             f"p_{level:g}": chances[:, at] for at, level in enumerate(fitted.support_.tolist())
         }
-    row, column = read.shown.columns
-    form = TableForm(row, column) if read.has_names else fitted.entries_.train.form
-    frame = read.shown.clone()
-    frame.columns = list(form.name_ids_beside(results))
-    frame = frame.with_columns(
+    form = fitted.entries_.train.form
+    if read.has_names:
+        form = TableForm(read.shown.columns[0], read.shown.columns[1])
+    ids = dict(zip(read.shown.columns, form.name_ids_beside(results), strict=True))
+    frame = read.shown.rename(ids).with_columns(
         polars.Series(name, array.tolist()) for name, array in results.items()
     )
     frame = frame.with_columns(area=polars.col("area").replace("", None))
@@ -117,13 +126,13 @@ def predict(
     _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 
-@options.with_option_groups(
+@with_option_groups(
     files=FEATURES,
     reading=("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding"),
 )
 def complete(
     source: ModelInput,
-    output: options.FrameFile,
+    output: FrameFile,
     wide: Annotated[
         bool | None,
         option(
@@ -132,10 +141,10 @@ def complete(
             show_default=False,
         ),
     ] = None,
-    levels: options.Levels = False,
-    at: options.At = None,
-    digits: options.Digits = None,
-    as_json: options.FrameJson = False,
+    levels: Levels = False,
+    at: At = None,
+    digits: Digits = None,
+    as_json: FrameJson = False,
 ) -> None:
     """Predict every missing entry.
 
@@ -153,13 +162,14 @@ def complete(
     check_has_values(fitted.scale_)  # before anything is written
     if levels:
         check_levels(fitted.scale_, "rmse")
-    is_wide = fitted.entries_.train.form.wide if wide is None else wide
-    schema = _build_schema(fitted, levels=levels, is_wide=is_wide)
+    if wide is None:
+        wide = fitted.entries_.train.form.wide
+    schema = _build_schema(fitted, levels=levels, is_wide=wide)
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         predictor = fitted.predictor_at(parse_moment(at))
         frames = _iterate_frames(
-            fitted, schema, counts, show, predictor=predictor, levels=levels, is_wide=is_wide
+            fitted, schema, counts, show, predictor=predictor, levels=levels, is_wide=wide
         )
         write_frames(
             frames, schema, output, as_json=as_json, digits=digits, decimal=source.reading.decimal

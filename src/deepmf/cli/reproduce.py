@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from deepmf.cli import options
-from deepmf.cli.options import argument, option
+from deepmf.cli.options import Device, Json, argument, option
 from deepmf.cli.output import say, show_json, show_share, show_table
 from deepmf.errors import FileAbsent
 
@@ -24,7 +23,7 @@ def reproduce(
     ] = None,
     splits: Annotated[int | None, option("--splits N", "Run only the first N splits.")] = None,
     jobs: Annotated[int, option("--jobs N", "Number of fits that run in parallel.")] = 1,
-    device: options.Device = None,
+    device: Device = None,
     quick: Annotated[
         bool, option("--quick", "Run on generated data, offline, in a few minutes.")
     ] = False,
@@ -36,7 +35,7 @@ def reproduce(
         ),
     ] = False,
     pictures: Annotated[bool, option("--pictures/--no-pictures", "Draw the plots.")] = True,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Run a table of the paper.
 

@@ -1,4 +1,5 @@
-"""`deepmf serve` and `deepmf api-key`: serve a model over HTTP, and make its API keys."""
+"""`deepmf serve`, `api-key`, `import` and `export-entries`: a service, its API keys, and the entries
+that it receives."""
 
 from __future__ import annotations
 
@@ -8,12 +9,38 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from deepmf.cli import options
-from deepmf.cli.options import argument, option
-from deepmf.cli.output import say, show_json
+import typer
+
+from deepmf.cli.feature_files import ModelInput
+from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading
+from deepmf.cli.options import (
+    FrameFile,
+    FrameJson,
+    Json,
+    Seed,
+    argument,
+    option,
+    with_option_groups,
+)
+from deepmf.cli.output import (
+    STANDARD,
+    check_frame_target,
+    check_writable,
+    say,
+    show_result,
+    show_share,
+    write_frames,
+)
 from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency
+
+if TYPE_CHECKING:
+    from deepmf.data.read import FileEntries
+    from deepmf.matrix.features import Features
+
+_FEATURE_ENDINGS = (".csv", ".tsv", ".parquet")
+_MOST_SHOWN = 10  # refused entries that are shown
 
 Database = Annotated[
     str | None,
@@ -53,8 +80,8 @@ def serve(
     demo: Annotated[
         bool, option("--demo", "Serve a model of generated films instead of MODEL.")
     ] = False,
-    seed: options.Seed = None,
-    as_json: options.Json = False,
+    seed: Seed = None,
+    as_json: Json = False,
 ) -> None:
     """Serve a model over HTTP, and add entries as they arrive.
 
@@ -68,31 +95,26 @@ def serve(
     with require_serve():
         from deepmf.serve.pid_file import reload_service
         from deepmf.serve.server import ServeOptions, serve as run_server
-    if reload_of is not None:
-        if model is not None or demo:
+    if reload_of:
+        if model or demo:
             raise BadSetting("--reload-of reloads a running service; give no model")
         process = reload_service(reload_of)
-        if as_json:
-            show_json({"process": process})
-        else:
-            say(f"told process {process} to load its model and keys again; its log says if it did")
+        text = f"told process {process} to load its model and keys again; its log says if it did"
+        show_result({"process": process}, text, as_json=as_json)
         return
-    if model is None and not demo:
+    if not (model or demo):
         raise BadSetting("give a model file that deepmf fit wrote, or --demo")
-    if model is not None and demo:
+    if model and demo:
         raise BadSetting(f"give {model} or --demo, not both")
 
     def announce(address: str) -> None:
         text = (
             f"serving {'generated films' if demo else model} at {address} (routes: {address}/docs)"
         )
-        if as_json:
-            show_json({"address": address, "process": os.getpid()})
-        else:
-            say(text)
+        show_result({"address": address, "process": os.getpid()}, text, as_json=as_json)
 
     with ExitStack() as stack:
-        if model is None:
+        if not model:
             model = Path(stack.enter_context(TemporaryDirectory()), "films.safetensors")
             write_demo_model(model, seed=seed or 0)
         run_server(
@@ -101,10 +123,10 @@ def serve(
                 database=database or choose_database(model),
                 host=host,
                 port=port,
-                keys=None if keys is None else str(keys),
+                keys=str(keys) if keys else None,
                 workers=workers,
                 log_level=log_level,
-                pid_file=None if pid_file is None else str(pid_file),
+                pid_file=str(pid_file) if pid_file else None,
             ),
             announce,
         )
@@ -114,7 +136,7 @@ def api_key(
     keys: Annotated[Path, argument("FILE", "File of keys; created if it does not exist.")],
     name: Annotated[str, option("--name NAME", "Name of the key in logs.")],
     role: Annotated[str, option("--role read|write|rows|admin", "What the key may do.")] = "read",
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Make an API key for a service and show it once.
 
@@ -126,10 +148,8 @@ def api_key(
 
     text = add_key(keys, name=name, role=role)
     shown = f"{text}\nis the key {name!r} ({role}); {keys} stores only its hash"
-    if as_json:
-        show_json({"name": name, "role": role, "key": text, "file": str(keys)})
-    else:
-        say(shown)
+    facts = {"name": name, "role": role, "key": text, "file": str(keys)}
+    show_result(facts, shown, as_json=as_json)
 
 
 def choose_database(model: Path) -> str:
@@ -165,3 +185,173 @@ def write_demo_model(
             ratings, progress=False
         )
     model.save(path)
+
+
+@with_option_groups(
+    reading=(
+        "row",
+        "column",
+        "value",
+        "time",
+        "weight",
+        "separator",
+        "missing",
+        "decimal",
+        "encoding",
+    )
+)
+def import_entries(
+    ratings: Annotated[
+        Path,
+        argument(
+            "RATINGS",
+            "Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also compressed; - for csv on standard input.",
+        ),
+    ],
+    url: Annotated[str, option("--url URL", "Address of the service: http://127.0.0.1:8000.")],
+    api_key: Annotated[
+        str | None, option("--api-key KEY", "API key with the role write.", envvar="DEEPMF_API_KEY")
+    ] = None,
+    *,
+    reading: InputOptions,
+    batch_size: Annotated[
+        int, option("--batch N", "Entries in one request.", min=1, max=50_000)
+        # each row and column is computed once a request, however many entries of it there are
+    ] = 50_000,
+    as_json: Json = False,
+) -> None:
+    """Send entries to a service.
+
+    The service writes them without training. Known entries are replaced, and of repeated pairs the
+    last stays. If the service refuses some entries, it writes the others, and the exit status is 2.
+    Sending a file again changes nothing.
+
+    Example: deepmf import ratings.csv --url http://127.0.0.1:8000
+    """
+    from deepmf.client import Client
+    from deepmf.data.read import read_lines
+
+    counts = {"entries": 0, "changed": 0, "refused": 0}
+    with (
+        open_input(ratings) as file,
+        Client(url, api_key=api_key, timeout=120.0) as client,
+        show_share("sending") as progress,
+    ):
+        entries = read_lines(file, reading.for_reader(None))
+        for start in range(0, entries.numbers.size, batch_size):
+            written = client.write_entries(_list_entries(entries, slice(start, start + batch_size)))
+            for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
+                say(
+                    f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}",
+                    err=True,
+                )
+            counts["entries"] += written.n_lines
+            counts["changed"] += written.n_changed
+            counts["refused"] += written.n_refused
+            progress(counts["entries"], entries.numbers.size)
+    report_reading(ratings, entries.notes, wide=False)
+    same = counts["entries"] - counts["changed"] - counts["refused"]
+    text = (
+        f"{name_file(ratings)}: {counts['entries']:,} entries sent, {counts['changed']:,} written, "
+        f"{same:,} unchanged, {counts['refused']:,} refused"
+    )
+    show_result({**counts, "version": written.version.model_dump()}, text, as_json=as_json)
+    if counts["refused"]:
+        raise typer.Exit(2)
+
+
+def _list_entries(entries: FileEntries, part: slice) -> list[tuple[Any, Any, Any]]:
+    """Return rows, columns, and values or fields of entries with times or weights; an absent date
+    stays out."""
+    from deepmf.matrix.extras import NO_TIME
+
+    values, extras = entries.numbers[part].tolist(), entries.extras.take(part)
+    if not extras.are_absent:
+        fields: dict[str, list[Any]] = {"value": values}
+        if extras.times is not None:
+            fields["time"] = [None if time == NO_TIME else time for time in extras.times.tolist()]
+        if extras.weights is not None:
+            fields["weight"] = extras.weights.tolist()
+        values = [
+            dict(zip(fields, line, strict=True)) for line in zip(*fields.values(), strict=True)
+        ]
+    ids = (
+        axis.labels.array[axis.positions[part]].tolist() for axis in (entries.rows, entries.columns)
+    )
+    return list(zip(*ids, values, strict=True))
+
+
+@with_option_groups(source=("model",), files=(), reading=())
+def export_entries(
+    source: ModelInput,
+    output: FrameFile,
+    database: Database = None,
+    row_features: Annotated[
+        Path | None,
+        option(
+            "--new-row-features FILE",
+            "Also write the row features added since training: .csv, .tsv or .parquet.",
+        ),
+    ] = None,
+    column_features: Annotated[
+        Path | None,
+        option(
+            "--new-column-features FILE", "Also write the column features added since training."
+        ),
+    ] = None,
+    as_json: FrameJson = False,
+) -> None:
+    """Export all entries of a service for the next training.
+
+    These are the training entries and those that the service has received since.
+
+    Example: deepmf export-entries model.safetensors -o ratings.parquet
+    """
+    with require_serve():
+        from deepmf.serve.snapshot import export_data
+    import polars as pl
+
+    from deepmf.matrix.frames import build_extra_series, build_label_series
+
+    check_frame_target(output, inputs=source.paths)
+    used_files = [*source.paths, Path(output)]
+    axes = {"row": row_features, "column": column_features}
+    targets = {axis: target for axis, target in axes.items() if target}
+    for axis, target in targets.items():
+        if target.suffix.lower() not in _FEATURE_ENDINGS:
+            endings = ", ".join(_FEATURE_ENDINGS)
+            raise BadSetting(
+                f"--new-{axis}-features needs a file that ends in {endings}; got '{target}'"
+            )
+        check_writable(target, inputs=used_files)
+        used_files.append(target)
+    fitted = source.load()
+    snapshot = export_data(fitted, database or choose_database(source.model))
+    rows, columns, values = snapshot.entries
+    form = fitted.entries_.train.form
+    ids = build_label_series(rows), build_label_series(columns)
+    frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
+    frame = frame.with_columns(build_extra_series(snapshot.extras, form))
+    write_frames([frame], frame.schema, output, as_json=as_json)
+    summary: dict[str, Any] = {"entries": len(frame), "file": output}
+    words = [f"{len(frame):,} entries in {output}"]
+    for axis, target in targets.items():
+        features = getattr(snapshot, f"{axis}_features")
+        summary[f"{axis}_features"] = 0
+        if features is None:
+            words.append(f"no {axis} features were added since training; {target} is not written")
+            continue
+        _write_features(features, target, getattr(form, axis))
+        summary[f"{axis}_features"] = len(features)
+        words.append(f"features of {len(features):,} {axis}s in {target}")
+    if output != STANDARD:
+        show_result(summary, "\n".join(words), as_json=as_json)
+
+
+def _write_features(features: Features, target: Path, label: str) -> None:
+    from deepmf.data.frame_file import join_lists, make_feature_frame
+
+    frame = make_feature_frame(features, f"{label} id" if label in features.names else label)
+    if target.suffix.lower() != ".parquet":
+        frame = join_lists(frame)
+    write_frames([frame], frame.schema, str(target))

@@ -10,9 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, locate_errors, open_input
-from deepmf.cli.options import TRAINING, VALIDATION_SHARE, argument, offer
+from deepmf.cli.options import TRAINING, VALIDATION_SHARE, Device, Json, Seed, argument, offer
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.files import read_toml
@@ -35,7 +34,7 @@ def settings(
             show_default=False,
         ),
     ] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """List the settings of a model, or all models.
 
@@ -43,7 +42,7 @@ def settings(
 
     Example: deepmf settings dmf-o
     """
-    if model is not None:
+    if model:
         _show_settings(model, as_json=as_json)
     elif as_json:
         models = [
@@ -189,8 +188,8 @@ class TrainingOptions:
         "--validation-share SHARE",
         f"Share of the entries held out for validation; default: {VALIDATION_SHARE:g}; in fit, dmf-o chooses it.",
     )
-    seed: options.Seed = None
-    device: options.Device = None
+    seed: Seed = None
+    device: Device = None
 
     @property
     def model_name(self) -> str:
@@ -202,45 +201,52 @@ class TrainingOptions:
         """The settings by name: from the TOML file, from `--set` and from other options; later ones
         win."""
         settings: dict[str, Any] = {}
-        if self.config is not None:
+        if self.config:
             with open_input(self.config) as file:
                 settings |= read_config(file)
         settings |= dict(map(parse_assignment, self.assignments or ()))
-        shared_settings = {"effort": self.effort, "seed": self.seed, "device": self.device}
-        return settings | {
-            name: setting_value
-            for name, setting_value in shared_settings.items()
-            if setting_value is not None
-        }
+        if self.seed is not None:
+            settings["seed"] = self.seed
+        return settings | self._words
+
+    @property
+    def _words(self) -> dict[str, str]:
+        """The settings that have an option of their own, beside the seed."""
+        words = {"effort": self.effort, "device": self.device}
+        return {name: word for name, word in words.items() if word}
 
     def make_model(self) -> Model:
         """Return a new model with the settings."""
         kind = model_class(self.model_name)
         names = {setting.name for setting in fields(kind.settings_class)}
-        for name, setting_value in (("effort", self.effort), ("device", self.device)):
-            if setting_value is not None and name not in names:
-                raise BadSetting(
-                    f"{kind.__name__} takes no --{name}; deepmf settings {self.model_name} lists its settings"
-                )
+        for name in self._words.keys() - names:
+            raise BadSetting(
+                f"{kind.__name__} takes no --{name}; deepmf settings {self.model_name} lists its settings"
+            )
         return kind(**self.settings)
 
     def hold_out(
-        self, entries: ObservedMatrix, reading: InputOptions, *, seed: int
+        self, model: Model, entries: ObservedMatrix, reading: InputOptions
     ) -> tuple[ObservedMatrix, ObservedMatrix | None]:
         """Return the entries to train on, and the validation entries: those of a file, or a random
-        share."""
-        if self.validation is not None:
-            if self.validation_share is not None:
+        share; None if the model holds them out itself."""
+        share = self.validation_share
+        if self.validation:
+            if share is not None:
                 raise BadSetting("give --validation or --validation-share, not both")
             from deepmf.models.fitting import keep_known
 
             held_out = reading.read_like(self.validation, entries)
             with locate_errors(self.validation):
                 return entries, keep_known(entries, held_out)
-        from deepmf.data.splits import split_entries
-
-        share = VALIDATION_SHARE if self.validation_share is None else self.validation_share
+        if share is None:
+            if model.holds_out or not entries.has_values:
+                return entries, None
+            share = VALIDATION_SHARE
         if not 0 <= share < 1:
             raise BadSetting(f"--validation-share must be 0 or more and below 1; got {share:g}")
+        from deepmf.data.splits import split_entries
+
+        seed = model.settings.seed
         split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
         return split.train, split.validation if split.validation.n_entries else None

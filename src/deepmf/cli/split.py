@@ -5,13 +5,34 @@ from __future__ import annotations
 
 import shlex
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading
-from deepmf.cli.options import argument, list_words, option
-from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
+from deepmf.cli.options import (
+    VALIDATION_SHARE,
+    Areas,
+    Json,
+    NewColumns,
+    NewRows,
+    Ratings,
+    ScaleText,
+    Seed,
+    argument,
+    list_words,
+    option,
+    with_option_groups,
+)
+from deepmf.cli.output import (
+    STANDARD,
+    check_distinct,
+    say,
+    show_json,
+    show_result,
+    show_share,
+    show_table,
+)
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting
 from deepmf.files import check_parts, write_folder_atomically
@@ -24,16 +45,16 @@ _WAYS = ("entries", "rows", "time", "last")
 _PARTS = ("train", "validation", "test", "extension", "given")  # of all ways to split
 
 
-@options.with_option_groups()
+@with_option_groups()
 def split(
-    ratings: options.Ratings,
+    ratings: Ratings,
     output: Annotated[
         Path, option("--output -o FOLDER", "Folder to write; it replaces an earlier split there.")
     ],
     test_share: Annotated[float, option("--test-share SHARE", "Share of the test entries.")] = 0.2,
     validation_share: Annotated[
         float, option("--validation-share SHARE", "Share of the validation entries.")
-    ] = options.VALIDATION_SHARE,
+    ] = VALIDATION_SHARE,
     by: Annotated[
         str,
         option(
@@ -56,19 +77,19 @@ def split(
             "Share of the entries of a held-out row that is given, with --by rows.",
         ),
     ] = 0.8,
-    areas: options.Areas = False,
-    new_rows: options.NewRows = 0.2,
-    new_columns: options.NewColumns = 0.2,
+    areas: Areas = False,
+    new_rows: NewRows = 0.2,
+    new_columns: NewColumns = 0.2,
     file_format: Annotated[
         str | None,
         option(
             f"--format {'|'.join(_FORMATS)}", "Format of the files; default: as RATINGS, or csv."
         ),
     ] = None,
-    seed: options.Seed = None,
+    seed: Seed = None,
     *,
     reading: InputOptions,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Split entries into train, validation and test files.
 
@@ -109,8 +130,8 @@ def split(
     shares = {
         "train": round(1.0 - validation_share - test_share, 12),
         "validation": validation_share,
+        "test": test_share,
     }
-    shares["test"] = test_share
     parts: dict[str, ObservedMatrix]
     if areas:
         areas_split = split_areas(
@@ -143,17 +164,15 @@ def split(
             part.write(folder / files[name].name)
 
     write_folder_atomically(output, write, is_part=_is_part)
-    facts: dict[str, dict[str, str | int]] = {}
-    for name, part in parts.items():
-        n_rows, n_columns = (
-            int((counts > 0).sum()) for counts in (part.row_counts, part.column_counts)
-        )
-        facts[name] = {
+    facts: dict[str, dict[str, str | int]] = {
+        name: {
             "file": str(files[name]),
             "entries": part.n_entries,
-            "rows": n_rows,
-            "columns": n_columns,
+            "rows": int((part.row_counts > 0).sum()),
+            "columns": int((part.column_counts > 0).sum()),
         }
+        for name, part in parts.items()
+    }
     if as_json:
         show_json({"seed": seed or 0, "files": facts})
         return
@@ -161,54 +180,59 @@ def split(
         ["file", "entries", "rows", "columns"],
         [[*file_facts.values()] for file_facts in facts.values()],
     )
-    _show_next_steps(
-        parts, files, [] if ending == "store" else list_words(_adapt_options(reading, matrix))
-    )
+    words: list[str] = []
+    if ending != "store":
+        words = list_words(_adapt_options(reading, matrix))
+    _show_next_steps(parts, files, words)
 
 
 def _show_next_steps(
     parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]
 ) -> None:
-    validated = ["--validation", files["validation"]] if parts["validation"].n_entries else []
-    extension_name = next((name for name in ("extension", "given") if name in parts), None)
-    extended = [] if extension_name is None else ["--extend", files[extension_name]]
-    extended += ["--ranking"] if extension_name == "given" else []
-    fit = ["fit", files["train"], *validated, "-o", "model.safetensors", *read_as]
+    fit = ["fit", files["train"]]
+    if parts["validation"].n_entries:
+        fit += ["--validation", files["validation"]]
+    fit += ["-o", "model.safetensors", *read_as]
     say(f"next: deepmf {shlex.join(map(str, fit))}")
+    evaluate = ["evaluate", "model.safetensors", files["test"]]
+    for name in files.keys() & {"extension", "given"}:
+        evaluate += ["--extend", files[name]]
+    if "given" in files:
+        evaluate.append("--ranking")
     if parts["test"].n_entries:
-        evaluate = ["evaluate", "model.safetensors", files["test"], *extended, *read_as]
-        say(f"then: deepmf {shlex.join(map(str, evaluate))}")
+        say(f"then: deepmf {shlex.join(map(str, [*evaluate, *read_as]))}")
 
 
 def _adapt_options(reading: InputOptions, matrix: ObservedMatrix) -> InputOptions:
     """Return the options that the parts need, whose fields have the names of the matrix."""
     form = matrix.form
     if form.wide:
-        return InputOptions(wide=True, row=None if reading.row is None else form.row)
+        return InputOptions(wide=True, row=reading.row and form.row)
     from deepmf.matrix.table_form import COUNT
 
     row, column, value = form.names
     time, weight = form.name_extras()
-    is_named = any(field is not None for field in (reading.row, reading.column, reading.value))
-    return InputOptions(
-        row=row if is_named else None,
-        column=column if is_named else None,
-        value=value if is_named and matrix.has_values else None,
-        count=None if matrix.has_values or value == COUNT else value,
-        time=None if reading.time is None else time,
-        weight=None if matrix.weights is None else weight,
-    )
+    options = InputOptions(time=reading.time and time)
+    if matrix.weights is not None:
+        options = replace(options, weight=weight)
+    if reading.row or reading.column or reading.value:
+        options = replace(options, row=row, column=column)
+        if matrix.has_values:
+            options = replace(options, value=value)
+    if not matrix.has_values and value != COUNT:
+        options = replace(options, count=value)
+    return options
 
 
 def _choose_format(ratings: Path, file_format: str | None) -> str:
-    if file_format is None:
-        from deepmf.storage.model_file import is_own_file
+    if file_format:
+        if file_format not in _FORMATS:
+            raise BadSetting(f"--format must be {', '.join(_FORMATS)}; got {file_format!r}")
+        return file_format
+    from deepmf.storage.model_file import is_own_file
 
-        ending = "store" if is_own_file(ratings) else ratings.suffix.lower().removeprefix(".")
-        return ending if ending in _FORMATS else "csv"
-    if file_format not in _FORMATS:
-        raise BadSetting(f"--format must be {', '.join(_FORMATS)}; got {file_format!r}")
-    return file_format
+    ending = "store" if is_own_file(ratings) else ratings.suffix.lower().removeprefix(".")
+    return ending if ending in _FORMATS else "csv"
 
 
 def _is_part(file: Path) -> bool:
@@ -217,7 +241,7 @@ def _is_part(file: Path) -> bool:
     return file.is_file() and file.stem in _PARTS and ending in _FORMATS and ending != "store"
 
 
-@options.with_option_groups()
+@with_option_groups()
 def pack(
     ratings: Annotated[
         list[Path],
@@ -228,10 +252,10 @@ def pack(
         ),
     ],
     output: Annotated[Path, option("--output -o STORE", "Store to write: a new file.")],
-    scale: options.ScaleText = None,
+    scale: ScaleText = None,
     *,
     reading: InputOptions,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Pack files of entries into a store on disk.
 
@@ -256,17 +280,17 @@ def pack(
     matrix = read_matrix(output)
     n_rows, n_columns = matrix.shape
     n_bytes = output.stat().st_size
-    if as_json:
-        shown = {
-            "store": str(output),
-            "entries": matrix.n_entries,
-            "rows": n_rows,
-            "columns": n_columns,
-        }
-        show_json(shown | {"bytes": n_bytes, "dropped": sum(notes.n_dropped for notes in packed)})
-        return
-    size = f"{n_bytes / 1e6:,.1f} MB"
-    say(
-        f"{output}: {matrix.n_entries:,} entries in {n_rows:,} rows x {n_columns:,} columns, {size}"
+    facts = {
+        "store": str(output),
+        "entries": matrix.n_entries,
+        "rows": n_rows,
+        "columns": n_columns,
+        "bytes": n_bytes,
+        "dropped": sum(notes.n_dropped for notes in packed),
+    }
+    text = (
+        f"{output}: {matrix.n_entries:,} entries in {n_rows:,} rows x {n_columns:,} columns, "
+        f"{n_bytes / 1e6:,.1f} MB\n"
+        f"next: deepmf fit {shlex.quote(str(output))} -o model.safetensors"
     )
-    say(f"next: deepmf fit {shlex.quote(str(output))} -o model.safetensors")
+    show_result(facts, text, as_json=as_json)
