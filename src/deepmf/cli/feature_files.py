@@ -132,7 +132,7 @@ class LabelFiles:
                 say(f"deepmf: {name_file(path)}: {note}", err=True)
             with locate_errors(path):
                 if path in self._list_paths("names").values():  # whose field is no feature
-                    features = file.features.drop(choose_name_field(features.names))
+                    features = file.features.drop(choose_name_field(file.features.names))
                 if features is None:
                     raise BadFeatures(
                         "the only field beside the ids holds the names; there are no features"
