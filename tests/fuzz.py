@@ -485,7 +485,6 @@ def make_database(folder: Path) -> Any:
     )
     columns = model.column_labels_.tolist()
     with database.begin_write() as transaction:
-        transaction.lock()
         transaction.write_changes(
             {("ann", column): Entry(float(model.scale_.low)) for column in columns[:4]},
             set(),

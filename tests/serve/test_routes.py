@@ -501,7 +501,7 @@ from types import SimpleNamespace
 from deepmf.serve.metrics import ServiceMetrics
 metrics = ServiceMetrics()
 metrics.set_versions(SimpleNamespace(model_version=1, data_version={version}))
-metrics.count_learned(1, 1)
+metrics.learned.inc()
 print(metrics.to_text().decode())
 """
         environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}

@@ -79,7 +79,7 @@ def test_the_log_says_what_a_database_lacks(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transaction", ["begin_read", "begin_write", "read_data_version"])
+@pytest.mark.parametrize("transaction", ["begin_write", "read_state"])
 def test_a_database_that_hangs_holds_up_no_question(
     start_client: StartClient,
     ratings: ObservedMatrix,
@@ -104,7 +104,7 @@ def test_a_database_that_hangs_holds_up_no_question(
         written = threads.submit(client.put, "/v1/rows/Betty/entries", json=body(film))
         assert hangs.wait(PATIENCE)
         statuses = set(threads.map(lambda _: client.get("/readyz").status_code, range(40)))
-        assert statuses == {503 if transaction == "begin_read" else 200}
+        assert statuses == {200 if is_writing else 503}
         assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
         if is_writing:
             assert not written.done()
@@ -228,7 +228,6 @@ def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_fil
         [EntryWrite("row", "Wilma", "put", (GivenEntry(column=film, value=5.0),))]
     )
     with database.begin_write() as transaction:
-        transaction.lock()
         transaction.register_model("newer", als.scale_)
     behind._perform_writes([EntryWrite("row", "Wilma", "delete")])
     with database.begin_read() as transaction:
@@ -268,7 +267,6 @@ def test_a_write_sees_that_the_database_was_restored(
     with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection, connection:
         connection.execute("DELETE FROM entries WHERE version > 1")
         connection.execute("UPDATE state SET data_version = 1")
-    assert client.get("/readyz").status_code == 503
     assert client.put("/v1/rows/Fred/entries", json=body(film)).json()["version"]["data"] == 2
     statuses = [
         client.get(f"/v1/rows/{name}/entries").status_code for name in ("Wilma", "Betty", "Fred")

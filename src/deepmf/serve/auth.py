@@ -10,10 +10,11 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from fastapi import Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 
 from deepmf.errors import BadSetting, CannotSave, FileAbsent, UnreadableFile
 from deepmf.files import read_text_file
@@ -32,6 +33,10 @@ class ApiKey(NamedTuple):
     role: KeyRole
     digest: str
 
+    def has(self, role: KeyRole) -> bool:
+        """Whether the role of the key is, or includes, a role."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
 
 class KeyRing:
     """All keys of a service.
@@ -47,11 +52,8 @@ class KeyRing:
     def find(self, text: str) -> ApiKey | None:
         """Return the key with this text; all keys are compared, each in constant time."""
         digest = hash_key(text)
-        match = None
-        for key in self.keys:
-            if hmac.compare_digest(key.digest, digest):
-                match = key
-        return match
+        matches = [key for key in self.keys if hmac.compare_digest(key.digest, digest)]
+        return matches[-1] if matches else None
 
 
 def hash_key(text: str) -> str:
@@ -105,57 +107,36 @@ _BEARER = HTTPBearer(auto_error=False, description="An API key, made by deepmf a
 _ANYONE = ApiKey("anyone", "admin", "")  # without a key file, which is for this machine only
 
 
-def identify(keys: KeyRing | None, text: str | None) -> ApiKey:
-    """Return the key with a text, or, without keys, one that may do everything; raise `ApiError` if
-    it is unknown."""
+def identify(keys: KeyRing | None, authorization: str) -> ApiKey | None:
+    """Return the key in an Authorization header; without keys, one that may do everything."""
     if keys is None:
         return _ANYONE
-    key = keys.find(text) if text else None
+    scheme, text = get_authorization_scheme_param(authorization)
+    return keys.find(text) if scheme.lower() == "bearer" else None
+
+
+def check_role(key: ApiKey | None, role: KeyRole) -> ApiKey:
+    """Return a key; raise `ApiError` if there is none, or if it lacks a role."""
     if key is None:
-        message = (
-            "this API key is not known"
-            if text
-            else "an API key is needed: Authorization: Bearer ..."
-        )
-        raise ApiError(401, "no_key", message)
+        raise ApiError(401, "no_key", "a known API key is needed: Authorization: Bearer KEY")
+    if not key.has(role):
+        message = f"this needs an API key with the role {role}; this key has the role {key.role}"
+        raise ApiError(403, "role", message)
     return key
-
-
-def check_role(key: ApiKey, role: KeyRole) -> None:
-    """Raise `ApiError` if a key lacks a role."""
-    if ROLES.index(key.role) < ROLES.index(role):
-        raise ApiError(
-            403,
-            "role",
-            f"this needs an API key with the role {role}; this key has the role {key.role}",
-        )
 
 
 @cache
 def require_role(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
     """Return the FastAPI dependency that checks the API key of a request for a role."""
 
-    async def check_request(
-        request: Request,
-        credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
-    ) -> ApiKey:
-        key = identify(
-            request.app.state.keys, None if credentials is None else credentials.credentials
-        )
-        check_role(key, role)
-        request.scope["deepmf.key"] = key.name
-        return key
+    # the guard has read the header; the bearer scheme is for the OpenAPI description
+    async def check_request(request: Request, _: Annotated[Any, Security(_BEARER)]) -> ApiKey:
+        return check_role(request.scope["deepmf.key"], role)
 
     return check_request
 
 
-async def may_see_rows(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
-) -> bool:
+async def may_see_rows(request: Request) -> bool:
     """Whether the API key of a request, if it has one, may see which rows exist."""
-    text = None if credentials is None else credentials.credentials
-    try:
-        check_role(identify(request.app.state.keys, text), "rows")
-    except ApiError:
-        return False
-    return True
+    key: ApiKey | None = request.scope["deepmf.key"]
+    return key is not None and key.has("rows")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,18 +39,22 @@ class Entry(NamedTuple):
     time: int = NO_TIME
     weight: float = 1.0
 
+    def list_given(self) -> dict[str, Any]:
+        """Return its fields, without an absent date and a weight of 1."""
+        defaults = self._field_defaults
+        return {name: part for name, part in self._asdict().items() if part != defaults.get(name)}
+
     def describe(self) -> dict[str, Any]:
-        """Return its fields as JSON has them, without an absent date and a weight of 1."""
-        time = {} if self.time == NO_TIME else {"time": f"{np.datetime64(self.time, 's')}Z"}
-        return {
-            "value": self.value,
-            **time,
-            **({} if self.weight == 1 else {"weight": self.weight}),
-        }
+        """Return the same fields as JSON has them."""
+        fields = self.list_given()
+        if "time" in fields:
+            fields["time"] = f"{np.datetime64(self.time, 's')}Z"
+        return fields
 
 
 Pair = tuple[Any, Any]  # labels of a row and a column
 EntryChanges = Mapping[Pair, Entry | None]  # None forgets an entry
+NO_ENTRIES: EntryChanges = MappingProxyType({})
 FeatureValues = Mapping[str, Any]  # by name, as they were given
 # by axis and label; None forgets them
 FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]
@@ -248,18 +254,13 @@ def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatu
     return axis_features
 
 
-def keep_readable(model: Model, axis: Axis, values: FeatureValues) -> FeatureValues | None:
+def keep_readable(axis_features: AxisFeatures, values: FeatureValues) -> FeatureValues | None:
     """Return the features of another model that this model can read; None if there are none."""
-    axis_features = get_axis_features(model, axis)
-    if axis_features is None:
-        return None
     readable = {}
     for name, value in values.items():
-        try:
+        with suppress(BadFeatures):
             axis_features.encode_one({name: value})
-        except BadFeatures:
-            continue
-        readable[name] = value
+            readable[name] = value
     return readable or None
 
 

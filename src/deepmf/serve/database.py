@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -22,18 +22,16 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.types import TypeDecorator
 
 from deepmf.errors import BadModelFile, BadSetting, MissingDependency, UnreadableFile
-from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.packed import unpack_scale
 from deepmf.matrix.scale import Scale
 from deepmf.serve.changes import Entry, EntryChanges, Pair
-from deepmf.serve.omissions import OMISSIONS, ColumnState, ContentChanges, Topic
+from deepmf.serve.omissions import NO_CHANGES, OMISSIONS, ColumnState, ContentChanges, Topic
 from deepmf.serve.schemas import Axis
 
 SomeTopic = TypeVar("SomeTopic", bound=Topic)
 
 _VERSION = 2  # of the tables; version 1 had no places of entries
 _NO_VERSION = 2**62  # later than all: no model can have learned it
-_EXPECTED = "give a file, or postgresql://user@host/name"
 _PATIENCE = 5.0  # seconds; less than the timeout of a request
 _STATEMENT_SECONDS = 60  # after which PostgreSQL ends a statement
 _RECEIPT_SECONDS = 24 * 3600.0
@@ -89,66 +87,78 @@ _CONTENTS: dict[Topic, TypeAdapter[Any]] = {
 }
 
 
-def _declare(
-    name: str,
-    *,
-    keys: dict[str, Any],
-    needed: dict[str, Any] | None = None,
-    optional: dict[str, Any] | None = None,
-    indexed: str | None = None,
-) -> sa.Table:
-    """Return a table with the types of its columns: of the primary key, of content, and of content
-    that may be null."""
-    columns = [
-        sa.Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()
-    ]
-    columns += [sa.Column(column, kind, nullable=False) for column, kind in (needed or {}).items()]
-    columns += [sa.Column(column, kind, nullable=True) for column, kind in (optional or {}).items()]
-    indexes = [] if indexed is None else [sa.Index(f"{name}_by_{indexed}", indexed)]
-    return sa.Table(name, METADATA, *columns, *indexes)
+def _key(name: str, kind: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def _needed(name: str, kind: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, nullable=False)
 
 
 # One line, whose key is the version of the tables. data_version counts transactions that changed
 # entries; exported_version is its value at the last export.
-STATE = _declare(
+STATE = sa.Table(
     "state",
-    keys={"tables_version": sa.Integer},
-    needed=dict.fromkeys(("data_version", "model_version", "exported_version"), sa.BigInteger),
+    METADATA,
+    _key("tables_version", sa.Integer),
+    _needed("data_version", sa.BigInteger),
+    _needed("model_version", sa.BigInteger),
+    _needed("exported_version", sa.BigInteger),
 )
 # The model files that were served, by their digests, and their scales as JSON.
-MODELS = _declare(
-    "models", keys={"version": sa.BigInteger}, needed={"digest": sa.String(64), "scale": sa.String}
+MODELS = sa.Table(
+    "models",
+    METADATA,
+    _key("version", sa.BigInteger),
+    _needed("digest", sa.String(64)),
+    _needed("scale", sa.String),
 )
 # Entries that differ from the model's file; a null value means forgotten.
 # time: seconds since 1970, null without a date. weight: null for 1.
 # first_version: the data version at which the pair was first written; 0 if a model's file has or
 # had it. place: the number of the entry among those of its version, in the order of the write.
-ENTRIES = _declare(
+ENTRIES = sa.Table(
     "entries",
-    keys={"row_id": IdBytes, "column_id": IdBytes},
-    needed=dict.fromkeys(("version", "first_version", "place"), sa.BigInteger),
-    optional={"value": sa.Double, "time": sa.BigInteger, "weight": sa.Double},
-    indexed="column_id",
+    METADATA,
+    _key("row_id", IdBytes),
+    _key("column_id", IdBytes),
+    _needed("version", sa.BigInteger),
+    _needed("first_version", sa.BigInteger),
+    _needed("place", sa.BigInteger),
+    sa.Column("value", sa.Double),
+    sa.Column("time", sa.BigInteger),
+    sa.Column("weight", sa.Double),
+    sa.Index("entries_by_column_id", "column_id"),
 )
 # Features that differ from the model's file, as they were given; states of columns, and columns
 # that rows dismissed. content: JSON; null means forgotten. first_version: as for entries.
-CONTENTS = _declare(
+CONTENTS = sa.Table(
     "contents",
-    keys={"topic": sa.String(6), "label": IdBytes},
-    needed={"version": sa.BigInteger, "first_version": sa.BigInteger},
-    optional={"content": sa.LargeBinary},
+    METADATA,
+    _key("topic", sa.String(6)),
+    _key("label", IdBytes),
+    _needed("version", sa.BigInteger),
+    _needed("first_version", sa.BigInteger),
+    sa.Column("content", sa.LargeBinary),
 )
 # What each transaction changed, for other workers to read: entries and features of a row or column,
 # the state of a column, or the dismissals of a row. Old lines are removed.
-CHANGES = _declare(
-    "changes", keys={"version": sa.BigInteger, "axis": sa.String(6), "label": IdBytes}
+CHANGES = sa.Table(
+    "changes",
+    METADATA,
+    _key("version", sa.BigInteger),
+    _key("axis", sa.String(6)),
+    _key("label", IdBytes),
 )
 # Receipts of writes with an Idempotency-Key, for a day.
-RECEIPTS = _declare(
+RECEIPTS = sa.Table(
     "receipts",
-    keys={"key": sa.String(64)},
-    needed={"request": sa.String(64), "answer": sa.LargeBinary, "time": sa.Double},
-    indexed="time",
+    METADATA,
+    _key("key", sa.String(64)),
+    _needed("request", sa.String(64)),
+    _needed("answer", sa.LargeBinary),
+    _needed("time", sa.Double),
+    sa.Index("receipts_by_time", "time"),
 )
 
 
@@ -161,18 +171,11 @@ class State(NamedTuple):
 
 
 class ServedModel(NamedTuple):
-    """A model file that was served."""
+    """A model file that was served; by default none was."""
 
-    version: int
-    digest: str
-    scale: Scale
-
-
-class StoredEntry(NamedTuple):
-    """An entry as the database has it, None if it is forgotten, and the version that wrote it."""
-
-    entry: Entry | None
-    version: int
+    version: int = 0
+    digest: str = ""
+    scale: Scale = Scale(low=0.0, high=1.0)
 
 
 class Receipt(NamedTuple):
@@ -195,29 +198,26 @@ class EntryDatabase:
     def begin_write(self) -> Iterator[Transaction]:
         """Begin a transaction that excludes other writers; it is durable when the block ends."""
         with self.engine.begin() as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, sa.select(STATE).with_for_update())
 
     @contextmanager
     def begin_read(self) -> Iterator[Transaction]:
         """Begin a transaction that sees a single state of the database and changes nothing."""
         with self._reading.begin() as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, sa.select(STATE))
 
     def read_state(self) -> State:
-        """Return the current versions."""
-        with self.begin_read() as transaction:
-            return transaction.read_state()
-
-    def read_data_version(self) -> int:
-        """Return the data version alone, by the driver: SQLAlchemy would take ten times as long."""
-        connection = self.engine.raw_connection()
-        try:
+        """Return the current versions, by the driver: SQLAlchemy would take ten times as long."""
+        with closing(self.engine.raw_connection()) as connection:
             cursor = connection.cursor()
-            cursor.execute("SELECT data_version FROM state")
-            version: tuple[int] = cursor.fetchone()  # type: ignore[assignment]
-        finally:
-            connection.close()
-        return version[0]
+            cursor.execute(f"SELECT {', '.join(State._fields)} FROM state")
+            return State(*cursor.fetchone())  # type: ignore[misc]
+
+    def prune(self, version: int) -> None:
+        """Remove the list of changes up to a version, and old receipts."""
+        with self.engine.begin() as connection:
+            connection.execute(sa.delete(CHANGES).where(CHANGES.c.version <= version))
+            connection.execute(sa.delete(RECEIPTS).where(~_is_valid()))
 
     def erase(self, version: int, *, largest: float = float("inf")) -> bool:
         """Erase the bytes of entries forgotten up to a version from a SQLite file and its log.
@@ -256,40 +256,26 @@ class EntryDatabase:
 class Transaction:
     """The reads and writes of one transaction."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, select_state: sa.Select[Any]) -> None:
         self._connection = connection
-        self._locked: State | None = None
-
-    def lock(self) -> State:
-        """Wait until no other transaction writes, and return the versions."""
-        self._locked = State(
-            *self._connection.execute(sa.select(STATE).with_for_update()).one()[1:]
-        )
-        return self._locked
-
-    def read_state(self) -> State:
-        """Return the versions at the start of the transaction."""
-        return self._locked or State(*self._connection.execute(sa.select(STATE)).one()[1:])
+        self.state = State(*connection.execute(select_state).one()[1:])
 
     def read_entries(
-        self, axis: Axis = "row", labels: Sequence[Any] | None = None
+        self, axis: Axis = "row", labels: Sequence[Any] | None = None, *, since: int = -1
     ) -> dict[Pair, Entry | None]:
-        """Return the entries, of all or of some rows or columns, that differ from the model's file.
+        """Return the entries that differ from the model's file, in the order in which they were
+        written.
 
-        They are in the order in which they were written. None stands for forgotten entries.
+        None stands for forgotten entries.
+
+        Parameters
+        ----------
+        axis, labels : rows or columns, of which the entries are read; all if there are none.
+        since : read what was written after this data version.
         """
-        stored = self.read_stored_entries(axis, labels)
-        return {pair: line.entry for pair, line in stored.items()}
-
-    def read_stored_entries(
-        self, axis: Axis = "row", labels: Sequence[Any] | None = None
-    ) -> dict[Pair, StoredEntry]:
-        """Return the entries of `read_entries` with the versions that wrote them."""
-        names = "row_id", "column_id", "value", "time", "weight", "version", "place"
-        asked = sa.select(*(ENTRIES.c[name] for name in names))
-        asked = asked.order_by(ENTRIES.c.version, ENTRIES.c.place)
+        asked = sa.select(ENTRIES).where(ENTRIES.c.version > since)
         ids = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id
-        lines = sorted(self._select_of(asked, ids, labels), key=itemgetter(5, 6))
+        lines = sorted(self._select_of(asked, ids, labels), key=attrgetter("version", "place"))
         return {(line.row_id, line.column_id): _read_entry(line) for line in lines}
 
     def read_contents(
@@ -321,7 +307,7 @@ class Transaction:
         """Return what changed after a version; None if the list no longer reaches back so far."""
         oldest = self._connection.execute(sa.select(sa.func.min(CHANGES.c.version))).scalar()
         if oldest is None or oldest > version + 1:  # every version has at least one line
-            return [] if version == self.read_state().data_version else None
+            return [] if version == self.state.data_version else None
         asked = (
             sa.select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
         )
@@ -333,7 +319,7 @@ class Transaction:
         in_file: set[Pair],
         touched: Iterable[tuple[Topic, Any]],
         *,
-        contents: ContentChanges | None = None,
+        contents: ContentChanges = NO_CHANGES,
         contents_in_file: Set[tuple[Topic, Any]] = frozenset(),
     ) -> int:
         """Write changes and return the new data version.
@@ -348,20 +334,13 @@ class Transaction:
         touched : what changed, for other workers.
         contents_in_file : rows and columns whose features the model's file has.
         """
-        version = self.read_state().data_version + 1
+        version = self.state.data_version + 1
         self._write_entries(changes, in_file, version)
-        self._write_contents(contents or {}, contents_in_file, version)
+        self._write_contents(contents, contents_in_file, version)
         lines = [{"version": version, "axis": topic, "label": label} for topic, label in touched]
         self._connection.execute(sa.insert(CHANGES), lines)
         self._connection.execute(sa.update(STATE).values(data_version=version))
         return version
-
-    def prune(self, version: int) -> None:
-        """Remove the list of changes up to a version, and old receipts."""
-        self._connection.execute(sa.delete(CHANGES).where(CHANGES.c.version <= version))
-        self._connection.execute(
-            sa.delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - _RECEIPT_SECONDS)
-        )
 
     def _write_entries(self, changes: EntryChanges, in_file: Set[Pair], version: int) -> None:
         encoded: dict[Any, bytes] = {
@@ -371,12 +350,10 @@ class Transaction:
             {
                 "row_id": encoded[row],
                 "column_id": encoded[column],
-                "value": None if entry is None else entry.value,
-                "time": None if entry is None or entry.time == NO_TIME else entry.time,
-                "weight": None if entry is None or entry.weight == 1 else entry.weight,
                 "version": version,
-                "first_version": 0 if (row, column) in in_file else version,
+                "first_version": version * ((row, column) not in in_file),
                 "place": place,
+                **_list_fields(entry),
             }
             for place, ((row, column), entry) in enumerate(changes.items())
         ]
@@ -396,15 +373,10 @@ class Transaction:
             {
                 "topic": topic,
                 "label": encode_id(label),
-                "content": None
-                if content in (None, frozenset())
-                else json.dumps(content, default=sorted).encode(),
+                "content": json.dumps(content, default=sorted).encode() if content else None,
                 "version": version,
-                "first_version": _NO_VERSION
-                if topic in OMISSIONS
-                else 0
-                if (topic, label) in in_file
-                else version,
+                "first_version": (_NO_VERSION if topic in OMISSIONS else version)
+                * ((topic, label) not in in_file),
             }
             for (topic, label), content in contents.items()
         ]
@@ -447,7 +419,7 @@ class Transaction:
         if dropped:
             at = sa.and_(*(table.c[key] == sa.bindparam(f"b_{key}") for key in keys))
             unknown_to_models = first_version > sa.bindparam("exported")
-            exported = self.read_state().exported_version
+            exported = self.state.exported_version
             self._execute_many(
                 sa.delete(table).where(at, unknown_to_models),
                 [{**line, "exported": exported} for line in dropped],
@@ -467,7 +439,7 @@ class Transaction:
     def read_receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
         """Return the receipts of keys."""
         asked = sa.select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
-            RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - _RECEIPT_SECONDS
+            RECEIPTS.c.key.in_(list(keys)), _is_valid()
         )
         return {
             line.key: Receipt(line.request, bytes(line.answer))
@@ -476,35 +448,31 @@ class Transaction:
 
     def write_receipts(self, receipts: Mapping[str, Receipt]) -> None:
         """Write receipts; they replace expired receipts of the same keys."""
-        if receipts:
-            lines = [
-                {"key": key, **receipt._asdict(), "time": time.time()}
-                for key, receipt in receipts.items()
-            ]
-            self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
-            self._connection.execute(sa.insert(RECEIPTS), lines)
+        for key, receipt in receipts.items():
+            line = {"key": key, **receipt._asdict(), "time": time.time()}
+            self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.key == key))
+            self._connection.execute(sa.insert(RECEIPTS), line)
 
-    def read_newest_model(self) -> ServedModel | None:
-        """Return the model that was served last; None if there was none."""
+    def read_newest_model(self) -> ServedModel:
+        """Return the model that was served last."""
         newest = self._connection.execute(
             sa.select(MODELS).order_by(MODELS.c.version.desc()).limit(1)
         ).first()
         if newest is None:
-            return None
+            return ServedModel()
         try:
-            return ServedModel(
-                newest.version, newest.digest, unpack_scale(json.loads(newest.scale))
-            )
+            scale = unpack_scale(json.loads(newest.scale))
         except (ValueError, BadModelFile) as error:
             raise _build_damage_error("the scale of a model is not JSON") from error
+        return ServedModel(newest.version, newest.digest, scale)
 
     def register_model(self, digest: str, scale: Scale) -> int:
         """Return the version of a model file: that of the newest file if the digests are equal,
         otherwise the next."""
         newest = self.read_newest_model()
-        if newest is not None and newest.digest == digest:
+        if newest.digest == digest:
             return newest.version
-        version = 1 if newest is None else newest.version + 1
+        version = newest.version + 1
         line = {"version": version, "digest": digest, "scale": json.dumps(scale.to_dict())}
         self._connection.execute(sa.insert(MODELS), line)
         self._connection.execute(sa.update(STATE).values(model_version=version))
@@ -515,12 +483,21 @@ class Transaction:
         self._connection.execute(sa.update(STATE).values(exported_version=STATE.c.data_version))
 
 
-def _read_entry(line: Any) -> StoredEntry:
+def _is_valid() -> sa.ColumnElement[bool]:
+    """Return the condition that a receipt is not too old."""
+    return RECEIPTS.c.time >= time.time() - _RECEIPT_SECONDS
+
+
+def _list_fields(entry: Entry | None) -> dict[str, Any]:
+    """Return an entry as the database has it; `_read_entry` does the reverse."""
+    return dict.fromkeys(Entry._fields) | (entry.list_given() if entry else {})
+
+
+def _read_entry(line: Any) -> Entry | None:
     if line.value is None:
-        return StoredEntry(None, line.version)
-    time = NO_TIME if line.time is None else line.time
-    weight = 1.0 if line.weight is None else line.weight
-    return StoredEntry(Entry(line.value, time, weight), line.version)
+        return None
+    given = {"time": line.time, "weight": line.weight}
+    return Entry(line.value, **{name: part for name, part in given.items() if part is not None})
 
 
 def _parse_content(topic: Topic, content: bytes | None) -> Any:
@@ -545,11 +522,9 @@ def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
     """
     try:
         engine = _create_engine(url, patience)
-    except BadSetting:
-        raise
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+    except (ArgumentError, NoSuchModuleError, LookupError, ValueError) as error:
         raise BadSetting(
-            f"the URL {hide_password(url)} is not that of a database; {_EXPECTED}"
+            f"{hide_password(url)} is neither SQLite nor PostgreSQL; give a file, or postgresql://user@host/name"
         ) from error
     except ModuleNotFoundError as error:
         raise MissingDependency(
@@ -583,14 +558,8 @@ def _create_engine(url: str, patience: float) -> sa.Engine:
     if url.startswith(("postgresql://", "postgres://")):
         url = f"postgresql+psycopg://{url.split('://', 1)[1]}"
     parsed = make_url(url)
-    create = {"sqlite": _create_sqlite, "postgresql": _create_postgresql}.get(
-        parsed.get_backend_name()
-    )
-    if create is None:
-        raise BadSetting(
-            f"the database {hide_password(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}"
-        )
-    return create(parsed, patience)
+    create = {"sqlite": _create_sqlite, "postgresql": _create_postgresql}
+    return create[parsed.get_backend_name()](parsed, patience)
 
 
 def _create_postgresql(url: URL, patience: float) -> sa.Engine:
@@ -612,9 +581,7 @@ def _create_postgresql(url: URL, patience: float) -> sa.Engine:
 
 def _create_sqlite(url: URL, patience: float) -> sa.Engine:
     if not url.database or url.database == ":memory:":
-        raise BadSetting(
-            "the database of a service must be a file, since one in memory would lose its entries"
-        )
+        raise ValueError("a database in memory would lose its entries")
     with suppress(OSError):  # SQLite reports errors; its log gets the same permissions as the file
         Path(url.database).touch(mode=0o600)
     file = Path(url.database).absolute()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 State = TypeVar("State")
@@ -35,70 +35,54 @@ class Follower(Generic[State]):
         longest: float,
         pause: float = 1.0,
     ) -> None:
-        self._read = read
-        self._report = report
-        self._patience = patience
-        self._longest = longest
-        self._pause = pause
-        self._state: State | None = None
-        self._n_asked = 0
-        self._n_answered = 0
+        self._read, self._report = read, report
+        self._patience, self._longest, self._pause = patience, longest, pause
+        self._lock = threading.Lock()
+        self._next: Future[State | None] = Future()  # of the reading that has not begun
         self._is_away = False
-        self._is_learning = threading.Event()
+        self._is_needed, self._is_learning = threading.Event(), threading.Event()
         self._is_stopping = threading.Event()
-        lock = threading.Lock()
-        self._asked = threading.Condition(lock)
-        self._answered = threading.Condition(lock)
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._thread.start()
 
     def wait(self) -> State | None:
         """Return a state that was read after this call began; None if the source does not
         answer."""
-        with self._asked:
-            self._n_asked += 1
-            number = self._n_asked
-            self._asked.notify()
-            if self._is_away:
-                return None
-            is_answered = partial(self._has_answered, number)
-            is_late = not self._answered.wait_for(is_answered, self._patience)
-            if is_late and self._is_learning.is_set():
-                self._answered.wait_for(is_answered, self._longest - self._patience)
-            self._is_away = self._is_away or self._n_answered < number
-            return None if self._is_away else self._state
+        with self._lock:
+            state = self._next
+            self._is_needed.set()
+        if self._is_away:
+            return None
+        is_late = bool(wait([state], self._patience).not_done)
+        if is_late and self._is_learning.is_set():
+            is_late = bool(wait([state], self._longest - self._patience).not_done)
+        if is_late:
+            self._is_away = True
+            return None
+        return state.result()
 
     def close(self) -> None:
         """Stop the thread; one that hangs is not waited for longer than the patience."""
         self._is_stopping.set()
-        with self._asked:
-            self._asked.notify()
+        self._is_needed.set()
         self._thread.join(self._patience)
 
     def _run(self) -> None:
-        while True:
-            with self._asked:
-                self._asked.wait_for(self._is_needed)
-                number = self._n_asked
+        while not self._is_stopping.is_set():
+            self._is_needed.wait()
             if self._is_stopping.is_set():
                 return
+            with self._lock:
+                state, self._next = self._next, Future()
+                self._is_needed.clear()
+            self._is_learning.clear()
             try:
-                self._is_learning.clear()
-                self._answer(number, self._read(self._is_learning.set), is_away=False)
+                newest = self._read(self._is_learning.set)
             except Exception as error:  # noqa: BLE001 (the thread must live on; it reads again)
-                self._answer(number, None, is_away=True)
+                self._is_away = True
+                state.set_result(None)
                 self._report(error)
                 self._is_stopping.wait(self._pause)
-
-    def _is_needed(self) -> bool:
-        return self._n_asked > self._n_answered or self._is_stopping.is_set()
-
-    def _has_answered(self, number: int) -> bool:
-        return self._n_answered >= number
-
-    def _answer(self, number: int, state: State | None, *, is_away: bool) -> None:
-        with self._answered:
-            self._n_answered = number
-            self._state = state
-            self._is_away = is_away
-            self._answered.notify_all()
+            else:
+                self._is_away = False
+                state.set_result(newest)

@@ -7,16 +7,16 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import unquote_to_bytes
 
-from fastapi.security.utils import get_authorization_scheme_param
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepmf.serve.auth import KeyRing, identify
+from deepmf.serve.auth import KeyRing, check_role, identify
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.schemas import ApiError
 from deepmf.serve.service import ServiceLimits
@@ -37,7 +37,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-_RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _STATIC_FILES = ("/page/", "/swagger/")
 # Paths whose routes read the body themselves, after they have checked the role of the API key,
 # since it may be long.
@@ -75,38 +74,50 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, response = (
-            time.perf_counter(),
-            _Response(send, is_static=scope["path"].startswith(_STATIC_FILES)),
-        )
+        start, status = time.perf_counter(), 0
         is_http_1 = scope.get("http_version", "1.1").startswith("1")
+
+        async def respond_guarded(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                is_static = scope["path"].startswith(_STATIC_FILES)
+                headers["cache-control"] = "no-cache" if is_static else "no-store"
+            await send(message)
+
         try:
             # decoded exactly once: ids in it may contain any character
             if raw := scope.get("raw_path"):
                 scope["path"] = _decode_utf8(raw.partition(b"?")[0])
             size = self._check(scope, is_http_1)
-            with self._reserve(size):
+            if self.n_bytes + size > max(size, self.limits.all_bodies_bytes):
+                reason = "other requests with long bodies are in progress; try again"
+                raise ApiError(503, "busy", reason)
+            self.n_bytes += size
+            try:
                 if size:
-                    receive = _replay_body(
-                        await read_body(receive, size, self.limits.seconds), receive
-                    )
-                await self.app(scope, receive, response)
+                    body = await read_body(Request(scope, receive), size, self.limits.seconds)
+                    receive = _replay_body(body, receive)
+                await self.app(scope, receive, respond_guarded)
+            finally:
+                self.n_bytes -= size
         except ApiError as error:
             # The rest of the body is not waited for.
-            await respond(error, {"connection": "close"} if is_http_1 else {})(
-                scope, receive, response
-            )
+            closing = {"connection": "close"} if is_http_1 else {}
+            await respond(error, closing)(scope, receive, respond_guarded)
         except Exception as error:  # noqa: BLE001 (clients see no more than one sentence of any fault)
             # The type and the place of the error, not its message, which may contain ids and
             # values.
             frames = traceback.extract_tb(error.__traceback__)[-12:]
             where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
             logger.error("fault", extra={"fields": {"error": type(error).__name__, "where": where}})
-            if not response.status:
+            if not status:
                 fault = ApiError(500, "fault", "the service failed to answer; its log says more")
-                await respond(fault)(scope, receive, response)
+                await respond(fault)(scope, receive, respond_guarded)
         finally:
-            self._record(scope, response.status or 499, time.perf_counter() - start)
+            self._record(scope, status or 499, time.perf_counter() - start)
 
     def _check(self, scope: Scope, is_http_1: bool) -> int:
         """Return the largest size of the body to read, 0 if the routes need none of it.
@@ -114,46 +125,28 @@ class Guard:
         Raises `ApiError` for a wrong host or origin, a query that is not UTF-8, a body without a
         known API key, or one that is too large.
         """
-        headers = dict(scope["headers"])
-        if self.hosts is not None:
-            host = headers.get(b"host", b"").decode("latin-1").lower()
-            name = host if host.endswith("]") else host.rsplit(":", 1)[0]
-            if name not in self.hosts:
-                raise ApiError(
-                    403, "host", "without API keys, this service answers to localhost only"
-                )
-        if scope["method"] not in _SAFE_METHODS and not _is_same_origin(headers):
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        name = host if host.endswith("]") else host.rsplit(":", 1)[0]
+        if self.hosts is not None and name not in self.hosts:
+            raise ApiError(403, "host", "without API keys, this service answers to localhost only")
+        is_safe = scope["method"] in _SAFE_METHODS
+        if not is_safe and not _is_same_origin(headers):
             raise ApiError(403, "origin", "pages of other origins may not send this request")
         _decode_utf8(scope.get("query_string") or b"")
-        if scope["method"] in _SAFE_METHODS:
+        key = scope["deepmf.key"] = identify(self.keys, headers.get("authorization", ""))
+        if is_safe:
             return 0
-        scheme, key = get_authorization_scheme_param(
-            headers.get(b"authorization", b"").decode("latin-1")
-        )
-        identify(self.keys, key if scheme.lower() == "bearer" else None)
+        check_role(key, "read")
         is_streamed = scope["path"] in STREAMED_PATHS
         max_bytes = self.limits.bulk_bytes if is_streamed else self.limits.body_bytes
         # Without these headers, HTTP/1.1 has no body; HTTP/2 may have one.
-        length = headers.get(
-            b"content-length", b"" if b"transfer-encoding" in headers or not is_http_1 else b"0"
-        )
+        has_body = "transfer-encoding" in headers or not is_http_1
+        length = headers.get("content-length", "" if has_body else "0")
         size = int(length) if length.isdigit() else max_bytes
         if size > max_bytes:
             raise _build_size_error(max_bytes)
         return 0 if is_streamed else size
-
-    @contextmanager
-    def _reserve(self, size: int) -> Iterator[None]:
-        """Count the bytes of a body in flight; raise `ApiError` if there are too many."""
-        if size and self.n_bytes + size > self.limits.all_bodies_bytes:
-            raise ApiError(
-                503, "busy", "other requests with long bodies are in progress; try again"
-            )
-        self.n_bytes += size
-        try:
-            yield
-        finally:
-            self.n_bytes -= size
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request by the path of its route, since its own path contains ids.
@@ -163,37 +156,17 @@ class Guard:
         route = getattr(scope.get("route"), "path_format", None)
         axis = scope.get("path_params", {}).get("axis")  # of a route for rows and columns
         name = f"{scope['method']} {route.replace('{axis}', f'{axis}s')}" if route else "(none)"
-        self.metrics.count_request(name, status, seconds)
+        self.metrics.requests.labels(name, str(status)).inc()
+        self.metrics.seconds.labels(name).observe(seconds)
         fields = {
             "route": name,
             "status": status,
             "ms": round(1000 * seconds, 2),
-            "key": scope.get("deepmf.key"),
+            "key": getattr(scope.get("deepmf.key"), "name", None),
         }
-        level = (
-            logging.DEBUG
-            if scope["path"].startswith(_STATIC_FILES) and status < 400
-            else logging.INFO
-        )
+        is_page = scope["path"].startswith(_STATIC_FILES) and status < 400
+        level = logging.DEBUG if is_page else logging.INFO
         logger.log(level, "request", extra={"fields": fields})
-
-
-class _Response:
-    """Sends a response with the headers that all responses have, and remembers its status."""
-
-    def __init__(self, send: Send, *, is_static: bool) -> None:
-        self._send = send
-        self._caching = b"no-cache" if is_static else b"no-store"
-        self.status = 0
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message = {
-                **message,
-                "headers": [*message["headers"], *_RAW_HEADERS, (b"cache-control", self._caching)],
-            }
-        await self._send(message)
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
@@ -207,24 +180,20 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes:
+async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
     """Read a body; raise `ApiError` if it is too long or arrives too slowly."""
-    pieces: list[bytes] = []
-    size = 0
+    body = bytearray()
     try:
         async with asyncio.timeout(seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ApiError(400, "cut_off", "the request ended before its body did")
-                pieces.append(message.get("body", b""))
-                size += len(pieces[-1])
-                if size > max_bytes:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > max_bytes:
                     raise _build_size_error(max_bytes)
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
+    except ClientDisconnect as error:
+        raise ApiError(400, "cut_off", "the request ended before its body did") from error
     except TimeoutError as error:
         raise ApiError(400, "too_slow", "the body of the request arrived too slowly") from error
+    return bytes(body)
 
 
 def respond(error: ApiError, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -236,17 +205,14 @@ def respond(error: ApiError, headers: Mapping[str, str] | None = None) -> JSONRe
     return JSONResponse(content, error.status, {**usual_headers, **(headers or {})})
 
 
-def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
+def _is_same_origin(headers: Headers) -> bool:
     """Whether a request comes from our own page, or from no page at all, in which case it has
     neither header."""
     # set by browsers, and not confused by proxies that change the host
-    site = headers.get(b"sec-fetch-site")
-    if site is not None:
-        return site in (b"same-origin", b"none")
-    origin = headers.get(b"origin")
-    return (
-        origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
-    )
+    if "sec-fetch-site" in headers:
+        return headers["sec-fetch-site"] in ("same-origin", "none")
+    host = headers.get("host", "")
+    return headers.get("origin", f"//{host}").partition("//")[2].lower() == host.lower()
 
 
 def _decode_utf8(quoted: bytes) -> str:

@@ -15,47 +15,49 @@ from deepmf.matrix.stored import check_storable
 from deepmf.serve.schemas import LARGEST_ID, SMALLEST_ID, ApiError, Id
 
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
+ID_KINDS = {str: "text", int: "integers of 64 bits"}
 _FIRST_VISITOR = 2**62  # the page gives its visitors numeric ids from here on
+
+
+def get_kind(labels: Labels) -> type[int] | type[str]:
+    """Return the type of the ids of an axis."""
+    if len(labels) > 0 and labels[:1].dtype.kind == "i":
+        return int
+    return str
 
 
 def check_servable(labels: Labels) -> None:
     """Raise `BadSetting` for labels that are neither text nor integers: JSON and URLs have no other
     types."""
     check_storable(labels)
-    if not are_numbers(labels) and len(labels) and not isinstance(labels[0], str):
+    if get_kind(labels) is str and len(labels) and not isinstance(labels[0], str):
         kind = type(labels[0]).__name__
         raise BadSetting(
             f"the {labels.axis}s of this model are of type {kind}; the service takes ids that are text or integers"
         )
 
 
-def are_numbers(labels: Labels) -> bool:
-    """Whether the labels of an axis are integers."""
-    return len(labels) > 0 and labels[:1].dtype.kind == "i"
-
-
-def convert_ids(ids: Sequence[Id], labels: Labels) -> list[Any]:
-    """Convert ids to labels of the axis's type."""
-    kind = int if are_numbers(labels) else str
-    return [raw_id if type(raw_id) is kind else convert_id(raw_id, labels) for raw_id in ids]
+def is_id(given: Id, kind: type) -> bool:
+    """Whether an id can be a label of a type: of an integer, its text can too."""
+    if kind is str:
+        return True
+    is_integer = isinstance(given, int) or _INTEGER.fullmatch(given) is not None
+    return is_integer and SMALLEST_ID <= int(given) <= LARGEST_ID
 
 
 def convert_id(given: Id, labels: Labels) -> Any:
     """Convert an id to a label of the axis's type; raise `ApiError` if it has another type."""
-    if not are_numbers(labels):
-        return str(given)
-    if isinstance(given, str) and not _INTEGER.fullmatch(given):
-        raise ApiError(
-            422,
-            "bad_id",
-            f"{labels.axis} {quote_id(given)} is not an id: {labels.axis}s are integers here",
-        )
-    number = int(given)
-    if not SMALLEST_ID <= number <= LARGEST_ID:
-        raise ApiError(
-            422, "bad_id", f"{labels.axis} {quote_id(given)} is not an id: integers have 64 bits"
-        )
-    return number
+    kind = get_kind(labels)
+    if not is_id(given, kind):
+        reason = f"{labels.axis}s are {ID_KINDS[kind]} here"
+        raise ApiError(422, "bad_id", f"{labels.axis} {quote_id(given)} is not an id: {reason}")
+    return kind(given)
+
+
+def convert_ids(ids: Sequence[Id], labels: Labels) -> list[Any]:
+    """Convert ids to labels of the axis's type."""
+    kind = get_kind(labels)
+    return [raw_id if type(raw_id) is kind else convert_id(raw_id, labels) for raw_id in ids]
 
 
 def find_label(given: Id, labels: Labels) -> Any:
@@ -88,7 +90,7 @@ def is_visitor(label: Any) -> bool:
 def invent_label(labels: Labels) -> Any:
     """Return a label that an axis does not have, and that tells nothing about the ids of
     visitors."""
-    if are_numbers(labels):
+    if get_kind(labels) is int:
         return int(labels.array[labels.array < _FIRST_VISITOR].max(initial=0)) + 1
     return next(label for number in count(len(labels)) if (label := f"new-{number}") not in labels)
 

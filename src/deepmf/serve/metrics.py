@@ -54,28 +54,13 @@ class ServiceMetrics:
             buckets=BUCKETS,
             registry=self._registry,
         )
-        self._learned = counter("deepmf_entries_learned_total", "Entries learned.")
-        self._latents = counter("deepmf_latents_recomputed_total", "Latents recomputed.")
-        self._histories = counter(
+        self.learned = counter("deepmf_entries_learned_total", "Entries learned.")
+        self.latents = counter("deepmf_latents_recomputed_total", "Latents recomputed.")
+        self.histories = counter(
             "deepmf_histories_embedded_total", "Histories embedded that are not stored."
         )
         self._model_version = gauge("deepmf_model_version", "The model version.")
         self._data_version = gauge("deepmf_data_version", "The data version.")
-
-    def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request and its duration."""
-        self.requests.labels(route, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
-
-    def count_learned(self, n_entries: int, n_latents: int) -> None:
-        """Count learned entries, and the latents of rows and columns that were recomputed for
-        them."""
-        self._learned.inc(n_entries)
-        self._latents.inc(n_latents)
-
-    def count_histories(self, n_histories: int) -> None:
-        """Count histories that were folded in and not stored."""
-        self._histories.inc(n_histories)
 
     def set_versions(self, snapshot: Snapshot) -> None:
         """Set the versions to those of a snapshot."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ class ColumnState(NamedTuple):
 # By topic and label: features by name, a `ColumnState`, or all columns that a row dismissed; None
 # for none.
 ContentChanges = Mapping[tuple[Topic, Any], Any]
+NO_CHANGES: ContentChanges = MappingProxyType({})
 
 
 class Omissions:
@@ -50,11 +52,9 @@ class Omissions:
     [0, 1]
     """
 
-    def __init__(self, contents: ContentChanges | None = None) -> None:
+    def __init__(self, contents: ContentChanges = NO_CHANGES) -> None:
         self.contents = {
-            key: content
-            for key, content in (contents or {}).items()
-            if key[0] in OMISSIONS and content
+            key: content for key, content in contents.items() if key[0] in OMISSIONS and content
         }
         topics = self.contents.items()
         self.states: dict[Any, ColumnState] = {

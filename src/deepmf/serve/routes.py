@@ -281,7 +281,7 @@ async def write_entries(
     writing = Writing(service, response, api_key, idempotency_key=idempotency_key)
     limits = service.limits
     async with service.bulk_slots:
-        body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
+        body = await read_body(request, limits.bulk_bytes, limits.bulk_seconds)
         encoding = request.headers.get("content-encoding", "").strip().lower()
         write = await asyncio.to_thread(
             bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=writing.key
@@ -433,13 +433,11 @@ async def get_health() -> s.HealthResponse:
 async def get_readiness(
     service: TheService, sees_rows: Annotated[bool, Depends(may_see_rows)]
 ) -> s.HealthResponse:
-    """Report that the model and the database answer, and that the database has all that the service
-    knows; name stored entries that the model cannot use."""
-    snapshot = service.current
-    if (await service.state_reader.run(None)).data_version < snapshot.data_version:
-        raise ApiError(
-            503, "behind", "the database was restored to an earlier state and is replayed"
-        )
+    """Report that the model and the database answer; name stored entries that the model cannot
+    use."""
+    snapshot = await asyncio.to_thread(service.follower.wait)
+    if snapshot is None:
+        raise ApiError(503, "no_database", "the database does not answer")
     unused = queries.list_unused(snapshot) if sees_rows else []
     return s.HealthResponse(status="ready", n_unused=len(snapshot.unused), unused=unused)
 

@@ -21,7 +21,7 @@ from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load
 from deepmf.serve.batcher import Batcher
-from deepmf.serve.database import EntryDatabase, State
+from deepmf.serve.database import EntryDatabase
 from deepmf.serve.follower import Follower
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, check_history, fold_in
@@ -34,11 +34,6 @@ logger = logging.getLogger("deepmf.serve")
 
 Result = TypeVar("Result")
 Ask = Callable[[Snapshot, FoldedRows | None], Result]
-
-# bytes of a SQLite file: rewriting it takes seconds during which nobody can write
-_LARGEST_REWRITTEN = 200_000_000
-_MOST_WRITES = 16  # in one transaction, since each may have thousands of entries
-_BULK_AT_ONCE = 2  # bulk writes in memory: one that is performed, and one that arrives
 
 
 @dataclass(frozen=True)
@@ -57,6 +52,10 @@ class ServiceLimits:
         for its writes while nobody asks.
     keep_changes : seconds for which the database lists changed rows and columns, at least; at most
         twice as long.
+    rewritten_bytes : largest SQLite file that is rewritten while it is served, to erase what was
+        forgotten; this takes seconds during which nobody can write.
+    writes_at_once : most writes in one transaction, since each may have thousands of entries.
+    bulk_at_once : bulk writes in memory: one that is performed, and one that arrives.
     """
 
     seconds: float = 10.0
@@ -67,6 +66,9 @@ class ServiceLimits:
     bulk_seconds: float = 60.0
     staleness: float = 0.1
     keep_changes: float = 60.0
+    rewritten_bytes: int = 200_000_000
+    writes_at_once: int = 16
+    bulk_at_once: int = 2
 
 
 def load_with_digest(path: Path) -> tuple[Model, str]:
@@ -132,27 +134,19 @@ class Service:
         # Two threads, so that slow queries (explain, search) do not delay those that take
         # milliseconds.
         timeout = self.limits.seconds
-        self.quick: Batcher[Query, Any] = Batcher(
-            self._answer_queries, name="quick queries", timeout=timeout
-        )
-        self.slow: Batcher[Query, Any] = Batcher(
-            self._answer_queries, name="slow queries", timeout=timeout
+        self.quick, self.slow = (
+            Batcher[Query, Any](self._answer_queries, name=name, timeout=timeout)
+            for name in ("quick queries", "slow queries")
         )
         self.writer: Batcher[Write, WriteReceipt] = Batcher(
             self._perform_writes,
             name="writer",
             timeout=timeout,
-            max_batch=_MOST_WRITES,
+            max_batch=self.limits.writes_at_once,
             late="this takes long and may still be written; send it again, with the same Idempotency-Key if it had one",
         )
-        self.bulk_slots = asyncio.Semaphore(_BULK_AT_ONCE)
-        # A thread of its own, so that a database that hangs delays nothing else.
-        self.state_reader: Batcher[None, State] = Batcher(
-            lambda asked: [database.read_state()] * len(asked),
-            name="database reader",
-            timeout=self.limits.database_seconds,
-        )
-        self._follower = Follower(
+        self.bulk_slots = asyncio.Semaphore(self.limits.bulk_at_once)
+        self.follower = Follower(
             self._catch_up,
             report=_report_follower,
             patience=self.limits.database_seconds,
@@ -174,7 +168,6 @@ class Service:
         """Return a snapshot that is marked as exported: a model may be trained on all of its
         entries."""
         with self._database.begin_write() as transaction:
-            transaction.lock()
             transaction.mark_exported()
             return catch_up(self.current, transaction)
 
@@ -207,16 +200,16 @@ class Service:
     def close(self) -> None:
         """Finish waiting requests and close the database."""
         self._is_stopping.set()
-        for batcher in (self.writer, self.quick, self.slow, self.state_reader):
+        for batcher in (self.writer, self.quick, self.slow):
             batcher.close()
         self._keeper.join(self.limits.seconds)
-        self._follower.close()
+        self.follower.close()
         self._database.close()
 
     def _answer_queries(self, queries: Sequence[Query]) -> list[Any]:
-        snapshot = self._follower.wait() or self.current
+        snapshot = self.follower.wait() or self.current
         new_rows = _fold_in_histories(snapshot, queries)
-        self.metrics.count_histories(sum(isinstance(row, FoldedRows) for row in new_rows))
+        self.metrics.histories.inc(sum(isinstance(row, FoldedRows) for row in new_rows))
         results: list[Any] = []
         for query, new_row in zip(queries, new_rows, strict=True):
             try:
@@ -243,7 +236,8 @@ class Service:
                 refusal = _to_api_error(error)
             else:
                 self._publish(result.snapshot)
-                self.metrics.count_learned(result.n_learned, result.n_latents)
+                self.metrics.learned.inc(result.n_learned)
+                self.metrics.latents.inc(result.n_latents)
                 return result.receipts
         # The model cannot learn one of the writes: perform each by itself, and one in bulk without
         # the lines that it cannot learn.
@@ -273,7 +267,6 @@ class Service:
 
     def _register(self, snapshot: Snapshot, digest: str) -> Snapshot:
         with self._database.begin_write() as transaction:
-            transaction.lock()
             version = transaction.register_model(digest, snapshot.base.scale_)
             return catch_up(replace(snapshot, model_version=version), transaction)
 
@@ -290,7 +283,7 @@ class Service:
         """
         while True:
             before = self.current
-            if self._database.read_data_version() == before.data_version:
+            if self._database.read_state().data_version == before.data_version:
                 return before
             report_answer()
             with self._database.begin_read() as transaction:
@@ -301,23 +294,37 @@ class Service:
             self.metrics.set_versions(self.current)
 
     def _keep(self) -> None:
-        """Load a model that another worker was told to load, and prune the list of changes."""
-        pruner = _Pruner(self._database, self.limits.keep_changes)
+        """Load a model that another worker was told to load; prune the list of changes, and erase
+        what was forgotten, so that it does not stay there.
+
+        A process that was away for longer than the list reaches back replays everything.
+        """
+        pruned_version = last_version = 0
+        is_erased = True
+        due = time.monotonic() + self.limits.keep_changes
         while not self._is_stopping.wait(self.limits.staleness):
             try:
-                if self._follower.wait() is None:
+                if self.follower.wait() is None:
                     continue  # the follower reports it
                 self._follow_model(self._database.read_state().model_version)
-                pruner.prune_if_due(self.current.data_version)
+                if time.monotonic() >= due:
+                    pruned_version, last_version = last_version, self.current.data_version
+                    self._database.prune(pruned_version)
+                    is_erased = False
+                    due += self.limits.keep_changes
+                if not is_erased:  # tried again as long as a reader is in the way
+                    largest = self.limits.rewritten_bytes
+                    is_erased = self._database.erase(pruned_version, largest=largest)
             except Exception as error:  # noqa: BLE001 (the database may be away for a while: try again later)
                 _report_follower(error)
                 self._is_stopping.wait(1.0)
-        try:
-            pruner.prune_all(self.current.data_version)
+        try:  # no process may be left to do it later
+            last_version = self.current.data_version
+            self._database.prune(last_version)
+            self._database.erase(last_version)
         except SQLAlchemyError as error:
-            logger.error(
-                "cannot prune the database", extra={"fields": {"error": _name_cause(error)}}
-            )
+            fields = {"error": _name_cause(error)}
+            logger.error("cannot prune the database", extra={"fields": fields})
 
     def _follow_model(self, version: int) -> None:
         """Load the file that another worker was told to load: once, and again when the file
@@ -335,43 +342,6 @@ class Service:
         self._last_followed = followed
         if loaded != version:
             logger.warning("another service uses this database with another model file")
-
-
-class _Pruner:
-    """Removes old lines from the list of changed rows and columns in the database.
-
-    A process that was away for longer replays everything; forgotten rows do not stay in the list.
-    """
-
-    def __init__(self, database: EntryDatabase, seconds: float) -> None:
-        self._database = database
-        self._seconds = seconds
-        self._due, self._version, self._pruned = time.monotonic() + seconds, 0, 0
-        self._is_erased = True
-
-    def prune_if_due(self, version: int) -> None:
-        if version < self._pruned:  # the database was restored to an earlier state
-            self._version = self._pruned = 0
-        if time.monotonic() >= self._due:
-            due_version, self._version, self._due = (
-                self._version,
-                version,
-                time.monotonic() + self._seconds,
-            )
-            self._prune(due_version)
-        if not self._is_erased:  # a reader may have been in the way: try again
-            self._is_erased = self._database.erase(self._pruned, largest=_LARGEST_REWRITTEN)
-
-    def prune_all(self, version: int) -> None:
-        """Prune everything, since no process may be left to do it later."""
-        self._prune(version)
-        self._database.erase(version)
-
-    def _prune(self, version: int) -> None:
-        if version > self._pruned:
-            with self._database.begin_write() as transaction:
-                transaction.prune(version)
-            self._pruned, self._is_erased = version, False
 
 
 def _fold_in_histories(

@@ -3,13 +3,15 @@ database, or exported."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Set
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from deepmf.matrix.matrix import AREAS, Entries
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.serve.changes import (
+    NO_ENTRIES,
     UNUSABLE,
     Entry,
     EntryChanges,
@@ -39,14 +42,15 @@ from deepmf.serve.changes import (
     read_pairs,
     summarise_features,
 )
-from deepmf.serve.database import StoredEntry, Transaction, open_database
-from deepmf.serve.ids import are_numbers, check_servable, is_visitor
+from deepmf.serve.database import Transaction, open_database
+from deepmf.serve.ids import ID_KINDS, check_servable, get_kind, is_visitor
 from deepmf.serve.omissions import OMISSIONS, Omissions
 from deepmf.serve.schemas import MAX_UNUSED, ApiError, Axis, ModelResponse, ScaleSummary, Version
 
 logger = logging.getLogger("deepmf.serve")
 
 _AXES: tuple[Axis, ...] = ("row", "column")
+_ID_WORDS: dict[type, Literal["text", "number"]] = {str: "text", int: "number"}
 # share of the stored rows, or of the columns, that a model of the same data knows
 _FEWEST_KNOWN = 0.1
 
@@ -97,24 +101,31 @@ class Snapshot:
         entries are ordered."""
         return int(time.time()) if is_ordered(self.base) else NO_TIME
 
-    def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
-        """Return the entries of a row by column, or of a column by row, also unused ones."""
-        entries = read_entries(self.model, axis, label)
-        place = 0 if axis == "row" else 1
-        for pair, line in self.unused.items():
-            if pair[place] == label:
-                entries[pair[1 - place]] = line.entry
-        return entries
+    @cached_property
+    def unused_entries(self) -> dict[Pair, Entry]:
+        """The entries that the model cannot use."""
+        return {pair: line.entry for pair, line in self.unused.items()}
 
-    def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
-        """Return the entry of each pair, also an unused one; None if there is none."""
-        entries = read_pairs(self.model, pairs)
-        if not self.unused:
-            return entries
-        return [
-            self.unused[pair].entry if pair in self.unused else entry
-            for pair, entry in zip(pairs, entries, strict=True)
-        ]
+    def read_entries(
+        self, axis: Axis, label: Any, changes: EntryChanges = NO_ENTRIES
+    ) -> dict[Any, Entry]:
+        """Return the entries of a row by column, or of a column by row, also unused ones, after
+        some changes."""
+        entries: dict[Any, Entry | None] = dict(read_entries(self.model, axis, label))
+        for pair, entry in itertools.chain(self.unused_entries.items(), changes.items()):
+            axis_label, other_label = pair if axis == "row" else reversed(pair)
+            if axis_label == label:
+                entries[other_label] = entry
+        return {other_label: entry for other_label, entry in entries.items() if entry is not None}
+
+    def read_pairs(
+        self, pairs: Collection[Pair], changes: EntryChanges = NO_ENTRIES
+    ) -> list[Entry | None]:
+        """Return the entry of each pair, also an unused one, after some changes; None if there is
+        none."""
+        changed = {**self.unused_entries, **changes}
+        entries = zip(pairs, read_pairs(self.model, pairs), strict=True)
+        return [changed.get(pair, entry) for pair, entry in entries]
 
     def change(
         self,
@@ -132,17 +143,14 @@ class Snapshot:
             raise
         except UNUSABLE:
             refused = find_refused(self.model, entries)
-            usable = {
-                pair: changed_entry
-                for pair, changed_entry in entries.items()
-                if pair not in refused
-            }
+            usable = {pair: entry for pair, entry in entries.items() if pair not in refused}
             model = apply_changes(self.model, usable, features, moved=moved)
         unused = {pair: line for pair, line in self.unused.items() if pair not in entries}
-        for pair, reason in refused.items():
-            entry = entries[pair]
-            assert entry is not None  # the model can forget any entry
-            unused[pair] = UnusedEntry(entry, reason)
+        unused |= {
+            pair: UnusedEntry(entry, refused[pair])
+            for pair, entry in entries.items()
+            if pair in refused and entry is not None  # the model can forget any entry
+        }
         return replace(self, model=model, unused=unused)
 
     def describe(self) -> ModelResponse:
@@ -164,9 +172,7 @@ class Snapshot:
             n_trained_columns=n_columns,
             areas=[area for area in AREAS if area in model.predicts],  # type: ignore[misc]
             gives_distribution=model.gives_distribution,
-            ids={
-                axis: "number" if are_numbers(get_labels(model, axis)) else "text" for axis in _AXES
-            },
+            ids={axis: _ID_WORDS[get_kind(get_labels(model, axis))] for axis in _AXES},
             nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
@@ -187,7 +193,7 @@ def check_value(snapshot: Snapshot, value: float) -> None:
 def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     """Return the snapshot of a model's file with everything in the database that the model can use;
     raise `BadSetting` if they do not belong together."""
-    state, entries = transaction.read_state(), transaction.read_entries()
+    entries = transaction.read_entries()
     for place, axis in enumerate(_AXES):
         _check_ids(base.base, axis, (pair[place] for pair in entries))
     features = _select_readable(base.base, transaction.read_contents(*_AXES))
@@ -200,7 +206,7 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
         reason = f"the model cannot use the entries in the database ({error}); serve it with another --database"
         raise BadSetting(reason) from error
     _report_unused(snapshot.unused)
-    return replace(snapshot, data_version=state.data_version, omissions=omissions)
+    return replace(snapshot, data_version=transaction.state.data_version, omissions=omissions)
 
 
 def _report_unused(unused: Mapping[Pair, UnusedEntry]) -> None:
@@ -223,7 +229,7 @@ def check_replacement(
         entries.
     """
     served = transaction.read_newest_model()
-    if served is None or served.digest == digest:
+    if served.digest in ("", digest):
         return
     pairs = [pair for pair, entry in transaction.read_entries().items() if entry is not None]
     if (pairs or is_running) and not _are_alike(served.scale, model.scale_):
@@ -234,7 +240,7 @@ def check_replacement(
     shares = []
     for axis, stored in zip(_AXES, zip(*pairs, strict=True), strict=False):
         _check_ids(model, axis, stored)
-        shares.append(float(np.mean(get_labels(model, axis).find(list(set(stored))) >= 0)))
+        shares.append(np.mean(get_labels(model, axis).find(list(set(stored))) >= 0))
     if shares and max(shares) < _FEWEST_KNOWN:
         raise BadSetting(
             f"the model knows {shares[0]:.0%} of the rows and {shares[1]:.0%} of the columns of stored entries; serve "
@@ -253,16 +259,12 @@ def _are_alike(one: Scale, other: Scale) -> bool:
 
 def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
     """Return a snapshot with the writes of other processes; the same snapshot if there are none."""
-    version = transaction.read_state().data_version
+    version = transaction.state.data_version
     if version == snapshot.data_version:
         return snapshot
-    # A database that was restored to an earlier state lacks changes that the snapshot has: replay
-    # it.
-    touched = (
-        transaction.read_changes_since(snapshot.data_version)
-        if version > snapshot.data_version
-        else None
-    )
+    # A database that was restored to an earlier state lacks changes that the snapshot has.
+    is_restored = version < snapshot.data_version
+    touched = None if is_restored else transaction.read_changes_since(snapshot.data_version)
     if touched is None:
         return replay(replace(snapshot, model=snapshot.base, unused={}), transaction)
     entries: dict[Pair, Entry | None] = {}
@@ -274,38 +276,31 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
     )
     for axis in _AXES:
         labels = [label for topic, label in touched if topic == axis]
-        stored = transaction.read_stored_entries(axis, labels)
+        stored = transaction.read_entries(axis, labels)
         if is_ordered(snapshot.base):
-            moved |= {pair for pair, line in stored.items() if line.version > snapshot.data_version}
+            moved |= transaction.read_entries(axis, labels, since=snapshot.data_version).keys()
         entries |= _compare_entries(snapshot, axis, labels, stored, moved)
         if get_axis_features(snapshot.model, axis) is not None:
-            features |= _compare_features(
-                snapshot, axis, labels, transaction.read_contents(axis, labels=labels)
-            )
-    changed_snapshot = snapshot.change(entries, features, moved=moved)
-    if changed_snapshot.unused.keys() - snapshot.unused.keys():
-        _report_unused(changed_snapshot.unused)
-    omissions = snapshot.omissions.change(omitted)
-    return replace(changed_snapshot, data_version=version, omissions=omissions)
+            stored_features = transaction.read_contents(axis, labels=labels)
+            features |= _compare_features(snapshot, axis, labels, stored_features)
+    after = snapshot.change(entries, features, moved=moved)
+    if after.unused.keys() - snapshot.unused.keys():
+        _report_unused(after.unused)
+    return replace(after, data_version=version, omissions=snapshot.omissions.change(omitted))
 
 
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
     """Raise `BadSetting` for ids of another type than the model's."""
-    number = are_numbers(get_labels(model, axis))
-    if any(isinstance(label, int) != number for label in ids):
-        kinds = ("integers", "text") if number else ("text", "integers")
+    kind = get_kind(get_labels(model, axis))
+    if not all(isinstance(label, kind) for label in ids):
         raise BadSetting(
-            f"the database and the model do not belong together: the {axis}s of the model are {kinds[0]}, "
-            f"those of the database are {kinds[1]}"
+            f"the database and the model do not belong together: the {axis}s of the model are {ID_KINDS[kind]}, "
+            "those of the database are not"
         )
 
 
 def _compare_entries(
-    snapshot: Snapshot,
-    axis: Axis,
-    labels: list[Any],
-    stored: dict[Pair, StoredEntry],
-    moved: Set[Pair],
+    snapshot: Snapshot, axis: Axis, labels: list[Any], stored: EntryChanges, moved: Set[Pair]
 ) -> dict[Pair, Entry | None]:
     """Return the changes that bring some rows or columns of a snapshot to the state of the
     database, and the entries of moved pairs."""
@@ -314,17 +309,14 @@ def _compare_entries(
         for model in (snapshot.base, snapshot.model)
         for pair in list_changed(model, axis, labels)
     }
-    pairs = [*stored, *(changed - stored.keys())]
+    missing = list(changed - stored.keys())
     # Entries that the database does not have are those of the model's file.
-    of_file = read_pairs(snapshot.base, pairs[len(stored) :])
-    stored_entries = [*(line.entry for line in stored.values()), *of_file]
-    present_entries = snapshot.read_pairs(pairs)
+    newest = {**stored, **dict(zip(missing, read_pairs(snapshot.base, missing), strict=True))}
+    present = snapshot.read_pairs(newest)
     return {
-        pair: stored_entry
-        for pair, stored_entry, present_entry in zip(
-            pairs, stored_entries, present_entries, strict=True
-        )
-        if stored_entry != present_entry or (pair in moved and stored_entry is not None)
+        pair: entry
+        for (pair, entry), present_entry in zip(newest.items(), present, strict=True)
+        if entry != present_entry or (pair in moved and entry is not None)
     }
 
 
@@ -353,19 +345,21 @@ def _select_readable(
     many it cannot."""
     readable: dict[tuple[Axis, Any], FeatureValues | None] = {}
     for axis in _AXES:
-        of_axis = {key: values for key, values in stored.items() if key[0] == axis}
-        axis_features, features = get_axis_features(model, axis), collect_features(of_axis, axis)
+        axis_features = get_axis_features(model, axis)
         if axis_features is None:
             continue
-        with suppress(BadFeatures):  # it reads all of them, usually: that is checked in one go
+        of_axis = {key: values for key, values in stored.items() if key[0] == axis}
+        try:  # it reads all of them, usually: that is checked in one go
+            features = collect_features(of_axis, axis)
             if features is not None:
                 features.encode(axis_features.encoding)
             readable |= of_axis
-            continue
-        for key, values in of_axis.items():
-            readable_values = None if values is None else keep_readable(model, axis, values)
-            if readable_values is not None or values is None:
-                readable[key] = readable_values
+        except BadFeatures:
+            readable |= {
+                key: kept
+                for key, values in of_axis.items()
+                if (kept := keep_readable(axis_features, values or {})) or values is None
+            }
     n_left = sum(
         values is not None and len(readable.get(key) or ()) < len(values)
         for key, values in stored.items()
@@ -397,18 +391,14 @@ def export_data(model: Model, url: str) -> ExportedData:
         raise FileAbsent(
             f"there is no database {url}; --database names the one that the service was started with"
         )
-    database = open_database(url)
-    try:
-        with database.begin_read() as transaction:
-            with database.begin_write() as marking:  # brief, so that it delays no write
-                marking.lock()
-                marking.mark_exported()
-                # the reading transaction starts here, at the state that was marked
-                transaction.read_state()
-            snapshot = replay(Snapshot.from_model(model), transaction)
-            features = transaction.read_contents(*_AXES)
-    finally:
-        database.close()
+    with ExitStack() as stack:
+        database = stack.enter_context(closing(open_database(url)))
+        with database.begin_write() as marking:  # brief, so that it delays no write
+            marking.mark_exported()
+            # it goes on reading the state that was marked
+            transaction = stack.enter_context(database.begin_read())
+        snapshot = replay(Snapshot.from_model(model), transaction)
+        features = transaction.read_contents(*_AXES)
     store = snapshot.model.entries_
     entries = store.seen_columns(np.arange(len(store.rows)))
     rows = np.repeat(store.rows.array, np.diff(entries.starts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import xor
 from typing import Any, Literal, NamedTuple
@@ -30,7 +30,7 @@ from deepmf.serve.changes import (
     read_pairs,
 )
 from deepmf.serve.database import EntryDatabase, Receipt, Transaction
-from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
+from deepmf.serve.ids import ID_KINDS, convert_id, get_kind, is_id, quote_id, unknown_id
 from deepmf.serve.omissions import ColumnState, Topic
 from deepmf.serve.schemas import (
     MAX_COLUMNS,
@@ -122,23 +122,15 @@ class PendingChanges:
         """Return the label that an id stands for, known or new."""
         return convert_id(given, get_labels(self.snapshot.model, axis))
 
-    def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
-        """Return the entries of a row or column, pending changes included."""
-        entries = self.snapshot.read_entries(axis, label)
-        place = 0 if axis == "row" else 1
-        for pair, entry in self.entries.items():
-            if pair[place] == label:
-                entries.pop(pair[1 - place], None)
-                if entry is not None:
-                    entries[pair[1 - place]] = entry
-        return entries
-
-    def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
-        """Return the entry of each pair, pending changes included; None if there is none."""
-        entries_before = self.snapshot.read_pairs(pairs)
-        return [
-            self.entries.get(pair, entry) for pair, entry in zip(pairs, entries_before, strict=True)
-        ]
+    def find_changes(self, given: Mapping[Pair, EntryRequest]) -> dict[Pair, Entry | None]:
+        """Return what the entries that are given for pairs change."""
+        now = self.snapshot.now
+        present = self.snapshot.read_pairs(given, self.entries)
+        return {
+            pair: entry
+            for (pair, request), present_entry in zip(given.items(), present, strict=True)
+            if (entry := resolve(request, present_entry, now)) != present_entry
+        }
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
         """Return the features of a row or column as the model encodes them, pending changes
@@ -165,14 +157,10 @@ class PendingChanges:
 
     def is_known(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column exists, pending changes included."""
-        place = 0 if axis == "row" else 1
         return (
             label in get_labels(self.snapshot.model, axis)
             or self.contents.get((axis, label)) is not None
-            or any(pair[place] == label for pair in self.snapshot.unused)
-            or any(
-                pair[place] == label and entry is not None for pair, entry in self.entries.items()
-            )
+            or bool(self.snapshot.read_entries(axis, label, self.entries))
         )
 
     def check_extends(self) -> None:
@@ -248,32 +236,18 @@ class EntryWrite(_Write):
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         label = pending.find_label(self.axis, self.id)
-        current = pending.read_entries(self.axis, label)
+        current = pending.snapshot.read_entries(self.axis, label, pending.entries)
         self.check_etag(current, "entries")
         dismissed = pending.read_omission("skips", label) if self.axis == "row" else None
         if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
             raise unknown_id(self.id, self.axis)
         pending.check_extends()
         accepted = self._check_entries(pending, label)
-        now = pending.snapshot.now
-        resolved = {
-            other_label: resolve(entry, current.get(other_label), now)
-            for other_label, entry in accepted.items()
-        }
-        changes = {
-            other_label: entry
-            for other_label, entry in resolved.items()
-            if entry != current.get(other_label)
-        }
+        changes = pending.find_changes(accepted)
         if self.method != "patch":
-            changes |= dict.fromkeys(current.keys() - accepted.keys())
-        is_row = self.axis == "row"
-        pending.put_entries(
-            {
-                (label, other_label) if is_row else (other_label, label): entry
-                for other_label, entry in changes.items()
-            }
-        )
+            replaced = {self._pair(label, other_label) for other_label in current}
+            changes |= dict.fromkeys(replaced - accepted.keys())
+        pending.put_entries(changes)
         if self.method == "delete":
             if pending.has_features(self.axis, label):
                 pending.put(self.axis, label, None)
@@ -281,35 +255,29 @@ class EntryWrite(_Write):
                 pending.put("skips", label, None)
         if changes:
             pending.touched.add((self.axis, label))
-        remaining = {
-            other_label: entry
-            for other_label, entry in {**current, **changes}.items()
-            if entry is not None
-        }
+        remaining = pending.snapshot.read_entries(self.axis, label, pending.entries)
         n_forgotten = sum(entry is None for entry in changes.values())
         return WriteReceipt(
             label, len(remaining), len(changes) - n_forgotten, n_forgotten, compute_etag(remaining)
         )
 
-    def _check_entries(self, pending: PendingChanges, label: Any) -> dict[Any, GivenEntry]:
-        """Return the entries by the label of the other axis; raise `ApiError` for one that cannot
-        be written."""
-        model, accepted = pending.snapshot.model, dict[Any, GivenEntry]()
-        other_labels = model.entries_.columns if self.axis == "row" else model.entries_.rows
+    def _pair(self, label: Any, other_label: Any) -> Pair:
+        return (label, other_label) if self.axis == "row" else (other_label, label)
+
+    def _check_entries(self, pending: PendingChanges, label: Any) -> dict[Pair, GivenEntry]:
+        """Return the entries by their pairs; raise `ApiError` for one that cannot be written."""
+        model, accepted = pending.snapshot.model, dict[Pair, GivenEntry]()
+        other_axis: Axis = "column" if self.axis == "row" else "row"
         for entry in self.entries:
-            other_label = convert_id(entry.find_other(self.axis), other_labels)
-            if other_label in accepted:
-                raise ApiError(
-                    422,
-                    "given_twice",
-                    f"{other_labels.axis} {quote_id(other_label)} was given twice",
-                )
+            other_id = entry.find_other(self.axis)
+            pair = self._pair(label, pending.find_label(other_axis, other_id))
+            if pair in accepted:
+                message = f"{other_axis} {quote_id(other_id)} was given twice"
+                raise ApiError(422, "given_twice", message)
             if entry.value is not None:
                 check_value(pending.snapshot, entry.value)
-            accepted[other_label] = entry
-        labels = [label] * len(accepted), list(accepted)
-        rows, columns = labels if self.axis == "row" else labels[::-1]
-        for code, message, fails in find_unfit(model, rows, columns, list(accepted.values())):
+            accepted[pair] = entry
+        for code, message, fails in find_unfit(model, list(accepted), list(accepted.values())):
             if fails.any():
                 raise ApiError(409, code, message)
         return accepted
@@ -423,7 +391,8 @@ class BulkWrite:
         """Check the lines and add their changes to the transaction."""
         pending.check_extends()
         refusals: Refusals = {key: list(lines) for key, lines in self.refused.items()}
-        changes = self._find_changes(pending, self._check_lines(pending, refusals))
+        lines = self._check_lines(pending, refusals)
+        changes = pending.find_changes({pair: self.entries[at] for pair, at in lines.items()})
         pending.put_entries(changes)
         # Other workers read the entries of all rows, or of all columns, that changed: of whichever
         # are fewer.
@@ -443,7 +412,8 @@ class BulkWrite:
         refused."""
         pending = PendingChanges(snapshot)
         lines = self._check_lines(pending, {})
-        refused = find_refused(snapshot.model, self._find_changes(pending, lines))
+        changes = pending.find_changes({pair: self.entries[at] for pair, at in lines.items()})
+        refused = find_refused(snapshot.model, changes)
         refusals: Refusals = {key: list(numbers) for key, numbers in self.refused.items()}
         for pair, message in refused.items():
             refusals.setdefault(("refused", shorten(message)), []).append(lines[pair])
@@ -451,72 +421,55 @@ class BulkWrite:
         entries = {line: entry for line, entry in self.entries.items() if line not in left_out}
         return replace(self, entries=entries, refused=refusals)
 
-    def _find_changes(
-        self, pending: PendingChanges, lines: Mapping[Pair, int]
-    ) -> dict[Pair, Entry | None]:
-        """Return what the lines of some pairs change."""
-        now = pending.snapshot.now
-        changes: dict[Pair, Entry | None] = {}
-        for (pair, line), entry_before in zip(
-            lines.items(), pending.read_pairs(lines), strict=True
-        ):
-            entry = resolve(self.entries[line], entry_before, now)
-            if entry != entry_before:
-                changes[pair] = entry
-        return changes
-
     def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, int]:
         """Return the last line of each pair, without the lines that are refused."""
-        model, entries = pending.snapshot.model, list(self.entries.values())
-        lines = np.array(list(self.entries), dtype=np.int64)
-        ids_of_axes = [entry.row for entry in entries], [entry.column for entry in entries]
-        labels, failing = [], []
-        for ids, axis in zip(
-            ids_of_axes, (model.entries_.rows, model.entries_.columns), strict=True
-        ):
-            axis_labels, is_bad = _convert_ids(ids, axis)
-            labels.append(axis_labels)
-            kind = "integers" if are_numbers(axis) else "text"
-            failing.append(
-                ("bad_id", f"this {axis.axis} is not an id: {axis.axis}s are {kind} here", is_bad)
-            )
-        rows, columns = labels
+        model = pending.snapshot.model
+        axes = model.entries_.rows, model.entries_.columns
+        kinds = [get_kind(labels) for labels in axes]
+        pairs: dict[int, Pair] = {}
+        for line, entry in self.entries.items():
+            ids = entry.row, entry.column
+            if all(map(is_id, ids, kinds)):
+                pairs[line] = kinds[0](ids[0]), kinds[1](ids[1])
+            else:
+                refusals.setdefault(("bad_id", _describe_kinds(axes)), []).append(line)
+        lines = np.array(list(pairs), dtype=np.int64)
         fits = np.ones(lines.size, dtype=bool)
-        for code, message, fails in [*failing, *find_unfit(model, rows, columns, entries)]:
+        entries = [self.entries[line] for line in pairs]
+        for code, message, fails in find_unfit(model, list(pairs.values()), entries):
             refusals.setdefault((code, message), []).extend(lines[fits & fails].tolist())
             fits &= ~fails
         accepted: dict[Pair, int] = {}
-        for at in np.flatnonzero(fits).tolist():
-            pair = rows[at], columns[at]
-            accepted.pop(pair, None)  # it has the place of its last line
-            accepted[pair] = int(lines[at])
+        for line in lines[fits].tolist():
+            accepted.pop(pairs[line], None)  # it has the place of its last line
+            accepted[pairs[line]] = line
         return accepted
 
 
+def _describe_kinds(axes: Iterable[Labels]) -> str:
+    kinds = " and ".join(f"{labels.axis}s are {ID_KINDS[get_kind(labels)]}" for labels in axes)
+    return f"an id of this line cannot be in the model, whose {kinds}"
+
+
 def find_unfit(
-    model: Model, rows: list[Any], columns: list[Any], entries: Sequence[EntryRequest]
+    model: Model, pairs: Sequence[Pair], entries: Sequence[EntryRequest]
 ) -> list[tuple[str, str, npt.NDArray[np.bool_]]]:
     """Return why a model cannot learn entries: a code, a message, and whether each of the entries
     fails by it."""
     name, areas = type(model).__name__, model.predicts
-    values = np.array(
-        [np.nan if entry.value is None else entry.value for entry in entries], dtype=np.float64
-    )
-    weights = np.array(
-        [1.0 if entry.weight is None else entry.weight for entry in entries], dtype=np.float64
-    )
+    # None becomes NaN
+    values = np.array([entry.value for entry in entries], dtype=np.float64)
+    weights = np.array([entry.weight for entry in entries], dtype=np.float64)
     is_written = ~np.isnan(values)
-    is_new_row, is_new_column = (
-        model.entries_.rows.find(rows) < 0,
-        model.entries_.columns.find(columns) < 0,
-    )
+    is_new_row = model.entries_.rows.find([row for row, _ in pairs]) < 0
+    is_new_column = model.entries_.columns.find([column for _, column in pairs]) < 0
     not_held = f"this value is not on the scale, which is {model.scale_}"
     return [
         ("off_scale", not_held, is_written & ~model.scale_.holds(values)),
         (
             "no_weights",
             f"{name} does not use weights of entries",
-            (weights != 1) & (not model.takes_weights),
+            ~np.isnan(weights) & (weights != 1) & (not model.takes_weights),
         ),
         (
             "cannot_extend",
@@ -529,21 +482,6 @@ def find_unfit(
             is_written & is_new_column & ("III" not in areas),
         ),
     ]
-
-
-def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDArray[np.bool_]]:
-    """Return the label of each id, and whether it is no valid id; invalid ids get an arbitrary
-    label."""
-    kind: type = int if are_numbers(labels) else str
-    is_bad = np.zeros(len(ids), dtype=bool)
-    converted: list[Any] = []
-    for at, raw_id in enumerate(ids):
-        try:
-            converted.append(raw_id if type(raw_id) is kind else convert_id(raw_id, labels))
-        except ApiError:
-            is_bad[at] = True
-            converted.append(kind())
-    return converted, is_bad
 
 
 Write = EntryWrite | FeatureWrite | StateWrite | DismissalWrite | BulkWrite
@@ -567,14 +505,13 @@ def commit_writes(
     The result is durable. Its snapshot also contains what other processes wrote meanwhile.
     """
     with database.begin_write() as transaction:
-        state = transaction.lock()
         pending = PendingChanges(catch_up(current, transaction))
         receipts = _stage_writes(pending, writes, transaction)
         before, after = pending.snapshot, pending.snapshot
         if pending.entries or pending.contents:
             model = apply_changes(before.model, pending.entries, pending.features)
             # If another worker serves a newer file, that file may contain any of these entries.
-            is_newest = state.model_version == before.model_version
+            is_newest = transaction.state.model_version == before.model_version
             in_base = read_pairs(before.base, pending.entries)
             version = transaction.write_changes(
                 pending.entries,
