@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from deepmf.errors import UnknownLabel
-from deepmf.matrix.frames import encode_texts
+from deepmf.matrix.frames import gather_ids
 from deepmf.matrix.labels import Labels, TextLabels, find_stored_kind
 
 KINDS: list[list[Any]] = [
@@ -30,7 +30,7 @@ KINDS: list[list[Any]] = [
 
 def text_of(items: list[Any]) -> TextLabels:
     labels = Labels(items, axis="column")
-    return TextLabels.of(labels, find_stored_kind(labels))
+    return TextLabels.from_labels(labels, find_stored_kind(labels))
 
 
 @pytest.mark.parametrize("items", KINDS, ids=lambda items: type(items[0]).__name__)
@@ -72,6 +72,6 @@ def test_what_is_not_there() -> None:
     "texts", [[], ["", "a", ""], [f"Zoë {number % 500}" for number in range(5000)]]
 )
 def test_positions_lead_back(texts: list[str]) -> None:
-    distinct, positions = encode_texts(pl.Series(texts, dtype=pl.String))
-    assert distinct.to_list() == sorted(set(texts))
-    assert distinct.gather(positions).to_list() == texts
+    labels, positions = gather_ids(pl.Series(texts, dtype=pl.String), axis="row")
+    assert list(labels) == sorted(set(texts))
+    assert labels.array[positions].tolist() == texts

@@ -162,9 +162,7 @@ def checkerboard(
 
 def _name_axis(count: int, axis: str, *, named: bool) -> Labels:
     check_count(f"n_{axis}s", count)
-    if not named:
-        return Labels.from_range(count, axis=axis)
-    return Labels(invent_names(axis, count), axis=axis)
+    return Labels(invent_names(axis, count) if named else range(count), axis=axis)
 
 
 def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> int:

@@ -29,7 +29,15 @@ Numbers = TypeVar("Numbers", Array, "Tensor")  # for functions of either
 
 def to_numbers(numbers: Any, *, dimensions: int = 1, noun: str = "value") -> FloatArray:
     """Return a list of numbers as a float64 array; an error names the first that is no number."""
-    array = _build_array(numbers, noun)
+    if not isinstance(numbers, Iterable):
+        raise BadEntries(f"{noun}s must be a list of numbers; got {show_value(numbers)}")
+    items = numbers if isinstance(numbers, np.ndarray | list | tuple) else list(numbers)
+    try:
+        array: Array = np.asanyarray(items)
+    except ValueError as error:  # lists of several lengths
+        raise BadEntries(
+            f"{noun}s must be numbers, in lists of one length; got {show_value(items)}"
+        ) from error
     if array.dtype.kind in "cmM":  # numpy would drop the imaginary part, or count the days
         raise BadEntries(f"{noun}s of type {array.dtype} are not real numbers")
     if array.dtype.kind not in "fiub":
@@ -39,40 +47,19 @@ def to_numbers(numbers: Any, *, dimensions: int = 1, noun: str = "value") -> Flo
     return array.astype(np.float64, copy=False)
 
 
-def _build_array(numbers: Any, noun: str) -> Array:
-    if isinstance(numbers, np.ndarray):
-        return numbers
-    if not isinstance(numbers, Iterable):
-        raise BadEntries(f"{noun}s must be a list of numbers; got {show_value(numbers)}")
-    items = numbers if isinstance(numbers, list | tuple) else list(numbers)
-    try:
-        return np.asarray(items)
-    except ValueError as error:  # lists of several lengths
-        shown = show_value(items)
-        raise BadEntries(f"{noun}s must be numbers, in lists of one length; got {shown}") from error
-
-
 def _parse_numbers(numbers: Array, noun: str) -> FloatArray:
     try:
         return numbers.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         for position, number in enumerate(numbers.ravel().tolist()):
-            problem = _explain_no_float(number)
-            if problem is not None:
+            try:
+                float(number)
+            except (TypeError, ValueError, OverflowError) as reason:
+                problems = {OverflowError: "is too large for a number of 64 bits"}
+                problem = problems.get(type(reason), "is not a number")
                 message = f"{noun} {show_value(number)} {problem}"
-                raise BadEntries(message, position=position) from error
+                raise BadEntries(message, position=position) from reason
         raise BadEntries(f"{noun}s of type {numbers.dtype} are not numbers") from error
-
-
-def _explain_no_float(number: Any) -> str | None:
-    """Return why something cannot be a float; None if it can."""
-    try:
-        float(number)
-    except OverflowError:
-        return "is too large for a number of 64 bits"
-    except (TypeError, ValueError):
-        return "is not a number"
-    return None
 
 
 def check_years(moments: Array, noun: str = "time") -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.matrix.features import AxisFeatures
 
 NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
 NOTHING.flags.writeable = False
@@ -30,10 +31,7 @@ class AxisEntries(NamedTuple):
     @property
     def totals(self) -> Array:
         """The total weight of each group: its number of entries where no entry has a weight."""
-        counts = np.diff(self.starts)
-        if self.extras.weights is None:
-            return counts
-        return np.bincount(self.group_of, weights=self.extras.weights, minlength=counts.size)
+        return np.bincount(self.group_of, self.extras.weights, minlength=self.starts.size - 1)
 
     @property
     def group_of(self) -> IndexArray:
@@ -55,14 +53,8 @@ class AxisEntries(NamedTuple):
         """Return the entries of some groups."""
         if groups.size == self.starts.size - 1 and np.array_equal(groups, np.arange(groups.size)):
             return self
-        entries = group(
-            groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras)
-        )
-        return (
-            entries
-            if self.features is None
-            else entries._replace(features=self.features.take(groups))
-        )
+        part = gather(groups, self.starts, self.others, self.values, extras=self.extras)
+        return group(groups.size, part)._replace(features=take_features(self.features, groups))
 
     def move_first(self, some: BoolArray) -> AxisEntries:
         """Return the entries, some of which are counted once less and come before all others."""
@@ -98,14 +90,17 @@ class AxisEntries(NamedTuple):
         is_other = np.arange(self.values.size)[None] != left_out[:, None]
         starts = np.concatenate([[0], np.cumsum(is_other.sum(axis=1))]).astype(np.int64)
         places = np.nonzero(is_other)[1]
-        features = (
-            None
-            if self.features is None
-            else self.features.take(np.zeros(left_out.size, dtype=np.int64))
-        )
+        features = take_features(self.features, np.zeros(left_out.size, dtype=np.int64))
         return AxisEntries(
             starts, self.others[places], self.values[places], features, self.extras.take(places)
         )
+
+
+def take_features(
+    features: FeatureVectors | AxisFeatures | None, positions: IndexArray
+) -> FeatureVectors | None:
+    """Return the features at some positions, None where there are no features."""
+    return None if features is None else features.take(positions)
 
 
 class PlacedEntries(NamedTuple):
@@ -142,23 +137,18 @@ class PlacedEntries(NamedTuple):
         )
         return PlacedEntries.join(self, later).take(order)
 
-    def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some rows as `gather` does, optionally only those with a column
-        below a limit."""
+    def of_rows(self, positions: IndexArray, *, below: float = np.inf) -> PlacedEntries:
+        """Return the entries of some rows as `gather` does, those with a column below a limit."""
         first, last = (
             np.searchsorted(self.rows, positions, side=side) for side in ("left", "right")
         )
         places, which = _list_spans(first, last - first)
-        if below is not None:
-            is_below = self.columns[places] < below
-            places = places[is_below]
-            which = which[is_below]
-        return self.take(places)._replace(rows=which)
+        is_below = self.columns[places] < below
+        return self.take(places[is_below])._replace(rows=which[is_below])
 
-    def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some columns, by the other axis, optionally only those with a row
-        below a limit."""
-        places = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
+    def of_columns(self, positions: IndexArray, *, below: float = np.inf) -> PlacedEntries:
+        """Return the entries of some columns, by the other axis, those with a row below a limit."""
+        places = np.flatnonzero(np.isin(self.columns, positions))
         places = places[np.argsort(self.columns[places], kind="stable")]
         turned = PlacedEntries(self.columns, self.rows, self.values, self.extras)
         return turned.take(places).of_rows(positions, below=below)
@@ -228,6 +218,5 @@ def group(count: int, *parts: PlacedEntries) -> AxisEntries:
     together = PlacedEntries.join(NO_ENTRIES, *parts)
     if len(parts) > 1:
         together = together.take(np.argsort(together.rows, kind="stable"))
-    starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(together.rows, minlength=count), out=starts[1:])
+    starts = np.append(0, np.cumsum(np.bincount(together.rows, minlength=count)))
     return AxisEntries(starts, together.columns, together.values, extras=together.extras)

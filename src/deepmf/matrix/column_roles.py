@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadSetting, Hint, warn
+from deepmf.errors import BadEntries, BadSetting, Hint, show_value, warn
 from deepmf.matrix.arrays import Array
 from deepmf.matrix.table_form import COUNT, DETECT, ValueColumn
 
@@ -30,8 +30,6 @@ _USUAL_LABELS = ("id", "label", "key")
 
 # names or positions of columns by role; None: it is recognised
 Asked = Mapping[str, str | int | None]
-
-_COUNTS = {2: "two", 3: "three"}
 
 # Names of columns that hold neither values nor, if there are others, the ids of rows and columns.
 _TIMES = "time timestamp ts date datetime day month year hour unixtime epoch when created updated".split()
@@ -102,7 +100,16 @@ def choose_columns(
     roles: those that a line needs; None for entries with values, or interactions without.
     usual_count: name of the counts in the table that this one belongs to.
     """
-    extras = find_extra_columns(names, time=time, weight=asked.get("weight"))
+    asked_extras = {"time": None if time is DETECT else time, "weight": asked.get("weight")}
+    extras = {
+        role: find_column(names, column, role)
+        for role, column in asked_extras.items()
+        if column is not None
+    }
+    if len(set(extras.values())) < len(extras):
+        raise BadEntries(
+            f"the time and the weight must be two columns; got {extras['time']!r} for both"
+        )
     candidates = [name for name in names if name not in extras.values()]
     asked = {role: pin_column(names, column) for role, column in asked.items()}
     if roles is not None:
@@ -135,8 +142,9 @@ def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) 
     roles = list(asked)
     if len(names) < len(roles):
         shown = ", ".join(map(str, names))
-        needed = "is needed" if len(roles) == 1 else f"need at least {_COUNTS[len(roles)]} columns"
-        raise BadEntries(f"{join_roles(roles)} {needed}; got {len(names)}: {shown}")
+        raise BadEntries(
+            f"columns are needed for {join_roles(roles)}; got {len(names)}: {shown}"
+        )
     columns = {
         role: find_column(names, column, role)
         for role, column in asked.items()
@@ -154,37 +162,27 @@ def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) 
     open_roles = [role for role in roles if role not in columns]
     for at, role in enumerate(open_roles):
         candidates = [name for name in names if name not in columns.values()]
-        n_needed = (
-            len(open_roles) - at - ("value" in open_roles and _lack_values(candidates, content))
+        if role == "value":
+            columns[role] = _choose_value(candidates, content)
+            continue
+        lack_values = all(
+            name in content.texts or _explain_unfit(name, content) for name in candidates
         )
-        columns[role] = (
-            _choose_value(candidates, content)
-            if role == "value"
-            else _choose_id(candidates, content, n_needed)
-        )
+        # ids need not leave a column for values where none can hold them
+        n_needed = len(open_roles) - at - ("value" in open_roles and lack_values)
+        ids = [name for name in candidates if not _is_time_or_line_number(name, content)]
+        columns[role] = (ids if len(ids) >= n_needed else candidates)[0]
     columns = {role: columns[role] for role in roles}
     if len(set(columns.values())) < len(roles):
-        listed = join_roles(roles, article="")
         shown = ", ".join(map(str, columns.values()))
-        raise BadEntries(f"{listed} must be {_COUNTS[len(roles)]} different columns; got {shown}")
+        raise BadEntries(f"{join_roles(roles)} must be different columns; got {shown}")
     return columns
-
-
-def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
-    """Choose the first column; times and line numbers are left out if enough others remain."""
-    candidates = [name for name in left if not _is_time_or_line_number(name, content)]
-    return (candidates if len(candidates) >= n_needed else left)[0]
 
 
 def _is_time_or_line_number(name: str, content: Content) -> bool:
     if content.has_names:
         return _is_time_name(name) or _is_line_number(name)
     return name in content.times
-
-
-def _lack_values(left: Sequence[str], content: Content) -> bool:
-    """Whether no column can hold values, so that ids need not leave one for them."""
-    return all(name in content.texts or _explain_unfit(name, content) for name in left)
 
 
 def _choose_value(left: Sequence[str], content: Content) -> str:
@@ -315,13 +313,13 @@ def is_uncertain(names: Sequence[str], asked: Asked) -> bool:
     return is_guess(names, of_value) or (len(names) > len(asked) and is_guess(names, asked))
 
 
-def join_roles(roles: Sequence[str], *, article: str = "a ") -> str:
+def join_roles(roles: Sequence[str]) -> str:
     """Join roles as words.
 
     >>> join_roles(["row", "column", "value"])
     'a row, a column and a value'
     """
-    *before, last = (f"{article}{role}" for role in roles)
+    *before, last = (f"a {role}" for role in roles)
     return f"{', '.join(before)} and {last}" if before else last
 
 
@@ -336,23 +334,6 @@ def looks_like_ids(name: object) -> bool:
     return _normalise(name) in (*USUAL_NAMES["row"], *_USUAL_LABELS, "unnamed:0") or bool(
         _ID_NAME.search(str(name))
     )
-
-
-def find_extra_columns(
-    names: Sequence[str], *, time: ValueColumn, weight: str | int | None
-) -> dict[str, str]:
-    """Return the columns of times and of weights that were asked for, by role."""
-    asked = {"time": None if time is DETECT else time, "weight": weight}
-    extras = {
-        role: find_column(names, column, role)
-        for role, column in asked.items()
-        if column is not None
-    }
-    if len(set(extras.values())) < len(extras):
-        raise BadEntries(
-            f"the time and the weight must be two columns; got {extras['time']!r} for both"
-        )
-    return extras
 
 
 def detect_time(names: Sequence[str], taken: Collection[str], content: Content) -> dict[str, str]:
@@ -382,16 +363,13 @@ def pin_column(names: Sequence[str], wanted: Any) -> Any:
 
 def find_column(names: Sequence[str], wanted: str | int, role: str) -> str:
     """Return the name of a column that is asked for by its name or its position."""
-    if isinstance(wanted, int | np.integer):
-        if not 0 <= wanted < len(names):
-            raise BadEntries(
-                f"{role} column {wanted} does not exist; there are columns 0 to {len(names) - 1}"
-            )
-        return names[wanted]
-    if not isinstance(wanted, Hashable) or wanted not in names:
+    name: str = pin_column(names, wanted)
+    if not isinstance(name, Hashable) or name not in names:
         shown = ", ".join(map(repr, names))
-        raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {shown}")
-    return wanted
+        raise BadEntries(
+            f"there is no column {show_value(wanted)} for the {role}; there are {shown}"
+        )
+    return name
 
 
 def _normalise(name: object) -> str:

@@ -33,6 +33,7 @@ from deepmf.matrix.axis_entries import (
     gather,
     group,
     locate,
+    take_features,
 )
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.features import AxisFeatures, Features
@@ -40,6 +41,7 @@ from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.limits import Limits
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import name_entry
 
 if TYPE_CHECKING:
     from deepmf.matrix.names import GivenNames, Names
@@ -232,21 +234,23 @@ class EntryStore:
         known_values = self.values_at(row_of, column_of)
         values = new.values.astype(np.float64)
         extras = new.extras
-        held_extras = None if self._are_plain(new.extras) else self.extras_at(row_of, column_of)
+        held_extras = self.extras_at(row_of, column_of)
         if self.scale.is_interactions and conflicts == "error":
-            extras = extras if held_extras is None else _add_counts(held_extras, known_values, new)
-            values += np.nan_to_num(
-                known_values
-            )  # more interactions of a known pair are no contradiction
+            # more interactions of a known pair are no contradiction
+            extras = _add_counts(held_extras, known_values, new)
+            values += np.nan_to_num(known_values)
         extras = self._place_last(extras, new.extras, new.n_entries)
         contradicted = (
             ~np.isnan(known_values) & (known_values != values) & (not self.scale.is_interactions)
         )
         if conflicts == "error" and np.any(contradicted):
-            raise _build_contradiction(new, known_values, int(np.flatnonzero(contradicted)[0]))
+            at = int(np.flatnonzero(contradicted)[0])
+            pair = name_entry(Labelled(rows, row_of), Labelled(columns, column_of), at)
+            raise DuplicateEntries(
+                f"{pair} has the value {known_values[at]:g}; the new value {values[at]:g} contradicts it"
+            )
         fresh = known_values != values  # also for unknown entries, which are NaN
-        if held_extras is not None:
-            fresh |= _are_changed(held_extras, extras)
+        fresh |= _are_changed(held_extras, extras)
         if not has_features and rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries(
                 "there is nothing to add: all rows, columns and entries are known already"
@@ -279,15 +283,11 @@ class EntryStore:
         trained = places >= 0
         as_trained = np.zeros(places.size, dtype=bool)
         as_trained[trained] = self.train.values[places[trained]] == new.values[trained]
-        if trained.any() and not self._are_plain(new.extras):
-            mine = self.train.extras.take(places[trained])
-            theirs = new.extras.take(trained)
-            as_trained[trained] &= ~(_are_changed(mine, theirs) | _are_changed(theirs, mine))
-        dropped = np.union1d(self.dropped, places[trained]) if trained.any() else self.dropped
-        dropped = (
-            np.setdiff1d(dropped, places[as_trained], assume_unique=True)
-            if as_trained.any()
-            else dropped
+        mine = self.train.extras.take(places[trained])
+        theirs = new.extras.take(trained)
+        as_trained[trained] &= ~(_are_changed(mine, theirs) | _are_changed(theirs, mine))
+        dropped = np.setdiff1d(
+            np.union1d(self.dropped, places[trained]), places[as_trained], assume_unique=True
         )
         known_keys, put = (part.rows * len(columns) + part.columns for part in (self.added, new))
         later = self.added.take(~np.isin(known_keys, put)).insert(new.take(~as_trained))
@@ -304,10 +304,6 @@ class EntryStore:
         new_places = np.zeros(1, np.int32) if new.places is None else new.places
         places = np.broadcast_to(new_places + np.int32(first), n_entries).copy()
         return extras._replace(places=places)
-
-    def _are_plain(self, new: Extras) -> bool:
-        """Whether neither the known entries nor new ones have dates or weights."""
-        return new.are_absent and self.train.extras.are_absent and self.added.extras.are_absent
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
         """Return the value of each pair of positions, NaN if it is not observed."""
@@ -401,10 +397,6 @@ class EntryStore:
         """Return all entries of some columns, including those in new rows."""
         return self._gather("column", positions)
 
-    def new_row_entries(self, positions: IndexArray) -> AxisEntries:
-        """Return the entries of some rows that were added since training."""
-        return group(positions.size, self.added.of_rows(positions))
-
     def all_entries(self, axis: Axis, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows (or columns), and their features."""
         return self._gather(
@@ -417,7 +409,7 @@ class EntryStore:
         positions: IndexArray,
         features: AxisFeatures | None = None,
         *,
-        below: int | None = None,
+        below: float = np.inf,
     ) -> AxisEntries:
         """Return the entries of some rows (or columns); added ones only `below` a position of the
         other axis."""
@@ -433,11 +425,11 @@ class EntryStore:
             dropped=self.dropped,
             extras=train.extras,
         )
-        of = later.of_rows if axis == "row" else later.of_columns
-        entries = group(
-            positions.size, trained, *([of(positions, below=below)] if later.rows.size else [])
-        )
-        return entries if features is None else entries._replace(features=features.take(positions))
+        parts = [trained]
+        if later.rows.size:
+            of = later.of_rows if axis == "row" else later.of_columns
+            parts.append(of(positions, below=below))
+        return group(positions.size, *parts)._replace(features=take_features(features, positions))
 
     @cached_property
     def row_counts(self) -> IndexArray:
@@ -556,14 +548,6 @@ def _add_counts(held: Extras, known: FloatArray, new: ObservedMatrix) -> Extras:
     return Extras(times, weights).simplify()
 
 
-def _build_contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> DuplicateEntries:
-    rows, columns, values = new.entries()
-    return DuplicateEntries(
-        f"row {rows.tolist()[at]!r}, column {columns.tolist()[at]!r} has the value {known[at]:g}; the new value "
-        f"{values[at]:g} contradicts it"
-    )
-
-
 Pairs = ObservedMatrix | tuple[Iterable[Any], Iterable[Any]]  # entries, by their rows and columns
 
 
@@ -640,7 +624,7 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
             rows=_move_up(remaining.rows, gone_rows),
             columns=_move_up(remaining.columns, gone_columns),
         ),
-        dropped=np.union1d(store.dropped, places) if places.size else store.dropped,
+        dropped=np.union1d(store.dropped, places),
         row_features=_drop_features(store.row_features, of_rows, plan.rows),
         column_features=_drop_features(store.column_features, of_columns, plan.columns),
         row_names=_drop_names(store.row_names, store.rows, plan.rows),
@@ -704,11 +688,8 @@ def _find_described(
     labels: Labels, given: Iterable[Any] | None, features: AxisFeatures | None, missing: str
 ) -> IndexArray:
     positions = _find_given(labels, given, missing)
-    is_known = (
-        np.zeros(positions.size, dtype=bool)
-        if features is None
-        else features.take(positions).are_known
-    )
+    vectors = take_features(features, positions)
+    is_known = np.zeros(positions.size, dtype=bool) if vectors is None else vectors.are_known
     if missing == "error" and not is_known.all():
         raise BadFeatures(
             f"{labels.axis} {labels[positions[~is_known][:1]].tolist()[0]!r} has no features to forget"
@@ -723,7 +704,7 @@ def _drop_features(
 
 
 def _drop_names(names: Names | None, labels: Labels, gone: IndexArray) -> Names | None:
-    return names if names is None or not gone.size else names.without(labels[gone].tolist())
+    return None if names is None else names.without(labels[gone].tolist())
 
 
 def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> IndexPair:
@@ -748,9 +729,8 @@ def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> Index
     is_observed = ~np.isnan(store.values_at(row_of, column_of))
     if missing == "error" and not is_observed.all():
         at = int(np.flatnonzero(~is_observed)[0])
-        row = store.rows[row_of[[at]]].tolist()[0]
-        column = store.columns[column_of[[at]]].tolist()[0]
-        raise BadEntries(f"row {row!r} has no entry in column {column!r} to forget")
+        pair = name_entry(Labelled(store.rows, row_of), Labelled(store.columns, column_of), at)
+        raise BadEntries(f"there is no entry to forget in {pair}")
     return row_of[is_observed], column_of[is_observed]
 
 
@@ -759,7 +739,7 @@ def _drop_labels(labels: Labels, trained: Labels, gone: IndexArray) -> Labels:
     if gone.size == 0:
         return labels
     remaining = np.setdiff1d(np.arange(len(trained), len(labels)), gone)
-    return trained.join(labels.take(remaining)) if remaining.size else trained
+    return trained.join(labels.take(remaining))
 
 
 def _move_up(positions: IndexArray, gone: IndexArray) -> IndexArray:

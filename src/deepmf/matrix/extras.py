@@ -69,8 +69,6 @@ class Extras(NamedTuple):
 
     def take(self, which: Any) -> Extras:
         """Return the times and weights of some entries, by places, a slice or a mask."""
-        if self.are_absent:
-            return self
         return Extras(*(None if field is None else field[which] for field in self))
 
     def simplify(self) -> Extras:
@@ -80,11 +78,7 @@ class Extras(NamedTuple):
             times = None
         if weights is not None and not np.any(weights != 1):
             weights = None
-        return (
-            self
-            if times is self.times and weights is self.weights
-            else Extras(times, weights, places)
-        )
+        return Extras(times, weights, places)
 
     def equals(self, other: Extras) -> bool:
         """Whether all times and weights are equal; where there are no times, also all places."""
@@ -193,12 +187,10 @@ def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
     None is no date."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise BadEntries(f"times must be a list of dates; got {show_value(values)}")
-    items = values if isinstance(values, np.ndarray) else list(values)
-    array = (
-        items
-        if isinstance(items, np.ndarray)
-        else np.fromiter(items, dtype=object, count=len(items))
-    )
+    array = values
+    if not isinstance(values, np.ndarray):
+        items = list(values)
+        array = np.fromiter(items, dtype=object, count=len(items))
     if array.ndim != 1 or n_entries not in (None, array.size):
         raise BadEntries(
             f"there must be one time per entry; got shape {array.shape} for {n_entries} entries"
@@ -278,7 +270,7 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
                 "2024-05-01T12:30:00Z",
                 position=values.index(value),
             ) from error
-    kinds = {kind for _, kind in parsed.values()} - {None}
+    kinds = {kind for _, kind in parsed.values() if kind is not None}
     if "datetime_utc" in kinds and len(kinds) > 1:
         bare = next(value for value in values if parsed[value][1] in ("date", "datetime"))
         raise BadEntries(
@@ -286,10 +278,7 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
         )
     seconds = np.fromiter((parsed[value][0] for value in values), dtype=np.int64, count=len(values))
     check_time_range(seconds, lambda at: repr(values[at]))
-    kind = (
-        "datetime_utc" if "datetime_utc" in kinds else "datetime" if "datetime" in kinds else "date"
-    )
-    return ParsedTimes(seconds, kind)
+    return ParsedTimes(seconds, max(kinds, default="date"))  # the longest of these names
 
 
 def _parse_object(value: Any) -> tuple[int, str | None]:

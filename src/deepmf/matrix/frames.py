@@ -18,7 +18,6 @@ from deepmf.matrix.column_roles import (
     Asked,
     Content,
     are_times,
-    assign_roles,
     choose_columns,
     choose_label,
     describe_roles,
@@ -376,20 +375,6 @@ def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict
     return labels.to_list(), columns
 
 
-def read_pair_columns(frame: Any, names: tuple[str, str]) -> tuple[list[Any], list[Any]]:
-    """Return the rows and columns of a frame of pairs: in columns with these names, usual names, or
-    the first two."""
-    table = _collect(frame)
-    asked = {
-        role: name if name in table.columns else None
-        for role, name in zip(("row", "column"), names, strict=True)
-    }
-    names_by_role = assign_roles(table.columns, asked)
-    return table.get_column(names_by_role["row"]).to_list(), table.get_column(
-        names_by_role["column"]
-    ).to_list()
-
-
 def build_long_frame(matrix: Any) -> pl.DataFrame:
     """Return the entries of a matrix as a long polars frame, those of a row in their order.
 
@@ -517,7 +502,10 @@ def gather_ids(native: Any, *, axis: str) -> Labelled:
     _check_no_null(series, f"the {axis} id")
     # no Python string for each entry
     if series.implementation.is_polars() and str(series.dtype) == "String":
-        distinct, positions = encode_texts(series.to_native())
+        texts = series.to_native()
+        distinct = texts.unique().sort()
+        codes = texts.cast(import_polars().Enum(distinct)).to_physical().to_numpy()
+        positions = codes.astype(np.int32 if texts.len() < 2**31 else np.int64)
         return Labelled(Labels(distinct.to_list(), axis=axis), positions)
     if series.dtype.is_integer() and not _is_beyond_numpy(series):
         return Labels.gather(series.to_numpy(), axis=axis)
@@ -533,11 +521,3 @@ def _to_numpy(series: nw.Series[Any]) -> Array:
 def _is_beyond_numpy(series: nw.Series[Any]) -> bool:
     """Whether a column holds 128-bit integers, which numpy lacks."""
     return str(series.dtype) in ("Int128", "UInt128")
-
-
-def encode_texts(texts: pl.Series) -> tuple[pl.Series, IndexArray]:
-    """Return the distinct texts, sorted, and the position of each text among them; there are no
-    nulls."""
-    distinct = texts.unique().sort()
-    codes = texts.cast(import_polars().Enum(distinct)).to_physical()
-    return distinct, codes.to_numpy().astype(np.int32 if texts.len() < 2**31 else np.int64)

@@ -61,6 +61,11 @@ class Labels(Sequence[Any]):
                 f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats, such as {twice!r}"
             )
 
+    @classmethod
+    def of(cls, labels: Iterable[Any], *, axis: str) -> Labels:
+        """Return labels as they are, or build them from items."""
+        return labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
+
     def _set(self, array: Array, axis: str) -> None:
         array.flags.writeable = False
         self.array = array
@@ -78,11 +83,6 @@ class Labels(Sequence[Any]):
         else:
             distinct, positions = gather_objects(array)
         return Labelled(Labels.from_distinct(distinct, axis=axis), positions)
-
-    @classmethod
-    def from_range(cls, count: int, *, axis: str) -> Labels:
-        """Return the labels 0, 1, 2, ..."""
-        return Labels.from_distinct(np.arange(count), axis=axis)
 
     @classmethod
     def from_distinct(cls, array: Array, *, axis: str) -> Labels:
@@ -179,10 +179,9 @@ class Labels(Sequence[Any]):
         return bool(self.find([item])[0] >= 0)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Labels):
-            return NotImplemented
-        return self is other or (
-            self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array)
+        return isinstance(other, Labels) and (
+            self is other
+            or (self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array))
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -440,7 +439,7 @@ class TextLabels(Labels):
     is_sorted : whether the labels increase.
     axis : "row" or "column".
 
-    >>> films = TextLabels.of(Labels(["Alien", "Big"], axis="column"), "str")
+    >>> films = TextLabels.from_labels(Labels(["Alien", "Big"], axis="column"), "str")
     >>> films[1], films.positions(["Alien"])
     ('Big', array([0]))
     """
@@ -461,7 +460,7 @@ class TextLabels(Labels):
         self.axis = axis
 
     @classmethod
-    def of(cls, labels: Labels, kind: str) -> TextLabels:
+    def from_labels(cls, labels: Labels, kind: str) -> TextLabels:
         """Return labels of a kind in `AS_TEXT` as text."""
         if isinstance(labels, TextLabels):
             return labels

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, GuessedColumns, show_value, warn
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns, check_choice, show_value, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
@@ -342,8 +342,7 @@ class ObservedMatrix:
         """
         from deepmf.matrix.frames import read_long_frame
 
-        if missing not in get_args(Missing):
-            raise BadSetting(f"missing must be 'error' or 'drop'; got {missing!r}")
+        check_choice("missing", missing, get_args(Missing))
         asked = {"row": row, "column": column, "count": count, "weight": weight}
         entries = read_long_frame(frame, asked, value=value, time=time, missing=missing)
         if entries.guess is not None:
@@ -661,10 +660,9 @@ class ObservedMatrix:
         raise AttributeError(f"an ObservedMatrix is immutable: {name} cannot be set")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ObservedMatrix):
-            return NotImplemented
         return self is other or (
-            (self.rows, self.columns, self.scale) == (other.rows, other.columns, other.scale)
+            isinstance(other, ObservedMatrix)
+            and (self.rows, self.columns, self.scale) == (other.rows, other.columns, other.scale)
             and all(map(np.array_equal, (*self.by_row, self.values), (*other.by_row, other.values)))
             and self.extras.equals(other.extras)
         )
@@ -720,14 +718,12 @@ def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None
 def _find_positions(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
     if labels is None:
         return Labels.gather(items, axis=axis)
-    axis_labels = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
+    axis_labels = Labels.of(labels, axis=axis)
     return Labelled(axis_labels, axis_labels.positions(items))
 
 
 def _build_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Labels:
-    if labels is None:
-        return Labels.from_range(count, axis=axis)
-    axis_labels = labels if isinstance(labels, Labels) else Labels(labels, axis=axis)
+    axis_labels = Labels.of(range(count) if labels is None else labels, axis=axis)
     if len(axis_labels) != count:
         raise BadEntries(f"{len(axis_labels)} {axis} labels were given for {count} {axis}s")
     return axis_labels

@@ -68,7 +68,7 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
     """
     kind = find_stored_kind(labels)
     if kind in AS_TEXT:
-        return _LABELS[kind].pack(TextLabels.of(labels, kind), prefix=prefix)
+        return _LABELS[kind].pack(TextLabels.from_labels(labels, kind), prefix=prefix)
     return _LABELS[kind].pack(kind=kind, labels=labels.array, prefix=prefix)
 
 

@@ -14,6 +14,7 @@ from deepmf.errors import (
     Hint,
     MeansOffLevels,
     OffScale,
+    check_choice,
     warn,
 )
 from deepmf.formatting import format_quantity
@@ -69,10 +70,8 @@ def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
             raise BadSetting(
                 f"repeated interactions are counted; duplicates={duplicates!r} is for values"
             )
-    elif not isinstance(duplicates, str) or duplicates not in get_args(Duplicates):
-        raise BadSetting(
-            f"duplicates must be 'error', 'first', 'last', 'latest' or 'mean'; got {duplicates!r}"
-        )
+    else:
+        check_choice("duplicates", duplicates, get_args(Duplicates))
 
 
 def check_finite(rows: Labelled, columns: Labelled, values: ValueArray) -> None:
@@ -82,13 +81,10 @@ def check_finite(rows: Labelled, columns: Labelled, values: ValueArray) -> None:
     if not values.size or -LARGEST <= float(values.min()) <= float(values.max()) <= LARGEST:
         return
     bad = int(np.flatnonzero(~(np.abs(values.astype(np.float64)) <= LARGEST))[0])
-    rule = (
-        "values must be finite numbers"
-        if not np.isfinite(values[bad])
-        else f"the largest magnitude allowed is {LARGEST:g}"
-    )
     raise BadEntries(
-        f"{name_entry(rows, columns, bad)} has value {values[bad]}; {rule}", position=bad
+        f"{name_entry(rows, columns, bad)} has value {values[bad]}; values must be finite, and at "
+        f"most {LARGEST:g} in magnitude",
+        position=bad,
     )
 
 
@@ -131,7 +127,13 @@ def sort_entries(
     extras = keep_order(extras.take(order), row_of, order)
     if np.any(is_repeat):
         if duplicates == "error":
-            raise _build_duplicate_error(rows, columns, order, is_repeat)
+            position = int(order[is_repeat].min())
+            raise DuplicateEntries(
+                f"{name_entry(rows, columns, position)} was given before; {int(is_repeat.sum())} of "
+                f"{order.size} entries repeat a (row, column) pair",
+                position=position,
+                hint=DUPLICATES_HINT,
+            )
         given_scale = scale
         if duplicates == "mean":
             # before averaging, which creates values that nobody gave
@@ -235,10 +237,8 @@ def merge_repeats(
         return values[picks], merged
     if duplicates == "sum":
         return np.add.reduceat(values, firsts), merged
-    if extras.weights is None:
-        return np.add.reduceat(values, firsts) / np.diff(firsts, append=values.size), merged
-    totals = np.add.reduceat(extras.weights.astype(np.float64), firsts)
-    return np.add.reduceat(values * extras.weights, firsts) / totals, merged
+    weights = extras.fill_weights(values.size).astype(np.float64)
+    return np.add.reduceat(values * weights, firsts) / np.add.reduceat(weights, firsts), merged
 
 
 def _pick_repeats(
@@ -271,19 +271,6 @@ def _round_to_levels(means: FloatArray, scale: Scale) -> FloatArray:
             MeansOffLevels,
         )
     return levels
-
-
-def _build_duplicate_error(
-    rows: Labelled, columns: Labelled, order: IndexArray, again: BoolArray
-) -> DuplicateEntries:
-    """Return an error that counts the repeats and names the first of them."""
-    position = int(order[again].min())
-    return DuplicateEntries(
-        f"{name_entry(rows, columns, position)} was given before; {int(again.sum())} of {order.size} entries repeat "
-        "a (row, column) pair",
-        position=position,
-        hint=DUPLICATES_HINT,
-    )
 
 
 # Column order

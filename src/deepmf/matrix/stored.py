@@ -73,7 +73,7 @@ def _unpack_store(path: Path, stored: StoredFile) -> ObservedMatrix:
 def check_storable(labels: Labels) -> None:
     """Refuse labels that cannot be stored, before training."""
     if (kind := find_stored_kind(labels)) in AS_TEXT:
-        TextLabels.of(labels, kind)
+        TextLabels.from_labels(labels, kind)
 
 
 def pack_names(names: Names, prefix: str) -> Packed:

@@ -11,7 +11,7 @@ import numpy as np
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.arrays import Array, IndexArray, IndexPair, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.arrivals import (
     Arrived,
@@ -291,7 +291,8 @@ def _solve_again(
         train, at = entries.train, rows[moved]
         totals = train.row_counts[at] if train.weights is None else entries.row_entries(at).totals
         trained = TrainedRows(base[at], totals, train.column_counts)
-        latents[moved] = encoder.move_rows(trained, entries.new_row_entries(at), columns)
+        added = group(at.size, entries.added.of_rows(at))
+        latents[moved] = encoder.move_rows(trained, added, columns)
     return latents
 
 
