@@ -142,9 +142,7 @@ def assign_roles(names: Sequence[str], asked: Asked, content: Content = UNSEEN) 
     roles = list(asked)
     if len(names) < len(roles):
         shown = ", ".join(map(str, names))
-        raise BadEntries(
-            f"columns are needed for {join_roles(roles)}; got {len(names)}: {shown}"
-        )
+        raise BadEntries(f"columns are needed for {join_roles(roles)}; got {len(names)}: {shown}")
     columns = {
         role: find_column(names, column, role)
         for role, column in asked.items()
