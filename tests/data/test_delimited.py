@@ -9,7 +9,6 @@ import pytest
 
 from deepmf.data.delimited import (
     DelimitedFile,
-    check_decimal,
     check_separator,
     is_missing,
     is_number,
@@ -18,6 +17,7 @@ from deepmf.data.delimited import (
     parse_numbers,
     parse_whole_numbers,
 )
+from deepmf.data.read import ReadOptions
 from deepmf.errors import BadEntries, BadSetting, UnreadableFile
 
 
@@ -100,4 +100,4 @@ def test_what_is_no_number_is_named() -> None:
     with pytest.raises(BadEntries, match="decimal"):
         parse_numbers(pl.Series(["3,5"]))
     with pytest.raises(BadSetting, match="';'"):
-        check_decimal(";")
+        ReadOptions(decimal=";")

@@ -229,7 +229,7 @@ HEADER = "user,item,rating\n"
         ("e.csv", "", UnreadableFile, "empty"),
         ("e.csv", "\n\n", UnreadableFile, "empty"),
         ("h.csv", HEADER, UnreadableFile, "entries"),
-        ("two.csv", "item,rating\n1,2\n", BadEntries, "three"),
+        ("two.csv", "item,rating\n1,2\n", BadEntries, "columns are needed"),
         ("v.csv", HEADER + "1,2,3\n2,2,four\n", BadEntries, "'four'"),
         ("n.csv", HEADER + "1,2,3\n2,2,nan\n", BadEntries, "missing='drop'"),
         ("i.csv", "1,2,3\n2,2,inf\n", BadEntries, "line 2: .*inf"),

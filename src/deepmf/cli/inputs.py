@@ -429,7 +429,7 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
             labels.append(convert_ids(ids, axis, unknown=unknown))
         if ids.dtype == polars.String and _find_kind(axis) is int:
             shown = shown.with_columns(parse_ids(ids))
-    return Pairs((labels[0], labels[1]), shown, roles.has_names)
+    return Pairs((labels[0], labels[1]), shown, roles.table.has_names)
 
 
 def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:

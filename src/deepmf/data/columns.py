@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from deepmf.data.delimited import find_missing_words, parse_numbers, parse_time_texts
+from deepmf.data.delimited import parse_numbers, parse_time_texts
 from deepmf.data.layout import (
     EITHER,
     INTERACTIONS,
@@ -49,14 +49,9 @@ class ColumnRoles:
         return self.chosen.columns
 
     @property
-    def has_names(self) -> bool:
-        """Whether the file names its columns."""
-        return self.table.has_names
-
-    @property
     def names(self) -> dict[str, str]:
         """The names of the columns as they are read: without names in the file, the roles."""
-        return self.columns if self.has_names else {role: role for role in self.columns}
+        return self.columns if self.table.has_names else {role: role for role in self.columns}
 
     @property
     def n_needed(self) -> int:
@@ -66,7 +61,7 @@ class ColumnRoles:
     @property
     def words(self) -> dict[str, str]:
         """The name or position of the column of each role, in words."""
-        if self.has_names:
+        if self.table.has_names:
             return {role: repr(name) for role, name in self.columns.items()}
         return {role: f"field {name}" for role, name in self.columns.items()}
 
@@ -84,18 +79,6 @@ class ColumnRoles:
         """The description where columns were guessed; None otherwise."""
         is_certain = "value" in self.columns or self.kind is not EITHER
         return None if is_certain and not self.chosen.is_guess else self.description
-
-    @property
-    def time_remark(self) -> str | None:
-        """Which column was recognised as the times, in words; None where none was."""
-        return (
-            f"{self.words['time']} is taken as the time" if self.chosen.is_time_detected else None
-        )
-
-    @property
-    def is_uncertain(self) -> bool:
-        """Whether a guess among named columns may well be wrong."""
-        return self.has_names and self.chosen.is_uncertain
 
     def has_texts(self, role: str) -> bool:
         """Whether ids are text that may turn out to be whole numbers."""
@@ -185,27 +168,21 @@ def _convert_numbers(
     error. Return the words for missing values, too."""
     columns = frame.get_columns()
     missing_words: list[str] = []
-    for position, role in enumerate(roles.columns):
+    for position, (role, name) in enumerate(roles.names.items()):
+        texts = columns[position]
+        if role == "time":
+            columns[position] = parse_time_texts(texts)
+        if role not in ("value", "count", "weight"):
+            continue
         try:
-            if role in ("value", "count", "weight"):
-                numbers = parse_numbers(columns[position], decimal=decimal)
-                if role != "weight":
-                    missing_words = find_missing_words(columns[position], numbers)
-                columns[position] = numbers
-            elif role == "time":
-                columns[position] = parse_time_texts(columns[position])
+            numbers = columns[position] = parse_numbers(texts, decimal=decimal)
         except BadEntries as error:
-            raise _locate_number(error, role, roles) from error
+            place = f"{roles.table.path}, {roles.table.locate(error.position)}, column {name!r}"
+            if role != "value" or not roles.chosen.is_guess or error.hint is not None:
+                raise error.locate(place) from error
+            message = f"{place}: {error.message} ({roles.description})"
+            raise BadEntries(message, hint=VALUE_HINT) from error
+        if role != "weight":
+            words = texts.filter(texts.is_not_null() & numbers.is_null())
+            missing_words = sorted(words.unique().to_list())
     return import_polars().DataFrame(columns), missing_words
-
-
-def _locate_number(error: BadEntries, role: str, roles: ColumnRoles) -> BadEntries:
-    """Return an error over a text that is no number with its line and column; where the column of
-    values was guessed, also with the columns that were taken."""
-    assert error.position is not None
-    name = roles.names[role]
-    table = roles.table
-    place = f"{table.path}, {table.locate(error.position)}, column {name!r}"
-    if role != "value" or not roles.chosen.is_guess or error.hint is not None:
-        return error.locate(place)
-    return BadEntries(f"{place}: {error.message} ({roles.description})", hint=VALUE_HINT)

@@ -4,6 +4,7 @@ values."""
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ SPACES = (
 _UNQUOTED = ("::", "\t")  # separators beside which a quotation mark is an ordinary character
 
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".")
+DECIMAL_MARKS = (".", ",")
 DECIMAL_HINT = Hint("decimal=',' reads decimal commas", "--decimal , reads decimal commas")
 
 _NUMBER = re.compile(
@@ -133,26 +135,21 @@ def check_separator(separator: str) -> None:
         raise BadSetting(f"separator must be one character or '::'; got {separator!r}")
 
 
-def check_decimal(decimal: str) -> None:
-    """Refuse a decimal mark other than a point or a comma."""
-    if decimal not in (".", ","):
-        raise BadSetting(f"decimal must be '.' or ','; got {decimal!r}")
+def find_quoted_fields(line: str, separator: str, names: Sequence[str]) -> frozenset[str]:
+    """Return the names of fields in quotation marks; none where all fields are quoted.
 
-
-def find_quoted_fields(line: str, separator: str) -> list[bool]:
-    """Return for each field of a line whether it stands in quotation marks.
-
-    >>> find_quoted_fields('"7",Alien,"say ""hi"", ann"', ",")
-    [True, False, True]
+    >>> sorted(find_quoted_fields('"7",Alien,"say ""hi"", ann"', ",", ["user", "film", "note"]))
+    ['note', 'user']
     """
     if separator in _UNQUOTED:
-        return [False] * len(line.split(separator))
+        return frozenset()
     is_quoted = []
     at = 0
     for field in next(csv.reader([line], delimiter=separator), []):
         is_quoted.append(line[at : at + 1] == '"')
-        at += len(field) + 1 + (2 + field.count('"') if is_quoted[-1] else 0)
-    return is_quoted
+        at += len(field) + 1 + is_quoted[-1] * (2 + field.count('"'))
+    quoted = frozenset(itertools.compress(names, is_quoted))
+    return frozenset() if all(is_quoted) else quoted
 
 
 def drop_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
@@ -201,12 +198,6 @@ def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
         hint = DECIMAL_HINT if decimal == "." and _NUMBER_WITH_COMMA.fullmatch(text) else None
         raise BadEntries(f"value {text!r} is not a number", position=wrong[0], hint=hint)
     return numbers
-
-
-def find_missing_words(texts: pl.Series, numbers: pl.Series) -> list[str]:
-    """Return the texts, such as NA, whose number is missing."""
-    words = texts.filter(texts.is_not_null() & numbers.is_null()).unique()
-    return sorted(words.to_list())
 
 
 def parse_time_texts(texts: pl.Series) -> pl.Series:

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -50,13 +51,16 @@ def download(
                 f"{address} could not be downloaded ({_explain(error)}); download it by other means and put it at "
                 f"{target}"
             ) from error
-        if (
-            checksum is not None
-            and (found := _compute_digest(part, checksum.algorithm)) != checksum.digest
-        ):
+        if checksum is None:
+            return
+        with part.open("rb") as file:
+            new = partial(hashlib.new, checksum.algorithm, usedforsecurity=False)
+            digest = hashlib.file_digest(file, new).hexdigest()
+        if digest != checksum.digest:
             raise DatasetUnavailable(
-                f"{address} gave other bytes than expected ({checksum.algorithm} {found} instead of {checksum.digest}, "
-                f"{checksum.verified}) and they were deleted; try again later, or put a copy that you trust at {target}"
+                f"{address} gave other bytes than expected ({checksum.algorithm} {digest} instead of "
+                f"{checksum.digest}, {checksum.verified}) and they were deleted; try again later, or "
+                f"put a copy that you trust at {target}"
             )
 
     _write(target, receive)
@@ -107,13 +111,6 @@ def _receive(address: str, part: Path, *, progress: Progress | None, timeout: fl
                 progress(done, total)
     if total is not None and done < total:
         raise ConnectionError(f"it stopped after {done} of {total} bytes")
-
-
-def _compute_digest(path: Path, algorithm: str) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(
-            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
-        ).hexdigest()
 
 
 def _explain(error: BaseException) -> str:

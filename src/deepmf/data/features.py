@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.columns import open_table
-from deepmf.data.delimited import MISSING_WORDS, check_decimal, parse_ids
+from deepmf.data.delimited import DECIMAL_MARKS, MISSING_WORDS, parse_ids
 from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition
-from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
+from deepmf.errors import BadEntries, BadFeatures, UnreadableFile, check_choice
 from deepmf.files import check_path, import_polars
 from deepmf.matrix.column_roles import choose_label
 from deepmf.matrix.features import Features
@@ -98,7 +98,7 @@ def read_mixed_table(
     [('sun', 1.5, 3), (None, None, None)]
     """
     path = check_path(path)
-    check_decimal(decimal)
+    check_choice("decimal", decimal, DECIMAL_MARKS)
     frame, first_line = _read_table(
         path, ColumnOptions(separator=separator, decimal=decimal, encoding=encoding)
     )

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from deepmf.data.random_numbers import RandomStream
-from deepmf.errors import BadSetting, check_count, show_value
+from deepmf.errors import BadSetting, check_count, check_number, show_value
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labels
@@ -122,10 +122,10 @@ def draw_truth(
     """Draw the truth of some rows and columns, and their features, if any; the settings are those
     of `generate`."""
     check_count("rank", rank)
-    noise = check_number("noise", noise, low=0, high=100)
-    row_effect = check_number("row_effect", row_effect, low=0, high=100)
-    column_effect = check_number("column_effect", column_effect, low=0, high=100)
-    explained = check_number("explained", explained, low=0, high=1)
+    check_number("noise", noise, 0, 100)
+    check_number("row_effect", row_effect, 0, 100)
+    check_number("column_effect", column_effect, 0, 100)
+    check_number("explained", explained, 0, 1)
     unit = float(np.sqrt(1.0 + noise**2 + row_effect**2 + column_effect**2))
     level_values = None if levels is None else _check_levels(levels)
     n_levels = 1 if level_values is None else level_values.size
@@ -219,19 +219,6 @@ def _standardise(numbers: IndexArray) -> FloatArray:
     spread = float(numbers.std()) or 1.0
     standard: FloatArray = (numbers - numbers.mean()) / spread
     return standard
-
-
-def check_number(name: str, given: float, *, low: float, high: float) -> float:
-    """Return a setting as a float; refuse any but a number from `low` to `high`."""
-    try:
-        value = float(given)
-    except (TypeError, ValueError):
-        value = np.nan
-    if not low <= value <= high:
-        raise BadSetting(
-            f"{name} must be a number from {low:g} to {high:g}; got {show_value(given)}"
-        )
-    return value
 
 
 def _check_levels(levels: Iterable[float]) -> FloatArray:

@@ -96,11 +96,6 @@ class LineKind:
         """The fewest fields of a line."""
         return len(self.roles) - self.n_optional
 
-    @property
-    def requirement(self) -> str:
-        """The roles in words, such as "a row and a column"."""
-        return join_roles(self.roles)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
@@ -142,7 +137,7 @@ def open_text_table(path: Path, kind: LineKind, options: ColumnOptions) -> FileT
     if len(first) < kind.n_needed:
         raise UnreadableFile(
             f"{path}: line {n_skipped + 1} {lines[0][:80]!r} has {len(first)} column(s) when split at "
-            f"{separator!r}; {kind.requirement} are needed (is the separator another?)"
+            f"{separator!r}; {join_roles(kind.roles)} are needed (is the separator another?)"
         )
     types = _read_typed_header(path, kind, options, first)
     names: list[str] | None = list(types or ())
@@ -153,7 +148,13 @@ def open_text_table(path: Path, kind: LineKind, options: ColumnOptions) -> FileT
         names = [str(position) for position in range(len(first))]
         sample = [first, *sample]
     first_line = n_skipped + has_names + 1
-    _check_lines(path, kind, names, sample, first_line)
+    if not sample:
+        raise UnreadableFile(f"{path} holds no {kind.content}")
+    if len(sample[0]) < len(names):
+        raise UnreadableFile(
+            f"{path}: line {first_line} has {len(sample[0])} column(s), and the header "
+            f"{len(names)}: {', '.join(map(repr, names[:5]))}"
+        )
     return FileTable(
         path=path,
         names=names,
@@ -163,7 +164,7 @@ def open_text_table(path: Path, kind: LineKind, options: ColumnOptions) -> FileT
             names, separator, n_skipped=first_line - 1, ignore_more=not kind.defines_ids
         ),
         first_line=first_line,
-        quoted=_find_quoted(lines[int(has_names)], separator, names),
+        quoted=find_quoted_fields(lines[int(has_names)], separator, names),
         separator=separator,
         types=types,
     )
@@ -212,13 +213,18 @@ def _read_header(
     path: Path, kind: LineKind, options: ColumnOptions, line: str, lines: list[list[str]]
 ) -> list[str] | None:
     """Return the names in the first line; None if it holds data."""
+    names = lines[0]
     is_header = options.header
     if is_header is None:
-        is_header = any(isinstance(name, str) for name in options.wanted.values())
-        is_header |= _is_header(kind, lines, options.is_known, options.decimal)
+        is_named = any(isinstance(name, str) for name in options.wanted.values())
+        is_of_pandas = len(names) > 2 and names == ["", *map(str, range(len(names) - 1))]
+        # the rules recognise numbers with decimal points
+        plain = [[field.replace(options.decimal, ".") for field in fields] for fields in lines]
+        is_header = (
+            is_named or is_of_pandas or kind.is_header(plain[0], plain[1:], options.is_known)
+        )
     if not is_header:
         return None
-    names = lines[0]
     if len(set(names)) < len(names):
         raise UnreadableFile(f"{path}: the header {line[:80]!r} names a column twice")
     return names
@@ -249,29 +255,15 @@ def _read_typed_header(
     return types
 
 
-def _check_lines(
-    path: Path, kind: LineKind, names: Fields, sample: Sequence[Fields], first_line: int
-) -> None:
-    """Refuse a header alone, and a first line with fewer fields than names."""
-    if not sample:
-        raise UnreadableFile(f"{path} holds no {kind.content}")
-    if len(sample[0]) < len(names):
-        raise UnreadableFile(
-            f"{path}: line {first_line} has {len(sample[0])} column(s), and the header "
-            f"{len(names)}: {', '.join(map(repr, names[:5]))}"
-        )
-
-
 def refuse_wide(path: Path, names: Fields, sample: Sequence[Fields]) -> None:
     """Refuse a table with a line per row, whose first three columns would pass for entries."""
-    if not _looks_wide(names, sample):
-        return
-    shown = ", ".join(map(repr, names[:3]))
-    raise UnreadableFile(
-        f"{path} looks like a wide table, with a line per row and a column per column ({len(names)} columns: {shown}, "
-        "...)",
-        hint=WIDE_HINT,
-    )
+    if _looks_wide(names, sample):
+        shown = ", ".join(map(repr, names[:3]))
+        raise UnreadableFile(
+            f"{path} looks like a wide table, with a line per row and a column per column "
+            f"({len(names)} columns: {shown}, ...)",
+            hint=WIDE_HINT,
+        )
 
 
 def _recognise_separator(
@@ -283,7 +275,12 @@ def _recognise_separator(
 ) -> str:
     """Return the separator that splits all lines into enough fields."""
     if len(kind.roles) == 1:
-        return _recognise_separator_of_ids(file, lines, is_known)
+        # A single field needs no separator, and titles contain commas and spaces: the separator
+        # with which most lines hold a known id is taken, and whole lines win a tie.
+        return max(
+            (WHOLE_LINE, *SEPARATORS),
+            key=lambda s: sum(any(map(is_known, fields)) for fields in file.split_lines(lines, s)),
+        )
     separator = next(
         (s for s in separators if min(map(len, file.split_lines(lines, s))) >= len(kind.roles)),
         None,
@@ -305,37 +302,9 @@ def _recognise_separator(
     if separator is None or (separator == " " and likely != " "):
         short = next(line for line in lines if len(file.split_lines([line], likely)[0]) < 2)
         raise UnreadableFile(
-            f"{file.path}: the line {short[:80]!r} has one column; {kind.requirement} are needed"
+            f"{file.path}: the line {short[:80]!r} has one column; {join_roles(kind.roles)} are needed"
         )
     return separator
-
-
-def _recognise_separator_of_ids(file: DelimitedFile, lines: list[str], is_known: IsKnown) -> str:
-    """Return the separator with which most lines hold a known id; whole lines win a tie.
-
-    A single field needs no separator, and titles contain commas and spaces.
-    """
-    return max(
-        (WHOLE_LINE, *SEPARATORS),
-        key=lambda s: sum(any(map(is_known, fields)) for fields in file.split_lines(lines, s)),
-    )
-
-
-def _find_quoted(line: str, separator: str, names: Sequence[str]) -> frozenset[str]:
-    """Return the names of quoted fields; none where all fields are quoted."""
-    is_quoted = find_quoted_fields(line, separator)
-    if all(is_quoted):
-        return frozenset()
-    return frozenset(name for name, quoted in zip(names, is_quoted, strict=False) if quoted)
-
-
-def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decimal: str) -> bool:
-    # of a frame without names
-    if len(lines[0]) > 2 and lines[0] == ["", *map(str, range(len(lines[0]) - 1))]:
-        return True
-    if decimal == ",":  # the rules recognise numbers with decimal points
-        lines = [[field.replace(",", ".") for field in line] for line in lines]
-    return kind.is_header(lines[0], lines[1:], is_known)
 
 
 def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:

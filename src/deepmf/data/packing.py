@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deepmf.data.layout import EITHER
 from deepmf.data.read import (
     FileEntries,
     ReadNotes,
@@ -23,7 +22,6 @@ from deepmf.files import Progress, check_absent
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import write_store
-from deepmf.matrix.sorting import check_duplicates
 
 
 def pack(
@@ -61,8 +59,6 @@ def pack_files(
     progress: Progress = lambda done, total: None,
 ) -> list[ReadNotes]:
     """Pack files as `pack` does, and note how each was read; progress is counted in entries."""
-    if options.kind is EITHER:
-        check_duplicates(options.duplicates)
     if not files:
         raise BadSetting("pack needs at least one file of entries")
     check_absent(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 
 from deepmf.data.columns import ColumnRoles, read_columns
-from deepmf.data.delimited import check_decimal, parse_ids
+from deepmf.data.delimited import DECIMAL_MARKS, parse_ids
 from deepmf.data.layout import (
     EITHER,
     ENTRIES,
@@ -32,6 +32,7 @@ from deepmf.errors import (
     Hint,
     OffScale,
     UnreadableFile,
+    check_choice,
     warn,
 )
 from deepmf.files import check_path, import_polars
@@ -173,19 +174,15 @@ class ReadOptions(ColumnOptions):
                 f"only columns of a wide table can be left out; got {', '.join(map(repr, self.exclude))}",
                 hint=Hint("set wide=True", "add --wide"),
             )
-        if self.missing not in get_args(Missing):
-            raise BadSetting(f"missing must be 'error' or 'drop'; got {self.missing!r}")
-        if self.form not in (None, *get_args(TextForm)):
-            raise BadSetting(
-                f"form must be {', '.join(map(repr, get_args(TextForm)))}; got {self.form!r}"
-            )
+        check_choice("missing", self.missing, get_args(Missing))
+        check_choice("form", self.form, (None, *get_args(TextForm)))
+        check_choice("decimal", self.decimal, DECIMAL_MARKS)
         if self.form is not None and self.wide:
             raise BadSetting(f"a table is wide or has the form {self.form!r}, not both")
         if self.form in _LISTED and not self._may_be_lists:
             raise BadSetting(
                 "lists hold a row and its columns alone; no fields can be named in them"
             )
-        check_decimal(self.decimal)
         check_encoding(self.encoding)
         check_roles(self.value, self.count)
         if self.kind is not EITHER:
@@ -350,11 +347,12 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
         values: ValueArray = np.ones(frame.height, dtype=np.float32)
         if numbers:
             values = compact(to_numbers(read_numbers(numbers[0])))
+        time_note = f"{roles.words['time']} is taken as the time" if "time" in by_role else None
         notes = ReadNotes(
             guess=roles.remark,
             n_dropped=n_dropped,
-            is_uncertain=roles.is_uncertain,
-            time_note=roles.time_remark,
+            is_uncertain=roles.chosen.is_uncertain,
+            time_note=time_note if roles.chosen.is_time_detected else None,
             missing_words=missing_words,
         )
         return FileEntries(
@@ -546,9 +544,8 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     matrix = read_npz(path)
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
+    scale = choose_scale(options.scale, are_interactions=options.kind is INTERACTIONS)
+    duplicates: Merging = options.duplicates
     if options.kind is INTERACTIONS:
-        scale = choose_scale(options.scale, are_interactions=True)
-        return EntryFile(ObservedMatrix.from_sparse(matrix, scale=scale, duplicates="sum"))
-    return EntryFile(
-        ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates)
-    )
+        duplicates = "sum"
+    return EntryFile(ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=duplicates))

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import boxcox, inv_boxcox
 
-from deepmf.data.ground_truth import Truth, check_number, draw_truth
+from deepmf.data.ground_truth import Truth, draw_truth
 from deepmf.data.random_numbers import RandomStream
-from deepmf.errors import BadSetting, check_count
+from deepmf.errors import BadSetting, check_count, check_number
 from deepmf.files import read_toml
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.features import Features
@@ -162,11 +162,14 @@ def checkerboard(
 
 def _name_axis(count: int, axis: str, *, named: bool) -> Labels:
     check_count(f"n_{axis}s", count)
-    return Labels(invent_names(axis, count) if named else range(count), axis=axis)
+    if not named:
+        return Labels.from_distinct(np.arange(count), axis=axis)
+    return Labels(invent_names(axis, count), axis=axis)
 
 
 def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> int:
-    n_entries = round(check_number(name, share, low=0, high=1) * len(rows) * len(columns))
+    check_number(name, share, 0, 1)
+    n_entries = round(share * len(rows) * len(columns))
     if n_entries < 1:
         raise BadSetting(
             f"{name} must leave at least one of {len(rows)} x {len(columns)} cells observed; got {share!r}"
@@ -185,8 +188,8 @@ def _draw_entries(
         raise BadSetting(
             f"n_entries must be at most the {n_rows * n_columns} cells; got {n_entries!r}"
         )
-    popularity = check_number("popularity", popularity, low=0, high=2)
-    selection = check_number("selection", selection, low=0, high=10)
+    check_number("popularity", popularity, 0, 2)
+    check_number("selection", selection, 0, 10)
     dice = RandomStream(seed, 2)
     activity = PowerLaw(n_rows, popularity).weights()[dice.order(n_rows)]
     sampler = Sampler(

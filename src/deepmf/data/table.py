@@ -60,8 +60,9 @@ class FileTable:
         """Whether the file is text, whose fields have no types."""
         return self.first_line is not None
 
-    def locate(self, position: int) -> str:
+    def locate(self, position: int | None) -> str:
         """Return in words where a line of the frame stands in the file."""
+        assert position is not None
         if self.first_line is None:
             return f"entry {position}"
         return f"line {position + self.first_line}"

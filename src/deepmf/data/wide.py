@@ -56,7 +56,6 @@ def _parse_texts(
         try:
             columns.append(parse_numbers(column, decimal=options.decimal))
         except BadEntries as error:
-            assert error.position is not None
             place = f"{table.locate(error.position)}, column {column.name!r}"
             hint = error.hint or _hint_at_text(column.name)
             raise BadEntries(f"{place}: {error.message}", hint=hint) from error

@@ -55,8 +55,8 @@ def _parse_numbers(numbers: Array, noun: str) -> FloatArray:
             try:
                 float(number)
             except (TypeError, ValueError, OverflowError) as reason:
-                problems = {OverflowError: "is too large for a number of 64 bits"}
-                problem = problems.get(type(reason), "is not a number")
+                is_large = isinstance(reason, OverflowError)
+                problem = "is too large for 64 bits" if is_large else "is not a number"
                 message = f"{noun} {show_value(number)} {problem}"
                 raise BadEntries(message, position=position) from reason
         raise BadEntries(f"{noun}s of type {numbers.dtype} are not numbers") from error

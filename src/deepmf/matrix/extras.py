@@ -187,7 +187,7 @@ def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
     None is no date."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise BadEntries(f"times must be a list of dates; got {show_value(values)}")
-    array = values
+    array: Any = values
     if not isinstance(values, np.ndarray):
         items = list(values)
         array = np.fromiter(items, dtype=object, count=len(items))

@@ -12,7 +12,7 @@ import numpy as np
 from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency, show_value, warn
 from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray
 from deepmf.matrix.column_roles import (
     MANY_COLUMNS,
     Asked,

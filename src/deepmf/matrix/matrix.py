@@ -723,7 +723,9 @@ def _find_positions(items: Iterable[Any], labels: Iterable[Any] | None, *, axis:
 
 
 def _build_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Labels:
-    axis_labels = Labels.of(range(count) if labels is None else labels, axis=axis)
+    if labels is None:
+        return Labels.from_distinct(np.arange(count), axis=axis)
+    axis_labels = Labels.of(labels, axis=axis)
     if len(axis_labels) != count:
         raise BadEntries(f"{len(axis_labels)} {axis} labels were given for {count} {axis}s")
     return axis_labels

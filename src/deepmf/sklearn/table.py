@@ -116,7 +116,7 @@ class TableEntries(NamedTuple):
 
     def matrix(self, scale: Scale, *, column_labels: Any = None) -> ObservedMatrix:
         """Return the entries as a matrix whose rows are numbered from 0."""
-        rows = Labels(range(self.shape[0]), axis="row")
+        rows = Labels.from_distinct(np.arange(self.shape[0]), axis="row")
         columns = Labels(
             np.arange(self.shape[1]) if column_labels is None else column_labels, axis="column"
         )
