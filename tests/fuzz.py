@@ -71,37 +71,10 @@ def damaged(content: bytes, dice: Dice) -> bytes:
 
 
 # Texts that parsers do not expect.
-ODD = [
-    *(
-        b'"',
-        b",",
-        b"\t",
-        b"\n",
-        b"\r",
-        b"\0",
-        b"\xff",
-        b"nan",
-        b"1e999",
-        b"-",
-        "é".encode(),
-        b"9" * 400,
-        b"9" * 5000,
-    ),
-    *(b"[" * 5000, b"{", b"}", b"=", b"1979-13-32", b"true", b"null", b"-0", b"1e-320", b"#", b" "),
-]
-CELLS = [
-    b"XFD1048576",
-    b"A1:XFD1048576",
-    b"A0",
-    b"ZZZ9999999",
-    b"-1",
-    b"",
-    b"99999999999",
-    b"e",
-    b"d",
-    b"s",
-    b"1e999",
-]
+ODD = b'" , - nan 1e999 { } = 1979-13-32 true null -0 1e-320 #'.split()
+ODD += [b"\t", b"\n", b"\r", b"\0", b"\xff", b" ", "é".encode()]
+ODD += [b"9" * 400, b"9" * 5000, b"[" * 5000]
+CELLS = [*b"XFD1048576 A1:XFD1048576 A0 ZZZ9999999 -1 99999999999 e d s 1e999".split(), b""]
 
 
 def disturbed(content: bytes, dice: Dice) -> bytes:
@@ -196,10 +169,10 @@ def change_mapped(files: Any, target: Path, dice: Dice) -> None:
 
 def flipped_bytes(content: bytes, dice: Dice) -> bytes:
     """Return bytes of the same length with some changed."""
-    changed = bytearray(content)
-    for _ in range(int(dice.integers(1, 9)) if changed else 0):
-        changed[dice.integers(len(changed))] = int(dice.integers(256))
-    return bytes(changed)
+    changed = np.frombuffer(content, dtype=np.uint8).copy()
+    if changed.size:
+        changed[dice.integers(changed.size, size=dice.integers(1, 9))] = dice.integers(256)
+    return changed.tobytes()
 
 
 def use_mapped(_: Any, target: Path) -> None:
@@ -392,12 +365,8 @@ def make_features(folder: Path) -> Any:
     from deepmf.files import import_polars
 
     rows = some_matrix().row_labels.tolist()
-    kinds: dict[str, Any] = {
-        "kind": ["a", "b"],
-        "tags": ["x|y", "z", ""],
-        "since": ["2001-12-31", "2024-02-29"],
-        "age": [1, 2.5, 70],
-    }
+    kinds: dict[str, Any] = {"kind": ["a", "b"], "tags": ["x|y", "z", ""], "age": [1, 2.5, 70]}
+    kinds |= {"since": ["2001-12-31", "2024-02-29"]}
     kinds |= {"plot": [f"a long text of number {k}" for k in range(len(rows))]}
     repeated = {name: np.resize(each, len(rows)).tolist() for name, each in kinds.items()}
     frame = import_polars().DataFrame({"row": rows} | repeated)
@@ -507,24 +476,8 @@ def change_database(made: Any, target: Path, dice: Dice) -> None:
         ).fetchall()
         table = pick(dice, tables)[0]
         names = [line[1] for line in connection.execute(f"PRAGMA table_info({table})")]
-        odd = [
-            None,
-            -1,
-            0,
-            2**62,
-            2**63 - 1,
-            4_000_000_000,
-            1e308,
-            -1.5,
-            "x",
-            "",
-            b"",
-            b"ix",
-            b"s\xff",
-            b"{",
-            b"[]",
-            b"[" * 5000,
-        ]
+        odd = [None, -1, 0, 2**62, 2**63 - 1, 4_000_000_000, 1e308, -1.5]
+        odd += ["x", "", b"", b"ix", b"s\xff", b"{", b"[]", b"[" * 5000]
         with suppress(sqlite3.Error):  # a value that the table refuses
             connection.execute(
                 f"UPDATE {table} SET {pick(dice, names)} = ?", [odd[dice.integers(len(odd))]]

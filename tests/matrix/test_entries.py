@@ -66,25 +66,16 @@ def shown(entries: AxisEntries) -> list[dict[int, float]]:
 
 
 def test_descriptions_after_an_extension() -> None:
-    new = ObservedMatrix.from_entries(
-        ["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS
-    )
+    new = ObservedMatrix.from_entries(list("ccabc"), list("xzzxw"), [5, 4, 3, 2, 1], STARS)
     seen, rows, columns, *_ = EntryStore.of(TRAIN).extend(new)
-    assert seen.rows.array.tolist() == ["a", "b", "c"]
-    assert seen.columns.array.tolist() == ["x", "y", "w", "z"]
+    assert (list(seen.rows), list(seen.columns)) == (["a", "b", "c"], ["x", "y", "w", "z"])
     # b has a new entry over x, c is new; a's new entry is over a new column
-    assert rows.tolist() == [1, 2]
-    assert columns.tolist() == [0, 2, 3]
-    everything = np.arange(3), np.arange(4)
-    assert shown(seen.row_entries(everything[0])) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {0: 5}]
-    assert shown(seen.column_entries(everything[1])) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {}, {0: 3}]
+    assert (rows.tolist(), columns.tolist()) == ([1, 2], [0, 2, 3])
+    assert shown(seen.row_entries(np.arange(3))) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {0: 5}]
+    assert shown(seen.column_entries(np.arange(4))) == [{0: 1, 1: 2}, {0: 2, 1: 3}, {}, {0: 3}]
     assert shown(seen.seen_columns(np.array([2, 0]))) == [{0: 5, 2: 1, 3: 4}, {0: 1, 1: 2, 3: 3}]
-    assert seen.areas(np.array([0, 2, 0, 2]), np.array([0, 0, 3, 3])).tolist() == [
-        "I",
-        "II",
-        "III",
-        "IV",
-    ]
+    areas = seen.areas(np.array([0, 2, 0, 2]), np.array([0, 0, 3, 3]))
+    assert areas.tolist() == ["I", "II", "III", "IV"]
 
 
 def test_known_entries_are_not_taken_twice() -> None:
@@ -92,6 +83,8 @@ def test_known_entries_are_not_taken_twice() -> None:
     seen, rows, columns, *_ = EntryStore.of(TRAIN).extend(again)
     assert seen.extension is not None and seen.extension.n_entries == 1
     assert (rows.tolist(), columns.tolist()) == ([1], [0])
+    found = seen.values_at(np.array([0, 0, 1, 1, 9]), np.array([0, 1, 0, 1, 0]))
+    np.testing.assert_array_equal(found, [1, 2, 4, 3, np.nan])
     with pytest.raises(BadEntries, match="'x'"):
         seen.extend(ObservedMatrix.from_entries(["b"], ["x"], [5], STARS))
     with pytest.raises(BadEntries, match="nothing"):
@@ -108,14 +101,11 @@ def test_entries_that_come_later_are_put_in_row_order(
     assert list(zip(together.rows, together.columns, together.values, strict=True)) == expected
 
 
-def test_values_are_judged_not_their_declared_scale() -> None:
+def test_values_are_judged_not_their_declared_scale_and_rows_without_entries_are_new() -> None:
     declared = ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 5], Scale(low=0, high=10))
     assert EntryStore.of(TRAIN).extend(declared).rows.tolist() == [2]
     with pytest.raises(OffScale, match="1, 6"):
         EntryStore.of(TRAIN).extend(ObservedMatrix.from_entries(["c", "c"], ["x", "y"], [1, 6]))
-
-
-def test_declared_rows_without_entries_are_new() -> None:
     empty = ObservedMatrix.from_entries(["a"], ["x"], [1], STARS, row_labels=["a", "new"])
     seen, rows, columns, *_ = EntryStore.of(TRAIN).extend(empty)
     assert (rows.tolist(), columns.tolist()) == ([2], [])
@@ -123,62 +113,39 @@ def test_declared_rows_without_entries_are_new() -> None:
 
 
 def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
+    def replace(store: EntryStore, rows: str, columns: str, values: list[int]) -> ChangedStore:
+        new = ObservedMatrix.from_entries(list(rows), list(columns), values, STARS)
+        return store.extend(new, conflicts="replace")
+
+    both = np.arange(2)
     seen = EntryStore.of(TRAIN)
-    replaced, rows, columns, *_ = seen.extend(
-        ObservedMatrix.from_entries(["a", "b", "b"], ["y", "x", "y"], [5, 4, 3], STARS),
-        conflicts="replace",
-    )
-    assert replaced.dropped.tolist() == [1] and (rows.tolist(), columns.tolist()) == (
-        [0, 1],
-        [0, 1],
-    )
-    assert shown(replaced.row_entries(np.arange(2))) == [{0: 1, 1: 5}, {1: 3, 0: 4}]
-    assert shown(replaced.column_entries(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 5}]
-    twice, *_ = replaced.extend(
-        ObservedMatrix.from_entries(["a", "b"], ["y", "x"], [4, 1], STARS), conflicts="replace"
-    )
-    assert shown(twice.seen_columns(np.arange(2))) == [{0: 1, 1: 4}, {1: 3, 0: 1}]
-    assert shown(twice.seen_rows(np.arange(2))) == [{0: 1, 1: 1}, {1: 3, 0: 4}]
-    assert (
-        twice.are_as_trained("row", np.arange(2)).tolist()
-        == twice.are_as_trained("column", np.arange(2)).tolist()
-        == [False] * 2
-    )
-    back, *_ = twice.extend(
-        ObservedMatrix.from_entries(["a"], ["y"], [2], STARS), conflicts="replace"
-    )
-    assert back.dropped.size == 0 and shown(back.row_entries(np.arange(2))) == [
-        {0: 1, 1: 2},
-        {1: 3, 0: 1},
-    ]
-    assert back.are_as_trained("row", np.arange(2)).tolist() == [True, False]
-    assert back.are_as_trained("column", np.arange(2)).tolist() == [False, True]
-    assert seen.dropped.size == 0 and shown(seen.row_entries(np.arange(2))) == [
-        {0: 1, 1: 2},
-        {1: 3},
-    ]
-
-
-def test_values_at_pairs() -> None:
-    seen, *_ = EntryStore.of(TRAIN).extend(
-        ObservedMatrix.from_entries(["c", "a"], ["z", "x"], [4, 5], STARS), conflicts="replace"
-    )
-    found = seen.values_at(np.array([0, 0, 1, 2, 2]), np.array([0, 1, 0, 2, 0]))
-    np.testing.assert_array_equal(found, [5, 2, np.nan, 4, np.nan])
+    replaced, rows, columns, *_ = replace(seen, "abb", "yxy", [5, 4, 3])
+    assert [part.tolist() for part in (replaced.dropped, rows, columns)] == [[1], [0, 1], [0, 1]]
+    assert shown(replaced.row_entries(both)) == [{0: 1, 1: 5}, {1: 3, 0: 4}]
+    assert shown(replaced.column_entries(both)) == [{0: 1, 1: 4}, {1: 3, 0: 5}]
+    twice = replace(replaced, "ab", "yx", [4, 1]).entries
+    assert shown(twice.seen_columns(both)) == [{0: 1, 1: 4}, {1: 3, 0: 1}]
+    assert shown(twice.seen_rows(both)) == [{0: 1, 1: 1}, {1: 3, 0: 4}]
+    back = replace(twice, "a", "y", [2]).entries
+    assert back.dropped.size == 0
+    assert shown(back.row_entries(both)) == [{0: 1, 1: 2}, {1: 3, 0: 1}]
+    for store, axis, expected in (
+        (twice, "row", [False, False]),
+        (twice, "column", [False, False]),
+        (back, "row", [True, False]),
+        (back, "column", [False, True]),
+    ):
+        assert store.are_as_trained(axis, both).tolist() == expected
+    assert seen.dropped.size == 0 and shown(seen.row_entries(both)) == [{0: 1, 1: 2}, {1: 3}]
 
 
 def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:
     store = EntryStore.of(ObservedMatrix.from_entries([0, 0, 1], ["a", "b", "a"], [1, 2, 3]))
     assert store.column_counts.tolist() == [2, 1]
-    more = store.extend(
-        ObservedMatrix.from_entries([2, 2], ["a", "c"], [1, 3], store.scale)
-    ).entries
+    new = ObservedMatrix.from_entries([0, 2, 2], ["a", "a", "c"], [3, 1, 3], store.scale)
+    more = store.extend(new, conflicts="replace").entries
     assert more.column_counts.tolist() == [3, 1, 1]
-    replaced = more.extend(
-        ObservedMatrix.from_entries([0], ["a"], [3], store.scale), conflicts="replace"
-    ).entries
-    assert replaced.column_counts.tolist() == [3, 1, 1]
-    gone = forget(replaced, plan_forget(replaced, [0], None, None, missing="error")).entries
+    gone = forget(more, plan_forget(more, [0], None, None, missing="error")).entries
     assert gone.column_counts.tolist() == [2, 0, 1]
 
 
@@ -191,36 +158,27 @@ def test_a_group_without_each_of_some_entries() -> None:
 
 
 def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
-    generator = np.random.default_rng(0)
-    rows = [f"row {number}" for number in generator.integers(0, 12, 60)]
-    columns = [f"column {number}" for number in generator.integers(0, 9, 60)]
-    values = {pair: float(1 + at % 5) for at, pair in enumerate(zip(rows, columns, strict=True))}
-    one_by_one = EntryStore.of(TRAIN)
+    dice = np.random.default_rng(0)
+    pairs = zip(dice.integers(0, 12, 60).tolist(), dice.integers(0, 9, 60).tolist(), strict=True)
+    values = {pair: float(1 + at % 5) for at, pair in enumerate(pairs)}
+    train = ObservedMatrix.from_entries([20, 20], [10, 11], [1, 2], STARS)
+    one_by_one = EntryStore.of(train)
     for (row, column), value in values.items():
-        one_by_one = one_by_one.extend(
-            ObservedMatrix.from_entries([row], [column], [value], STARS)
-        ).entries
+        new = ObservedMatrix.from_entries([row], [column], [value], STARS)
+        one_by_one = one_by_one.extend(new).entries
+    rows, columns = zip(*values, strict=True)
     # In the order in which they came first, as positions are given in that order.
-    known = (
-        list(dict.fromkeys(row for row, _ in values)),
-        list(dict.fromkeys(column for _, column in values)),
-    )
-    new = ObservedMatrix.from_entries(
-        *zip(*values, strict=True),
-        list(values.values()),
-        STARS,
-        row_labels=known[0],
-        column_labels=known[1],
-    )
-    together = EntryStore.of(TRAIN).extend(new).entries
+    known = {"row_labels": dict.fromkeys(rows), "column_labels": dict.fromkeys(columns)}
+    new = ObservedMatrix.from_entries(rows, columns, values.values(), STARS, **known)
+    together = EntryStore.of(train).extend(new).entries
     assert (one_by_one.rows, one_by_one.columns) == (together.rows, together.columns)
-    every = np.arange(len(together.rows))[::-1], np.array([5, 0, 5, 3, 1])
-    for axis, positions in (
-        ("seen_columns", every[0]),
-        ("seen_rows", every[1]),
-        ("column_entries", every[1]),
+    some = np.array([5, 0, 5, 3, 1])
+    for gather, positions in (
+        (EntryStore.seen_columns, np.arange(len(together.rows))[::-1]),
+        (EntryStore.seen_rows, some),
+        (EntryStore.column_entries, some),
     ):
-        found, wanted = (getattr(store, axis)(positions) for store in (one_by_one, together))
+        found, wanted = gather(one_by_one, positions), gather(together, positions)
         for part in ("starts", "others", "values"):
             np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
     assert together.are_as_trained("column", np.arange(0)).size == 0
@@ -240,11 +198,7 @@ def forgotten(**asked: object) -> ChangedStore:
 def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
     found = forgotten(rows=["c"], columns=["w"])
     store = found.entries
-    assert store.rows.array.tolist() == ["a", "b", "d"] and store.columns.array.tolist() == [
-        "x",
-        "y",
-        "z",
-    ]
+    assert (list(store.rows), list(store.columns)) == (["a", "b", "d"], ["x", "y", "z"])
     assert (found.gone_rows.tolist(), found.gone_columns.tolist()) == ([2], [2])
     assert shown(store.seen_columns(np.arange(3))) == [{0: 1, 1: 2}, {1: 3}, {1: 3}]
     # what describes those that are left is the same
@@ -253,12 +207,6 @@ def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
         ObservedMatrix.from_entries(["d"], ["y"], [3], STARS, column_labels=["y", "z"])
     )
     assert store.extension == alone.extension
-
-
-def test_nothing_is_left_of_an_extension() -> None:
-    store = forgotten(rows=["c", "d"], columns=["w", "z"]).entries
-    assert (store.rows.array.tolist(), store.columns.array.tolist()) == (["a", "b"], ["x", "y"])
-    assert store.train is TRAIN and store.extension is None and store.dropped.size == 0
 
 
 def test_trained_ones_stay_without_entries() -> None:
@@ -271,43 +219,25 @@ def test_trained_ones_stay_without_entries() -> None:
 
 
 def test_single_entries() -> None:
-    for entries in (
-        (["a", "d"], ["x", "y"]),
-        ObservedMatrix.from_entries(["a", "d"], ["x", "y"], [5, 5], STARS),
-    ):
+    pairs = ["a", "d"], ["x", "y"]
+    for entries in (pairs, ObservedMatrix.from_entries(*pairs, [5, 5], STARS)):
         found = forgotten(entries=entries)
-        assert shown(found.entries.seen_columns(np.arange(4))) == [
-            {1: 2},
-            {1: 3, 2: 1},
-            {0: 5, 3: 4},
-            {2: 2},
-        ]
+        left = shown(found.entries.seen_columns(np.arange(4)))
+        assert left == [{1: 2}, {1: 3, 2: 1}, {0: 5, 3: 4}, {2: 2}]
         # d is new, and describes no column
         assert (found.rows.tolist(), found.columns.tolist()) == ([0, 3], [0])
 
 
-def test_numbered_rows_and_columns() -> None:
+def test_numbered_rows_and_columns_and_nothing_left_of_an_extension() -> None:
     train = ObservedMatrix.from_array([[1, 2], [np.nan, 3]], STARS)
-    new = ObservedMatrix.from_array(
-        [[np.nan, 2, 4], [5, np.nan, np.nan], [1, 1, 1], [2, 2, 2], [3, 3, 3]], STARS
-    )
+    of_known = [[np.nan, 2, 4], [5, np.nan, np.nan]]
+    new = ObservedMatrix.from_array([*of_known, [1, 1, 1], [2, 2, 2], [3, 3, 3]], STARS)
     store, *_ = EntryStore.of(train).extend(new, conflicts="replace")
-    found = forget(store, plan_forget(store, [2, 4], None, None, missing="error"))
-    assert found.entries.rows.array.tolist() == [0, 1, 3] and found.entries.rows.positions(
-        [3]
-    ).tolist() == [2]
-    assert shown(found.entries.seen_columns(np.arange(3))) == [
-        {0: 1, 1: 2, 2: 4},
-        {0: 5, 1: 3},
-        {0: 2, 1: 2, 2: 2},
-    ]
-    none = forget(
-        found.entries,
-        plan_forget(found.entries, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"),
-    )
-    assert (
-        none.entries.train is train
-        and none.entries.extension is None
-        and none.entries.dropped.size == 0
-    )
-    assert (none.entries.rows, none.entries.columns) == (train.rows, train.columns)
+    found = forget(store, plan_forget(store, [2, 4], None, None, missing="error")).entries
+    assert found.rows.array.tolist() == [0, 1, 3] and found.rows.positions([3]).tolist() == [2]
+    left = shown(found.seen_columns(np.arange(3)))
+    assert left == [{0: 1, 1: 2, 2: 4}, {0: 5, 1: 3}, {0: 2, 1: 2, 2: 2}]
+    plan = plan_forget(found, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore")
+    none = forget(found, plan).entries
+    assert none.train is train and none.extension is None and none.dropped.size == 0
+    assert (none.rows, none.columns) == (train.rows, train.columns)

@@ -88,10 +88,7 @@ def test_times_of_many_forms(given: Any, kind: str) -> None:
 @pytest.mark.parametrize(
     "given, word",
     [
-        (["yesterday"], "date"),
-        (["2024"], "date"),
-        (["31.12.2024"], "date"),
-        (["10000-01-01"], "date"),
+        *(([text], "date") for text in ("yesterday", "2024", "31.12.2024", "10000-01-01")),
         ([10**16], "9999"),
         ([-(10**11)], "years"),
         (np.array(["10000-01-01"], dtype="datetime64[s]"), "9999"),
@@ -131,9 +128,8 @@ def test_one_time() -> None:
 
 def test_weights_halve_with_each_half_life() -> None:
     times = np.array([0, 10 * DAY, 20 * DAY, NO_TIME])
-    np.testing.assert_allclose(
-        Extras(times, np.full(4, 2.0)).decay(10 * DAY).weights, [0.5, 1.0, 2.0, 0.5]
-    )  # type: ignore[arg-type]
+    weights = Extras(times, np.full(4, 2.0)).decay(10 * DAY).weights
+    assert weights is not None and weights.tolist() == pytest.approx([0.5, 1.0, 2.0, 0.5])
     assert min(Extras(times).decay(3600).weights) == SMALLEST_WEIGHT  # type: ignore[arg-type]
 
 
@@ -158,19 +154,13 @@ def test_entries_keep_their_times_and_weights_in_row_order() -> None:
     assert shuffled.mean == pytest.approx(np.average(VALUES, weights=WEIGHTS))
 
 
-def test_plain_times_and_weights_are_none() -> None:
+def test_plain_times_and_weights_are_none_and_a_weight_of_zero_leaves_an_entry_out() -> None:
     matrix = build(times=[None] * 4, weights=[1] * 4)
-    assert matrix.times is None
-    assert matrix.weights is None
-    assert matrix == build()
-    assert build(times=TIMES) != build()
+    assert (matrix.times, matrix.weights) == (None, None)
+    assert matrix == build() != build(times=TIMES)
     assert build(weights=WEIGHTS) != build()
-
-
-def test_a_weight_of_zero_leaves_an_entry_and_its_labels_out() -> None:
-    assert build(weights=[1, 1, 1, 0]) == ObservedMatrix.from_entries(
-        ROWS[:3], COLUMNS[:3], VALUES[:3], SCALE
-    )
+    without = ObservedMatrix.from_entries(ROWS[:3], COLUMNS[:3], VALUES[:3], SCALE)
+    assert build(weights=[1, 1, 1, 0]) == without
 
 
 def test_selections_carry_times_and_weights() -> None:
@@ -193,36 +183,30 @@ def test_selections_carry_times_and_weights() -> None:
 def test_repeats_merge_times_and_weights(
     duplicates: Any, expected: tuple[float, int, float]
 ) -> None:
-    merged = ObservedMatrix.from_entries(
-        [1, 1, 1],
-        [1, 1, 1],
-        [5, 3, 2],
-        Scale(low=0, high=5),
-        duplicates=duplicates,
-        times=[2 * DAY, 4 * DAY, DAY],
-        weights=[1, 2, 3],
-    )
+    repeated: Any = [1, 1, 1], [1, 1, 1], [5, 3, 2], Scale(low=0, high=5)
+    extras: Any = {"times": [2 * DAY, 4 * DAY, DAY], "weights": [1, 2, 3]}
+    merged = ObservedMatrix.from_entries(*repeated, duplicates=duplicates, **extras)
     assert list_entries(merged) == {(1, 1): pytest.approx(expected)}
 
 
 def test_the_latest_of_repeats_needs_dates_and_takes_the_last_of_equal_dates() -> None:
-    repeated = {
-        "rows": [1, 1, 1],
-        "columns": [1, 1, 1],
-        "values": [5, 3, 2],
-        "scale": SCALE,
-        "duplicates": "latest",
-    }
+    def merge(**options: Any) -> ObservedMatrix:
+        repeated = [1, 1, 1], [1, 1, 1], [5, 3, 2]
+        return ObservedMatrix.from_entries(*repeated, SCALE, duplicates="latest", **options)
+
     with pytest.raises(BadSetting, match="dates"):
-        ObservedMatrix.from_entries(**repeated)
-    assert ObservedMatrix.from_entries(**repeated, times=[DAY, DAY, None]).values.tolist() == [3]
+        merge()
+    assert merge(times=[DAY, DAY, None]).values.tolist() == [3]
 
 
 def test_counts_add_up_to_the_latest_time_and_the_mean_weight() -> None:
-    plays = ObservedMatrix.from_interactions(
-        [1, 1], [1, 1], [3, 1], times=[DAY, 2 * DAY], weights=[1, 3]
-    )
+    extras: Any = {"times": [DAY, 2 * DAY], "weights": [1, 3]}
+    plays = ObservedMatrix.from_interactions([1, 1], [1, 1], [3, 1], **extras)
     assert list_entries(plays) == {(1, 1): (4.0, 2 * DAY, 1.5)}
+    store = EntryStore.of(ObservedMatrix.from_interactions([1, 2], [1, 1], times=[DAY, DAY]))
+    more = ObservedMatrix.from_interactions([1], [1], [3], times=[4 * DAY], weights=[5])
+    extension = store.extend(more).entries.extension
+    assert extension is not None and list_entries(extension) == {(1, 1): (4.0, 4 * DAY, 4.0)}
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "store"])
@@ -246,44 +230,34 @@ LINES = (
 
 def test_packed_files_are_what_reading_gives(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text(LINES + "3,30,2,1000,9\n4,40,5,5,0\n")
-    options: dict[str, Any] = {
-        "time": "timestamp",
-        "weight": "w",
-        "scale": SCALE,
-        "duplicates": "latest",
-    }
+    options: dict[str, Any] = {"time": "timestamp", "weight": "w", "scale": SCALE}
+    options["duplicates"] = "latest"
     packed = pack(tmp_path / "m.csv", tmp_path / "m.store", **options)
     assert packed == read_matrix(tmp_path / "m.csv", **options)
     assert list_entries(packed) == ALL
     assert packed.mean == pytest.approx(np.average(VALUES, weights=WEIGHTS))
     assert packed.to_frame().columns == ["user", "film", "stars", "timestamp", "w"]
-    again = pack([tmp_path / "m.store"], tmp_path / "again.store", scale=SCALE)
-    assert again == packed
+    assert pack([tmp_path / "m.store"], tmp_path / "again.store", scale=SCALE) == packed
 
 
 def test_a_time_is_detected_by_its_name_and_content(tmp_path: Path) -> None:
-    def read(content: str, **options: Any) -> ObservedMatrix:
-        (tmp_path / "m.csv").write_text(content)
+    def read(name: str, *times: Any, **options: Any) -> ObservedMatrix:
+        head = f"user,film,stars,{name}\n" if name else ""
+        (tmp_path / "m.csv").write_text(f"{head}1,10,5,{times[0]}\n1,20,3,{times[1]}\n")
         return read_matrix(tmp_path / "m.csv", **options)
 
-    dated = "user,film,stars,{}\n1,10,5,{}\n1,20,3,{}\n"
-    assert read(dated.format("timestamp", 881250949, 881250950)).times.tolist() == [
-        881250949,
-        881250950,
-    ]
-    assert read(dated.format("date", "2024-05-01", "2024-05-02")).form.time_type == "date"
-    assert read(dated.format("timestamp", 881250949, 881250950), time=None).times is None
-    assert read(dated.format("year", 1994, 1995)).times is None  # numbers that are no times
-    assert read(dated.format("visits", 881250949, 881250950)).times is None  # no name of a time
-    assert read("1,10,5,881250949\n1,20,3,881250950\n").times is None  # no name
-    assert read("1,10,5,881250949\n1,20,3,881250950\n", time=3).times.tolist() == [
-        881250949,
-        881250950,
-    ]
+    seconds = 881250949, 881250950
+    assert read("timestamp", *seconds).times.tolist() == list(seconds)
+    assert read("date", "2024-05-01", "2024-05-02").form.time_type == "date"
+    assert read("timestamp", *seconds, time=None).times is None
+    assert read("year", 1994, 1995).times is None  # numbers that are no times
+    assert read("visits", *seconds).times is None  # no name of a time
+    assert read("", *seconds).times is None  # no name
+    assert read("", *seconds, time=3).times.tolist() == list(seconds)
     with pytest.raises(BadEntries, match="line 3"):
-        read(dated.format("date", "2024-05-01", "soon"), time="date")
+        read("date", "2024-05-01", "soon", time="date")
     with pytest.raises(BadEntries, match="nothing"):
-        read(dated.format("date", "2024-05-01", "2024-05-02"), time="nothing")
+        read("date", "2024-05-01", "2024-05-02", time="nothing")
 
 
 def test_a_frame_of_datetimes() -> None:
@@ -298,42 +272,29 @@ def test_a_frame_of_datetimes() -> None:
 
 def test_an_index_of_a_store_carries_times_and_weights() -> None:
     store = EntryStore.of(build(times=TIMES, weights=WEIGHTS))
-    new = ObservedMatrix.from_entries(
-        [1, 4], [30, 10], [2, 2], SCALE, times=[20 * DAY, 21 * DAY], weights=[4, 5]
-    )
+    extras: Any = {"times": [20 * DAY, 21 * DAY], "weights": [4, 5]}
+    new = ObservedMatrix.from_entries([1, 4], [30, 10], [2, 2], SCALE, **extras)
+    added = {(1, 30): (2.0, 20 * DAY, 4.0), (4, 10): (2.0, 21 * DAY, 5.0)}
     grown = store.extend(new).entries
-    assert grown.extension is not None
-    assert list_entries(grown.extension) == {
-        (1, 30): (2.0, 20 * DAY, 4.0),
-        (4, 10): (2.0, 21 * DAY, 5.0),
-    }
+    assert grown.extension is not None and list_entries(grown.extension) == added
     of_first = grown.row_entries(np.array([0]))
     assert of_first.extras.equals(Extras(np.array([5, 3, 20]) * DAY, np.array([1.0, 2.0, 4.0])))
     of_column = grown.column_entries(np.array([0]))
-    assert of_column.extras.times is not None
-    assert of_column.extras.times.tolist() == [5 * DAY, NO_TIME]
+    assert of_column.extras.times.tolist() == [5 * DAY, NO_TIME]  # type: ignore[union-attr]
     left = forget(grown, plan_forget(grown, [4], None, None, missing="error")).entries
-    assert left.extension is not None
-    assert list_entries(left.extension) == {(1, 30): (2.0, 20 * DAY, 4.0)}
+    del added[4, 10]
+    assert left.extension is not None and list_entries(left.extension) == added
 
 
 def test_an_entry_with_the_same_value_and_a_new_time_is_new() -> None:
+    def see(day: int) -> ObservedMatrix:
+        return ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[day * DAY])
+
     store = EntryStore.of(build(times=TIMES))
     with pytest.raises(BadEntries, match="nothing"):
-        store.extend(ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[5 * DAY]))
-    later = store.extend(
-        ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[8 * DAY])
-    ).entries
+        store.extend(see(5))
+    later = store.extend(see(8)).entries
     assert later.extras_at(np.array([0]), np.array([0])).times.tolist() == [8 * DAY]  # type: ignore[union-attr]
     assert later.n_entries == store.n_entries
-    back = later.extend(ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[5 * DAY])).entries
-    assert back.extension is None
-    assert back.dropped.size == 0
-
-
-def test_counts_that_are_added_have_the_latest_time() -> None:
-    store = EntryStore.of(ObservedMatrix.from_interactions([1, 2], [1, 1], times=[DAY, DAY]))
-    more = ObservedMatrix.from_interactions([1], [1], [3], times=[4 * DAY], weights=[5])
-    extension = store.extend(more).entries.extension
-    assert extension is not None
-    assert list_entries(extension) == {(1, 1): (4.0, 4 * DAY, 4.0)}
+    back = later.extend(see(5)).entries
+    assert back.extension is None and back.dropped.size == 0

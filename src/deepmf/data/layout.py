@@ -96,6 +96,11 @@ class LineKind:
         """The fewest fields of a line."""
         return len(self.roles) - self.n_optional
 
+    @property
+    def requirement(self) -> str:
+        """The roles in words, such as "a row and a column"."""
+        return join_roles(self.roles)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
@@ -137,7 +142,7 @@ def open_text_table(path: Path, kind: LineKind, options: ColumnOptions) -> FileT
     if len(first) < kind.n_needed:
         raise UnreadableFile(
             f"{path}: line {n_skipped + 1} {lines[0][:80]!r} has {len(first)} column(s) when split at "
-            f"{separator!r}; {join_roles(kind.roles)} are needed (is the separator another?)"
+            f"{separator!r}; {kind.requirement} are needed (is the separator another?)"
         )
     types = _read_typed_header(path, kind, options, first)
     names: list[str] | None = list(types or ())
@@ -302,7 +307,7 @@ def _recognise_separator(
     if separator is None or (separator == " " and likely != " "):
         short = next(line for line in lines if len(file.split_lines([line], likely)[0]) < 2)
         raise UnreadableFile(
-            f"{file.path}: the line {short[:80]!r} has one column; {join_roles(kind.roles)} are needed"
+            f"{file.path}: the line {short[:80]!r} has one column; {kind.requirement} are needed"
         )
     return separator
 
