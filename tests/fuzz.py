@@ -476,7 +476,7 @@ def change_database(made: Any, target: Path, dice: Dice) -> None:
         ).fetchall()
         table = pick(dice, tables)[0]
         names = [line[1] for line in connection.execute(f"PRAGMA table_info({table})")]
-        odd = [None, -1, 0, 2**62, 2**63 - 1, 4_000_000_000, 1e308, -1.5]
+        odd: list[Any] = [None, -1, 0, 2**62, 2**63 - 1, 4_000_000_000, 1e308, -1.5]
         odd += ["x", "", b"", b"ix", b"s\xff", b"{", b"[]", b"[" * 5000]
         with suppress(sqlite3.Error):  # a value that the table refuses
             connection.execute(
