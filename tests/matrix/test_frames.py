@@ -73,10 +73,10 @@ def test_integer_column_names() -> None:
     np.testing.assert_array_equal(matrix.to_array(), table.to_numpy())
     long = ObservedMatrix.from_frame(pd.DataFrame([[1, 20, 3.0], [2, 30, 4.0]]))
     assert long.entries().columns.tolist() == [20, 30]
-    with pytest.raises(BadEntries, match="columns are needed"):
-        ObservedMatrix.from_frame(pd.DataFrame([[1, 2]]), value=1)
     with pytest.raises(BadEntries, match="same"):
         ObservedMatrix.from_table(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+    with pytest.raises(BadEntries, match="row='id'"):
+        ObservedMatrix.from_table(pl.DataFrame({"id": ["x"], "a": [1]}))
 
 
 @libraries
@@ -94,27 +94,28 @@ def test_bad_long_frames(library: type, frame: dict[str, list[object]], message:
         ObservedMatrix.from_frame(library(frame))
 
 
-def test_other_bad_frames() -> None:
-    with pytest.raises(BadEntries, match="'who'"):
-        ObservedMatrix.from_frame(pl.DataFrame(LONG), row="who")
-    with pytest.raises(BadEntries, match="column 5"):
-        ObservedMatrix.from_frame(pl.DataFrame(LONG), row=np.int64(5))
-    with pytest.raises(BadEntries, match="array"):
-        ObservedMatrix.from_frame(pl.DataFrame(LONG), row=np.array(["user", "item"]))
-    months = pd.Series(["2024-01", "2024-02", "2024-03"], dtype="period[M]")
-    with pytest.raises(BadEntries, match=r"'rating'.*period\[M\]"):
-        ObservedMatrix.from_frame(pd.DataFrame(LONG | {"rating": months}))
-    with pytest.raises(BadEntries, match="entry 0: column 'when'"):
-        ObservedMatrix.from_frame(pd.DataFrame(LONG | {"when": months}), time="when")
-    beyond = pl.Series([2**62, 1, 2]).cast(pl.Datetime("ms"))
-    with pytest.raises(BadEntries, match="9999"):
-        ObservedMatrix.from_frame(pl.DataFrame(LONG | {"when": beyond}), time="when")
-    with pytest.raises(BadEntries, match="different"):
-        ObservedMatrix.from_frame(pl.DataFrame(LONG), row="user", column="user")
-    with pytest.raises(BadEntries, match="list"):
-        ObservedMatrix.from_frame([1, 2])
-    with pytest.raises(BadEntries, match="row='id'"):
-        ObservedMatrix.from_table(pl.DataFrame({"id": ["x"], "a": [1]}))
+MONTHS = pd.Series(["2024-01", "2024-02", "2024-03"], dtype="period[M]")
+BEYOND = pl.Series([2**62, 1, 2]).cast(pl.Datetime("ms"))
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "word"),
+    [
+        (pl.DataFrame(LONG), {"row": "who"}, "'who'"),
+        (pl.DataFrame(LONG), {"row": np.int64(5)}, "column 5"),
+        (pl.DataFrame(LONG), {"row": np.array(["user", "item"])}, "array"),
+        (pd.DataFrame(LONG | {"rating": MONTHS}), {}, r"'rating'.*period\[M\]"),
+        (pd.DataFrame(LONG | {"when": MONTHS}), {"time": "when"}, "entry 0: column 'when'"),
+        (pl.DataFrame(LONG | {"when": BEYOND}), {"time": "when"}, "9999"),
+        (pl.DataFrame(LONG), {"row": "user", "column": "user"}, "different"),
+        ([1, 2], {}, "list"),
+        (pd.DataFrame([[1, 2]]), {"value": 1}, "columns are needed"),
+    ],
+    ids=range(9),
+)
+def test_other_bad_frames(frame: Any, options: dict[str, Any], word: str) -> None:
+    with pytest.raises(BadEntries, match=word):
+        ObservedMatrix.from_frame(frame, **options)
 
 
 @pytest.mark.parametrize(
