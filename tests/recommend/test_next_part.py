@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from deepmf import ALS
 from deepmf.errors import BadModelFile
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.interactions import InteractionPredictor
 from deepmf.recommend.column_ridge import Ridge
+from deepmf.recommend.next_fit import score_targets
 from deepmf.recommend.next_gram import Sequences, count_next
 from deepmf.recommend.next_ridge import Decay, NextPart, NextRidge, list_decays, scale_rows
 
@@ -103,3 +105,50 @@ def test_a_packed_part_scores_the_same_and_a_damaged_one_is_refused(part: NextRi
             NextRidge.unpack(content | damage, tensors, STORE, predictor)
     with pytest.raises(BadModelFile):
         NextRidge.unpack(content, dict(list(tensors.items())[1:]), STORE, predictor)
+
+
+def test_the_nearest_columns_precede_a_column_more_often_than_their_size_explains() -> None:
+    """A column that is everywhere precedes others often, and says little of them."""
+    rows = [["always", "target"]] * 10 + [["everywhere", "target"]] * 12
+    rows += [["everywhere", "another"]] * 400 + [["once", "target"]]
+    matrix = ObservedMatrix.from_sequences({f"row {at}": row for at, row in enumerate(rows)})
+    gram = count_next(Sequences.of(matrix), Decay(1.0, 1), matrix.shape[1], "nearest")
+    target = matrix.columns.positions(["target"])[0]
+    nearest = gram.sums.places[target]  # type: ignore[union-attr]
+    names = matrix.column_labels[nearest[nearest < matrix.shape[1]]]
+    assert names.tolist() == ["always", "once", "everywhere"]
+
+
+def test_a_target_counts_by_its_place_among_the_first_ten_and_loses_ties() -> None:
+    keys = np.arange(12.0)[None]
+    for column, expected in ((11, 1.0), (10, 1 / math.log2(3)), (2, 1 / math.log2(11)), (1, 0.0)):
+        assert score_targets(keys, np.array([column])) == pytest.approx(expected)
+    assert score_targets(np.zeros((1, 3)), np.array([0])) == pytest.approx(1 / math.log2(4))
+
+
+def test_rare_pairs_take_a_small_ridge() -> None:
+    """Each rare column is followed by another one; frequent columns say nothing of what follows."""
+    dice, rows = np.random.default_rng(0), {}
+    for row in range(240):
+        columns = [f"frequent {at}" for at in dice.permutation(12)[:4]]
+        place = 4 * (row % 2) or 2
+        columns[place:place] = [f"rare {row // 6}", f"follower {row // 6}"]
+        rows[f"row {row}"] = columns
+    model = ALS(seed=0).fit(ObservedMatrix.from_sequences(rows))
+    following = model.rankers_.following
+    assert following is not None
+    assert following.parts[0].model.ridge.penalty <= 20.0
+
+
+def walk_by_chance(dice: np.random.Generator) -> list[str]:
+    """Return columns of a circle of 40: the next one, or the seventh, with the same chance."""
+    places = np.cumsum([dice.integers(40), *dice.choice([1, 7], size=6)]) % 40
+    return [f"column {at:02d}" for at in dict.fromkeys(places.tolist())]
+
+
+def test_columns_that_come_next_half_of_the_time_have_half_of_the_probability() -> None:
+    dice = np.random.default_rng(0)
+    rows = {f"row {row}": walk_by_chance(dice) for row in range(300)}
+    model = ALS(seed=0).fit(ObservedMatrix.from_sequences(rows))
+    guests = model.fold_in_many([(walk_by_chance(dice), []) for _ in range(60)], ordered=True)
+    assert 0.4 < guests.recommend(1).values.mean() < 0.7

@@ -145,8 +145,9 @@ class _Choice:
         for model in gram.fit_some(_RIDGES, columns):
             keys = score_columns(model, visible, columns)
             target_keys = keys[lines, targets]
-            keys[observed_cells] = keys[lines, targets] = -np.inf
-            losses.append(-_score_ranks(np.count_nonzero(keys >= target_keys[:, None], axis=1)))
+            keys[observed_cells] = -np.inf
+            keys[lines, targets] = target_keys
+            losses.append(-score_targets(keys, targets))
         best = (
             choose(range(len(_RIDGES)), lambda which: losses[which], at_least=1.0).candidate
             if targets.size
@@ -190,8 +191,7 @@ class _Choice:
             return keys
 
         def measure_rankings(option: NextRidge) -> FloatArray:
-            keys = find_keys(option)
-            return -_score_ranks(np.count_nonzero(keys >= keys[target_cells][:, None], axis=1) - 1)
+            return -score_targets(find_keys(option), targets)
 
         are_known = np.zeros(scores.shape, dtype=bool)
         are_known[observed_cells] = True
@@ -283,6 +283,17 @@ class _Shortlists(NamedTuple):
             if np.array_equal(before, weights):
                 break
         return weights
+
+
+def score_targets(keys: Array, targets: IndexArray) -> FloatArray:
+    """Return the NDCG@10 (rows,) of a target column of each row by keys (rows, columns); ties count
+    against it.
+
+    >>> score_targets(np.array([[3.0, 2.0, 1.0], [2.0, 2.0, 2.0]]), np.array([0, 0]))
+    array([1. , 0.5])
+    """
+    target_keys = np.take_along_axis(keys, targets[:, None], axis=1)
+    return _score_ranks(np.count_nonzero(keys >= target_keys, axis=1) - 1)
 
 
 def _score_ranks(ranks: IndexArray) -> FloatArray:
