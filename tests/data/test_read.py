@@ -210,16 +210,6 @@ def test_json_lines(tmp_path: Path, name: str) -> None:
         read_matrix(path)
 
 
-def test_npz_keeps_stored_zeros_and_empty_columns(tmp_path: Path) -> None:
-    sparse = scipy.sparse.csr_array(
-        (np.array([0, 2]), np.array([0, 2]), np.array([0, 1, 2])), shape=(2, 5)
-    )
-    scipy.sparse.save_npz(tmp_path / "m.npz", sparse)
-    matrix = read_matrix(tmp_path / "m.npz")
-    assert (matrix.shape, matrix.n_entries) == ((2, 5), 2)
-    assert matrix.entries().columns.tolist() == [0, 2]
-
-
 HEADER = "user,item,rating\n"
 
 
@@ -291,15 +281,24 @@ def test_parquet_integers_of_128_bits(tmp_path: Path) -> None:
         read_matrix(path)
 
 
-def test_sparse_matrices_that_are_none(tmp_path: Path) -> None:
-    scipy.sparse.save_npz(tmp_path / "line.npz", scipy.sparse.coo_array(np.array([1.0, 0, 2])))
+def test_sparse_matrices(tmp_path: Path) -> None:
+    def read(matrix: Any) -> ObservedMatrix:
+        scipy.sparse.save_npz(tmp_path / "m.npz", matrix)
+        return read_matrix(tmp_path / "m.npz")
+
+    # stored zeros and empty columns stay
+    cells = np.array([0, 2]), (np.array([0, 1]), np.array([0, 2]))
+    matrix = read(scipy.sparse.csr_array(cells, shape=(2, 5)))
+    assert (matrix.shape, matrix.entries().columns.tolist()) == ((2, 5), [0, 2])
     with pytest.raises(BadEntries, match=r"\(3,\)"):
-        read_matrix(tmp_path / "line.npz")
-    scipy.sparse.save_npz(
-        tmp_path / "c.npz", scipy.sparse.csr_array(np.array([[1 + 2j, 0], [0, 3]]))
-    )
+        read(scipy.sparse.coo_array(np.array([1.0, 0, 2])))
     with pytest.raises(BadEntries, match="complex128"):
-        read_matrix(tmp_path / "c.npz")
+        read(scipy.sparse.csr_array(np.array([[1 + 2j, 0], [0, 3]])))
+    with pytest.raises(BadEntries, match="nan"):
+        read(scipy.sparse.coo_array(np.array([[1.0, 0], [np.nan, 2.0]])))
+    np.save(tmp_path / "table.npy", np.ones((2, 2)))
+    with pytest.raises(UnreadableFile, match="from_array"):
+        read_matrix(tmp_path / "table.npy")
 
 
 def test_the_rows_of_a_sparse_matrix_take_few_bytes_each(tmp_path: Path) -> None:
@@ -314,32 +313,18 @@ def test_the_rows_of_a_sparse_matrix_take_few_bytes_each(tmp_path: Path) -> None
     assert peak < 16 * n_rows
 
 
-def test_an_array_on_disk_is_left_to_numpy(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", np.ones((2, 2)))
-    with pytest.raises(UnreadableFile, match="from_array"):
-        read_matrix(tmp_path / "table.npy")
-
-
-def test_an_npz_that_would_fill_the_memory_is_refused(
+def test_files_that_would_fill_the_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data.npy", bytes(4 << 20))
-    with pytest.raises(UnreadableFile, match="250"):
-        read_matrix(tmp_path / "bomb.npz")
-
-
-def test_a_parquet_file_that_would_fill_the_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     ones = pl.repeat(1, 2_000_000, eager=True)
-    pl.DataFrame({"user": ones, "item": ones, "rating": ones}).write_parquet(
-        tmp_path / "bomb.parquet"
-    )
-    with pytest.raises(UnreadableFile, match="250"):
-        read_matrix(tmp_path / "bomb.parquet")
+    frame = pl.DataFrame({"user": ones, "item": ones, "rating": ones})
+    frame.write_parquet(tmp_path / "bomb.parquet")
+    for name in ("bomb.npz", "bomb.parquet"):
+        with pytest.raises(UnreadableFile, match="250"):
+            read_matrix(tmp_path / name)
 
 
 def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,16 +350,12 @@ def test_an_npz_with_a_pickle_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "exploded").exists()
 
 
-def test_paths_that_are_no_files(tmp_path: Path) -> None:
-    with pytest.raises(FileAbsent, match="nothing.csv"):
-        read_matrix(tmp_path / "nothing.csv")
-    with pytest.raises(FileNotFoundError):
-        read_matrix(tmp_path / "nothing.npz")
+def test_paths_that_are_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nothing.csv", "nothing.npz"):
+        with pytest.raises(FileAbsent, match=name):
+            read_matrix(tmp_path / name)
     with pytest.raises(UnreadableFile, match="is a directory"):
         read_matrix(tmp_path)
-
-
-def test_a_path_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, HEADER + "1,2,3\n")
     if os.geteuid() == 0:  # root may read everything: let the opening fail as it does for others
 
@@ -396,48 +377,26 @@ def messy(tmp_path: Path) -> Path:
     return tmp_path / "r.csv"
 
 
-def test_the_error_counts_and_says_the_option(messy: Path) -> None:
-    wanted = "4 of 6"
-    with pytest.raises(BadEntries, match=wanted):
+def test_lines_without_a_value_are_counted_or_dropped(messy: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadEntries, match="4 of 6"):
         read_matrix(messy)
     with pytest.raises(BadSetting, match="'zero'"):
         read_matrix(messy, missing="zero")  # type: ignore[arg-type]
-
-
-def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path) -> None:
-    read = read_entry_file(messy, ReadOptions(missing="drop"))
-    assert list(zip(*(part.tolist() for part in read.matrix.entries()), strict=True)) == [
-        (1, 10, 4),
-        (3, 20, 5),
-    ]
-    assert (read.notes.n_dropped, read.matrix.row_labels.dtype) == (4, np.int64)
+    matrix, notes = read_entry_file(messy, ReadOptions(missing="drop"))
+    rows, columns, values = (part.tolist() for part in matrix.entries())
+    assert (rows, columns, values) == ([1, 3], [10, 20], [4, 5])
+    assert (notes.n_dropped, matrix.row_labels.dtype) == (4, np.int64)
     with pytest.raises(OffScale, match="line 7"):  # its line in the file
         read_matrix(messy, missing="drop", scale=Scale([1, 2, 3, 4]))
-    frame = pl.DataFrame(
-        {"user": [1, 1, 2], "item": [1, 2, 2], "rating": [1.5, float("nan"), None]}
-    )
-    frame.write_parquet(tmp_path / "r.parquet")
+    path = tmp_path / "r.parquet"
+    values_with_gaps = [1.5, float("nan"), None]
+    frame = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 2], "rating": values_with_gaps})
+    frame.write_parquet(path)
     with pytest.raises(BadEntries, match="missing"):
-        read_matrix(tmp_path / "r.parquet")
-    assert (
-        read_matrix(tmp_path / "r.parquet", missing="drop", scale=Scale(low=0, high=2)).n_entries
-        == 1
-    )
-
-
-def test_nothing_but_gaps(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("user,item,rating\n1,10,NA\n")
-    with pytest.raises(UnreadableFile, match="entries"):
-        read_matrix(tmp_path / "r.csv", missing="drop")
-
-
-def test_a_sparse_matrix_with_gaps_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.npz"
-    scipy.sparse.save_npz(
-        path, scipy.sparse.coo_array(([1.0, np.nan, 2.0], ([0, 1, 1], [0, 0, 1])))
-    )
-    with pytest.raises(BadEntries, match="nan"):
         read_matrix(path)
+    assert read_matrix(path, missing="drop", scale=Scale(low=0, high=2)).n_entries == 1
+    with pytest.raises(UnreadableFile, match="entries"):
+        read_matrix(write(tmp_path, HEADER + "1,10,NA\n"), missing="drop")
 
 
 def test_decimal_commas(tmp_path: Path) -> None:
@@ -469,10 +428,7 @@ def test_text(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     matrix = read_matrix(tmp_path / name, wide=True)
     np.testing.assert_array_equal(matrix.to_array(), ARRAY)
-    assert (matrix.row_labels.tolist(), matrix.column_labels.tolist()) == (
-        ["ann", "bob"],
-        ["q1", "q2", "q3"],
-    )
+    assert (list(matrix.rows), list(matrix.columns)) == (["ann", "bob"], ["q1", "q2", "q3"])
     assert matrix.form.wide and matrix.form.row == "id"
     matrix.write(tmp_path / "again.csv")
     assert read_matrix(tmp_path / "again.csv", wide=True) == matrix
@@ -500,17 +456,13 @@ def test_headers(tmp_path: Path, content: str, columns: list[str]) -> None:
     assert read_matrix(tmp_path / "t.csv", wide=True).column_labels.tolist() == columns
 
 
-def test_decimal_commas_of_a_wide_file(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("7;3,5;2\n8;1;\n")
-    matrix = read_matrix(tmp_path / "t.csv", wide=True, decimal=",")
-    assert (matrix.row_labels.tolist(), matrix.entries().values.tolist()) == ([7, 8], [3.5, 2, 1])
-
-
-def test_the_column_of_row_ids_is_noted_where_it_was_guessed(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("id,q1,q2\nann,1,2\nbob,,3\n")
-    guess = read_entry_file(tmp_path / "t.csv", ReadOptions(wide=True)).notes.guess
-    assert guess.startswith("'id' holds the row ids")
-    assert read_entry_file(tmp_path / "t.csv", ReadOptions(row="id", wide=True)).notes.guess is None
+def test_decimal_commas_and_the_guess_of_a_wide_file(tmp_path: Path) -> None:
+    matrix = read_matrix(write(tmp_path, "7;3,5;2\n8;1;\n"), wide=True, decimal=",")
+    assert (list(matrix.rows), matrix.values.tolist()) == ([7, 8], [3.5, 2, 1])
+    path = write(tmp_path, "id,q1,q2\nann,1,2\nbob,,3\n")
+    guess = read_entry_file(path, ReadOptions(wide=True)).notes.guess
+    assert guess is not None and guess.startswith("'id' holds the row ids")
+    assert read_entry_file(path, ReadOptions(row="id", wide=True)).notes.guess is None
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.means import Means
 
 Key = tuple[object, object, float]
+TABLE = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
 
 
 def keys(matrix: ObservedMatrix) -> list[Key]:
@@ -35,16 +36,11 @@ def keys(matrix: ObservedMatrix) -> list[Key]:
 
 @st.composite
 def matrices(draw: st.DrawFn) -> ObservedMatrix:
-    n_rows, n_columns = draw(st.integers(2, 12)), draw(st.integers(2, 12))
-    cells = draw(st.lists(st.integers(0, n_rows * n_columns - 1), min_size=2, unique=True))
-    values = [k % 5 for k in range(len(cells))]
-    return ObservedMatrix.from_entries(
-        [f"r{cell // n_columns}" for cell in cells],
-        [cell % n_columns for cell in cells],
-        values,
-        row_labels=[f"r{k}" for k in range(n_rows)],
-        column_labels=range(n_columns),
-    )
+    shape = draw(st.integers(2, 12)), draw(st.integers(2, 12))
+    cells = draw(st.sets(st.integers(0, shape[0] * shape[1] - 1), min_size=2))
+    rows, columns = np.divmod(sorted(cells), shape[1])
+    labels: Any = {"row_labels": range(shape[0]), "column_labels": range(shape[1])}
+    return ObservedMatrix.from_entries(rows, columns, np.arange(rows.size) % 5, **labels)
 
 
 shares = st.tuples(st.integers(1, 20), st.integers(0, 20), st.integers(0, 20)).map(
@@ -72,67 +68,67 @@ def test_entries_are_split_exactly_and_completely(
 def test_areas_are_disjoint_and_complete_and_iv_never_leaks(
     matrix: ObservedMatrix, sizes: dict[str, float], new_rows: float, new_columns: float, seed: int
 ) -> None:
-    if (
-        round(new_rows * matrix.shape[0]) >= matrix.shape[0]
-        or round(new_columns * matrix.shape[1]) >= matrix.shape[1]
-    ):
+    n_new = round(new_rows * matrix.shape[0]), round(new_columns * matrix.shape[1])
+    if n_new[0] == matrix.shape[0] or n_new[1] == matrix.shape[1]:
         return
     split = split_areas(matrix, new_rows=new_rows, new_columns=new_columns, **sizes, seed=seed)
     parts = [split.train, split.validation, split.extension, split.unused]
     parts += [*split.new_validation.values(), *split.test.values()]
     assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
     known_rows, known_columns = set(split.train.row_labels), set(split.train.column_labels)
-    assert matrix.shape[0] - len(known_rows) == round(new_rows * matrix.shape[0])
-    assert matrix.shape[1] - len(known_columns) == round(new_columns * matrix.shape[1])
+    n_known = len(known_rows), len(known_columns)
+    assert np.subtract(matrix.shape, n_known).tolist() == list(n_new)
 
-    def area(key: Key) -> str:
-        return AREAS[(key[0] not in known_rows) + 2 * (key[1] not in known_columns)]
+    def areas(*parts: ObservedMatrix) -> list[str]:
+        pairs = [key[:2] for part in parts for key in keys(part)]
+        return [AREAS[(r not in known_rows) + 2 * (c not in known_columns)] for r, c in pairs]
 
-    assert {area(key) for key in keys(split.train) + keys(split.validation)} <= {"I"}
-    assert {area(key) for key in keys(split.extension)} <= {"II", "III"}
-    assert {area(key) for key in keys(split.unused)} <= {"IV"}
-    for name, part in split.new_validation.items():
-        assert {area(key) for key in keys(part)} <= {name}
+    assert set(areas(split.train, split.validation)) <= {"I"}
+    assert set(areas(split.extension)) <= {"II", "III"}
+    assert set(areas(split.unused)) <= {"IV"}
+    for name, part in [*split.new_validation.items(), *split.test.items()]:
+        assert set(areas(part)) <= {name}
     for name, part in split.test.items():
-        assert {area(key) for key in keys(part)} <= {name}
-        total = sum(area(key) == name for key in keys(matrix))
-        assert abs(part.n_entries - sizes["test"] * total) < 1
+        assert abs(part.n_entries - sizes["test"] * areas(matrix).count(name)) < 1
     assert list(split.test) == list(AREAS)
 
 
 def test_same_seed_same_split_on_any_platform() -> None:
-    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
-    assert split_entries(matrix, seed=3).test == split_entries(matrix, seed=3).test
-    assert split_entries(matrix, seed=3).test != split_entries(matrix, seed=4).test
+    assert split_entries(TABLE, seed=3).test == split_entries(TABLE, seed=3).test
+    assert split_entries(TABLE, seed=3).test != split_entries(TABLE, seed=4).test
     # Frozen: these must never change, or published results could not be repeated.
-    assert split_entries(matrix, seed=0).test.entries().values.tolist() == [5, 6, 9, 13]
-    split = split_areas(matrix, new_rows=1, new_columns=2, seed=0)
-    assert (split.train.row_labels.tolist(), split.train.column_labels.tolist()) == (
-        [0, 1, 2],
-        [2, 3, 4],
-    )
+    assert split_entries(TABLE, seed=0).test.values.tolist() == [5, 6, 9, 13]
+    train = split_areas(TABLE, new_rows=1, new_columns=2, seed=0).train
+    assert (list(train.rows), list(train.columns)) == ([0, 1, 2], [2, 3, 4])
 
 
-def test_masks() -> None:
+TRAIN = scipy.sparse.csr_array([[1, 0, 0], [1, 0, 0]])
+VALIDATION = np.array([[False, True, False], [False, False, False]])
+TEST = scipy.sparse.coo_array([[0, 0, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("masks", "word"),
+    [
+        ((TRAIN, VALIDATION, TEST), None),
+        ((TRAIN, TRAIN, TEST), "overlaps"),
+        ((TRAIN, np.zeros((2, 3)), TEST), "1 of 4"),
+        ((TRAIN, VALIDATION, np.array([[0, 0, 1], [0, 0, 1]])), "test"),
+        ((TRAIN.T, VALIDATION, TEST), r"\(3, 2\)"),
+        ((True, VALIDATION, TEST), "train mask must be"),
+        ((None, VALIDATION, TEST), "train mask must be"),
+        ((np.ones((2, 3), dtype=object), VALIDATION, TEST), "train mask must be"),
+    ],
+)
+def test_masks(masks: tuple[Any, Any, Any], word: str | None) -> None:
     matrix = ObservedMatrix.from_array([[1, 2, np.nan], [3, np.nan, 4]])
-    train = scipy.sparse.csr_array([[1, 0, 0], [1, 0, 0]])
-    validation = np.array([[False, True, False], [False, False, False]])
-    test = scipy.sparse.coo_array([[0, 0, 0], [0, 0, 1]])
-    split = split_from_masks(matrix, train, validation, test)
-    assert split.train.entries().values.tolist() == [1, 3]
-    assert split.validation.entries().values.tolist() == [2]
-    assert split.test.entries().values.tolist() == [4]
-    with pytest.raises(BadSplit, match="overlaps"):
-        split_from_masks(matrix, train, train, test)
-    with pytest.raises(BadSplit, match="1 of 4"):
-        split_from_masks(matrix, train, np.zeros((2, 3)), test)
-    with pytest.raises(BadSplit, match="test"):
-        split_from_masks(matrix, train, validation, np.array([[0, 0, 1], [0, 0, 1]]))
-    with pytest.raises(BadSplit, match=r"\(3, 2\)"):
-        split_from_masks(matrix, train.T, validation, test)
-    for wrong in (True, None, np.ones((2, 3), dtype=object)):
-        with pytest.raises(BadSplit, match="train mask must be"):
-            split_from_masks(matrix, wrong, validation, test)
+    if word is not None:
+        with pytest.raises(BadSplit, match=word):
+            split_from_masks(matrix, *masks)
+        return
+    split = split_from_masks(matrix, *masks)
+    parts = split.train, split.validation, split.test
+    assert [part.values.tolist() for part in parts] == [[1, 3], [2], [4]]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +142,9 @@ def test_masks() -> None:
     ],
 )
 def test_bad_shares(sizes: dict[str, float], message: str) -> None:
-    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
     for split in (split_entries, split_areas):
         with pytest.raises(BadSplit, match=message):
-            split(matrix, **sizes)
+            split(TABLE, **sizes)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +159,8 @@ def test_bad_shares(sizes: dict[str, float], message: str) -> None:
     ],
 )
 def test_bad_numbers_of_new_rows_and_columns(new: dict[str, float], message: str) -> None:
-    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
     with pytest.raises(BadSplit, match=message):
-        split_areas(matrix, **new)
+        split_areas(TABLE, **new)
 
 
 @pytest.mark.parametrize("split", [split_entries, split_areas, split_folds])
@@ -177,25 +171,20 @@ def test_only_a_matrix_is_split(split: Callable[[Any], object]) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1.5, None, True])
 def test_bad_seeds(seed: object) -> None:
-    matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
     with pytest.raises(BadSetting, match="seed"):
-        split_entries(matrix, seed=seed)  # type: ignore[arg-type]
+        split_entries(TABLE, seed=seed)  # type: ignore[arg-type]
 
 
 def test_folds_test_every_entry_once() -> None:
     matrix = generate(30, 20, n_entries=203, seed=0).matrix
     splits = split_folds(matrix, 4, validation=0.1, seed=1)
-    tested = [
-        set(zip(*(part.tolist() for part in split.test.entries()[:2]), strict=True))
-        for split in splits
-    ]
+    tested = [set(keys(split.test)) for split in splits]
     assert sum(map(len, tested)) == len(set.union(*tested)) == 203
     assert {len(test) for test in tested} == {50, 51}
     for split in splits:
         parts = (split.train, split.validation, split.test)
-        assert sum(part.n_entries for part in parts) == 203
+        assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
         assert split.validation.n_entries == 20
-        assert np.count_nonzero(sum(part.to_sparse() != 0 for part in parts).toarray()) == 203
     assert split_folds(matrix, 4, validation=0.1, seed=1)[2].train == splits[2].train
     assert split_folds(matrix, 4, validation=0.1, seed=2)[2].train != splits[2].train
 
@@ -236,14 +225,10 @@ def real_values(scale: Scale | None = None) -> ObservedMatrix:
 def every_split(matrix: ObservedMatrix) -> list[list[ObservedMatrix]]:
     """The parts of every kind of split, training entries first."""
     by_area = split_areas(matrix, seed=0)
-    masks = np.random.default_rng(0).integers(3, size=matrix.shape)
-    splits = [
-        split_entries(matrix, seed=0),
-        split_from_masks(matrix, *(masks == part for part in range(3))),
-    ]
-    parts = [
-        [split.train, split.validation, split.test] for split in [*splits, *split_folds(matrix, 3)]
-    ]
+    codes = np.random.default_rng(0).integers(3, size=matrix.shape)
+    by_mask = split_from_masks(matrix, *(codes == part for part in range(3)))
+    splits = [split_entries(matrix, seed=0), by_mask, *split_folds(matrix, 3)]
+    parts = [[split.train, split.validation, split.test] for split in splits]
     new = [*by_area.new_validation.values(), *by_area.test.values(), by_area.unused]
     return [*parts, [by_area.train, by_area.validation, by_area.extension, *new]]
 
@@ -268,23 +253,21 @@ def test_rows_are_held_out_whole(
     matrix: ObservedMatrix, share: float, validation: float, seed: int
 ) -> None:
     n_able = int(np.count_nonzero(matrix.row_counts >= 2))
-    if n_able == 0 or n_able == matrix.shape[0]:
+    if n_able in (0, matrix.shape[0]):
         return
-    split = split_rows(matrix, new_rows=n_able, given=share, validation=validation, seed=seed)
+    options: Any = {"new_rows": n_able, "given": share, "validation": validation, "seed": seed}
+    split, again = split_rows(matrix, **options), split_rows(matrix, **options)
     parts = [split.train, split.validation, split.given, split.test]
+    assert parts == [again.train, again.validation, again.given, again.test]
     assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
-    assert not {row for row, _, _ in keys(split.train) + keys(split.validation)} & set(
-        split.given.row_labels.tolist()
-    )
+    trained = {row for row, *_ in keys(split.train) + keys(split.validation)}
+    assert trained.isdisjoint(split.given.row_labels.tolist())
     assert split.train.rows == split.validation.rows
-    assert split.given.rows == split.test.rows
-    assert len(split.given.rows) == n_able
+    assert split.given.rows == split.test.rows and len(split.given.rows) == n_able
     assert all(part.columns == matrix.columns for part in parts)
-    counts = split.given.row_counts + split.test.row_counts
-    assert np.all((split.given.row_counts >= 1) & (split.test.row_counts >= 1))
-    assert np.all(np.abs(split.given.row_counts - share * counts) <= 1)
-    again = split_rows(matrix, new_rows=n_able, given=share, validation=validation, seed=seed)
-    assert (again.train, again.given, again.test) == (split.train, split.given, split.test)
+    given, tested = split.given.row_counts, split.test.row_counts
+    assert given.min() >= 1 and tested.min() >= 1
+    assert np.all(np.abs(given - share * (given + tested)) <= 1)
 
 
 def test_an_interval_is_inferred_from_rows_to_train_on_alone() -> None:
@@ -296,19 +279,18 @@ def test_an_interval_is_inferred_from_rows_to_train_on_alone() -> None:
         assert split.given.scale == split.test.scale == split.train.scale
 
 
-def test_impossible_splits_by_rows_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *(("given", given) for given in (1.0, "most", 0.0)),
+        *(("new_rows", count) for count in (0, 2, -1)),
+        ("validation", 1.0),
+    ],
+)
+def test_impossible_splits_by_rows_are_refused(name: str, wrong: Any) -> None:
     matrix = ObservedMatrix.from_entries(["a", "a", "b"], [0, 1, 0], [1, 2, 3])
-    for wrong in (
-        {"given": 1.0},
-        {"given": "most"},
-        {"given": 0.0},
-        {"validation": 1.0},
-        {"new_rows": 0},
-        {"new_rows": 2},
-        {"new_rows": -1},
-    ):
-        with pytest.raises(BadSplit, match=next(iter(wrong))):
-            split_rows(matrix, **{"new_rows": 1, **wrong})
+    with pytest.raises(BadSplit, match=name):
+        split_rows(matrix, **{"new_rows": 1, name: wrong})
 
 
 DATED = ObservedMatrix.from_entries(
@@ -330,18 +312,15 @@ def test_a_split_by_time_trains_on_the_past() -> None:
 
 
 def test_a_split_by_time_has_about_the_shares_and_keeps_ties_together() -> None:
-    rng = np.random.default_rng(0)
-    rows, columns = np.divmod(rng.permutation(4000)[:1000], 100)
-    times = rng.integers(10**9, 10**9 + 500, size=1000)
-    matrix = ObservedMatrix.from_entries(rows, columns, rng.integers(1, 6, 1000), times=times)
+    dice = np.random.default_rng(0)
+    rows, columns = np.divmod(dice.permutation(4000)[:1000], 100)
+    times = dice.integers(10**9, 10**9 + 500, size=1000)
+    matrix = ObservedMatrix.from_entries(rows, columns, dice.integers(1, 6, 1000), times=times)
     split = split_time(matrix, validation=0.1, test=0.2)
     train, validation, test = (part.times for part in (split.train, split.validation, split.test))
-    assert train is not None
-    assert validation is not None
-    assert test is not None
+    assert train is not None and validation is not None and test is not None
     assert train.max() < validation.min() <= validation.max() < test.min()
-    assert abs(test.size - 200) < 10
-    assert abs(validation.size - 100) < 10
+    assert abs(test.size - 200) < 10 and abs(validation.size - 100) < 10
 
 
 def test_the_last_entries_of_each_row_are_split_off() -> None:
@@ -352,48 +331,45 @@ def test_the_last_entries_of_each_row_are_split_off() -> None:
     assert split_last(DATED, n=2).test.row_counts.tolist() == [2, 1, 0]
 
 
+UNDATED = ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2])
+CONSTANT = ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2], times=[5, 5])
+
+
 @pytest.mark.parametrize(
-    "split, word",
+    ("split", "matrix", "options", "word"),
     [
-        (lambda: split_time(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2])), "dates"),
-        (lambda: split_last(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2])), "dates"),
-        (
-            lambda: split_time(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2], times=[5, 5])),
-            "same",
-        ),
-        (lambda: split_time(DATED, train_before="2030-01-01"), "test"),
-        (
-            lambda: split_time(DATED, train_before="1970-01-01", validation_before="1969-01-01"),
-            "later",
-        ),
-        (lambda: split_time(DATED, validation_before="2024-01-01"), "train_before"),
-        (lambda: split_last(DATED, n=0), "least"),
-        (lambda: split_last(DATED, n=1.5), "whole"),  # type: ignore[arg-type]
+        (split_time, UNDATED, {}, "dates"),
+        (split_last, UNDATED, {}, "dates"),
+        (split_time, CONSTANT, {}, "same"),
+        (split_time, DATED, {"train_before": "2030-01-01"}, "test"),
+        (split_time, DATED, {"train_before": 9, "validation_before": 5}, "later"),
+        (split_time, DATED, {"validation_before": "2024-01-01"}, "train_before"),
+        (split_last, DATED, {"n": 0}, "least"),
+        (split_last, DATED, {"n": 1.5}, "whole"),
     ],
-    ids=["undated", "undated last", "constant", "late", "reversed", "half", "zero", "fraction"],
 )
-def test_splits_by_time_that_are_refused(split: Callable[[], object], word: str) -> None:
+def test_splits_by_time_that_are_refused(
+    split: Callable[..., object], matrix: ObservedMatrix, options: dict[str, Any], word: str
+) -> None:
     with pytest.raises(BadSplit, match=word):
-        split()
+        split(matrix, **options)
 
 
 def test_nothing_of_the_future_reaches_a_model() -> None:
     """The values of later entries are replaced by others: a model of the past must not notice."""
-    rng = np.random.default_rng(1)
-    rows, columns = np.divmod(rng.permutation(600)[:300], 20)
-    times, values = rng.integers(10**9, 2 * 10**9, size=300), rng.integers(1, 6, 300).astype(float)
+    dice = np.random.default_rng(1)
+    rows, columns = np.divmod(dice.permutation(600)[:300], 20)
+    times, values = dice.integers(10**9, 2 * 10**9, size=300), dice.integers(1, 6, 300) * 1.0
     later = times >= np.sort(times)[240]
     scale = Scale(low=0, high=10, bounded=False)
-
-    def fit(planted: float) -> Means:
-        matrix = ObservedMatrix.from_entries(
-            rows, columns, np.where(later, planted, values), scale, times=times
-        )
+    models = []
+    for planted in (0.0, 9.0):
+        changed = np.where(later, planted, values)
+        matrix = ObservedMatrix.from_entries(rows, columns, changed, scale, times=times)
         split = split_time(matrix, validation=0.0, test=0.2)
         assert split.test.n_entries == 60
-        return Means().fit(split.train)
-
-    one, other = fit(0.0), fit(9.0)
+        models.append(Means().fit(split.train))
+    one, other = models
     assert one.predict(rows, columns).tolist() == other.predict(rows, columns).tolist()
     assert one.recommend(3).labels.tolist() == other.recommend(3).labels.tolist()
 
@@ -402,46 +378,30 @@ def test_nothing_of_the_future_reaches_a_model() -> None:
 def test_rows_and_columns_that_arrive_have_given_entries_in_all_areas(dated: bool) -> None:
     matrix = generate(40, 30, density=0.4, seed=2).matrix
     if dated:
-        rows, columns, values = matrix.entries()
-        when = np.random.default_rng(0).permutation(values.size).tolist()
-        matrix = ObservedMatrix.from_entries(rows, columns, values, matrix.scale, times=when)
+        when = np.random.default_rng(0).permutation(matrix.n_entries)
+        matrix = ObservedMatrix.from_entries(*matrix.entries(), matrix.scale, times=when)
     years = np.arange(30) % 10
-    split = split_arrivals(
-        matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3
-    )
-    again = split_arrivals(
-        matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3
-    )
+    options: Any = {"new_rows": 10, "new_columns": 0.2, "column_dates": years.tolist(), "seed": 3}
+    split, again = split_arrivals(matrix, **options), split_arrivals(matrix, **options)
     parts = [split.train, split.validation, split.given, *split.test.values()]
+    assert parts == [again.train, again.validation, again.given, *again.test.values()]
     assert sorted(key for part in parts for key in keys(part)) == sorted(keys(matrix))
-    assert [keys(part) for part in parts[:3]] == [
-        keys(part) for part in (again.train, again.validation, again.given)
-    ]
     assert split.train.shape == (30, 24)
     late = set(matrix.column_labels[years >= 8].tolist())
     assert late.isdisjoint(split.train.column_labels.tolist()) and len(late) == 6
-    known = [set(labels.tolist()) for labels in (split.train.row_labels, split.train.column_labels)]
-    of_new = [(row in known[0], column in known[1]) for row, column, *_ in keys(split.given)]
-    assert set(of_new) == {(False, True), (True, False), (False, False)}
-    assert np.all(split.given.row_counts[~np.isin(matrix.row_labels, split.train.row_labels)] >= 1)
+    known_rows, known_columns = map(set, (split.train.row_labels, split.train.column_labels))
+    of_new = {(row in known_rows, column in known_columns) for row, column, _ in keys(split.given)}
+    assert of_new == {(False, True), (True, False), (False, False)}
+    is_known = np.isin(matrix.row_labels, split.train.row_labels)
+    assert np.all(split.given.row_counts[~is_known] >= 1)
     if dated:
-        first = {
-            label: matrix.times[matrix.entry_rows == k].min()
-            for k, label in enumerate(matrix.row_labels)
-        }
-        arrived = [when for label, when in first.items() if label not in known[0]]
-        assert min(arrived) >= max(when for label, when in first.items() if label in known[0])
-        row = next(label for label in matrix.row_labels if label not in known[0])
-        given, left = (
-            [
-                when
-                for part in some
-                for when in part.times[part.entry_rows == matrix.row_labels.tolist().index(row)]
-            ]
-            for some in ([split.given], [split.test["II"], split.test["IV"]])
-        )
-        assert max(given) < min(left)
-    with pytest.raises(BadSplit, match="dates"):
-        split_arrivals(matrix, column_dates=[1, 2])
-    with pytest.raises(BadSplit, match="given"):
-        split_arrivals(matrix, given=1.0)
+        assert matrix.times is not None
+        first = [matrix.times[matrix.entry_rows == row].min() for row in range(40)]
+        assert np.array(first)[~is_known].min() > np.array(first)[is_known].max()
+        row = int(np.flatnonzero(~is_known)[0])
+        tests = split.given, split.test["II"], split.test["IV"]
+        given, *left = (part.times[part.entry_rows == row] for part in tests)
+        assert given.max() < np.concatenate(left).min()
+    for wrong, word in (({"column_dates": [1, 2]}, "dates"), ({"given": 1.0}, "given")):
+        with pytest.raises(BadSplit, match=word):
+            split_arrivals(matrix, **wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,26 +88,16 @@ def test_what_is_written_opens_as_it_was(tmp_path: Path, name: str) -> None:
     assert read_matrix(tmp_path / "again.store") == matrix
 
 
-WHOLE = generate(60, 40, density=0.3, seed=0).matrix
-
-
-@pytest.fixture
-def mapped(tmp_path: Path) -> ObservedMatrix:
-    WHOLE.write(tmp_path / "r.store")
-    return read_matrix(tmp_path / "r.store")
-
-
 # what is learned in no time is not worth much
 @pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")
-def test_a_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix) -> None:
-    for model in (
-        ALS(seed=0, latent_size=3, epochs=2),
-        DMF(seed=0, latent_size=3, hidden_sizes=[8], epochs=2),
-    ):
-        predictions = []
-        for whole in (mapped, WHOLE):
-            split = split_entries(whole, seed=0)
-            predictions.append(
-                model.fit(split.train, split.validation).predict(*WHOLE.entries()[:2])
-            )
-        assert np.allclose(predictions[0], predictions[1], atol=1e-6)
+def test_a_model_learns_from_a_store_what_it_learns_in_memory(tmp_path: Path) -> None:
+    whole = generate(60, 40, density=0.3, seed=0).matrix
+    whole.write(tmp_path / "r.store")
+    splits = [split_entries(part, seed=0) for part in (read_matrix(tmp_path / "r.store"), whole)]
+    small: Any = {"seed": 0, "latent_size": 3, "epochs": 2}
+    for model in (ALS(**small), DMF(**small, hidden_sizes=[8])):
+        one, other = (
+            model.fit(split.train, split.validation).predict(*whole.entries()[:2])
+            for split in splits
+        )
+        assert np.allclose(one, other, atol=1e-6)

@@ -3,11 +3,9 @@ before any work."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta, timezone
-from decimal import Decimal
+from datetime import UTC, datetime, time, timedelta, timezone
 from fractions import Fraction
 from typing import Any
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -19,7 +17,6 @@ from deepmf.matrix import TableForm
 from deepmf.matrix.labels import Labels, TextLabels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import (
-    KINDS,
     pack_labels,
     pack_mapped_matrix,
     pack_matrix,
@@ -56,44 +53,20 @@ other_labels = st.one_of(
 def test_labels_come_back_as_given(items: list[Any]) -> None:
     labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
     assert labels == Labels(items, axis="row")
-    assert [(type(item), item) for item in labels.array.tolist()] == [
-        (type(item), item) for item in items
-    ]
+    assert list(map(type, labels.array.tolist())) == list(map(type, items))
 
 
-def test_every_kind_is_known_by_its_name() -> None:
-    labels = [
-        3,
-        0.5,
-        "a",
-        True,
-        b"a",
-        date(2020, 1, 1),
-        datetime(2020, 1, 1),
-        Decimal(1),
-        UUID(int=1),
-    ]
-    kinds = [pack_labels(Labels([label], axis="row"), "l").content["kind"] for label in labels]
-    assert kinds == list(KINDS)
-
-
-@pytest.mark.parametrize(
-    "item, name",
-    [
-        ((1, 2), "tuple"),
-        (Fraction(1, 2), "Fraction"),
-        (time(12), "time"),
-        (timedelta(1), "timedelta"),
-        (1j, "complex"),
-    ],
-)
-def test_labels_that_cannot_be_saved(item: object, name: str) -> None:
-    message = f"type {name}"
-    for refuse in (check_storable, lambda labels: pack_labels(labels, "l")):
-        with pytest.raises(BadSetting, match=message):
-            refuse(Labels([item], axis="column"))
-    with pytest.raises(BadSetting, match=message):
-        pack_matrix(ObservedMatrix.from_entries([1, 2], [item, item], [1.0, 2.0]), "m")
+@pytest.mark.parametrize("item", [(1, 2), Fraction(1, 2), time(12), timedelta(1), 1j], ids=str)
+def test_labels_that_cannot_be_saved(item: object) -> None:
+    labels = Labels([item], axis="column")
+    matrix = ObservedMatrix.from_entries([1, 2], [item, item], [1.0, 2.0])
+    for refuse in (
+        lambda: check_storable(labels),
+        lambda: pack_labels(labels, "l"),
+        lambda: pack_matrix(matrix, "m"),
+    ):
+        with pytest.raises(BadSetting, match=f"type {type(item).__name__}"):
+            refuse()
 
 
 def test_times_are_saved_with_an_offset_not_with_the_name_of_a_zone() -> None:
@@ -103,22 +76,18 @@ def test_times_are_saved_with_an_offset_not_with_the_name_of_a_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind, text",
+    ("kind", "text"),
     [
-        ("date", "2020-13-01"),
-        ("bool", "true"),
-        ("Decimal", " 1"),
-        ("Decimal", "sNaN"),
-        ("UUID", "1"),
+        ("date", b"2020-13-01"),
+        ("bool", b"true"),
+        ("Decimal", b" 1"),
+        ("Decimal", b"sNaN"),
+        ("UUID", b"1"),
         ("str", b"\xff"),
     ],
 )
-def test_texts_that_stand_for_no_label(kind: str, text: Any) -> None:
-    content = text if isinstance(text, bytes) else text.encode()
-    tensors = {
-        "l.text": np.frombuffer(content, dtype=np.uint8),
-        "l.starts": np.array([0, len(content)]),
-    }
+def test_texts_that_stand_for_no_label(kind: str, text: bytes) -> None:
+    tensors = {"l.text": np.frombuffer(text, np.uint8), "l.starts": np.array([0, len(text)])}
     with pytest.raises(BadModelFile, match="row labels"):
         unpack_labels("l", {"kind": kind, "is_sorted": True}, tensors, axis="row")
 
@@ -131,12 +100,8 @@ def test_half_characters_are_refused_before_anything_is_learned(half: str) -> No
 
 
 some_scales = st.one_of(
-    st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5, unique=True).map(
-        lambda levels: Scale(sorted(levels))
-    ),
-    st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=2, unique=True).map(
-        lambda ends: Scale(low=min(ends), high=max(ends))
-    ),
+    st.sets(st.floats(-1e300, 1e300), min_size=1, max_size=5).map(sorted).map(Scale),
+    st.just(Scale(low=-1e300, high=0.1)),
     st.just(Scale(low=0.1, high=7, bounded=False)),
 )
 
@@ -158,32 +123,22 @@ def some_matrices(draw: st.DrawFn) -> ObservedMatrix:
     rows, columns, scale = draw(some_labels), draw(some_labels), draw(some_scales)
     pairs = [(row, column) for row in rows for column in columns]
     entries = draw(st.lists(st.sampled_from(pairs), max_size=8, unique=True)) if pairs else []
-    one_value = (
-        st.floats(scale.low, scale.high)
-        if scale.levels is None
-        else st.sampled_from(scale.levels.tolist())
-    )
-    return ObservedMatrix.from_entries(
-        [row for row, _ in entries],
-        [column for _, column in entries],
-        [draw(one_value) for _ in entries],
-        scale=scale,
-        row_labels=rows,
-        column_labels=columns,
-    )
+    one_value = st.floats(scale.low, scale.high)
+    if scale.levels is not None:
+        one_value = st.sampled_from(scale.levels.tolist())
+    of_rows, of_columns = ([pair[axis] for pair in entries] for axis in range(2))
+    values = [draw(one_value) for _ in entries]
+    labels: Any = {"row_labels": rows, "column_labels": columns}
+    return ObservedMatrix.from_entries(of_rows, of_columns, values, scale, **labels)
 
 
 def assert_identical(found: ObservedMatrix, expected: ObservedMatrix) -> None:
     assert found == expected
-    for mine, theirs in (
-        (found.row_labels, expected.row_labels),
-        (found.column_labels, expected.column_labels),
-    ):
-        assert [(type(item), item) for item in mine.tolist()] == [
-            (type(item), item) for item in theirs.tolist()
-        ]
-    for name in ("starts", "columns"):
-        assert getattr(found.by_row, name).dtype == getattr(expected.by_row, name).dtype
+    for name in ("row_labels", "column_labels"):
+        mine, theirs = (getattr(matrix, name).tolist() for matrix in (found, expected))
+        assert list(map(type, mine)) == list(map(type, theirs))
+    for one, other in zip(found.by_row, expected.by_row, strict=True):
+        assert one.dtype == other.dtype
     for one, other in zip(found.by_column, expected.by_column, strict=True):
         np.testing.assert_array_equal(one, other)
     assert found.values.tobytes() == expected.values.tobytes()
@@ -207,17 +162,10 @@ def test_scale_comes_back(scale: Scale) -> None:
     assert unpack_scale(scale.to_dict()) == scale
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"low": 1},
-        {"low": 2, "high": 1},
-        {"levels": [2, 1]},
-        {"levels": [1, None]},
-        {"low": 0, "levels": [1]},
-    ],
-)
+BAD_INTERVALS: list[Any] = [{}, {"low": 1}, {"low": 2, "high": 1}, {"low": 0, "levels": [1]}]
+
+
+@pytest.mark.parametrize("content", [*BAD_INTERVALS, {"levels": [2, 1]}, {"levels": [1, None]}])
 def test_bad_scale(content: Any) -> None:
     with pytest.raises(BadModelFile, match="scale"):
         unpack_scale(content)
