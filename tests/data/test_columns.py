@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -48,12 +49,10 @@ def test_a_list_of_ids_is_split_by_what_is_known(tmp_path: Path, content: str) -
 
 def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
     pl.DataFrame({"user": ["ann"], "item": ["Big"]}).write_parquet(tmp_path / "ids.parquet")
-    assert read_columns(
-        tmp_path / "ids.parquet", COLUMNS, ColumnOptions()
-    ).frame.to_series().to_list() == ["Big"]
+    assert read_rows(tmp_path / "ids.parquet", COLUMNS) == [("Big",)]
     pl.DataFrame().write_parquet(tmp_path / "none.parquet")
     with pytest.raises(BadEntries, match="none.parquet"):
-        read_columns(tmp_path / "none.parquet", COLUMNS, ColumnOptions())
+        read_rows(tmp_path / "none.parquet", COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -88,18 +87,19 @@ def test_typed_files_for_every_kind_of_lines(
     assert read_columns(path, kind, ColumnOptions()).roles.table.first_line is None
 
 
-def test_quotes_and_colons(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text('user,item\nann,"Big, the"\n')
-    assert read_rows(path, PAIRS) == [("ann", "Big, the")]
-    path.write_text("user::item\nann::Alien: 3\n")
-    assert read_rows(path, PAIRS) == [("ann", "Alien: 3")]
-
-
-def test_blank_lines_and_further_fields_of_pairs(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text("\nuser,item\n1,10\n\n2,20,more\n\n")
-    assert read_rows(path, PAIRS) == [("1", "10"), ("2", "20")]
+@pytest.mark.parametrize(
+    ("content", "pairs"),
+    [
+        ('user,item\nann,"Big, the"\n', [("ann", "Big, the")]),
+        ("user::item\nann::Alien: 3\n", [("ann", "Alien: 3")]),
+        ("\nuser,item\n1,10\n\n2,20,more\n\n", [("1", "10"), ("2", "20")]),
+    ],
+)
+def test_quotes_colons_blank_lines_and_further_fields(
+    tmp_path: Path, content: str, pairs: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "pairs.csv").write_text(content)
+    assert read_rows(tmp_path / "pairs.csv", PAIRS) == pairs
 
 
 def test_a_known_id_makes_the_first_line_no_header(tmp_path: Path) -> None:
@@ -156,18 +156,19 @@ def test_bad_files(
         read_rows(path, PAIRS)
 
 
-def test_bad_names(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text("user,item\n1,10\n")
-    with pytest.raises(BadEntries, match="'who'"):
-        read_rows(path, PAIRS, row="who")
-    with pytest.raises(BadEntries, match="column 2"):
-        read_rows(path, PAIRS, row=2)
-    with pytest.raises(BadEntries, match="different"):
-        read_rows(path, PAIRS, row=0, column=0)
-    with pytest.raises(BadSetting, match="separator"):
-        read_rows(path, PAIRS, separator=",,")
-    with pytest.raises(UnreadableFile, match="';'"):
-        read_rows(path, PAIRS, separator=";")
-    with pytest.raises(UnreadableFile, match="directory"):
-        read_rows(tmp_path, PAIRS)
+@pytest.mark.parametrize(
+    ("options", "error", "word"),
+    [
+        ({"row": "who"}, BadEntries, "'who'"),
+        ({"row": 2}, BadEntries, "column 2"),
+        ({"row": 0, "column": 0}, BadEntries, "different"),
+        ({"separator": ",,"}, BadSetting, "separator"),
+        ({"separator": ";"}, UnreadableFile, "';'"),
+    ],
+)
+def test_bad_names(
+    tmp_path: Path, options: dict[str, Any], error: type[Exception], word: str
+) -> None:
+    (tmp_path / "pairs.csv").write_text("user,item\n1,10\n")
+    with pytest.raises(error, match=word):
+        read_rows(tmp_path / "pairs.csv", PAIRS, **options)

@@ -33,17 +33,11 @@ def write(folder: Path, text: str, name: str = "clicks.csv") -> Path:
 def test_repeated_interactions_are_counted() -> None:
     assert not CLICKS.has_values
     assert CLICKS.values.tolist() == [2, 1, 1]
-    counted = ObservedMatrix.from_interactions(
-        ["ann", "ann", "bob"], ["home", "news", "news"], [2, 1, 1]
-    )
-    assert counted == CLICKS
-    assert "interactions" in repr(CLICKS)
-    assert "interactions" in str(CLICKS.describe())
+    counted = ["ann", "ann", "bob"], ["home", "news", "news"], [2, 1, 1]
+    assert ObservedMatrix.from_interactions(*counted) == CLICKS
+    assert ObservedMatrix.from_entries(*counted) != CLICKS
+    assert "interactions" in repr(CLICKS) and "interactions" in str(CLICKS.describe())
     assert CLICKS.describe().histogram[1.0] == 2
-    assert (
-        ObservedMatrix.from_entries(["ann", "ann", "bob"], ["home", "news", "news"], [2, 1, 1])
-        != CLICKS
-    )
     labelled = ObservedMatrix.from_interactions(["ann"], ["home"], row_labels=["bob", "ann"])
     assert labelled.shape == (2, 1)
 
@@ -55,13 +49,11 @@ def test_a_count_is_a_positive_number(count: float) -> None:
 
 
 def test_a_sparse_matrix_of_counts() -> None:
+    scale = Scale.interactions()
     counts = scipy.sparse.csr_array(np.array([[2, 1], [0, 1]]))
-    matrix = ObservedMatrix.from_sparse(counts, Scale.interactions())
-    assert matrix.values.tolist() == [2, 1, 1]
+    assert ObservedMatrix.from_sparse(counts, scale).values.tolist() == [2, 1, 1]
     with pytest.raises(OffScale, match="interactions"):
-        ObservedMatrix.from_sparse(
-            scipy.sparse.coo_array(([0.0], ([0], [0]))), Scale.interactions()
-        )
+        ObservedMatrix.from_sparse(scipy.sparse.coo_array(([0.0], ([0], [0]))), scale)
 
 
 @pytest.mark.parametrize(
@@ -105,18 +97,13 @@ def test_values_are_left_out_on_request(tmp_path: Path) -> None:
 
 
 def test_frames() -> None:
-    frame = pl.DataFrame(
-        {"user": ["ann", "ann", "bob"], "item": ["home", "news", "news"], "plays": [2, 1, 1]}
-    )
-    assert ObservedMatrix.from_frame(frame, count="plays") == CLICKS
-    assert ObservedMatrix.from_frame(frame, value=None).values.tolist() == [1, 1, 1]
-    assert ObservedMatrix.from_frame(frame.select("user", "item")) == ObservedMatrix.from_frame(
-        frame, value=None
-    )
-    assert ObservedMatrix.from_frame(frame, count="plays").to_frame().equals(frame)
-    assert (
-        ObservedMatrix.from_frame(frame, value=None).to_frame().equals(frame.select("user", "item"))
-    )
+    pairs = pl.DataFrame({"user": ["ann", "ann", "bob"], "item": ["home", "news", "news"]})
+    frame = pairs.with_columns(plays=pl.Series([2, 1, 1]))
+    counted = ObservedMatrix.from_frame(frame, count="plays")
+    plain = ObservedMatrix.from_frame(frame, value=None)
+    assert counted == CLICKS and counted.to_frame().equals(frame)
+    assert plain.values.tolist() == [1, 1, 1] and plain.to_frame().equals(pairs)
+    assert ObservedMatrix.from_frame(pairs) == plain
     assert CLICKS.to_frame().columns == ["row", "column", "interactions"]
     assert CLICKS.to_frame()["interactions"].to_list() == [2, 1, 1]
 
@@ -132,31 +119,25 @@ def test_interactions_are_read_back(tmp_path: Path, ending: str, matrix: Observe
 def test_splits_keep_interactions() -> None:
     rows, columns = np.divmod(np.arange(400), 20)
     clicks = ObservedMatrix.from_interactions(rows, columns, 1 + np.arange(400) % 7)
-    split = split_entries(clicks, seed=0)
-    assert not any(part.has_values for part in (split.train, split.validation, split.test))
-    assert (
-        split.train.values.sum() + split.validation.values.sum() + split.test.values.sum()
-        == clicks.values.sum()
-    )
-    areas = split_areas(clicks, seed=0)
-    assert not any(part.has_values for part in (areas.train, areas.extension, *areas.test.values()))
-    assert digest(split.train) != digest(
-        split.train.with_scale(Scale(low=0, high=1, bounded=False))
-    )
+    split, areas = split_entries(clicks, seed=0), split_areas(clicks, seed=0)
+    parts = split.train, split.validation, split.test
+    assert sum(part.values.sum() for part in parts) == clicks.values.sum()
+    parts += areas.train, areas.extension, *areas.test.values()
+    assert not any(part.has_values for part in parts)
+    values = split.train.with_scale(Scale(low=0, high=1, bounded=False))
+    assert digest(split.train) != digest(values)
 
 
 def test_new_interactions_of_a_known_pair_add_up() -> None:
-    more = ObservedMatrix.from_interactions(["ann", "cat"], ["home", "news"], [3, 1])
-    added = EntryStore.of(CLICKS).extend(more).entries
+    given = ["ann", "cat"], ["home", "news"], [3, 1]
+    more = ObservedMatrix.from_interactions(*given)
     home, ann = CLICKS.columns.positions(["home"]), CLICKS.rows.positions(["ann"])
-    assert added.values_at(ann, home).tolist() == [5]
-    assert EntryStore.of(CLICKS).extend(more, conflicts="replace").entries.values_at(
-        ann, home
-    ).tolist() == [3]
+    store = EntryStore.of(CLICKS)
+    for conflicts, count in (("error", 5), ("replace", 3)):
+        added = store.extend(more, conflicts=conflicts).entries  # type: ignore[arg-type]
+        assert added.values_at(ann, home).tolist() == [count]
     with pytest.raises(OffScale, match="interactions"):
-        EntryStore.of(CLICKS).extend(
-            ObservedMatrix.from_entries(["ann", "cat"], ["home", "news"], [3, 1])
-        )
+        store.extend(ObservedMatrix.from_entries(*given))
 
 
 @pytest.mark.parametrize(

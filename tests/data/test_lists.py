@@ -38,19 +38,20 @@ def test_lists_are_recognised(tmp_path: Path, content: str) -> None:
     assert list_pairs(pack(tmp_path / "train.txt", tmp_path / "train.store")) == sorted(PAIRS)
 
 
-def test_lists_that_are_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "train.txt"
-    assert list_pairs(read(path, "ann Alien Big\nbob Big\n", form="lists")) == [
-        ("ann", "Alien"),
-        ("ann", "Big"),
-        ("bob", "Big"),
-    ]
-    assert list_pairs(read(path, "a,b c,d\n", form="lists", separator=",")) == [
-        ("a", "b c"),
-        ("a", "d"),
-    ]
-    repeated = read(path, "1 2 2\n2 2\n", form="lists")
-    assert sorted(repeated.values.tolist()) == [1, 2]
+@pytest.mark.parametrize(
+    ("content", "separator", "pairs"),
+    [
+        ("ann Alien Big\nbob Big\n", None, [("ann", "Alien"), ("ann", "Big"), ("bob", "Big")]),
+        ("a,b c,d\n", ",", [("a", "b c"), ("a", "d")]),
+        ("1 2 2\n2 2\n", None, [(1, 2), (2, 2)]),  # what is repeated is counted
+    ],
+)
+def test_lists_that_are_asked_for(
+    tmp_path: Path, content: str, separator: str | None, pairs: list[tuple[Any, Any]]
+) -> None:
+    matrix = read(tmp_path / "train.txt", content, form="lists", separator=separator)
+    assert list_pairs(matrix) == pairs
+    assert matrix.values.max() == (2 if pairs[0] == (1, 2) else 1)
 
 
 def test_sequences_keep_the_order_of_a_line(tmp_path: Path) -> None:

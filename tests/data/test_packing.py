@@ -53,13 +53,10 @@ def test_ids_have_the_type_that_all_files_together_give_them(tmp_path: Path) -> 
     numbers = pack(tmp_path / "1.csv", tmp_path / "1.store")
     assert numbers.row_labels.tolist() == [9, 10]
     both = pack([tmp_path / "1.csv", str(tmp_path / "2.csv")], tmp_path / "2.store")
-    assert both.row_labels.tolist() == ["10", "9", "ann"]
-    assert both.column_labels.tolist() == [1, 2, 3]
-    assert [part.tolist() for part in both.entries()] == [
-        ["10", "9", "9", "ann"],
-        [1, 2, 3, 1],
-        [5, 3, 3, 4],
-    ]
+    assert (list(both.rows), list(both.columns)) == (["10", "9", "ann"], [1, 2, 3])
+    rows, columns, values = (part.tolist() for part in both.entries())
+    assert (rows, columns) == (["10", "9", "9", "ann"], [1, 2, 3, 1])
+    assert values == [5, 3, 3, 4]
 
 
 DAYS = [datetime.date(2021, 1, 1), datetime.date(2020, 1, 1)]
@@ -78,9 +75,11 @@ DAYS = [datetime.date(2021, 1, 1), datetime.date(2020, 1, 1)]
     ],
 )
 def test_typed_ids_of_several_files(tmp_path: Path, parts: list[pl.Series], labels: Any) -> None:
+    given = {}
     for number, ids in enumerate(parts):
-        frame = pl.DataFrame({"user": ids, "item": [f"{number} {at}" for at in range(ids.len())]})
-        frame.write_parquet(tmp_path / f"{number}.parquet")
+        items = [f"{number} {at}" for at in range(ids.len())]
+        given |= dict(zip(items, map(str, ids.to_list()), strict=True))
+        pl.DataFrame({"user": ids, "item": items}).write_parquet(tmp_path / f"{number}.parquet")
     files = sorted(tmp_path.iterdir())
     if isinstance(labels, str):
         with pytest.raises(BadEntries, match=labels):
@@ -88,32 +87,23 @@ def test_typed_ids_of_several_files(tmp_path: Path, parts: list[pl.Series], labe
         return
     packed = pack(files, tmp_path / "all.store")
     assert packed.row_labels.tolist() == labels
-    given = {
-        f"{number} {at}": str(item)
-        for number, ids in enumerate(parts)
-        for at, item in enumerate(ids.to_list())
-    }
     rows, columns, _ = packed.entries()
-    assert {
-        column: str(row) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
-    } == given
+    assert dict(zip(columns.tolist(), map(str, rows.tolist()), strict=True)) == given
 
 
-def test_a_wide_table_and_gaps(tmp_path: Path) -> None:
-    (tmp_path / "w.csv").write_text("id,q1,q2\na,1,\nb,,3\n")
-    wide = pack(tmp_path / "w.csv", tmp_path / "w.store", wide=True)
-    assert are_same(wide, read_matrix(tmp_path / "w.csv", wide=True))
-    (tmp_path / "g.csv").write_text(
-        "user,item,rating\na,x,1\na,y,NA\n\nb,y,2,5\n\n\n".replace("2,5", "2")
-    )
-    with pytest.warns(DeepMFWarning, match="'NA'"):
-        packed = pack(tmp_path / "g.csv", tmp_path / "g.store", missing="drop")
+def test_options_are_those_of_reading(tmp_path: Path) -> None:
+    def check(text: str, **options: Any) -> ObservedMatrix:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.csv"
+        path.write_text(text)
+        packed = pack(path, path.with_suffix(".store"), **options)
+        assert are_same(packed, read_matrix(path, **options))
+        return packed
+
+    assert check("id,q1,q2\na,1,\nb,,3\n", wide=True).n_entries == 2
     with pytest.warns(DeepMFWarning, match="2 lines .*'NA'"):
-        assert are_same(packed, read_matrix(tmp_path / "g.csv", missing="drop"))
-    (tmp_path / "c.csv").write_text("user;item;rating\na;x;1,5\nb;y;2\n")
-    assert pack(
-        tmp_path / "c.csv", tmp_path / "c.store", decimal=","
-    ).entries().values.tolist() == [1.5, 2]
+        check("user,item,rating\na,x,1\na,y,NA\n\nb,y,2\n\n\n", missing="drop")
+    commas = check("user;item;rating\na;x;1,5\nb;y;2\n", decimal=",")
+    assert commas.values.tolist() == [1.5, 2]
 
 
 def test_a_line_far_down_is_named_and_nothing_is_left(tmp_path: Path) -> None:
@@ -173,20 +163,14 @@ packing.pack(sys.argv[1], sys.argv[2])
 """
 
 
-def start(code: str, *arguments: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_a_killed_pack_leaves_no_store(tmp_path: Path) -> None:
     FILMS.write(tmp_path / "r.csv")
-    with start(SLOW, tmp_path / "r.csv", tmp_path / "r.store") as process:
+    command = [sys.executable, "-c", SLOW, tmp_path / "r.csv", tmp_path / "r.store"]
+    environment = os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, text=True, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "half\n"
         os.kill(process.pid, signal.SIGKILL)

@@ -36,12 +36,8 @@ def test_names_that_are_none(tmp_path: Path) -> None:
 
 
 def test_gzip_of_several_members(tmp_path: Path) -> None:
-    assert (
-        prepare_text(
-            write(tmp_path / "t.gz", gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:]))
-        )
-        == TEXT
-    )
+    members = gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])
+    assert prepare_text(write(tmp_path / "t.gz", members)) == TEXT
     for content in (zlib.compress(TEXT), b"\x28\xb5\x2f\xfd\x00\x58"):
         with pytest.raises(UnreadableFile, match="zstd or zlib"):
             prepare_text(write(tmp_path / "t", content))
@@ -87,26 +83,18 @@ def test_an_encoding_that_is_given_is_used(
     tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]
 ) -> None:
     path = write(tmp_path / "films.csv", compress(POLISH.encode(encoding)))
-    assert read_matrix(path, encoding=encoding).column_labels.tolist() == ["Big", "Łódź"]
-    # no byte order mark before the first name
-    assert read_matrix(path, encoding=encoding).form.row == "user"
+    films = read_matrix(path, encoding=encoding)
+    assert films.column_labels.tolist() == ["Big", "Łódź"]
+    assert films.form.row == "user"  # no byte order mark before the first name
     assert read_features(path, label="film", encoding=encoding).labels.tolist() == ["Łódź", "Big"]
-    assert pack(path, tmp_path / "films.store", encoding=encoding).column_labels.tolist() == [
-        "Big",
-        "Łódź",
-    ]
+    assert pack(path, tmp_path / "films.store", encoding=encoding) == films
 
 
 @pytest.mark.parametrize("encoding", ["klingon", "hex", "a\0b"])
 def test_an_unknown_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
-    path = write(tmp_path / "films.csv", POLISH.encode())
-    with pytest.raises(BadSetting, match="encoding"):
-        read_matrix(path, encoding=encoding)
-    with pytest.raises(BadSetting, match="encoding"):
-        read_features(path, encoding=encoding)
-
-
-def test_bytes_that_the_encoding_cannot_decode_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "films.csv", POLISH.encode("cp1250"))
+    for read in (read_matrix, read_features):
+        with pytest.raises(BadSetting, match="encoding"):
+            read(path, encoding=encoding)  # type: ignore[operator]
     with pytest.raises(UnreadableFile, match="utf-8"):
         read_matrix(path, encoding="utf-8")
