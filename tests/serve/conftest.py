@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,6 +22,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.serve.app import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.service import Service, ServiceLimits
+from deepmf.storage.model_file import compute_digest
 
 FOLDER = Path(__file__).parent
 
@@ -110,7 +112,66 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{postgres}&options=-csearch_path%3D{schema}"
 
 
-StartClient = Callable[..., TestClient]
+class Caller(TestClient):
+    """A client of a service in this process, with short names for the usual requests."""
+
+    def write(
+        self, row: Any, values: Any = (), *, method: str = "PUT", key: str = "", if_match: str = ""
+    ) -> Any:
+        """Write entries of a row: values, or fields of entries, by column."""
+        entries = [
+            {"column": column, **(value if isinstance(value, dict) else {"value": value})}
+            for column, value in dict(values).items()
+        ]
+        given = {"Idempotency-Key": key, "If-Match": if_match}
+        headers = {name: value for name, value in given.items() if value}
+        path = f"/v1/rows/{row}/entries"
+        return self.request(method, path, json={"entries": entries}, headers=headers)
+
+    def forget(self, row: Any, *, key: str = "") -> Any:
+        """Forget all entries of a row."""
+        headers = {"Idempotency-Key": key} if key else {}
+        return self.delete(f"/v1/rows/{row}/entries", headers=headers)
+
+    def read(self, row: Any) -> dict[Any, float]:
+        """Return the values of a row by column."""
+        answer = self.get(f"/v1/rows/{row}/entries")
+        assert answer.status_code == 200, answer.text
+        return {entry["column"]: entry["value"] for entry in answer.json()["entries"]}
+
+    def ask(self, route: str, **body: Any) -> Any:
+        """Return the answer to a question."""
+        answer = self.post(f"/v1/{route}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def best(self, **body: Any) -> list[Any]:
+        """Return the columns that are recommended."""
+        return [one["column"] for one in self.ask("recommend", **body)["best"]]
+
+    def predict(self, rows: Any, columns: Any, **body: Any) -> list[float]:
+        """Return the expected values of pairs."""
+        pairs = [{"row": row, "column": column} for row, column in zip(rows, columns, strict=True)]
+        predictions = self.ask("predict", pairs=pairs, **body)["predictions"]
+        return [one["expected"] for one in predictions]
+
+
+def refusal(answer: Any) -> tuple[int, str]:
+    """Return the status and the code of a request that failed."""
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def list_history(values: Any) -> list[dict[str, Any]]:
+    """Return a history of values by column."""
+    return [{"column": column, "value": value} for column, value in dict(values).items()]
+
+
+def serve_file(path: Path) -> dict[str, Any]:
+    """Return the options of a service of a model file."""
+    return {"source": path, "digest": compute_digest(path)}
+
+
+StartClient = Callable[..., Caller]
 # No answer is refused because a machine is slow.
 PATIENT = ServiceLimits(seconds=PATIENCE, database_seconds=PATIENCE)
 
@@ -118,29 +179,25 @@ PATIENT = ServiceLimits(seconds=PATIENCE, database_seconds=PATIENCE)
 @pytest.fixture
 def start_client(tmp_path: Path, als: ALS) -> Iterator[StartClient]:
     """Start a service over a model and a database; all are stopped at the end."""
-    clients = []
+    with ExitStack() as stack:
 
-    def start(
-        model: Model | None = None,
-        *,
-        url: str | None = None,
-        service: dict[str, Any] | None = None,
-        **named: Any,
-    ) -> TestClient:
-        database = open_database(url or str(tmp_path / "entries.sqlite"))
-        app = create_app(
-            Service(model or als, database, **{"limits": PATIENT} | (service or {})), **named
-        )
-        client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
-        client.__enter__()
-        clients.append(client)
-        return client
+        def start(
+            model: Model | None = None,
+            *,
+            url: str | None = None,
+            service: dict[str, Any] | None = None,
+            **named: Any,
+        ) -> Caller:
+            database = open_database(url or str(tmp_path / "entries.sqlite"))
+            options = {"limits": PATIENT} | (service or {})
+            app = create_app(Service(model or als, database, **options), **named)
+            caller = Caller(app, base_url="http://localhost", raise_server_exceptions=False)
+            stack.enter_context(caller)
+            return caller
 
-    yield start
-    for client in clients:
-        client.__exit__(None, None, None)
+        yield start
 
 
 @pytest.fixture
-def client(start_client: StartClient) -> TestClient:
+def client(start_client: StartClient) -> Caller:
     return start_client()

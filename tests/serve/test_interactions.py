@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.models.test_interactions import make_clicks, own_kind
 from tests.recommend.test_next_ridge import walk
+from tests.serve.conftest import Caller, StartClient, refusal
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -23,92 +24,62 @@ def walking() -> ALS:
 
 
 @pytest.fixture
-def client(start_client: Any) -> Any:
+def client(start_client: StartClient) -> Caller:
     return start_client(ALS(seed=0).fit(make_clicks()))
 
 
-def test_histories_need_no_values(client: Any) -> None:
+def test_histories_need_no_values(client: Caller) -> None:
     assert client.get("/v1/model").json()["has_values"] is False
     history = [{"column": "i0"}, {"column": "i2", "value": 3}]
-    best = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()[
-        "best"
-    ]
-    assert own_kind("u0", [each["column"] for each in best])
-    assert all(0 < each["expected"] < 1 for each in best)
-    assert all({reason["column"] for reason in each["reasons"]} == {"i0", "i2"} for each in best)
-    asked = {"history": history, "column": best[0]["column"]}
-    why = client.post("/v1/explain", json=asked).json()
-    assert why["expected"] == pytest.approx(best[0]["expected"], rel=1e-4)
+    best = client.ask("recommend", history=history, n=3, reasons=2)["best"]
+    assert own_kind("u0", [one["column"] for one in best])
+    chances = [one["expected"] for one in best]
+    assert all(0 < chance < 1 for chance in chances)
+    assert chances == sorted(chances, reverse=True)
+    assert all({reason["column"] for reason in one["reasons"]} == {"i0", "i2"} for one in best)
+    why = client.ask("explain", history=history, column=best[0]["column"])
+    assert why["expected"] == pytest.approx(chances[0], rel=1e-4)
     assert why["presence"][0]["effect"] > 0 and why["entries"][0]["column"] in ("i0", "i2")
-    assert [each["expected"] for each in best] == sorted(
-        (each["expected"] for each in best), reverse=True
-    )
 
 
-def test_unknown_rows_get_popular_columns_and_their_shares(client: Any) -> None:
+def test_unknown_rows_get_popular_columns_and_their_shares(client: Caller) -> None:
     clicks = make_clicks()
-    shares = dict(
-        zip(
-            clicks.column_labels.tolist(),
-            (clicks.column_counts / clicks.shape[0]).tolist(),
-            strict=True,
-        )
-    )
-    best = client.post(
-        "/v1/recommend", json={"row": "nobody", "n": 3, "fallback": "popular"}
-    ).json()["best"]
-    assert [each["expected"] for each in best] == sorted(shares.values(), reverse=True)[:3]
-    assert all(each["expected"] == shares[each["column"]] for each in best)
+    shares = (clicks.column_counts / clicks.shape[0]).tolist()
+    share_of = dict(zip(clicks.column_labels.tolist(), shares, strict=True))
+    best = client.ask("recommend", row="nobody", n=3, fallback="popular")["best"]
+    assert [one["expected"] for one in best] == sorted(shares, reverse=True)[:3]
+    assert all(one["expected"] == share_of[one["column"]] for one in best)
 
 
-def test_a_written_row_is_recommended_to(client: Any) -> None:
-    entries = [{"column": "i1", "value": 1}, {"column": "i3", "value": 2}]
-    assert client.put("/v1/rows/new/entries", json={"entries": entries}).status_code in (200, 201)
-    best = client.post("/v1/recommend", json={"row": "new", "n": 3}).json()["best"]
-    assert own_kind("u1", [each["column"] for each in best])
-    assert client.patch(
-        "/v1/rows/new/entries", json={"entries": [{"column": "i5", "value": 1}]}
-    ).is_success
-    similar = client.post("/v1/similar", json={"row": "new", "n": 2}).json()["similar"]
-    assert own_kind("u1", ["i" + each["id"][1:] for each in similar])
-    assert (
-        client.put(
-            "/v1/rows/new/entries", json={"entries": [{"column": "i1", "value": 0}]}
-        ).status_code
-        == 422
-    )
-    assert client.delete("/v1/rows/new/entries").is_success
+def test_a_written_row_is_recommended_to(client: Caller) -> None:
+    assert client.write("new", {"i1": 1, "i3": 2}).is_success
+    assert own_kind("u1", client.best(row="new", n=3))
+    assert client.write("new", {"i5": 1}, method="PATCH").is_success
+    similar = client.ask("similar", row="new", n=2)["similar"]
+    assert own_kind("u1", ["i" + one["id"][1:] for one in similar])
+    assert client.write("new", {"i1": 0}).status_code == 422
+    assert client.forget("new").is_success
 
 
 @pytest.mark.parametrize(
-    "path, body",
+    "body",
     [
-        ("/v1/predict", {"pairs": [{"row": "u0", "column": "i0"}]}),
-        ("/v1/predict", {"pairs": [{"row": "nobody", "column": "i0"}], "unknown": "fallback"}),
-        ("/v1/predict", {"history": [{"column": "i0"}], "columns": ["i2"]}),
+        {"pairs": [{"row": "u0", "column": "i0"}]},
+        {"pairs": [{"row": "nobody", "column": "i0"}], "unknown": "fallback"},
+        {"history": [{"column": "i0"}], "columns": ["i2"]},
     ],
 )
-def test_questions_about_values_are_refused(client: Any, path: str, body: dict[str, Any]) -> None:
-    answer = client.post(path, json=body)
-    assert answer.status_code == 409
-    assert answer.json()["error"]["code"] == "no_values"
-    assert "interactions" in answer.json()["error"]["message"]
-
-
-def test_a_model_of_values_needs_them(start_client: Any, als: ALS) -> None:
-    column = als.column_labels_.tolist()[0]
-    answer = start_client(als).post("/v1/recommend", json={"history": [{"column": column}]})
-    assert answer.status_code == 422
-    assert answer.json()["error"]["code"] == "value_missing"
+def test_questions_about_values_are_refused(client: Caller, body: dict[str, Any]) -> None:
+    assert refusal(client.post("/v1/predict", json=body)) == (409, "no_values")
 
 
 def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(
-    start_client: Any, walking: ALS
+    start_client: StartClient, walking: ALS
 ) -> None:
     client = start_client(walking)
 
     def ask(**row: Any) -> tuple[str, str]:
-        answer = client.post("/v1/recommend", json=row | {"n": 1, "reasons": 1}).json()
+        answer = client.ask("recommend", **row, n=1, reasons=1)
         assert answer["rank_by"] == "next"
         return answer["best"][0]["column"], answer["best"][0]["presence_reasons"][0]["column"]
 
@@ -116,31 +87,24 @@ def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(
         history = [{"column": f"column {place}"} for place in (first, last)]
         assert ask(history=history) == (f"column {following}", f"column {last}")
     for place, following in ((20, 21), (3, 4), (11, 12)):
-        entry = {"column": f"column {place:02d}", "value": 1}
-        assert client.patch("/v1/rows/new/entries", json={"entries": [entry]}).is_success
+        assert client.write("new", {f"column {place:02d}": 1}, method="PATCH").is_success
         assert ask(row="new")[0] == f"column {following:02d}"
-    assert client.patch(
-        "/v1/rows/new/entries", json={"entries": [{"column": "column 11", "value": None}]}
-    ).is_success
+    assert client.write("new", {"column 11": None}, method="PATCH").is_success
     assert ask(row="new")[0] == "column 04"
 
 
 def test_what_comes_next_is_the_same_after_a_restart_and_on_another_worker(
-    start_client: Any, walking: ALS, url: str
+    start_client: StartClient, walking: ALS, url: str
 ) -> None:
     client, other = start_client(walking, url=url), start_client(walking, url=url)
 
     def write(row: str, *columns: str, value: int | None = 1) -> None:
-        entries = [
-            {"column": f"column {column}", "value": value, "time": "2026-05-01"}
-            for column in columns
-        ]
-        answer = client.patch(f"/v1/rows/{row}/entries", json={"entries": entries})
-        assert answer.is_success, answer.text
+        entry = {"value": value, "time": "2026-05-01"}
+        entries = {f"column {column}": entry for column in columns}
+        assert client.write(row, entries, method="PATCH").is_success
 
-    def ask(client: Any) -> dict[str, str]:
-        best = [client.post("/v1/recommend", json={"row": row, "n": 1}).json() for row in rows]
-        return dict(zip(rows, (one["best"][0]["column"][-2:] for one in best), strict=True))
+    def ask(client: Caller) -> dict[str, str]:
+        return {row: client.best(row=row, n=1)[0][-2:] for row in rows}
 
     write("one write", "20", "03")
     for column in ("20", "03"):

@@ -7,23 +7,19 @@ import os
 import random
 import subprocess
 import sys
-import time
-from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
-from tests.serve.conftest import PATIENT, StartClient
+from tests.serve.conftest import PATIENT, Caller, StartClient, list_history, refusal, serve_file
 from tests.waiting import wait_until
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
-from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
@@ -31,12 +27,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.low_rank import OptSpace, RankK
-from deepmf.serve.app import create_app
-from deepmf.serve.database import open_database
-from deepmf.serve.queries import check_history
-from deepmf.serve.schemas import ApiError, HistoryEntry
-from deepmf.serve.service import Service
-from deepmf.storage.model_file import compute_digest
+from deepmf.serve.snapshot import export_data
 
 # Ids that have broken something somewhere.
 HOSTILE = [
@@ -58,16 +49,11 @@ HOSTILE = [
 ]
 
 
-def entries(*pairs: tuple[object, object]) -> dict[str, object]:
-    return {"entries": [{"column": column, "value": value} for column, value in pairs]}
-
-
 def test_a_new_row_counts_in_the_very_next_answer(
-    client: TestClient, als: ALS, ratings: ObservedMatrix
+    client: Caller, als: ALS, ratings: ObservedMatrix
 ) -> None:
     films = ratings.column_labels[:3].tolist()
-    answer = client.put("/v1/rows/Wilma/entries", json=entries(*zip(films, [5, 1, 4], strict=True)))
-    assert answer.status_code == 200
+    answer = client.write("Wilma", zip(films, [5, 1, 4], strict=True))
     assert answer.json() == {
         "axis": "row",
         "id": "Wilma",
@@ -77,90 +63,58 @@ def test_a_new_row_counts_in_the_very_next_answer(
         "etag": answer.headers["etag"],
         "version": {"model": 1, "data": 1},
     }
-    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 4}).json()
-    assert found["version"]["data"] == 1
-    assert [one["column"] for one in found["best"]] == als.fold_in(films, [5, 1, 4]).recommend(
-        4
-    ).labels.tolist()
-    assert {one["area"] for one in found["best"]} == {"II"}
+    answer = client.ask("recommend", row="Wilma", n=4)
+    best = als.fold_in(films, [5, 1, 4]).recommend(4).labels.tolist()
+    assert [one["column"] for one in answer["best"]] == best
+    assert {one["area"] for one in answer["best"]} == {"II"}
+    assert answer["version"]["data"] == 1
 
 
-def test_values_are_replaced_added_and_forgotten(
-    client: TestClient, ratings: ObservedMatrix
-) -> None:
+def test_values_are_replaced_added_and_forgotten(client: Caller, ratings: ObservedMatrix) -> None:
     one, two, three = ratings.column_labels[:3].tolist()
-    client.put("/v1/rows/Wilma/entries", json=entries((one, 5), (two, 1)))
-    changed = client.patch(
-        "/v1/rows/Wilma/entries", json=entries((one, 2), (two, None), (three, 3))
-    ).json()
+    client.write("Wilma", {one: 5, two: 1})
+    changed = client.write("Wilma", {one: 2, two: None, three: 3}, method="PATCH").json()
     assert (changed["n_entries"], changed["n_changed"], changed["n_forgotten"]) == (2, 2, 1)
-    found = client.get("/v1/rows/Wilma/entries").json()
-    assert {entry["column"]: entry["value"] for entry in found["entries"]} == {one: 2, three: 3}
-    assert not found["trained"]
-    client.put("/v1/rows/Wilma/entries", json=entries((two, 4)))
-    assert client.get("/v1/rows/Wilma/entries").json()["entries"] == [{"column": two, "value": 4}]
-    gone = client.delete("/v1/rows/Wilma/entries").json()
+    assert client.read("Wilma") == {one: 2, three: 3}
+    client.write("Wilma", {two: 4})
+    page = client.get("/v1/rows/Wilma/entries").json()
+    assert (page["entries"], page["trained"]) == ([{"column": two, "value": 4}], False)
+    gone = client.forget("Wilma").json()
     assert (gone["n_entries"], gone["n_forgotten"]) == (0, 1)
     assert client.get("/v1/rows/Wilma/entries").status_code == 404
-    assert client.delete("/v1/rows/Wilma/entries").status_code == 404
+    assert client.forget("Wilma").status_code == 404
 
 
-def test_a_trained_row_is_forgotten_and_stays_so(
+def test_what_is_forgotten_stays_so_and_only_what_the_file_has_leaves_a_mark(
     start_client: StartClient, ratings: ObservedMatrix
 ) -> None:
-    row = ratings.row_labels[0]
-    assert (
-        start_client().delete(f"/v1/rows/{row}/entries").json()["n_forgotten"]
-        == ratings.row_counts[0]
-    )
-    found = start_client().get(f"/v1/rows/{row}/entries").json()
-    assert found["entries"] == []
-    assert found["trained"]
-
-
-def test_a_new_row_that_is_forgotten_is_gone_from_the_database(
-    start_client: StartClient, ratings: ObservedMatrix, tmp_path: Path
-) -> None:
     client, (trained, film) = start_client(), (ratings.row_labels[0], ratings.column_labels[0])
-    client.put("/v1/rows/Wilma/entries", json=entries((film, 5), ("New film", 3)))
-    client.delete("/v1/rows/Wilma/entries")
-    client.delete(f"/v1/rows/{trained}/entries")
-    with (
-        closing(open_database(str(tmp_path / "entries.sqlite"))) as database,
-        database.begin_read() as transaction,
-    ):
-        # which the model's file has
+    client.write("Wilma", {film: 5, "New film": 3})
+    client.forget("Wilma")
+    assert client.forget(trained).json()["n_forgotten"] == ratings.row_counts[0]
+    page = start_client().get(f"/v1/rows/{trained}/entries").json()
+    assert (page["entries"], page["trained"]) == ([], True)
+    with client.app.state.service._database.begin_read() as transaction:  # type: ignore[attr-defined]
         assert {row for row, _ in transaction.read_entries()} == {trained}
 
 
-def test_columns_are_written_likewise(
-    client: TestClient, als: ALS, ratings: ObservedMatrix
-) -> None:
-    rows = ratings.row_labels[:4].tolist()
-    body = {
-        "entries": [
-            {"row": row, "value": value} for row, value in zip(rows, [5, 4, 5, 1], strict=True)
-        ]
-    }
-    assert client.put("/v1/columns/Premiere/entries", json=body).json()["axis"] == "column"
+def test_columns_are_written_likewise(client: Caller, als: ALS, ratings: ObservedMatrix) -> None:
+    rows, path = ratings.row_labels[:4].tolist(), "/v1/columns/Premiere/entries"
+    values = dict(zip(rows, [5, 4, 5, 1], strict=True))
+    entries = [{"row": row, "value": value} for row, value in values.items()]
+    assert client.put(path, json={"entries": entries}).json()["axis"] == "column"
     other = ratings.row_labels[9]
-    (found,) = client.post(
-        "/v1/predict", json={"pairs": [{"row": other, "column": "Premiere"}]}
-    ).json()["predictions"]
-    assert found["area"] == "III"
-    assert found["expected"] == pytest.approx(
-        als.fold_in_column(rows, [5, 4, 5, 1]).predict([other])[0], rel=1e-5
-    )
-    assert (
-        client.get("/v1/columns", params={"search": "premi"}).json()["columns"][0]["n_entries"] == 4
-    )
-    client.patch(
-        "/v1/columns/Premiere/entries", json={"entries": [{"row": rows[0], "value": None}]}
-    )
-    assert client.get("/v1/columns/Premiere/entries").json()["n_entries"] == 3
-    client.delete("/v1/columns/Premiere/entries")
-    assert client.get("/v1/columns/Premiere/entries").status_code == 404
-    assert client.get("/v1/columns", params={"search": "premi"}).json()["columns"] == []
+    (one,) = client.ask("predict", pairs=[{"row": other, "column": "Premiere"}])["predictions"]
+    assert one["area"] == "III"
+    folded = als.fold_in_column(rows, [5, 4, 5, 1])
+    assert one["expected"] == pytest.approx(folded.predict([other])[0], rel=1e-5)
+    search = {"search": "premi"}
+    assert client.get("/v1/columns", params=search).json()["columns"][0]["n_entries"] == 4
+    client.patch(path, json={"entries": [{"row": rows[0], "value": None}]})
+    assert client.get(path).json()["n_entries"] == 3
+    client.delete(path)
+    assert client.get(path).status_code == 404
+    assert client.get("/v1/columns", params=search).json()["columns"] == []
 
 
 def test_a_restart_brings_every_latent_back(
@@ -168,40 +122,25 @@ def test_a_restart_brings_every_latent_back(
 ) -> None:
     first = start_client(url=url)
     films, people = ratings.column_labels.tolist(), ratings.row_labels.tolist()
-    first.put("/v1/rows/Wilma/entries", json=entries((films[0], 5), (films[5], 2), ("New film", 3)))
-    first.put("/v1/rows/Fred/entries", json=entries((films[1], 1), (films[5], 2)))
-    first.patch(f"/v1/rows/{people[3]}/entries", json=entries((films[2], 5), ("New film", 4)))
-    first.delete(f"/v1/rows/{people[4]}/entries")
-    first.delete("/v1/rows/Fred/entries")
-    asked = {
-        "pairs": [
-            {"row": row, "column": column}
-            for row in ["Wilma", *people[:6]]
-            for column in films[:20]
-        ]
-    }
-    before, after = (
-        one.post("/v1/predict", json=asked).json() for one in (first, start_client(url=url))
-    )
-    assert before["version"] == after["version"]
-    np.testing.assert_allclose(
-        [one["expected"] for one in before["predictions"]],
-        [one["expected"] for one in after["predictions"]],
-        rtol=1e-5,
-    )
+    first.write("Wilma", {films[0]: 5, films[5]: 2, "New film": 3})
+    first.write("Fred", {films[1]: 1, films[5]: 2})
+    first.write(people[3], {films[2]: 5, "New film": 4}, method="PATCH")
+    first.forget(people[4])
+    first.forget("Fred")
+    rows = np.repeat(["Wilma", *people[:6]], 20).tolist()
+    before, after = (one.predict(rows, films[:20] * 7) for one in (first, start_client(url=url)))
+    np.testing.assert_allclose(before, after, rtol=1e-5)
 
 
-def test_a_repeated_request_writes_once(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_a_repeated_request_writes_once(client: Caller, ratings: ObservedMatrix) -> None:
     film = ratings.column_labels[0]
-    header = {"Idempotency-Key": "once"}
-    first = client.put("/v1/rows/Wilma/entries", json=entries((film, 5)), headers=header)
-    client.delete("/v1/rows/Wilma/entries")
-    again = client.put("/v1/rows/Wilma/entries", json=entries((film, 5)), headers=header)
+    first = client.write("Wilma", {film: 5}, key="once")
+    client.forget("Wilma")
+    again = client.write("Wilma", {film: 5}, key="once")
     assert (first.json(), first.headers["etag"]) == (again.json(), again.headers["etag"])
     assert again.headers["idempotency-replayed"] == "true"
     assert client.get("/v1/rows/Wilma/entries").status_code == 404
-    other = client.put("/v1/rows/Wilma/entries", json=entries((film, 4)), headers=header)
-    assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
+    assert refusal(client.write("Wilma", {film: 4}, key="once")) == (422, "key_reused")
 
 
 def holds(folder: Path, text: str) -> list[str]:
@@ -213,87 +152,68 @@ def holds(folder: Path, text: str) -> list[str]:
 def test_nothing_of_a_row_stays_in_any_file_of_the_database(
     start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
-    films = ratings.column_labels.tolist()
     private = "a very private name"
     client = start_client(service={"limits": replace(PATIENT, keep_changes=0.2)})
-
-    def write(row: str, *pairs: tuple[object, object]) -> None:
-        client.put(
-            f"/v1/rows/{row}/entries",
-            json=entries(*pairs),
-            headers={"Idempotency-Key": f"put {row}"},
-        )
-
     for number in random.Random(0).sample(range(12), 12):
-        kind = private if number % 3 else "other"
-        write(f"{number:02} {kind}", *((film, 3) for film in films))
+        row = f"{number:02} {private if number % 3 else 'other'}"
+        client.write(row, dict.fromkeys(ratings.column_labels.tolist(), 3), key=f"put {row}")
     assert holds(tmp_path, private)
     for number in range(12):
-        headers = {"Idempotency-Key": f"delete {number}"}
-        client.delete(f"/v1/rows/{number:02} {private}/entries", headers=headers)
+        client.forget(f"{number:02} {private}", key=f"delete {number}")
     wait_until(lambda: holds(tmp_path, private) == [])
     assert holds(tmp_path, "03 other")
-    again = client.delete(f"/v1/rows/01 {private}/entries", headers={"Idempotency-Key": "delete 1"})
+    again = client.forget(f"01 {private}", key="delete 1")
     assert (again.status_code, again.json()["id"]) == (200, f"01 {private}")
     assert again.headers["idempotency-replayed"] == "true"
 
 
-def test_nothing_of_a_row_stays_where_the_service_stops_at_once(tmp_path: Path, als: ALS) -> None:
-    service = Service(als, open_database(str(tmp_path / "entries.sqlite")))
-    with TestClient(create_app(service), base_url="http://localhost") as client:
-        client.put(
-            "/v1/rows/somebody/entries", json=entries(("a", 5)), headers={"Idempotency-Key": "1"}
-        )
-        client.delete("/v1/rows/somebody/entries", headers={"Idempotency-Key": "2"})
-        assert holds(tmp_path, "somebody")
+def test_nothing_of_a_row_stays_where_the_service_stops_at_once(
+    start_client: StartClient, tmp_path: Path
+) -> None:
+    client = start_client()
+    client.write("somebody", {"a": 5}, key="1")
+    client.forget("somebody", key="2")
+    assert holds(tmp_path, "somebody")
+    client.__exit__(None, None, None)
     assert holds(tmp_path, "somebody") == []
 
 
-def test_the_second_of_two_writers_is_told(client: TestClient, ratings: ObservedMatrix) -> None:
+def test_the_second_of_two_writers_is_told(client: Caller, ratings: ObservedMatrix) -> None:
     film = ratings.column_labels[0]
-    tag = client.put("/v1/rows/Wilma/entries", json=entries((film, 5))).headers["etag"]
+    tag = client.write("Wilma", {film: 5}).headers["etag"]
     assert client.get("/v1/rows/Wilma/entries").headers["etag"] == tag
-    written = client.put(
-        "/v1/rows/Wilma/entries", json=entries((film, 4)), headers={"If-Match": tag}
-    )
-    assert written.status_code == 200
-    late = client.put("/v1/rows/Wilma/entries", json=entries((film, 3)), headers={"If-Match": tag})
-    assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
-    assert client.get("/v1/rows/Wilma/entries").json()["entries"][0]["value"] == 4
-    assert (
-        client.put(
-            "/v1/rows/Betty/entries", json=entries((film, 3)), headers={"If-Match": "*"}
-        ).status_code
-        == 412
-    )
+    assert client.write("Wilma", {film: 4}, if_match=tag).status_code == 200
+    late = client.write("Wilma", {film: 3}, if_match=tag)
+    assert refusal(late) == (412, "changed_meanwhile")
+    assert client.read("Wilma") == {film: 4}
+    assert client.write("Betty", {film: 3}, if_match="*").status_code == 412
 
 
 @pytest.mark.slow
 def test_ids_survive_untouched(start_client: StartClient, url: str) -> None:
     first = start_client(url=url)
-    paths = {name: f"/v1/rows/{quote(name, safe='')}/entries" for name in HOSTILE}
-    for name, path in paths.items():
-        assert first.put(path, json=entries((name, 5))).json()["id"] == name
+    for name in HOSTILE:
+        assert first.write(quote(name, safe=""), {name: 5}).json()["id"] == name
     again = start_client(url=url)
-    for name, path in paths.items():
-        assert again.get(path).json()["entries"] == [{"column": name, "value": 5}]
-        assert again.post("/v1/recommend", json={"row": name, "n": 1}).json()["row"] == name
-        found = again.get("/v1/columns", params={"search": name, "limit": 1000}).json()["columns"]
-        assert name in [one["column"] for one in found]
-        assert again.delete(path).json()["n_forgotten"] == 1
+    for name in HOSTILE:
+        row = quote(name, safe="")
+        assert again.read(row) == {name: 5}
+        assert again.ask("recommend", row=name, n=1)["row"] == name
+        search = {"search": name, "limit": 1000}
+        columns = again.get("/v1/columns", params=search).json()["columns"]
+        assert name in [one["column"] for one in columns]
+        assert again.forget(row).json()["n_forgotten"] == 1
 
 
 def test_ids_that_are_numbers_are_numbers(start_client: StartClient) -> None:
-    client = start_client(
-        ALS(latent_size=2, seed=0).fit(generate(20, 15, density=0.4, named=False, seed=0).matrix)
-    )
+    matrix = generate(20, 15, density=0.4, named=False, seed=0).matrix
+    client = start_client(ALS(latent_size=2, seed=0).fit(matrix))
     assert client.get("/v1/model").json()["ids"] == {"row": "number", "column": "number"}
-    assert client.put("/v1/rows/1000/entries", json=entries((3, 5))).json()["id"] == 1000
-    assert client.get("/v1/rows/1000/entries").json()["entries"] == [{"column": 3, "value": 5}]
-    assert client.post("/v1/recommend", json={"row": "1000"}).json()["row"] == 1000
+    assert client.write(1000, {3: 5}).json()["id"] == 1000
+    assert client.read(1000) == {3: 5}
+    assert client.ask("recommend", row="1000")["row"] == 1000
     for wrong in ("ann", "1.5", "007", str(2**63)):
-        refused = client.put(f"/v1/rows/{wrong}/entries", json=entries((3, 5)))
-        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad_id")
+        assert refusal(client.write(wrong, {3: 5})) == (422, "bad_id")
 
 
 @pytest.mark.parametrize(
@@ -304,193 +224,115 @@ def test_ids_that_are_numbers_are_numbers(start_client: StartClient) -> None:
         ({"entries": [{"column": "a", "value": "5"}]}, "invalid"),
         ({"entries": [{"column": "a", "value": True}]}, "invalid"),
         ({"entries": [{"column": "a"}]}, "invalid"),
+        ({"entries": [{"row": "a", "value": 1}]}, "invalid"),
         ({"entries": [{"column": "x" * 2000, "value": 1}]}, "invalid"),
         ({}, "invalid"),
         ([], "invalid"),
     ],
 )
-def test_bad_entries_change_nothing(client: TestClient, body: object, code: str) -> None:
-    answer = client.put("/v1/rows/Wilma/entries", json=body)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (422, code)
+def test_bad_entries_change_nothing(client: Caller, body: object, code: str) -> None:
+    assert refusal(client.put("/v1/rows/Wilma/entries", json=body)) == (422, code)
     assert client.get("/v1/rows/Wilma/entries").status_code == 404
 
 
-def test_a_model_that_cannot_learn_says_so(
-    start_client: StartClient, ratings: ObservedMatrix
-) -> None:
-    client = start_client(OptSpace(epochs=2, seed=0).fit(ratings))
-    answer = client.put("/v1/rows/Wilma/entries", json=entries((ratings.column_labels[0], 5)))
-    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot_extend")
+def test_entries_come_in_pages(client: Caller, ratings: ObservedMatrix) -> None:
+    page = client.get(f"/v1/rows/{ratings.row_labels[0]}/entries", params={"limit": 2}).json()
+    assert (len(page["entries"]), page["next_offset"]) == (2, 2)
+    assert page["n_entries"] == ratings.row_counts[0]
 
 
-def test_entries_come_in_pages(client: TestClient, ratings: ObservedMatrix) -> None:
-    row = ratings.row_labels[0]
-    first = client.get(f"/v1/rows/{row}/entries", params={"limit": 2}).json()
-    assert (len(first["entries"]), first["next_offset"], first["n_entries"]) == (
-        2,
-        2,
-        ratings.row_counts[0],
-    )
-
-
-def test_health_is_told(client: TestClient) -> None:
+def test_requests_entries_and_versions_are_counted(client: Caller, ratings: ObservedMatrix) -> None:
+    film = ratings.column_labels[0]
+    client.write("Wilma", {film: 5})
+    client.ask("recommend", history=list_history({film: 5}))
+    client.get("/v1/rows/nobody/entries")
+    lines = client.get("/metrics").text.splitlines()
+    for line in (
+        'deepmf_requests_total{route="PUT /v1/rows/{label}/entries",status="200"} 1.0',
+        'deepmf_requests_total{route="GET /v1/rows/{label}/entries",status="404"} 1.0',
+        'deepmf_request_seconds_count{route="POST /v1/recommend"} 1.0',
+        "deepmf_entries_learned_total 1.0",
+        "deepmf_latents_recomputed_total 2.0",
+        "deepmf_histories_embedded_total 1.0",
+        "deepmf_data_version 1.0",
+    ):
+        assert line in lines
+    totals = client.get("/v1/operator").json()
+    assert (totals["n_requests"], totals["n_failed"], totals["n_learned"]) == (4, 0, 1)
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_requests_entries_and_versions_are_counted(
-    client: TestClient, ratings: ObservedMatrix
-) -> None:
-    film = ratings.column_labels[0]
-    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
-    client.post("/v1/recommend", json={"history": [{"column": film, "value": 5}]})
-    client.get("/v1/rows/nobody/entries")
-    lines = client.get("/metrics").text.splitlines()
-    assert 'deepmf_requests_total{route="PUT /v1/rows/{label}/entries",status="200"} 1.0' in lines
-    assert 'deepmf_requests_total{route="GET /v1/rows/{label}/entries",status="404"} 1.0' in lines
-    assert 'deepmf_request_seconds_count{route="POST /v1/recommend"} 1.0' in lines
-    assert "deepmf_entries_learned_total 1.0" in lines
-    assert "deepmf_latents_recomputed_total 2.0" in lines
-    assert "deepmf_histories_embedded_total 1.0" in lines
-    assert "deepmf_data_version 1.0" in lines
-    found = client.get("/v1/operator").json()
-    assert (found["n_requests"], found["n_failed"], found["n_learned"]) == (4, 0, 1)
-
-
+@pytest.mark.parametrize("name", ["model.safetensors", "ratings.model"])
 def test_a_new_model_takes_over_with_all_entries(
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, name: str
+) -> None:
+    path = tmp_path / name  # the second is memory-mapped
+    als.save(path)
+    client = start_client(load(path), service=serve_file(path))
+    films = ratings.column_labels[:3].tolist()
+    values = dict(zip(films, [5, 1, 4], strict=True))
+    best = als.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    assert client.best(history=list_history(values), n=3) == best
+    client.write("Wilma", values)
+    assert client.ask("model")["version"]["model"] == 1  # the same file
+    other = ALS(latent_size=2, seed=1).fit(ratings)
+    other.save(path)
+    assert client.ask("model")["version"] == {"model": 2, "data": 1}
+    best = other.fold_in(films, [5, 1, 4]).recommend(3).labels.tolist()
+    assert client.best(row="Wilma", n=3) == best
+    client.ask("model")  # the same header: the same version, nothing is read
+    assert client.ask("recommend", row="Wilma")["version"]["model"] == 2
+
+
+def test_what_was_exported_and_forgotten_does_not_come_back_with_the_next_model(
     start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
     path = tmp_path / "model.safetensors"
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_digest(path)})
-    films = ratings.column_labels[:3].tolist()
-    client.put(
-        "/v1/rows/Wilma/entries",
-        json={
-            "entries": [
-                {"column": film, "value": value}
-                for film, value in zip(films, [5, 1, 4], strict=True)
-            ]
-        },
-    )
-    assert client.post("/v1/model").json()["version"]["model"] == 1  # the same file
-    other = ALS(latent_size=2, seed=1).fit(ratings)
-    other.save(path)
-    assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
-    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()
-    assert [one["column"] for one in found["best"]] == other.fold_in(films, [5, 1, 4]).recommend(
-        3
-    ).labels.tolist()
-    path.write_bytes(b"no model")
-    refused = client.post("/v1/model")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
-    assert str(tmp_path) not in refused.text
-    assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
-
-
-def test_a_memory_mapped_model_is_served_and_replaced(
-    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
-) -> None:
-    path = tmp_path / "ratings.model"
-    als.save(path)
-    client = start_client(load(path), service={"source": path, "digest": compute_digest(path)})
-    assert client.post("/v1/model").json()["version"]["model"] == 1
-    films = ratings.column_labels[:3].tolist()
-    entries = [
-        {"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)
-    ]
-    found = client.post("/v1/recommend", json={"history": entries, "n": 3}).json()["best"]
-    assert [one["column"] for one in found] == als.fold_in(films, [5, 1, 4]).recommend(
-        3
-    ).labels.tolist()
-    client.put("/v1/rows/Wilma/entries", json={"entries": entries})
-    other = ALS(latent_size=2, seed=1).fit(ratings)
-    other.save(path)
-    assert client.post("/v1/model").json()["version"] == {"model": 2, "data": 1}
-    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 3}).json()["best"]
-    assert [one["column"] for one in found] == other.fold_in(films, [5, 1, 4]).recommend(
-        3
-    ).labels.tolist()
-    client.post("/v1/model")  # the same header: the same version, nothing is read
-    assert client.post("/v1/recommend", json={"row": "Wilma"}).json()["version"]["model"] == 2
-
-
-def test_what_was_forgotten_does_not_come_back_with_a_model_trained_on_it(
-    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
-) -> None:
-    from deepmf.serve.snapshot import export_data
-
-    path = tmp_path / "model.safetensors"
-    als.save(path)
-    client = start_client(service={"source": path, "digest": compute_digest(path)})
-    film = ratings.column_labels[0]
-    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
-    rows, columns, values = export_data(als, str(tmp_path / "entries.sqlite")).entries
-    assert rows.size == ratings.n_entries + 1
-    client.delete("/v1/rows/Wilma/entries")
-    trained = ALS(latent_size=2, seed=0).fit(
-        ObservedMatrix.from_entries(rows, columns, values, ratings.scale)
-    )
-    trained.save(path)
-    client.post("/v1/model")
-    assert client.get("/v1/rows/Wilma/entries").json()["entries"] == []
+    client = start_client(service=serve_file(path))
+    client.write("Wilma", {ratings.column_labels[0]: 5})
+    exported = export_data(als, str(tmp_path / "entries.sqlite")).entries
+    assert exported.rows.size == ratings.n_entries + 1
+    client.forget("Wilma")
+    matrix = ObservedMatrix.from_entries(*exported, ratings.scale)
+    ALS(latent_size=2, seed=0).fit(matrix).save(path)
+    client.ask("model")
+    assert client.read("Wilma") == {}
 
 
 def test_what_is_forgotten_stays_so_where_the_next_model_had_it_in_its_own_data(
     start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    path = tmp_path / "model.safetensors"
+    path, film = tmp_path / "model.safetensors", ratings.column_labels[0]
     als.save(path)
-    client = start_client(service={"source": path, "digest": compute_digest(path)})
-    film = ratings.column_labels[0]
-    client.put("/v1/rows/Wilma/entries", json={"entries": [{"column": film, "value": 5}]})
+    client = start_client(service=serve_file(path))
+    client.write("Wilma", {film: 5})
     rows, columns, values = (part.tolist() for part in ratings.entries())
     matrix = ObservedMatrix.from_entries(
         [*rows, "Wilma"], [*columns, film], [*values, 5.0], ratings.scale
     )
     trained = ALS(latent_size=2, seed=0).fit(matrix)
     trained.save(path)
-    client.post("/v1/model")
-    other = start_client(trained, service={"source": path, "digest": compute_digest(path)})
-    assert client.delete("/v1/rows/Wilma/entries").json()["n_forgotten"] == 1
-    # sees all writes
-    assert other.patch("/v1/rows/Wilma/entries", json={"entries": []}).json()["n_entries"] == 0
-    restarted = start_client(trained, service={"source": path, "digest": compute_digest(path)})
-    for each in (client, other, restarted):
-        assert each.get("/v1/rows/Wilma/entries").json()["entries"] == []
+    client.ask("model")
+    other = start_client(trained, service=serve_file(path))
+    assert client.forget("Wilma").json()["n_forgotten"] == 1
+    for caller in (client, other, start_client(trained, service=serve_file(path))):
+        assert caller.read("Wilma") == {}
 
 
 def test_features_that_are_forgotten_do_not_come_back_with_a_model_that_has_them(
     start_client: StartClient, tmp_path: Path, featured: Model, ratings: ObservedMatrix
 ) -> None:
-    from deepmf.serve.snapshot import export_data
-
     client = start_client(featured)
     client.put("/v1/rows/Wilma/features", json={"features": {"age": 30}})
     assert export_data(featured, str(tmp_path / "entries.sqlite")).row_features is not None
     client.delete("/v1/rows/Wilma/features")
-    people = Features.from_columns(
-        [*ratings.row_labels, "Wilma"], {"age": np.arange(20, 21 + len(ratings.row_labels))}
-    )
-    trained = ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=people)
+    people = [*ratings.row_labels, "Wilma"]
+    ages = Features.from_columns(people, {"age": np.arange(20, 20 + len(people))})
+    trained = ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=ages)
     assert trained.entries_.rows.find(["Wilma"])[0] >= 0
     assert start_client(trained).get("/v1/rows/Wilma/features").status_code == 404
-
-
-def test_a_database_that_is_away_is_no_fault_to_operators(
-    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix
-) -> None:
-    path = tmp_path / "model.safetensors"
-    als.save(path)
-    client = start_client(service={"source": path, "digest": compute_digest(path)})
-    ALS(latent_size=2, seed=1).fit(ratings).save(path)
-    for file in tmp_path.glob("entries.sqlite*"):
-        file.unlink()
-    for answer in (client.post("/v1/model"), client.get("/readyz")):
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_database")
-        assert answer.headers["retry-after"] == "1"
-    assert client.get("/v1/model").json()["version"]["model"] == 1
-    assert client.get("/metrics").status_code == 200
 
 
 @pytest.mark.slow
@@ -505,13 +347,8 @@ metrics.learned.inc()
 print(metrics.to_text().decode())
 """
         environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        command = [sys.executable, "-c", code]
+        return subprocess.check_output(command, env=environment, text=True)
 
     assert "deepmf_data_version 3.0" in show(3)
     again = show(7)
@@ -519,187 +356,164 @@ print(metrics.to_text().decode())
     assert "deepmf_entries_learned_total 2.0" in again  # what was counted stays
 
 
-def test_predictions_are_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_predictions_are_the_models(client: Caller, als: ALS, ratings: ObservedMatrix) -> None:
     rows, columns = ratings.row_labels[:3].tolist(), ratings.column_labels[:3].tolist()
-    pairs = [{"row": row, "column": column} for row, column in zip(rows, columns, strict=True)]
-    answer = client.post("/v1/predict", json={"pairs": pairs})
-    assert answer.status_code == 200
-    found = answer.json()
-    assert [one["expected"] for one in found["predictions"]] == als.predict(rows, columns).tolist()
-    assert [one["level"] for one in found["predictions"]] == als.predict_levels(
-        rows, columns
-    ).tolist()
-    assert {one["area"] for one in found["predictions"]} == {"I"}
-    assert found["version"] == {"model": 1, "data": 0}
-    assert found["predictions"][0]["distribution"] is None
+    assert client.predict(rows, columns) == als.predict(rows, columns).tolist()
+    answer = client.ask("predict", pairs=[{"row": rows[0], "column": columns[0]}])
+    (one,) = answer["predictions"]
+    assert one["level"] == als.predict_levels(rows[:1], columns[:1])[0]
+    assert (one["area"], one["distribution"]) == ("I", None)
+    assert answer["version"] == {"model": 1, "data": 0}
 
 
 def test_distributions_and_intervals_are_the_models(
     start_client: StartClient, ordinal: OrdinalDMF, ratings: ObservedMatrix
 ) -> None:
     row, column = ratings.row_labels[0], ratings.column_labels[0]
-    found = (
-        start_client(ordinal)
-        .post("/v1/predict", json={"pairs": [{"row": row, "column": column}]})
-        .json()
-    )
-    (one,) = found["predictions"]
+    answer = start_client(ordinal).ask("predict", pairs=[{"row": row, "column": column}])
+    (one,) = answer["predictions"]
     assert [chance["level"] for chance in one["distribution"]] == ordinal.support_.tolist()
-    np.testing.assert_allclose(
-        [chance["probability"] for chance in one["distribution"]],
-        ordinal.predict_distribution([row], [column])[0],
-    )
+    chances = [chance["probability"] for chance in one["distribution"]]
+    np.testing.assert_allclose(chances, ordinal.predict_distribution([row], [column])[0])
     low, high = ordinal.predict_interval([row], [column], coverage=0.9)
     assert one["interval"] == {"low": low[0], "high": high[0], "coverage": 0.9}
 
 
 def test_unknown_pairs_get_what_was_asked_for(
-    client: TestClient, als: ALS, ratings: ObservedMatrix
+    client: Caller, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    pairs = [{"row": "nobody", "column": ratings.column_labels[0]}]
+    film = ratings.column_labels[0]
+    pairs = [{"row": "nobody", "column": film}]
     refused = client.post("/v1/predict", json={"pairs": pairs})
     assert refused.status_code == 404
-    assert refused.json() == {
-        "error": {"code": "unknown_row", "message": "row 'nobody' is not known"}
-    }
-    (empty,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "nan"}).json()[
-        "predictions"
-    ]
+    message = "row 'nobody' is not known"
+    assert refused.json() == {"error": {"code": "unknown_row", "message": message}}
+    (empty,) = client.ask("predict", pairs=pairs, unknown="nan")["predictions"]
     assert (empty["expected"], empty["level"], empty["area"]) == (None, None, None)
-    (mean,) = client.post("/v1/predict", json={"pairs": pairs, "unknown": "fallback"}).json()[
-        "predictions"
-    ]
-    assert (
-        mean["expected"]
-        == als.predict(["nobody"], ratings.column_labels[:1], unknown="fallback")[0]
-    )
+    mean = als.predict(["nobody"], [film], unknown="fallback").tolist()
+    assert client.predict(["nobody"], [film], unknown="fallback") == mean
 
 
 def test_a_known_row_gets_the_best_columns(
-    client: TestClient, als: ALS, ratings: ObservedMatrix
+    client: Caller, als: ALS, ratings: ObservedMatrix
 ) -> None:
     row = ratings.row_labels[0]
-    found = client.post("/v1/recommend", json={"row": row, "n": 5}).json()
-    best = als.recommend(row, 5)
-    assert [one["column"] for one in found["best"]] == best.labels.tolist()
-    np.testing.assert_allclose([one["expected"] for one in found["best"]], best.values, rtol=1e-5)
-    assert found["row"] == row
+    answer, best = client.ask("recommend", row=row, n=5), als.recommend(row, 5)
+    assert [one["column"] for one in answer["best"]] == best.labels.tolist()
+    values = [one["expected"] for one in answer["best"]]
+    np.testing.assert_allclose(values, best.values, rtol=1e-5)
+    assert answer["row"] == row
 
 
 def test_a_history_gets_what_its_fold_in_says(
-    client: TestClient, als: ALS, ratings: ObservedMatrix
+    client: Caller, als: ALS, ratings: ObservedMatrix
 ) -> None:
-    films = ratings.column_labels[:3].tolist()
-    history = [
-        {"column": film, "value": value} for film, value in zip(films, [5, 1, 4], strict=True)
-    ]
+    films, other = ratings.column_labels[:3].tolist(), ratings.column_labels[7]
+    history = list_history(zip(films, [5, 1, 4], strict=True))
     guest = als.fold_in(films, [5, 1, 4])
-    found = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()
-    np.testing.assert_allclose(
-        [one["expected"] for one in found["best"]], guest.recommend(3).values, rtol=1e-5
-    )
-    assert {one["area"] for one in found["best"]} == {"II"}
-    reasons = found["best"][0]["reasons"]
-    explained = guest.explain(found["best"][0]["column"], 2)
+    best = client.ask("recommend", history=history, n=3, reasons=2)["best"]
+    values = [one["expected"] for one in best]
+    np.testing.assert_allclose(values, guest.recommend(3).values, rtol=1e-5)
+    assert {one["area"] for one in best} == {"II"}
+    reasons, explained = best[0]["reasons"], guest.explain(best[0]["column"], 2)
     assert [one["column"] for one in reasons] == explained.labels.tolist()
     np.testing.assert_allclose([one["effect"] for one in reasons], explained.effects, rtol=1e-4)
-    other = ratings.column_labels[7]
-    asked = {"history": history, "columns": [other]}
-    (predicted,) = client.post("/v1/predict", json=asked).json()["predictions"]
-    np.testing.assert_allclose(predicted["expected"], guest.predict([other])[0])
+    (one,) = client.ask("predict", history=history, columns=[other])["predictions"]
+    np.testing.assert_allclose(one["expected"], guest.predict([other])[0])
     assert client.get("/v1/model").json()["version"]["data"] == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_options_choose_the_columns(
-    client: TestClient, als: ALS, ratings: ObservedMatrix, known: bool
+    client: Caller, als: ALS, ratings: ObservedMatrix, known: bool
 ) -> None:
-    films = ratings.column_labels[:10].tolist()
-    row: dict[str, Any] = (
-        {"row": ratings.row_labels[0]} if known else {"history": [{"column": films[0], "value": 5}]}
-    )
-    least = int(np.median(ratings.column_counts))
+    films, first = ratings.column_labels[:10].tolist(), ratings.row_labels[0]
+    row: dict[str, Any] = {"history": list_history({films[0]: 5})}
+    recommend: Any = als.fold_in(films[:1], [5]).recommend
+    if known:
+        row, recommend = {"row": first}, partial(als.recommend, first)
     for options in (
-        {"min_entries": least},
+        {"min_entries": int(np.median(ratings.column_counts))},
         {"among": films, "exclude": films[:2], "include_observed": True},
         {"among": films[:1], "exclude": films[:1]},  # nothing is left
         {"rank_by": "value"},
         {"popularity": 0.5, "rank_by": "relevance"},
     ):
-        found = client.post("/v1/recommend", json={**row, "n": 20, **options}).json()["best"]
-        best = (
-            als.recommend(row["row"], 20, **options)
-            if known
-            else als.fold_in(films[:1], [5]).recommend(20, **options)
-        )
-        assert [one["column"] for one in found] == best.labels.tolist()
+        assert client.best(**row, n=20, **options) == recommend(20, **options).labels.tolist()
     assert client.post("/v1/recommend", json={**row, "min_entries": -1}).status_code == 422
 
 
-def test_explanations_are_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:
+def test_explanations_are_the_models(client: Caller, als: ALS, ratings: ObservedMatrix) -> None:
     row, column = ratings.row_labels[1], ratings.column_labels[2]
-    found = client.post("/v1/explain", json={"row": row, "column": column, "n": 3}).json()
-    explained = als.explain(row, column, 3)
-    assert [one["column"] for one in found["entries"]] == explained.labels.tolist()
-    np.testing.assert_allclose(
-        [one["effect"] for one in found["entries"]], explained.effects, rtol=1e-4
+    answer, explained = (
+        client.ask("explain", row=row, column=column, n=3),
+        als.explain(row, column, 3),
     )
-    assert found["expected"] == pytest.approx(explained.prediction)
+    assert [one["column"] for one in answer["entries"]] == explained.labels.tolist()
+    effects = [one["effect"] for one in answer["entries"]]
+    np.testing.assert_allclose(effects, explained.effects, rtol=1e-4)
+    assert answer["expected"] == pytest.approx(explained.prediction)
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_similar_is_the_models(
-    client: TestClient, als: ALS, ratings: ObservedMatrix, axis: str
+    client: Caller, als: ALS, ratings: ObservedMatrix, axis: str
 ) -> None:
     label = (ratings.row_labels if axis == "row" else ratings.column_labels)[3]
-    found = client.post("/v1/similar", json={axis: label, "n": 4}).json()
+    similar = client.ask("similar", **{axis: label}, n=4)["similar"]
     best = (als.similar_rows if axis == "row" else als.similar_columns)(label, 4)
-    assert [one["id"] for one in found["similar"]] == best.labels.tolist()
-    np.testing.assert_allclose([one["cosine"] for one in found["similar"]], best.values)
+    assert [one["id"] for one in similar] == best.labels.tolist()
+    np.testing.assert_allclose([one["cosine"] for one in similar], best.values)
     if axis == "column":
-        nothing = client.post("/v1/similar", json={"column": label, "min_entries": 10**6}).json()
-        assert nothing["similar"] == []
+        assert client.ask("similar", column=label, min_entries=10**6)["similar"] == []
 
 
 def test_columns_are_found_by_their_beginning_then_by_a_part(
-    client: TestClient, ratings: ObservedMatrix
+    client: Caller, ratings: ObservedMatrix
 ) -> None:
     labels = ratings.column_labels.tolist()
     part = labels[0][1:4].upper()
-    found = client.get("/v1/columns", params={"search": part, "limit": 1000}).json()
+    answer = client.get("/v1/columns", params={"search": part, "limit": 1000}).json()
+    columns = [one["column"] for one in answer["columns"]]
     wanted = {label for label in labels if part.casefold() in label.casefold()}
-    assert {one["column"] for one in found["columns"]} == wanted
-    assert found["total"] == len(wanted)
-    starts = [one["column"].casefold().startswith(part.casefold()) for one in found["columns"]]
+    assert (set(columns), answer["total"]) == (wanted, len(wanted))
+    starts = [column.casefold().startswith(part.casefold()) for column in columns]
     assert starts == sorted(starts, reverse=True)
 
 
 def test_columns_come_in_pages_the_most_entries_first(
-    client: TestClient, ratings: ObservedMatrix
+    client: Caller, ratings: ObservedMatrix
 ) -> None:
-    first = client.get("/v1/columns", params={"limit": 25}).json()
-    rest = client.get("/v1/columns", params={"limit": 25, "offset": first["next_offset"]}).json()
-    counts = [one["n_entries"] for one in first["columns"] + rest["columns"]]
+    page = client.get("/v1/columns", params={"limit": 25}).json()
+    following = {"limit": 25, "offset": page["next_offset"]}
+    last = client.get("/v1/columns", params=following).json()
+    counts = [one["n_entries"] for one in page["columns"] + last["columns"]]
     assert counts == sorted(ratings.column_counts.tolist(), reverse=True)
-    assert rest["next_offset"] is None
+    assert last["next_offset"] is None
 
 
-def test_the_model_says_what_it_is(client: TestClient, ratings: ObservedMatrix) -> None:
-    found = client.get("/v1/model").json()
-    assert found["model"] == "ALS"
-    assert found["scale"] == {"levels": [1, 2, 3, 4, 5], "low": 1, "high": 5}
-    assert (found["n_rows"], found["n_columns"], found["n_entries"]) == (
-        *ratings.shape,
-        ratings.n_entries,
-    )
-    assert found["ids"] == {"row": "text", "column": "text"}
+def test_the_model_says_what_it_is(client: Caller, ratings: ObservedMatrix) -> None:
+    answer = client.get("/v1/model").json()
+    assert answer["model"] == "ALS"
+    assert answer["scale"] == {"levels": [1, 2, 3, 4, 5], "low": 1, "high": 5}
+    assert [answer[f"n_{part}"] for part in ("rows", "columns")] == list(ratings.shape)
+    assert answer["n_entries"] == ratings.n_entries
+    assert answer["ids"] == {"row": "text", "column": "text"}
+    assert answer["nouns"] == {"row": "row", "column": "column"}
 
 
 def test_what_a_model_cannot_do_is_said(start_client: StartClient, ratings: ObservedMatrix) -> None:
-    client = start_client(Means().fit(ratings))
-    answer = client.post("/v1/similar", json={"column": ratings.column_labels[0]})
-    assert answer.status_code == 409
-    assert "no latents" in answer.json()["error"]["message"]
+    row, column = ratings.row_labels[1], ratings.column_labels[0]
+    means = start_client(Means().fit(ratings))
+    assert refusal(means.post("/v1/similar", json={"column": column})) == (409, "cannot")
+    client = start_client(OptSpace(epochs=2, seed=0).fit(ratings))
+    assert refusal(client.write("Wilma", {column: 5})) == (409, "cannot_extend")
+    client = start_client(RankK(latent_size=2, epochs=2).fit(ratings))
+    for route, asked in (("explain", {"column": column}), ("recommend", {"reasons": 1})):
+        answer = client.post(f"/v1/{route}", json={"row": row, **asked})
+        assert refusal(answer) == (409, "cannot")
+        assert answer.json()["error"]["message"].startswith("RankK cannot explain")
+    assert client.post("/v1/recommend", json={"row": row}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -714,38 +528,28 @@ def test_what_a_model_cannot_do_is_said(start_client: StartClient, ratings: Obse
         ({"history": []}, "history is empty"),
     ],
 )
-def test_bad_bodies_are_refused_in_a_sentence(client: TestClient, body: object, said: str) -> None:
+def test_bad_bodies_are_refused_in_a_sentence(client: Caller, body: object, said: str) -> None:
     answer = client.post("/v1/recommend", json=body)
     assert answer.status_code == 422
     assert said in answer.json()["error"]["message"]
 
 
-def test_a_body_that_is_not_json_is_refused(client: TestClient) -> None:
-    cut = client.post(
-        "/v1/recommend", content=b"{bad", headers={"Content-Type": "application/json"}
-    )
+def test_a_body_that_is_not_json_is_refused(client: Caller) -> None:
+    headers = {"Content-Type": "application/json"}
+    cut = client.post("/v1/recommend", content=b"{bad", headers=headers)
     assert cut.status_code == 422
     assert "not JSON" in cut.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("history", "code"),
-    [
-        ([{"column": "no such film", "value": 1}], "unknown_column"),
-        ([{"column": None, "value": 9}], "off_scale"),
-        ([{"column": None, "value": 3}] * 2, "given_twice"),
-    ],
-)
-def test_bad_histories_are_refused(
-    client: TestClient, ratings: ObservedMatrix, history: list[dict[str, object]], code: str
-) -> None:
-    named = [
-        {"column": one["column"] or ratings.column_labels[0], "value": one["value"]}
-        for one in history
-    ]
-    answer = client.post("/v1/recommend", json={"history": named})
-    assert answer.status_code in (404, 422)
-    assert answer.json()["error"]["code"] == code
+def test_bad_histories_are_refused(client: Caller, ratings: ObservedMatrix) -> None:
+    film = ratings.column_labels[0]
+    for history, refused in (
+        (list_history({"no such film": 1}), (404, "unknown_column")),
+        (list_history({film: 9}), (422, "off_scale")),
+        (list_history({film: 3}) * 2, (422, "given_twice")),
+        ([{"column": film}], (422, "value_missing")),
+    ):
+        assert refusal(client.post("/v1/recommend", json={"history": history})) == refused
 
 
 @pytest.mark.parametrize("kind", [ALS, RankK, Means])
@@ -759,67 +563,30 @@ def test_unknown_rows_and_empty_histories_get_popular_columns(
     client.put(f"/v1/columns/{order[0]}/state", json={"visible": False})
     asked = {"n": 3, "exclude": [order[2]], "reasons": 2, "fallback": "popular"}
     for row in ({"row": "nobody"}, {"history": []}):
-        found = client.post("/v1/recommend", json={**row, **asked}).json()
-        assert (found["row"], found["rank_by"]) == (row.get("row"), "popularity")
+        answer = client.ask("recommend", **row, **asked)
+        assert (answer["row"], answer["rank_by"]) == (row.get("row"), "popularity")
         columns = [order[1], order[3], order[4]]
-        assert [one["column"] for one in found["best"]] == columns
+        assert [one["column"] for one in answer["best"]] == columns
         expected = model.scores(["nobody"] * 3, columns, unknown="fallback")
-        np.testing.assert_allclose([one["expected"] for one in found["best"]], expected)
+        np.testing.assert_allclose([one["expected"] for one in answer["best"]], expected)
     among = {"among": order[-3:], "min_entries": int(np.sort(counts)[1]), "n": 9}
-    found = client.post(
-        "/v1/recommend", json={"row": "nobody", **asked, "exclude": None, **among}
-    ).json()
-    assert [one["column"] for one in found["best"]] == order[-3:-1]
+    assert client.best(**{"row": "nobody", **asked, "exclude": None, **among}) == order[-3:-1]
     known = {"row": ratings.row_labels[0], "n": 5}
-    plain, falling_back = (
-        client.post("/v1/recommend", json=known | more).json()
-        for more in ({}, {"fallback": "popular"})
-    )
-    assert plain == falling_back
-
-
-def test_a_long_history_with_a_duplicate_is_refused_quickly() -> None:
-    labels = Labels(np.arange(40_000), axis="column")
-    store = SimpleNamespace(columns=labels, train=SimpleNamespace(has_values=True))
-    snapshot: Any = SimpleNamespace(model=SimpleNamespace(predicts=("I", "II"), entries_=store))
-    history = [HistoryEntry(column=column, value=3) for column in [*range(40_000), 39_999]]
-    start = time.thread_time()
-    with pytest.raises(ApiError, match="39999 was given twice"):
-        check_history(snapshot, history, None)
-    assert time.thread_time() - start < 3
-
-
-def test_a_model_that_cannot_explain_says_so(
-    start_client: StartClient, ratings: ObservedMatrix
-) -> None:
-    client = start_client(RankK(latent_size=2, epochs=2).fit(ratings))
-    row, column = ratings.row_labels[1], ratings.column_labels[2]
-    for route, asked in (("explain", {"column": column}), ("recommend", {"reasons": 1})):
-        answer = client.post(f"/v1/{route}", json={"row": row, **asked})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot")
-        assert answer.json()["error"]["message"].startswith("RankK cannot explain")
-    assert client.post("/v1/recommend", json={"row": row}).status_code == 200
+    assert client.ask("recommend", **known) == client.ask("recommend", **known, fallback="popular")
 
 
 def test_names_are_in_answers_and_found_by_the_search(start_client: StartClient, als: ALS) -> None:
     first, second = als.column_labels_[:2].tolist()
     client = start_client(als.with_names(columns={first: "Zebra crossing", second: "A zebra"}))
     row = als.row_labels_[0]
-    found = client.get("/v1/columns", params={"search": "zebra"}).json()["columns"]
-    assert [column["column_name"] for column in found] == ["Zebra crossing", "A zebra"]
-    similar = client.post("/v1/similar", json={"column": first, "n": 39}).json()
+    columns = client.get("/v1/columns", params={"search": "zebra"}).json()["columns"]
+    assert [column["column_name"] for column in columns] == ["Zebra crossing", "A zebra"]
+    similar = client.ask("similar", column=first, n=39)
     assert similar["name"] == "Zebra crossing"
     assert {line["id"]: line.get("name") for line in similar["similar"]}[second] == "A zebra"
-    body = {"row": row, "n": 1, "among": [first], "include_observed": True}
-    assert (
-        client.post("/v1/recommend", json=body).json()["best"][0]["column_name"] == "Zebra crossing"
-    )
-    assert (
-        client.post("/v1/explain", json={"row": row, "column": second}).json()["column_name"]
-        == "A zebra"
-    )
-    client.put("/v1/rows/new/entries", json={"entries": [{"column": first, "value": 3}]})
-    assert (
-        client.get("/v1/rows/new/entries").json()["entries"][0]["column_name"] == "Zebra crossing"
-    )
-    assert client.get("/v1/model").json()["nouns"] == {"row": "row", "column": "column"}
+    (best,) = client.ask("recommend", row=row, n=1, among=[first], include_observed=True)["best"]
+    assert best["column_name"] == "Zebra crossing"
+    assert client.ask("explain", row=row, column=second)["column_name"] == "A zebra"
+    client.write("new", {first: 3})
+    (entry,) = client.get("/v1/rows/new/entries").json()["entries"]
+    assert entry["column_name"] == "Zebra crossing"

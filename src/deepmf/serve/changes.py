@@ -22,8 +22,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
 from deepmf.models.base import Model
 from deepmf.serve.schemas import (
-    MAX_CATEGORIES,
-    MAX_FEATURES,
+    MAX_ITEMS,
+    MAX_SHOWN,
     ApiError,
     Axis,
     EncodedFeature,
@@ -284,7 +284,7 @@ def summarise_features(model: Model, axis: Axis) -> list[FeatureSummary]:
     return (
         []
         if axis_features is None
-        else [_summarise_column(column) for column in axis_features.encoding.columns[:MAX_FEATURES]]
+        else [_summarise_column(column) for column in axis_features.encoding.columns[:MAX_ITEMS]]
     )
 
 
@@ -293,7 +293,7 @@ def _summarise_column(column: ColumnEncoding) -> FeatureSummary:
     return FeatureSummary(
         name=column.name,
         kind=column.kind,  # type: ignore[arg-type]
-        categories=None if all_categories is None else list(all_categories[:MAX_CATEGORIES]),
+        categories=None if all_categories is None else list(all_categories[:MAX_SHOWN]),
         n_categories=None if all_categories is None else len(all_categories),
     )
 

@@ -317,7 +317,7 @@ def list_unused(snapshot: Snapshot) -> list[s.UnusedEntry]:
     """List the first of the stored entries that the model cannot use."""
     return [
         s.UnusedEntry(row=None if is_visitor(row) else row, column=column, reason=line.reason)
-        for (row, column), line in islice(snapshot.unused.items(), s.MAX_UNUSED)
+        for (row, column), line in islice(snapshot.unused.items(), s.MAX_CONDITIONS)
     ]
 
 

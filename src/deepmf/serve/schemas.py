@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
@@ -10,7 +11,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -27,17 +27,12 @@ LONGEST_ID = 1_000  # characters
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
 
 # Limits that keep one request within the seconds it may take.
-MAX_ENTRIES = 10_000
+MAX_ENTRIES = 10_000  # also pairs
 MAX_LINES = 50_000  # of a bulk write
-MAX_PAIRS = 10_000
 MAX_COLUMNS = 100_000  # in `among` and `exclude`
-MAX_RESULTS = 1_000
-MAX_REASONS = 100
-MAX_FEATURES = 1_000  # of a row or a column
-MAX_ITEMS = 1_000  # in a feature that is a list
-MAX_CONDITIONS = 20  # on features
-MAX_UNUSED = 20  # entries that the model cannot use, in a response
-MAX_CATEGORIES = 100  # of each feature, in the description of the model
+MAX_ITEMS = 1_000  # results; features of a row or a column, and items in a feature that is a list
+MAX_SHOWN = 100  # reasons; categories of a feature, in the description of the model
+MAX_CONDITIONS = 20  # on features; also entries that the model cannot use, in a response
 
 Area = Literal["I", "II", "III", "IV"]
 Axis = Literal["row", "column"]
@@ -56,20 +51,13 @@ RequestId = (
 )
 
 
-class RequestModel(BaseModel):
+class RequestModel(BaseModel, extra="forbid"):
     """A part of a request; unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 # Columns and a row in examples; the service puts those of its model in their places.
 EXAMPLE_COLUMNS, EXAMPLE_ROW, EXAMPLE_VALUE = ("Alien", "Big"), "ann", 5
 _HISTORY = [{"column": "Alien", "value": EXAMPLE_VALUE}]
-
-
-def _show_example(body: dict[str, Any]) -> ConfigDict:
-    """Return the configuration of a request whose example the API page shows."""
-    return ConfigDict(extra="forbid", json_schema_extra={"examples": [body]})
 
 
 class Version(BaseModel):
@@ -138,26 +126,21 @@ class ApiError(UserError):
 def shorten(message: str) -> str:
     """Return a message of at most `MAX_MESSAGE` characters: the start and the end of a longer
     one."""
-    return (
-        message
-        if len(message) <= MAX_MESSAGE
-        else f"{message[: MAX_MESSAGE - 83]}...{message[-80:]}"
-    )
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[: MAX_MESSAGE - 83]}...{message[-80:]}"
 
 
 # Entries
 
 
 def _read_time(given: object) -> int | None:
-    try:
-        seconds = None if given is None else parse_time(given)
-    except (BadSetting, OverflowError):
-        seconds = NO_TIME
-    if seconds == NO_TIME:  # also for NaN
-        raise ValueError(
-            "a time is a text such as 2026-05-01T12:00:00Z or 2026-05-01, or Unix seconds"
-        )
-    return seconds
+    if given is None:
+        return None
+    with suppress(BadSetting, OverflowError):
+        if (seconds := parse_time(given)) != NO_TIME:  # as for NaN
+            return seconds
+    raise ValueError("a time is a text such as 2026-05-01T12:00:00Z or 2026-05-01, or Unix seconds")
 
 
 GivenTime = Annotated[
@@ -205,12 +188,11 @@ class GivenEntry(EntryRequest):
     def find_other(self, axis: Axis) -> Id:
         """Return the id on the other axis; raise `ApiError` if the entry does not name this axis
         alone."""
-        other_id, axis_id = (self.column, self.row) if axis == "row" else (self.row, self.column)
+        ids = {"row": self.row, "column": self.column}
+        axis_id, ((other_axis, other_id),) = ids.pop(axis), ids.items()
         if other_id is None or axis_id is not None:
-            name = "column" if axis == "row" else "row"
-            raise ApiError(
-                422, "invalid", f"each entry of a {axis} names its {name}, and not its {axis}"
-            )
+            message = f"each entry of a {axis} names its {other_axis}, and not its {axis}"
+            raise ApiError(422, "invalid", message)
         return other_id
 
 
@@ -234,10 +216,8 @@ class HistoryEntry(RequestModel):
     )
 
 
-class EntriesRequest(RequestModel):
+class EntriesRequest(RequestModel, json_schema_extra={"examples": [{"entries": _HISTORY}]}):
     """Entries of a row or a column: all, or with PATCH those that change."""
-
-    model_config = _show_example({"entries": _HISTORY})
 
     entries: Annotated[list[GivenEntry], Field(max_length=MAX_ENTRIES)]
 
@@ -322,7 +302,7 @@ RequestFeatures = Annotated[
     dict[Annotated[str, Field(max_length=LONGEST_ID)], FeatureValue | None],
     Field(
         min_length=1,
-        max_length=MAX_FEATURES,
+        max_length=MAX_ITEMS,
         description="Values by name: numbers, categories, lists of categories, dates; null if unknown.",
     ),
 ]
@@ -330,10 +310,11 @@ Categories = Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITE
 EncodedFeature = float | str | list[str]  # as the model encodes it
 
 
-class PutFeaturesRequest(RequestModel):
+class PutFeaturesRequest(
+    RequestModel,
+    json_schema_extra={"examples": [{"features": {"year": 1999, "genres": ["Horror"]}}]},
+):
     """All features of a row or a column; features that are left out are unknown."""
-
-    model_config = _show_example({"features": {"year": 1999, "genres": ["Horror"]}})
 
     features: RequestFeatures
 
@@ -349,10 +330,13 @@ class FeaturesResponse(TaggedAnswer):
 # States of columns and columns that rows dismissed
 
 
-class PutStateRequest(RequestModel):
+class PutStateRequest(
+    RequestModel,
+    json_schema_extra={
+        "examples": [{"visible": True, "from": "2026-05-01T00:00:00Z", "until": None}]
+    },
+):
     """Whether a column may be recommended, and from and until when."""
-
-    model_config = _show_example({"visible": True, "from": "2026-05-01T00:00:00Z", "until": None})
 
     visible: Annotated[bool, Field(strict=True)] = True
     from_: GivenTime = Field(default=None, alias="from")
@@ -379,10 +363,8 @@ class StateResponse(TaggedAnswer):
 DismissedColumns = Annotated[list[RequestId], Field(max_length=MAX_ENTRIES)]
 
 
-class PatchDismissedRequest(RequestModel):
+class PatchDismissedRequest(RequestModel, json_schema_extra={"examples": [{"add": ["Alien"]}]}):
     """Columns that are no longer recommended to a row, and columns that are recommended again."""
-
-    model_config = _show_example({"add": ["Alien"]})
 
     add: DismissedColumns = []
     remove: DismissedColumns = []
@@ -427,14 +409,14 @@ class RowColumnPair(RequestModel):
     column: RequestId
 
 
-class PredictRequest(NewRow):
+class PredictRequest(
+    NewRow, json_schema_extra={"examples": [{"history": _HISTORY, "columns": ["Big"]}]}
+):
     """Pairs to predict; or the history and features of a new row, and the columns to predict for
     it."""
 
-    model_config = _show_example({"history": _HISTORY, "columns": ["Big"]})
-
-    pairs: Annotated[list[RowColumnPair], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
-    columns: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
+    pairs: Annotated[list[RowColumnPair], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
+    columns: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
     unknown: Literal["error", "nan", "fallback"] = Field(
         default="error",
         description="How to treat unknown rows and columns: as an error, as null, or by falling back to means.",
@@ -483,13 +465,16 @@ else:
     _RowAndOptions = create_model("_RowAndOptions", __base__=RowOrHistory, **_declare_options())
 
 
-class RecommendRequest(_RowAndOptions):
+class RecommendRequest(
+    _RowAndOptions,
+    json_schema_extra={
+        "examples": [{"history": _HISTORY, "n": 10, "min_entries": 5, "reasons": 3}]
+    },
+):
     """The row to recommend columns to, how many, and from which."""
 
-    model_config = _show_example({"history": _HISTORY, "n": 10, "min_entries": 5, "reasons": 3})
-
     history: Annotated[list[HistoryEntry], Field(max_length=MAX_ENTRIES)] | None = None
-    n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_ITEMS)] = 10
     among: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
     exclude: Annotated[list[RequestId], Field(max_length=MAX_COLUMNS)] | None = None
     where: (
@@ -521,24 +506,22 @@ class RecommendRequest(_RowAndOptions):
         return self
 
 
-class ExplainRequest(RowOrHistory):
+class ExplainRequest(
+    RowOrHistory, json_schema_extra={"examples": [{"history": _HISTORY, "column": "Big", "n": 5}]}
+):
     """The prediction to explain, and by how many entries."""
 
-    model_config = _show_example({"history": _HISTORY, "column": "Big", "n": 5})
-
     column: RequestId
-    n: Annotated[int, Field(strict=True, ge=1, le=MAX_REASONS)] = 5
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_SHOWN)] = 5
     at: AnswerTime = None
 
 
-class SimilarRequest(RequestModel):
+class SimilarRequest(RequestModel, json_schema_extra={"examples": [{"column": "Alien", "n": 10}]}):
     """The column or the row to find similar ones of."""
-
-    model_config = _show_example({"column": "Alien", "n": 10})
 
     column: RequestId | None = None
     row: RequestId | None = None
-    n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_ITEMS)] = 10
     min_entries: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
         default=None,
         description="Leave out columns with fewer entries; by default those with hardly any.",

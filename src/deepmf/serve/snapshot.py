@@ -45,7 +45,14 @@ from deepmf.serve.changes import (
 from deepmf.serve.database import Transaction, open_database
 from deepmf.serve.ids import ID_KINDS, check_servable, get_kind, is_visitor
 from deepmf.serve.omissions import OMISSIONS, Omissions
-from deepmf.serve.schemas import MAX_UNUSED, ApiError, Axis, ModelResponse, ScaleSummary, Version
+from deepmf.serve.schemas import (
+    MAX_CONDITIONS,
+    ApiError,
+    Axis,
+    ModelResponse,
+    ScaleSummary,
+    Version,
+)
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -211,7 +218,7 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
 
 def _report_unused(unused: Mapping[Pair, UnusedEntry]) -> None:
     """Log which entries the model cannot use."""
-    for (row, column), line in list(unused.items())[:MAX_UNUSED]:
+    for (row, column), line in list(unused.items())[:MAX_CONDITIONS]:
         shown_row = None if is_visitor(row) else row
         fields = {"row": shown_row, "column": column, "reason": line.reason, "of": len(unused)}
         logger.error("the model cannot use an entry in the database", extra={"fields": fields})
