@@ -17,9 +17,7 @@ def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: P
     page = tmp_path / "page.html"
     asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 3, "--seed", 2]
     asked += ["--set", "als.latent_size=2", "-o", page]
-    code, out, err = run(*asked, "--json")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
+    found = run.json(*asked)
     wanted = compare(
         ["means", ALS(latent_size=2, seed=2)], read_matrix(folder / "train.csv"), folds=3, seed=2
     )
@@ -44,7 +42,7 @@ def test_two_models_stand_side_by_side_for_a_person(run: Any, folder: Path, tmp_
         "-n",
         "5",
     ]
-    found = json.loads(run(*asked, "--rank-by", "value", "-o", page, "--json").out)
+    found = run.json(*asked, "--rank-by", "value", "-o", page)
     wanted = ALS(seed=0).fit(matrix).recommend(row, n=5, rank_by="value")
     places = {line["place_after"]: line["column"] for line in found["lists"] if line["place_after"]}
     assert (
@@ -117,9 +115,9 @@ def test_models_that_read_no_features_go_without(
     code, out, _ = run(*asked)
     assert code == 0
     assert re.search("features: rankk\n", out)
-    shown = json.loads(run(*asked, "--json").out)
+    shown = run.json(*asked)
     assert shown["without_features"] == ["rankk"]
-    plain = json.loads(run(*asked[:-4], "--json").out)
+    plain = run.json(*asked[:-4])
     assert "without_features" not in plain
     rmse = [[model["rmse"]["I"] for model in each["models"]] for each in (shown, plain)]
     assert rmse[0][1] == rmse[1][1] and rmse[0][0] != rmse[1][0]
@@ -129,7 +127,7 @@ def test_models_that_read_no_features_go_without(
 def test_models_are_ordered_by_a_ranking_metric(run: Any, folder: Path) -> None:
     asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 2]
     options = ["--metric", "ndcg", "--relevant", 4, "-n", 5]
-    found = json.loads(run(*asked, *options, "--json").out)
+    found = run.json(*asked, *options)
     wanted = compare(
         ["means", "als"], read_matrix(folder / "train.csv"), folds=2, metric="ndcg", n=5, relevant=4
     )

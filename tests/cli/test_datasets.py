@@ -1,6 +1,5 @@
 """`deepmf datasets`: what the catalogue and the folder hold; nothing is downloaded here."""
 
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,7 @@ def _no_network(*_: object, **__: object) -> None:
 def test_list_shows_all_and_where_they_are(run: Any, home: Path) -> None:
     (home / "ml-1m").mkdir(parents=True)
     (home / "ml-1m" / "ratings.dat").write_text(LINES)
-    code, out, err = run("datasets", "list", "--json")
-    assert (code, err) == (0, "")
-    shown = json.loads(out)
+    shown = run.json("datasets", "list")
     assert shown["folder"] == str(home)
     assert [each["name"] for each in shown["datasets"]] == datasets.names()
     here = {each["name"]: each["file"] for each in shown["datasets"] if each["file"]}
@@ -49,7 +46,7 @@ def test_fetch_finds_an_archive_of_the_user(run: Any, home: Path) -> None:
     assert (code, err, file.read_text()) == (0, "", LINES)
     assert f"stored in {file}\n" in out and "Research use only" in out
     assert out.endswith(f"next: deepmf fit {file} -o model.safetensors\n")
-    shown = json.loads(run("datasets", "fetch", "ml-1m", "--json").out)
+    shown = run.json("datasets", "fetch", "ml-1m")
     assert (shown["file"], shown["was_here"]) == (str(file), True)
 
 

@@ -59,17 +59,3 @@ def test_words(run: Any, tmp_path: Path) -> None:
         "deepmf fit ratings.csv",
     ):
         assert part in out
-
-
-@pytest.mark.slow
-def test_each_beats_the_one_before_in_every_area(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a third of the demo's cells, observed more densely."""
-    monkeypatch.setattr(
-        demo, "RATINGS", demo.RATINGS | {"n_rows": 800, "n_columns": 400, "density": 0.2}
-    )
-    shown = json.loads(run("demo", "--json", "--report", tmp_path / "report.html").out)
-    means, ordinal, truth = (method["errors"] for method in shown["methods"])
-    for area in ("I", "II", "III", "IV"):
-        assert truth[area] < ordinal[area] < 0.95 * means[area]

@@ -152,26 +152,6 @@ def test_what_is_no_file_of_entries(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "predict {files}/means.safetensors {file} -o {out}/p.csv",
-        "recommend {files}/means.safetensors --history {file}",
-    ],
-)
-def test_what_is_no_file_of_pairs(
-    run: Any, folder: Path, wrong: Path, tmp_path: Path, arguments: str
-) -> None:
-    for name, message in (
-        ("absent.csv", "there is no file"),
-        ("cut.csv.gz", "is damaged or cut off"),
-    ):
-        outcome = run(*filled(arguments, file=wrong / name, files=folder, out=tmp_path))
-        assert_one_line(outcome, message)
-        assert str(wrong / name) in outcome.err
-    assert list(tmp_path.iterdir()) == []
-
-
 WRITERS = [
     "fit {files}/train.csv --model means -o {target}",
     "predict {files}/means.safetensors {files}/known.csv -o {target}.csv",
@@ -298,8 +278,6 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("recommend {files}/means.safetensors", "give one of --row ID"),
-        ("recommend {files}/means.safetensors --row 1 --history h.csv", "give one of --row ID"),
         ("recommend {files}/means.safetensors --row Nobody", "row 'Nobody' is not known"),
         ("recommend {files}/means.safetensors --row 1 -n many", "Invalid value for '-n'"),
         ("explain {files}/means.safetensors --row 1", "Missing option '--column'"),
@@ -315,11 +293,8 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
         ("complete {files}/means.safetensors -o c.json", ".parquet; got 'c.json'"),
         ("complete {files}/means.safetensors -o c", ".parquet; got 'c'"),
         ("datasets fetch ml-2m", "no data set 'ml-2m'"),
-        ("datasets fetch", "Missing argument 'NAME'"),
         ("inspect {files}/train.csv --scale 1,2", "the scale is one of 1, 2"),
         ("inspect {files}/train.csv --row who", "no column 'who'"),
-        ("datasets drop", "No such command 'drop'"),
-        ("inspect {files}/means.safetensors --device cpu", "No such option: --device"),
         ("fit {files}/train.csv -o m --device gpu", "got 'gpu'"),
         ("fit {files}/train.csv -o m --model als --device cpu", "ALS takes no --device"),
         ("fit {files}/train.csv -o m --model means --effort quick", "Means takes no --effort"),
@@ -368,21 +343,6 @@ def test_wrong_standard_input_is_called_so(
     assert_one_line(run(*filled(arguments, files=folder)), "deepmf: standard input is empty")
     monkeypatch.setattr(sys, "stdin", None)
     assert_one_line(run(*filled(arguments, files=folder)), "deepmf: standard input is closed")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_bug_while_completing_is_ours_and_leaves_nothing(
-    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
-    def broken(*known: Any, **named: Any) -> Iterator[Any]:
-        yield from complete_rows(*known, **named)
-        raise ZeroDivisionError("of ours")
-
-    monkeypatch.setattr("deepmf.models.completion.complete_rows", broken)
-    outcome = run("complete", folder / "means.safetensors", "-o", tmp_path / f"c.{ending}")
-    assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.startswith("deepmf: internal error: ZeroDivisionError")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,16 +2,15 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deepmf.cli.evaluate import show_errors
 from deepmf.data import AreaSplit, split_entries
 from deepmf.datasets import generate
-from deepmf.evaluation.areas import AreaErrors, evaluate
+from deepmf.evaluation.areas import evaluate
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
@@ -20,24 +19,11 @@ from deepmf.models.means import Means
 
 def test_errors_by_area(run: Any, folder: Path, split: AreaSplit) -> None:
     model = folder / "means.safetensors"
-    code, out, err = run(
-        "evaluate", model, folder / "test.csv", "--extend", folder / "new.csv", "--json"
-    )
-    assert (code, err) == (0, "")
-    shown = json.loads(out)
+    shown = run.json("evaluate", model, folder / "test.csv", "--extend", folder / "new.csv")
     assert [part["area"] for part in shown["areas"]] == ["I", "II", "III", "IV", "all"]
     extended = load(model).extend(split.extension)
     for part in shown["areas"][:4]:
         assert part == pytest.approx(asdict(evaluate(extended, split.test[part["area"]])[0]))
-
-
-def test_median_levels_are_shown_where_a_model_has_them(capsys: pytest.CaptureFixture[str]) -> None:
-    errors = AreaErrors("I", 10, 0.9, 0.7, 0.95, 0.65)
-    show_errors([errors])
-    assert "median" not in capsys.readouterr().out
-    show_errors([replace(errors, median_rmse=0.97, median_mae=0.61)])
-    out = " ".join(capsys.readouterr().out.split())
-    assert "median" in out and "0.9700" in out and "0.6100" in out
 
 
 def test_training_entries_are_no_test(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -112,50 +98,26 @@ def test_a_report_beside_the_table(run: Any, folder: Path, tmp_path: Path) -> No
     page = report.read_text(encoding="utf-8")
     assert "<h1><bdi>means.safetensors on test.csv</bdi></h1>" in page
     assert all(f"<dt>Area {area}</dt>" in page for area in ("I", "II", "III", "IV"))
-    shown = json.loads(run(*asked, "--report", report, "--json").out)
-    assert shown == json.loads(run(*asked, "--json").out) | {"report": str(report)}
+    shown = run.json(*asked, "--report", report)
+    assert shown == run.json(*asked) | {"report": str(report)}
 
 
 @pytest.mark.slow
 def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     model, report = folder / "means.safetensors", tmp_path / "report.html"
     asked = ["evaluate", model, folder / "known.csv"]
-    assert "ranking" not in json.loads(run(*asked, "--json").out)
+    assert "ranking" not in run.json(*asked)
     found = evaluate_ranking(load(model), split.test["I"], n=5, relevant=5)
     code, out, err = run(*asked, "--relevant", 5, "-n", 5, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["ranking"] == found.to_dict()
-    assert json.loads(run(*asked, "--ranking", "--json").out)["ranking"]["n"] == 10
+    assert run.json(*asked, "--ranking")["ranking"]["n"] == 10
     out = run(*asked, "--ranking", "--relevant", 5, "-n", 5, "--report", report).out
     assert "first 5 columns" in out
     assert f"{found.model.ndcg:.4f}" in out and f"{found.popularity.ndcg:.4f}" in out
     assert f"{found.n_rows} rows with {found.n_relevant} relevant test entries" in out
     assert f"{found.n_without} rows without" in out
     assert "relevant: at least 5" in report.read_text("utf-8")
-
-
-@pytest.mark.slow
-def test_a_title(run: Any, folder: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.html"
-    asked = [
-        *f"evaluate {folder}/means.safetensors {folder}/known.csv --title".split(),
-        "Our <films>",
-    ]
-    assert run(*asked, "--report", report).code == 0
-    assert "<title>Our &lt;films&gt;</title>" in report.read_text("utf-8")
-    assert "--report FILE" in run.fails(*asked)
-
-
-def test_columns_with_few_entries_are_left_out_of_a_ranking(
-    run: Any, folder: Path, split: AreaSplit
-) -> None:
-    model, test = folder / "means.safetensors", folder / "known.csv"
-    found = evaluate_ranking(load(model), split.test["I"], n=5, min_entries=9)
-    shown = json.loads(run("evaluate", model, test, "-n", 5, "--min-entries", 9, "--json").out)[
-        "ranking"
-    ]
-    assert shown == found.to_dict() and shown["min_entries"] == 9
-    assert "fewer than 9 entries" in run("evaluate", model, test, "--min-entries", 9).out
 
 
 def test_interactions_have_a_ranking_and_no_errors(run: Any, tmp_path: Path) -> None:

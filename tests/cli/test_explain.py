@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from deepmf.data import AreaSplit
-from deepmf.matrix import TableForm
 from deepmf.models.explanation import Explanation
 from deepmf.models.loading import load
-from deepmf.models.means import Means
 
 
 def assert_shown(out: str, row: Any, column: Any, other: str, found: Explanation) -> None:
@@ -65,36 +63,3 @@ def test_a_history(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> 
     assert_shown(
         out, None, films[2], "column", load(model).fold_in(films[:2], [5, 1]).explain(films[2])
     )
-
-
-def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None:
-    row, column = split.train.row_labels[0], split.train.column_labels[0]
-    for arguments, said in (
-        (["--row", row, "--column", "No film"], "column 'No film' is not known"),
-        (["--row", "Nobody", "--column", column], "row 'Nobody' is not known"),
-        (["--row", row, "--column", column, "-n", 0], "at least 1; got 0"),
-    ):
-        assert said in run.fails("explain", folder / "means.safetensors", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("form", "headings"),
-    [
-        (
-            TableForm("user", "film", "stars"),
-            {"row": ["film", "stars"], "column": ["user", "stars"]},
-        ),
-        (
-            TableForm("user", "stars", "effect"),
-            {"row": ["stars", "value"], "column": ["user", "value"]},
-        ),
-    ],
-)
-def test_the_table_has_the_names_of_the_file(
-    run: Any, split: AreaSplit, tmp_path: Path, form: TableForm, headings: dict[str, list[str]]
-) -> None:
-    Means().fit(split.train.with_form(form)).save(tmp_path / "m")
-    pair = ["--row", split.train.row_labels[0], "--column", split.train.column_labels[1]]
-    for axis, shown in headings.items():
-        top = run("explain", tmp_path / "m", *pair, "--axis", axis).out.splitlines()[2]
-        assert top.split()[1::2] == [*shown, "effect"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import date
 from pathlib import Path
@@ -143,7 +142,7 @@ def test_features_that_came_are_written_as_they_were_given(
 def test_features_as_json_and_what_is_refused(run: Run, described: Path, tmp_path: Path) -> None:
     people = tmp_path / "people.csv"
     words = ["export-entries", described, "-o", tmp_path / "all.csv", "--new-row-features"]
-    assert json.loads(run(*words, people, "--json").out)["row_features"] == 2
+    assert run.json(*words, people)["row_features"] == 2
     for target, said in (
         (tmp_path / "people.jsonl", "--new-row-features needs a file"),
         (tmp_path / "all.csv", "all.csv"),

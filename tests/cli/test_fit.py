@@ -1,24 +1,17 @@
 """`deepmf fit`: the same model as by the library, settings from everywhere, one line for what is
 wrong."""
 
-import io
-import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import write_entries
 
 from deepmf.data import AreaSplit, read_matrix, split_entries
-from deepmf.datasets import generate
 from deepmf.errors import TrainingDiverged
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
@@ -82,7 +75,7 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["means", "als", "dmf", "i-autorec", "dmf-o"])
+@pytest.mark.parametrize("name", ["means", "als", "dmf-o"])
 def test_what_is_split_off_is_part_of_the_model(
     run: Any, folder: Path, tmp_path: Path, name: str
 ) -> None:
@@ -103,21 +96,6 @@ def test_what_is_split_off_is_part_of_the_model(
     np.testing.assert_array_equal(completed[places], values)  # as they are, not predicted
     row = rows[0]
     assert not {(row, column) for column in model.recommend(row, n=40).labels} & observed.keys()
-
-
-@pytest.mark.slow
-def test_a_model_that_sets_entries_aside_gets_all(run: Any, tmp_path: Path) -> None:
-    write_entries(tmp_path / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
-    summary = summary_of(run, tmp_path / "r.csv", "-o", tmp_path / "m", *ONE_EPOCH)
-    model = load(tmp_path / "m")
-    n_entries = read_matrix(tmp_path / "r.csv").n_entries
-    assert (summary["entries"], summary["validation_entries"], summary["left_out"]) == (
-        n_entries,
-        0,
-        0,
-    )
-    assert model.entries_.train.n_entries == n_entries
-    assert summary["validation_rmse"] is not None and summary["means_rmse"] is not None
 
 
 def test_validation_entries_of_a_model_that_cannot_extend_are_told(
@@ -168,13 +146,6 @@ def test_set_wins_over_the_config_and_seed_and_device_over_both(
         2,
         "cpu",
     )
-
-
-def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_path: Path) -> None:
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort"]
-    assert "effort" in run.fails(*fit, "quick", "--model", "als")
-    assert re.search("effort .*got 'quicker'", run.fails(*fit, "quicker"))
-    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.slow
@@ -313,50 +284,6 @@ def test_the_checkpoint_goes_only_when_the_model_is_there(
     assert run(*fit).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     assert len(load(tmp_path / "m").history_) == 3
-
-
-def test_standard_input(
-    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit = f"--model means --validation-share 0 -o {tmp_path}/m --set shrinkage=3".split()
-    monkeypatch.setattr(
-        sys, "stdin", SimpleNamespace(buffer=io.BytesIO((folder / "train.csv").read_bytes()))
-    )
-    assert run("fit", "-", *fit).code == 0
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"shrinkage = 3")))
-    words = [*fit[:4], "-o", tmp_path / "n", "--config", "-"]
-    assert summary_of(run, folder / "train.csv", *words)["model"] == "Means"
-    assert (tmp_path / "n").read_bytes() == (tmp_path / "m").read_bytes()
-
-
-def test_a_name_that_ends_in_model_is_memory_mapped(run: Any, folder: Path, tmp_path: Path) -> None:
-    words = ["fit", folder / "train.csv", "--model", "means"]
-    assert run(*words, "-o", tmp_path / "m.model").code == 0
-    assert run(*words, "-o", tmp_path / "m.safetensors").code == 0
-    assert json.loads(run("inspect", tmp_path / "m.model", "--json").out)["verified"] is False
-    row = load(tmp_path / "m.model").row_labels_[0]
-    asked = [
-        run("recommend", tmp_path / name, "--row", row, "--json").out
-        for name in ("m.model", "m.safetensors")
-    ]
-    assert asked[0] == asked[1] != ""
-
-
-def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(
-    run: Any, tmp_path: Path
-) -> None:
-    lines = [f"{k % 7},{10 + k // 7},{k % 5}" for k in range(40)]
-    (tmp_path / "plain.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
-    matrix = read_matrix(tmp_path / "plain.csv")
-    rows, columns, values = matrix.entries()
-    ObservedMatrix.from_entries(rows.astype(str), columns.astype(str), values).write(
-        tmp_path / "texts.csv"
-    )
-    for train, test in (("texts", "plain"), ("plain", "texts")):
-        model = tmp_path / f"{train}.safetensors"
-        assert run("fit", tmp_path / f"{train}.csv", "-o", model, "--model", "means").code == 0
-        outcome = run("evaluate", model, tmp_path / f"{test}.csv")
-        assert outcome.code == 0 and "40 of the 40 test entries" in outcome.err
 
 
 def test_asked_cells_calibrate_the_saved_model(

@@ -41,7 +41,7 @@ def test_file_arrives_whole(
         for part in (split.train, split.extension)
         for row, column, value in zip(*(array.tolist() for array in part.entries()), strict=True)
     }
-    assert json.loads(run("import", file, "--url", url, "--json").out)["changed"] == 0
+    assert run.json("import", file, "--url", url)["changed"] == 0
 
 
 def test_times_and_weights_are_sent(run: Run, tmp_path: Path, url: str) -> None:

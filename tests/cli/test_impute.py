@@ -97,31 +97,6 @@ def test_excluded_columns_keep_their_gaps(run: Any, plants: Path, tmp_path: Path
     assert after["leaves"].null_count() == 0
 
 
-def test_levels_are_values_of_the_column(run: Any, tmp_path: Path) -> None:
-    answers = pl.DataFrame(
-        {
-            name: np.random.default_rng(at).choice([1.0, 2.5, 5.0], 60)
-            for at, name in enumerate("abc")
-        }
-    )
-    gappy = answers.with_columns(a=pl.when(pl.Series(np.arange(60)) > 9).then("a"))
-    gappy.write_csv(tmp_path / "survey.csv")
-    run(*f"impute {tmp_path}/survey.csv -o {tmp_path}/out.csv --levels --model gaussian".split())
-    assert set(pl.read_csv(tmp_path / "out.csv")["a"]) <= {1.0, 2.5, 5.0}
-
-
-def test_marks_are_missing_in_every_column(run: Any, plants: Path, tmp_path: Path) -> None:
-    frame = pl.read_csv(plants).with_columns(
-        pl.col("light").fill_null("NA"), pl.col("leaves").fill_null(-99)
-    )
-    frame.write_csv(tmp_path / "marked.csv")
-    options = ["--model", "gaussian", "--missing-values", "unknown,-99"]
-    outcome = run("impute", tmp_path / "marked.csv", "-o", tmp_path / "out.csv", *options)
-    after = pl.read_csv(tmp_path / "out.csv")
-    assert set(after["light"]) == {"sun", "shade"} and after["leaves"].min() > 0
-    assert "72 imputed values" in outcome.out and all(name in outcome.out for name in frame.columns)
-
-
 def test_types_stay_and_gaps_of_dates_too(run: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     size = random.normal(size=80)

@@ -17,7 +17,7 @@ import polars
 import pytest
 
 from deepmf.cli.inputs import InputOptions, read_pairs
-from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
+from deepmf.errors import UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.loading import load
@@ -132,7 +132,7 @@ def test_files_beside_a_wide_table_are_wide(run: Any, tmp_path: Path) -> None:
         *MEANS[:2],
     )
     assert fitted.code == 0
-    found = json.loads(run("evaluate", tmp_path / "m", parts / "test.csv", "--json").out)
+    found = run.json("evaluate", tmp_path / "m", parts / "test.csv")
     assert [part["area"] for part in found["areas"]] == ["I", "all"]
     new = write(tmp_path, SURVEY.splitlines()[0] + "\nnew" + ",3" * 27 + ",\n", "new.csv")
     code, out, _ = run("complete", tmp_path / "m", "--extend", new, "-o", "-")
@@ -156,30 +156,6 @@ def pairs_of(path: Path | str, model: Model, **names: str) -> list[tuple[object,
     return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "user,item\nann,Alien\n7,Alien\n",
-        "who,what\nann,Alien\n7,Alien\n",  # names that nobody knows are a header
-        "item,user\nAlien,ann\nAlien,7\n",  # usual names say which is which
-        "ann,Alien\n7,Alien\n",  # known ids are none
-        "rating,item,user\n3,Alien,ann\n,Alien,7\n",  # a third is ignored
-        "rating,who,what\n3,ann,Alien\n,7,Alien\n",
-        "who,what,when\nann,Alien,2020\n7,Alien,2021\n",
-        "ann\tAlien\n7\tAlien\n",
-        "ann::Alien::3\n7::Alien::4\n",
-        "ann;Alien\r\n7;Alien\r\n",
-        "ann,Alien\n7,Alien\n\n\n",
-        "\n\nuser,item\nann,Alien\n7,Alien\n",
-        "\ufeffuser,item\nann,Alien\n7,Alien\n",  # the mark that spreadsheets write
-    ],
-)
-def test_layouts(tmp_path: Path, named: Model, content: str) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text(content, newline="")
-    assert pairs_of(path, named) == [("ann", "Alien"), ("7", "Alien")]
-
-
 def test_parquet_ids_become_of_the_kind_that_the_model_has(
     tmp_path: Path, named: Model, numbered: Model
 ) -> None:
@@ -195,30 +171,6 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, numbered: Model) -> Non
     assert pairs_of("-", numbered) == [(2, 10)]
     with pytest.raises(UnreadableFile, match="empty"):
         pairs_of("-", numbered)
-
-
-@pytest.mark.parametrize(
-    ("content", "error", "message"),
-    [
-        (b"user,item\n1,10\none,20\n", UnknownLabel, "'one'"),
-        (b"user,item\n1,10\n,20\n", BadEntries, "pair 1"),
-    ],
-)
-def test_bad_ids(
-    tmp_path: Path, numbered: Model, content: bytes, error: type[Exception], message: str
-) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_bytes(content)
-    with pytest.raises(error, match=message):
-        pairs_of(path, numbered)
-
-
-@pytest.mark.parametrize("other", ["007", "+1", "1_0", "-0", "1٣", "99999999999999999999"])
-def test_ids_are_parsed_strictly(tmp_path: Path, numbered: Model, other: str) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text(f"user,item\n{other},10\n")
-    with pytest.raises(UnknownLabel, match="whole"):
-        pairs_of(path, numbered)
 
 
 def test_columns_of_a_wide_table_are_left_out_on_request(run: Any, tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, split: AreaSplit) -> Path:
 
 
 def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
-    code, out, err = run("inspect", model, "--json")
-    assert (code, err) == (0, "")
-    shown, fitted = json.loads(out), load(model)
+    shown, fitted = run.json("inspect", model), load(model)
     assert isinstance(fitted, DMFD)
     history = fitted.history_
     n_rows, n_columns = split.train.shape
@@ -119,7 +117,7 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     }
     fitted = OrdinalDMF(**given).fit(split.train, split.validation)
     fitted.save(path)
-    shown = json.loads(run("inspect", path, "--json").out)
+    shown = run.json("inspect", path)
     assert (
         shown["chosen"] == json.loads(json.dumps(fitted.chosen_))
         and shown["chosen"]["networks"] == 0
@@ -145,24 +143,6 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     )
 
 
-def test_a_method_without_epochs_on_an_interval(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "ratings.csv"
-    path.write_text(
-        "user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100))
-    )
-    assert run("fit", path, "-o", tmp_path / "m", "--model", "means", "--scale", "0:100").code == 0
-    out = run("inspect", tmp_path / "m").out
-    assert "scale       0 to 100\n" in out
-    assert "no epochs, validation RMSE " in out
-    assert "boundaries" not in out
-    assert "95 entries\n" in out and "extended by 5 entries" in out
-    assert (
-        run("fit", path, "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code
-        == 0
-    )
-    assert "extended by" not in run("inspect", tmp_path / "m").out
-
-
 def test_standard_input(run: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(model.read_bytes())))
     assert run("inspect", "-").out.startswith(f"file        -, {model.stat().st_size:,} bytes, ")
@@ -175,10 +155,10 @@ def test_a_memory_mapped_model_is_verified_where_that_is_asked_for(
     load(model).save(mapped)
     code, out, _ = run("inspect", mapped)
     assert code == 0 and "only types and shapes" in out
-    assert json.loads(run("inspect", mapped, "--json").out)["verified"] is False
+    assert run.json("inspect", mapped)["verified"] is False
     code, out, _ = run("inspect", mapped, "--verify", "--json")
     assert code == 0
-    described, of_file = json.loads(out), json.loads(run("inspect", model, "--json").out)
+    described, of_file = json.loads(out), run.json("inspect", model)
     assert {name: described[name] for name in of_file if name not in ("file", "bytes")} == {
         name: value for name, value in of_file.items() if name not in ("file", "bytes")
     }
@@ -238,7 +218,7 @@ def test_entries_are_described_as_they_are_read(run: Any, folder: Path) -> None:
     assert (code, err) == (0, "") and out.startswith(f"{matrix.describe()}\n")
     first = [", ".join(map(str, entry)) for entry in matrix.to_frame().rows()[:3]]
     assert out.splitlines()[-3:] == first
-    shown = json.loads(run("inspect", folder / "train.csv", "--json").out)
+    shown = run.json("inspect", folder / "train.csv")
     assert len(shown.pop("first")) == len(shown.pop("fields")) == 3
     assert shown == json.loads(json.dumps(matrix.describe().to_dict()))
     shown = json.loads(run("inspect", folder / "train.csv", "--json", "--scale", "0:10").out)

@@ -105,16 +105,6 @@ def test_new_rows_come_from_columns_alone(run: Run, plays: Path, tmp_path: Path)
     assert all(each["column"] >= 10 for each in json.loads(extended.out)["best"])
 
 
-def test_unknown_columns_are_said_not_to_be_ranked(run: Run, plays: Path, tmp_path: Path) -> None:
-    file, test = tmp_path / "model.safetensors", tmp_path / "test.csv"
-    run("fit", plays, "--count", "plays", "-o", file, "--model", "als")
-    test.write_text("user_id,item_id,plays\n4,2,1\n4,99,1\n")
-    found = run("evaluate", file, test, "--ranking")
-    assert found.code == 0, found.err
-    assert "1 of 2 pairs are not ranked" in found.err
-    assert found.out.endswith("1 row with 1 relevant test entry\n")
-
-
 @pytest.mark.parametrize(
     "command", [["predict", "{model}", "{pairs}"], ["complete", "{model}", "-o", "-"]]
 )
@@ -128,9 +118,3 @@ def test_values_are_refused_in_a_line(
     assert found.code == 2
     assert found.out == ""
     assert "interactions" in found.err
-
-
-def test_there_is_nothing_to_compare(run: Run, clicks: Path) -> None:
-    found = run("compare", clicks, "--models", "als,means", "--folds", 2)
-    assert found.code == 2
-    assert "presence" in found.err

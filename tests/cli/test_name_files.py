@@ -1,6 +1,5 @@
 """`--column-names` and `--row-names`: names beside ids, in tables, JSON and model files."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,10 @@ def test_names_are_shown_beside_ids(
     code, out, err = run("recommend", model, "--row", row, "-n", 3, "--column-names", films)
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split()[1:4:2] == ["film", "name"]
-    best = json.loads(run("recommend", model, "--row", row, "--column-names", films, "--json").out)[
-        "best"
-    ]
+    best = run.json("recommend", model, "--row", row, "--column-names", films)["best"]
     assert all(line["column_name"] == f"The {line['column']}" for line in best)
     column = best[0]["column"]
-    similar = json.loads(
-        run("similar", model, "--column", column, "--column-names", films, "--json").out
-    )
+    similar = run.json("similar", model, "--column", column, "--column-names", films)
     assert similar["column_name"] == f"The {column}"
     assert all(line["column_name"] == f"The {line['column']}" for line in similar["similar"])
     explained = run("explain", model, "--row", row, "--column", column, "--column-names", films)
@@ -57,7 +52,7 @@ def test_names_are_kept_in_the_model_and_features_are_shown(
     assert fitted.entries_.column_features is not None
     assert fitted.entries_.column_features.encoding.names == ("year",)
     row = fitted.row_labels_[0]
-    best = json.loads(run("recommend", model, "--row", row, "--json").out)["best"]
+    best = run.json("recommend", model, "--row", row)["best"]
     assert best[0]["column_name"] == f"The {best[0]['column']}"
     assert 1960 <= best[0]["features"]["year"] < 2100
     assert "year" in run("recommend", model, "--row", row).out.splitlines()[1]

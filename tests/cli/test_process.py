@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Run
 from tests.forks import FORKS, run_here
 from tests.waiting import PATIENCE
 from torch.distributed import TCPStore
@@ -20,7 +19,6 @@ from torch.distributed import TCPStore
 import deepmf
 from deepmf.cli import process
 from deepmf.errors import BadSetting
-from deepmf.models.loading import load
 from deepmf.storage.model_file import read_file
 from deepmf.training.loop import Epoch
 from deepmf.training.trainer import Trainer
@@ -132,15 +130,6 @@ def test_one_process_speaks_and_writes(fitted: tuple[Path, Ended]) -> None:
     assert [file.name for file in output.parent.iterdir()] == [output.name]
 
 
-@pytest.mark.slow
-def test_the_model_is_that_of_one_process(
-    fitted: tuple[Path, Ended], folder: Path, tmp_path: Path, run: Run
-) -> None:
-    alone = tmp_path / "alone.safetensors"
-    assert run("fit", folder / "train.csv", "-o", alone, *FIT).code == 0
-    one, two = load(alone), load(fitted[0])
-    rows, columns, _ = one.entries_.train.entries()
-    np.testing.assert_allclose(two.predict(rows, columns), one.predict(rows, columns), atol=0.02)
 
 
 @pytest.mark.slow
@@ -203,21 +192,6 @@ def second(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (TOLD | {"RANK": "1", "MASTER_PORT": "1"}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
-
-
-def test_a_process_alone_speaks() -> None:
-    assert process.is_first()
-    assert not process.is_one_of_several()
-    process.check_command("predict")
-
-
-@pytest.mark.usefixtures("second")
-def test_the_second_of_two_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert process.is_one_of_several() and not process.is_first()
-    monkeypatch.setenv("RANK", "0")
-    assert process.is_first()
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert not process.is_one_of_several()
 
 
 @pytest.mark.usefixtures("second")

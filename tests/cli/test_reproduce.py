@@ -79,20 +79,6 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_data_set_that_is_not_there(
-    run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = recipes / "small" / "1-means.toml"
-    path.write_text(path.read_text().replace('"generated"', '"ml-1m"'))
-    monkeypatch.setenv("DEEPMF_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr("urllib.request.OpenerDirector.open", _no_network)
-    assert "ml-1m" in run.fails("reproduce", "small", "--only", "means", "-o", tmp_path / "out")
-
-
-def _no_network(*_: object, **__: object) -> None:
-    raise OSError(101, "Network is unreachable")
-
-
 @pytest.mark.slow
 def test_quick_results_are_never_shown_as_the_result(
     run: Any, recipes: Path, tmp_path: Path
@@ -102,19 +88,6 @@ def test_quick_results_are_never_shown_as_the_result(
     arguments = ["reproduce", "small", "--only", "means", "-o", tmp_path / "out", "--no-pictures"]
     assert "A QUICK RUN" in run(*arguments, "--quick").out
     assert "A QUICK RUN" in run(*arguments, "--from-results").out
-
-
-@pytest.mark.slow
-def test_rows_that_were_run_before_stay_in_the_table(
-    run: Any, recipes: Path, tmp_path: Path
-) -> None:
-    for row in ("means", "dmf-d"):
-        shown = run(
-            *"reproduce small --only".split(),
-            row,
-            *f"--splits 1 -o {tmp_path}/out --no-pictures".split(),
-        ).out
-    assert "shrunk means" in shown and "DMF-D" in shown
 
 
 @pytest.mark.slow
@@ -135,45 +108,13 @@ def test_tables_and_pictures_of_results_that_ran_elsewhere(
 
 
 @pytest.mark.slow
-def test_another_commit_is_refused(
-    run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = f"reproduce small --only means --splits 1 -o {tmp_path}/out --no-pictures".split()
-    assert run(*arguments).code == 0
-    monkeypatch.setenv("DEEPMF_COMMIT", "def")
-    code, _, err = run(*arguments)
-    assert code == 2 and re.search("commit abc; .*def", err) and "--out" in err
-
-
-@pytest.mark.slow
 def test_the_device_is_that_of_the_networks(run: Any, recipes: Path, tmp_path: Path) -> None:
     arguments = ["reproduce", "small", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
-    answer = json.loads(run(*arguments, "--device", "auto", "--json").out)
+    answer = run.json(*arguments, "--device", "auto")
     devices = {record["recipe"]: record["settings"].get("device") for record in answer["records"]}
     assert devices == {"small/means": None, "small/dmf-d": "auto"}
     assert re.search("dmf-d .*device", run.fails(*arguments, "--device", "cpu"))
     assert re.match("deepmf: device .*got 'gpu'\n", run.fails(*arguments, "--device", "gpu"))
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (None, "cannot be read"),
-        (b"\xff\xfe", "cannot be read"),
-        (b'{"area": "I"}\n', "line 1 of {file} is not a result"),
-        (b"[]\n", "line 1 of {file} is not a result"),
-        (b"{\n{}\n", "line 1 of {file} is not JSON"),
-    ],
-)
-def test_what_are_no_results(
-    run: Any, recipes: Path, tmp_path: Path, content: bytes | None, message: str
-) -> None:
-    file = tmp_path / "out" / "small" / "results.jsonl"
-    file.parent.mkdir(parents=True)
-    file.mkdir() if content is None else file.write_bytes(content)
-    for option in ("--from-results", "--no-pictures"):
-        code, shown, err = run("reproduce", "small", "-o", tmp_path / "out", option)
-        assert (code, shown, err.count("\n")) == (2, "", 1) and message.format(file=file) in err
 
 
 def test_a_folder_that_cannot_be_is_refused_before_the_first_fit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -122,28 +121,8 @@ def test_the_line_below_the_table_is_a_command_that_parses(run: Any) -> None:
     assert re.search("deepmf fit .* --model als --set feature_penalty=10.0$", last)
 
 
-@pytest.mark.parametrize("model", ["als", "dmf-o"])
-def test_json_of_all_settings(run: Any, model: str) -> None:
-    code, out, _ = run("settings", model, "--json")
-    found = json.loads(out)
-    assert (code, found["model"], found["class"]) == (0, model, MODELS[model].class_name)
-    assert model_class(model).settings_class.from_names(
-        {each["name"]: each["default"] for each in found["settings"]}
-    )
-    for each, setting in zip(
-        found["settings"], list_settings(model_class(model).settings_class), strict=True
-    ):
-        assert (each["name"], each["type"], each["meaning"]) == (
-            setting.name,
-            setting.type,
-            setting.description,
-        )
-        assert each["optional"] == setting.is_optional
-        assert {"high", "choices"} & each.keys()
-
-
 def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
-    found = json.loads(run("settings", "dmf-o", "--json").out)["settings"]
+    found = run.json("settings", "dmf-o")["settings"]
     marked = {each["name"] for each in found if each["chosen_at_fit"]}
     assert marked == choose_settings(Facts(60, 40, 300, on_gpu=True), "best").keys() | {
         "presence",
@@ -157,7 +136,7 @@ def test_without_a_model_the_models(run: Any) -> None:
     code, out, _ = run("settings")
     assert code == 0
     assert all(f"│ {name} " in out and each.summary in out for name, each in MODELS.items())
-    found = json.loads(run("settings", "--json").out)["models"]
+    found = run.json("settings")["models"]
     assert [(each["name"], each["class"]) for each in found] == [
         (name, each.class_name) for name, each in MODELS.items()
     ]

@@ -180,19 +180,6 @@ def test_a_split_takes_the_place_of_an_earlier_one_whole(
     assert names == {"train.parquet", "validation.parquet", "test.parquet"}
 
 
-def test_a_folder_with_other_files_is_not_replaced(
-    run: Any, tmp_path: Path, ratings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "notes.txt").write_text("mine")
-    assert "notes.txt" in run("split", ratings, "-o", tmp_path / "parts").err
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert run("split", ratings, "-o", ".").code == 2
-    assert run("split", ratings, "-o", tmp_path / "stores", "--format", "store").code == 0
-    assert run("split", ratings, "-o", tmp_path / "stores", "--format", "store").code == 2
-
-
 @pytest.fixture
 def store(run: Run, folder: Path, tmp_path: Path) -> Path:
     assert run("pack", folder / "train.csv", "-o", tmp_path / "train.store").code == 0
@@ -211,23 +198,6 @@ def test_files_become_a_store(run: Run, folder: Path, tmp_path: Path) -> None:
     assert f"{frame.height:,} entries in" in done.out
     assert f"next: deepmf fit {tmp_path / 'r.store'} -o model.safetensors" in done.out
     assert read_matrix(tmp_path / "r.store") == read_matrix(folder / "train.csv")
-
-
-def test_json_and_what_was_guessed_and_left_out(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("a,x,1\na,y,\nb,y,2\n")
-    done = run(
-        "pack", tmp_path / "r.csv", "-o", tmp_path / "r.store", "--missing", "drop", "--json"
-    )
-    shown = json.loads(done.out)
-    assert shown["bytes"] == (tmp_path / "r.store").stat().st_size
-    assert {name: shown[name] for name in ("entries", "rows", "columns", "dropped")} == {
-        "entries": 2,
-        "rows": 2,
-        "columns": 2,
-        "dropped": 1,
-    }
-    assert re.search("r.csv: field 0 .*row", done.err)
-    assert "r.csv: dropped 1 line" in done.err
 
 
 @pytest.mark.parametrize(
@@ -255,21 +225,6 @@ def test_bad_input_is_one_line(
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gap.csv", "r.csv"]
-
-
-def test_every_command_takes_a_store(run: Run, folder: Path, store: Path, tmp_path: Path) -> None:
-    for name in ("new", "test"):
-        assert run("pack", folder / f"{name}.csv", "-o", tmp_path / f"{name}.store").code == 0
-    model = tmp_path / "m.safetensors"
-    assert run("fit", store, "-o", model, "--model", "means", "--validation-share", "0").code == 0
-    by_store = run(
-        "evaluate", model, tmp_path / "test.store", "--extend", tmp_path / "new.store", "--json"
-    )
-    by_file = run("evaluate", model, folder / "test.csv", "--extend", folder / "new.csv", "--json")
-    assert by_store.code == 0
-    assert json.loads(by_store.out)["areas"] == json.loads(by_file.out)["areas"]
-    compared = run("compare", store, "--models", "means", "--folds", "2", "--json")
-    assert compared.code == 0
 
 
 def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_path: Path) -> None:

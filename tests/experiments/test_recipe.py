@@ -91,14 +91,6 @@ def test_fewer_new_rows_differ_from_table_one_in_nothing_else() -> None:
         assert recipe.new_shares == (*other.new_shares, 0.05, 0.0)
 
 
-@pytest.mark.parametrize("suffix, protocol", [("-long", "areas"), ("-long-79", "areas-79-1-20")])
-def test_dmf_is_also_trained_longer_with_few_or_no_new_rows(suffix: str, protocol: str) -> None:
-    known = {recipe.row: recipe for recipe in read_table("few-new")}
-    for row in ("dmf", "dmf-raw"):
-        longer = known[row + suffix]
-        assert longer.settings == dict(known[row].settings) | {"epochs": 800, "decay_every": 40}
-        assert (longer.protocol, longer.seeds) == (protocol, known[row].seeds)
-        assert [trial.key["new_share"] for trial in list_trials(longer, n_splits=1)] == [0.05, 0.0]
 
 
 def test_recipes_of_als_make_all_sweeps() -> None:

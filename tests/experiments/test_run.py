@@ -182,12 +182,6 @@ def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Pa
     assert {record["seed"] for record in results.records(read_table("small"))} == {1}
 
 
-@pytest.mark.parametrize("jobs", [0, -1, 1.5, True])
-def test_bad_numbers_of_jobs(recipes: Path, tmp_path: Path, jobs: int) -> None:
-    with pytest.raises(BadSetting, match="^jobs"):
-        list(run(run_trial, all_trials(), Results(tmp_path), jobs=jobs))
-
-
 def test_files_that_are_no_results(recipes: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "results.jsonl").write_text('nonsense\n{"a": 1}\n')
@@ -287,26 +281,6 @@ def commit_trial() -> Any:
         yield
 
 
-@pytest.fixture(scope="module")
-def ordinal() -> list[Record]:
-    return run_trial(trial(ORDINAL))
-
-
-@pytest.fixture(scope="module")
-def means() -> list[Record]:
-    return run_trial(trial(MEANS))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", [MEANS, ORDINAL], ids=lambda recipe: recipe.model)
-def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
-    nothing_new = Trial(recipe, seed=0, new_share=0.0)
-    (record,) = run_trial(nothing_new)
-    assert (record["area"], record["new_share"]) == ("I", 0)
-    plain = run_trial(Trial(replace(recipe, protocol="entries"), seed=0, new_share=0.0))[0]
-    assert record["rmse"] == plain["rmse"]
-
-
 @pytest.mark.slow
 def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
     settings: dict[str, Any] = {"latent_size": 4, "epochs": 12}
@@ -338,17 +312,6 @@ def test_validation_entries_may_join_the_inputs(protocol: str) -> None:
         [record["rmse"] for record in run_trial(each)] for each in (apart, joined)
     )
     assert tested != tested_joined
-
-
-@pytest.mark.slow
-def test_distributions_are_measured_where_a_model_has_them(
-    ordinal: list[Record], means: list[Record]
-) -> None:
-    for record in ordinal:
-        assert 0 <= record["calibration_error"] < 0.5 and 0.5 < record["coverage"] <= 1
-    absent = {"calibration_error", "coverage", "median_rmse", "median_mae"}
-    assert not any(absent & record.keys() for record in means)
-    assert all(record["confusion"] and record["level_rmse"] for record in (*ordinal, *means))
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from deepmf.experiments.tables import (
     list_lines,
     list_notes,
     list_remarks,
-    list_validation_uses,
 )
 
 
@@ -121,22 +120,6 @@ def test_markdown(recipes: Path) -> None:
     ]
 
 
-def test_each_row_says_what_it_does_with_validation_entries(recipes: Path) -> None:
-    means, dmfd = SPLITS[0], SPLITS[-1]
-    for change, use in (
-        ({}, "choose"),
-        ({"joined": True}, "choose, then inputs"),
-        ({"refit": True}, "choose, then training"),
-    ):
-        shown = list_lines("small", [means | change, dmfd | {"joined": False}])
-        # What was measured counts, whatever the recipe says by now; where all do the same, no
-        # column says it.
-        assert [row[2] for row in shown if use != "choose"] == (
-            [] if use == "choose" else ["validation entries", use, "choose"]
-        )
-        assert list_validation_uses("small", [means | change]) == {"small/means": use}
-
-
 def test_median_levels_have_a_row_of_their_own(recipes: Path) -> None:
     layout = 'title = "A small table"\nmetrics = ["rmse", "level_rmse", "level_mae"]\n'
     (recipes / "small" / "table.toml").write_text(layout)
@@ -176,11 +159,6 @@ def test_with_a_share_of_nothing_other_areas_are_not_expected(recipes: Path) -> 
         ["method", "RMSE"],
         ["shrunk means", "0.9000 (0.900, +0.000)"],
     ]
-
-
-def test_rows_that_were_not_run_are_not_shown(recipes: Path) -> None:
-    assert len(list_lines("small", SPLITS[-1:])) == 2
-    assert list_lines("small", [])[1:] == []
 
 
 def test_a_metric_that_only_some_records_have(recipes: Path) -> None:

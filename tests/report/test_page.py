@@ -14,7 +14,6 @@ from deepmf.data import AreaSplit, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import CannotSave, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
@@ -225,25 +224,10 @@ def test_one_test_entry_is_not_enough(split: AreaSplit) -> None:
 
 
 @pytest.mark.slow
-def test_one_value_only() -> None:
-    matrix = ObservedMatrix.from_array(np.full((12, 12), 3.0), Scale([3]))
-    assert set(titles(page_of(ALS(latent_size=2, epochs=2).fit(matrix), matrix))) >= set(ALWAYS)
-
-
-@pytest.mark.slow
 def test_entries_that_were_seen_are_no_test(split: AreaSplit) -> None:
     n_entries = split.train.n_entries
     said = page_of(Means().fit(split.train), split.train).text("header")
     assert f"The model has seen {n_entries:,} of the {n_entries:,} test entries" in said
-
-
-@pytest.mark.slow
-def test_a_test_of_many_entries_is_a_small_page_soon_made(tmp_path: Path) -> None:
-    matrix = generate(1000, 400, n_entries=20_000, named=False, seed=0).matrix
-    parts = split_entries(matrix, train=0.5, validation=0.0, test=0.5, seed=0)
-    path = tmp_path / "report.html"
-    write_report(ALS(latent_size=2, epochs=1).fit(parts.train), parts.test, path)
-    assert 20_000 < path.stat().st_size < 100_000
 
 
 def learned_with(split: AreaSplit, losses: list[Any], **known: Any) -> Section | LeftOut:

@@ -154,12 +154,6 @@ def test_median_levels_stand_beside_the_rounded_ones(split: AreaSplit) -> None:
     ]
 
 
-def test_one_area_is_not_repeated_as_all(split: AreaSplit) -> None:
-    section = html_of(make_area_section(find(Means().fit(split.train), split.test["I"])))
-    assert [line[0] for line in lines_of(section, "Errors by area")] == ["area", "I"]
-    assert "new row" not in section
-
-
 def test_the_cold_start_has_a_line_for_each_group(found: Findings) -> None:
     lines = lines_of(html_of(make_cold_start_section(found)), "RMSE by entries of the row")
     assert lines[0] == ["entries of the row", "test entries", "RMSE, ALS", "RMSE, means"]
@@ -199,22 +193,6 @@ def test_worst_first_and_best_first_of_those_with_enough() -> None:
     assert re.search("6 columns .*4 have at least 20; .*1.500", section)
 
 
-def test_at_most_ten_from_either_end() -> None:
-    section = html_of(columns_of({f"{number:02}": (20, number / 10) for number in range(30)}))
-    assert [line[0] for line in lines_of(section, "Highest error")[1:]] == [
-        f"{at}" for at in range(29, 19, -1)
-    ]
-    assert [line[0] for line in lines_of(section, "Lowest error")[1:]] == [
-        f"{at:02}" for at in range(10)
-    ]
-
-
-def test_too_few_to_compare() -> None:
-    left_out = columns_of({"a": (20, 1), "b": (19, 1)})
-    assert isinstance(left_out, LeftOut)
-    assert re.match("only one column .*20 test entries", left_out.reason)
-
-
 def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
     found = find(discrete, entries)
     section = html_of(make_area_section(found))
@@ -223,18 +201,6 @@ def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model
     part = found.measured.areas[0]
     assert f"<title>I, DMFD: {part.rmse:.5g} ± {part.margin:.5g}</title>" in section
     assert f">{part.n_entries}</text>" in section  # below the name of the area
-
-
-def test_few_test_entries_have_no_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
-    few = ObservedMatrix.from_entries(*(part[:19] for part in entries.entries()), entries.scale)
-    found = find(discrete, few)
-    for section in (
-        make_area_section(found),
-        make_cold_start_section(found),
-        make_ranking_section(found),
-    ):
-        assert isinstance(section, Section)
-        assert not re.search(r"<title>[^<]* ± ", html_of(section))
 
 
 @pytest.fixture(scope="module")
@@ -314,12 +280,6 @@ def test_the_numbers_are_those_of_the_evaluation(entries: ObservedMatrix, discre
     assert "relevant: at least 5" in page
     assert f"{ranked.n_without} rows without one" in page
     assert len(re.findall("<title>[^<]* ± ", page)) == 12  # a margin of each
-
-
-def test_unless_given_it_is_evaluated_with_the_defaults(
-    entries: ObservedMatrix, discrete: Model
-) -> None:
-    assert find(discrete, entries).ranking == evaluate_ranking(discrete, entries)
 
 
 def test_of_very_many_rows_some_are_drawn(entries: ObservedMatrix, discrete: Model) -> None:

@@ -125,13 +125,6 @@ def test_copies_and_constants_do_no_harm() -> None:
     np.testing.assert_allclose(completed[:, 2], 0.0, atol=0.02)
 
 
-def test_expected_cells_without_weights_are_the_same() -> None:
-    gaussian, table = known_gaussian(12), holes(np.random.default_rng(2).normal(size=(40, 12)), 0.6)
-    whole, found = gaussian.expect(table, np.ones(40)), gaussian.expect(table)
-    np.testing.assert_allclose(found.cells, whole.cells, atol=1e-9)
-    assert not found.covariance.any()
-
-
 @pytest.mark.parametrize(("n_observed", "n_columns"), [(2, 12), (10, 12), (2, 5)])
 def test_draws_have_the_joint_conditional_distribution(n_observed: int, n_columns: int) -> None:
     """Whichever of the observed and the missing cells are fewer."""

@@ -25,7 +25,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, NothingObserved, OffScale
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models import registry
@@ -34,7 +33,6 @@ from deepmf.sklearn.blend import WHOLE_ROWS
 from deepmf.sklearn.candidates import TABLE_SETTINGS
 from deepmf.sklearn.imputer import DMFImputer
 from deepmf.sklearn.scores import hidden_entries_score
-from deepmf.sklearn.table import TableEntries
 
 Array = npt.NDArray[np.float64]
 
@@ -119,20 +117,6 @@ def test_rows_of_the_fit_are_completed_like_new_ones(table: Array, fitted: DMFIm
     np.testing.assert_allclose(fitted.transform(table[::-1]), completed[::-1], rtol=1e-5)
 
 
-def numbered_from(first: int, matrix: ObservedMatrix) -> ObservedMatrix:
-    """Return a matrix with other numbers for its rows."""
-    rows, columns, values = matrix.entries()
-    return ObservedMatrix.from_entries(rows + first, columns, values, matrix.scale)
-
-
-def test_new_rows_are_extended_to(table: Array, fitted: DMFImputer) -> None:
-    new = np.array([[np.nan, *table[0, 1:]]])
-    more = fitted.model_.extend(numbered_from(40, fitted._matrix(TableEntries.of(new))))
-    expected = fitted.units_.values(more.predict([40], ["x0"]), np.array([0]))
-    assert more.areas([40], ["x0"]).tolist() == ["II"]
-    assert fitted.transform(new)[0, 0] == expected[0]
-
-
 def test_the_unit_of_a_column_does_not_matter(table: Array) -> None:
     factors, shifts = np.array([1000.0, 1e-3, 1, 7, 2, 1]), np.array([0, 5.0, -3, 0, 100, 0])
     here, there = (
@@ -184,13 +168,6 @@ def test_frames(table: Array) -> None:
         np.testing.assert_array_equal(small().fit_transform(polars), expected)
         assert small().set_output(transform="polars").fit_transform(polars).columns == names
     np.testing.assert_array_equal(small().fit_transform(frame.astype("Int64")), expected)
-
-
-def test_single_precision_stays(table: Array) -> None:
-    single = table.astype(np.float32)
-    completed = DMFImputer(model="als").fit_transform(single)
-    assert completed.dtype == np.float32
-    np.testing.assert_array_equal(completed[~np.isnan(table)], single[~np.isnan(table)])
 
 
 @pytest.mark.slow
@@ -331,17 +308,6 @@ def test_progress_is_shown_on_request_alone(
 
 
 @pytest.mark.slow
-def test_random_state(table: Array) -> None:
-    once = small(random_state=3).fit_transform(table)
-    np.testing.assert_array_equal(small(random_state=3).fit_transform(table), once)
-    np.testing.assert_array_equal(
-        small(random_state=np.random.RandomState(3)).fit_transform(table), once
-    )
-    for other in (4, None):
-        assert not np.array_equal(small(random_state=other).fit_transform(table), once)
-
-
-@pytest.mark.slow
 def test_in_a_pipeline_and_a_search() -> None:
     truth = low_rank(120, 8, noise=0.1)
     table = pd.DataFrame(holes(truth, 0.2), columns=list("abcdefgh"))
@@ -421,16 +387,6 @@ def test_the_default_is_better_than_a_regression_for_each_column_and_than_neighb
     assert errors["DMFImputer"] < 0.95 * min(errors["IterativeImputer"], errors["KNNImputer"]), (
         errors
     )
-
-
-@pytest.mark.slow
-def test_where_a_blend_does_not_suit_models_are_chosen_from(
-    monkeypatch: pytest.MonkeyPatch, table: Array
-) -> None:
-    models = {"means", "als"}  # there are too few cells for a network
-    assert DMFImputer(scale="shared", random_state=0).fit(table).hidden_errors_.keys() == models
-    monkeypatch.setattr("deepmf.sklearn.candidates.can_fit_blend", lambda entries: False)
-    assert DMFImputer(random_state=0).fit(table).hidden_errors_.keys() == models
 
 
 def test_what_completes_whole_rows_by_name(table: Array) -> None:
@@ -574,18 +530,6 @@ def test_new_rows_with_text() -> None:
         DMFImputer(scale="shared").fit(mixed_frame())
 
 
-@pytest.mark.usefixtures("quick_models")
-def test_text_with_a_mark_and_chosen_model() -> None:
-    table = mixed_frame(60).drop(columns="size").astype(object)
-    table.iloc[::7, 3] = "?"
-    table.iloc[::5, 0] = "?"
-    imputer = DMFImputer(missing_values="?", random_state=0).fit(table)
-    completed = imputer.transform(table)
-    assert imputer.chosen_model_ in ("means", "als", "dmf-o")
-    assert set(completed["colour"]) == {"red", "blue"}
-    assert np.isfinite(completed["length"].astype(float)).all()
-
-
 def test_numbers_with_a_mark_that_is_text() -> None:
     imputer = DMFImputer("als", random_state=0, missing_values="?")
     expected = DMFImputer("als", random_state=0).fit_transform([[1, np.nan], [2, 3], [3, 4]])
@@ -643,19 +587,6 @@ def test_intervals_of_models_that_are_named(table: Array) -> None:
     alone = DMFImputer("als").fit([[1.0], [3.0], [np.nan]])
     lower, upper = alone.transform([[np.nan], [7]], return_interval=True)[1]
     assert 1 < lower[0, 0] < 1.5 and 2.5 < upper[0, 0] < 3 and lower[1, 0] == upper[1, 0] == 7
-
-
-def test_draws_spread_as_the_truth_does() -> None:
-    truth = low_rank(200, 6, noise=0.5)
-    table = holes(truth, 0.2)
-    draws = list(DMFImputer("als", random_state=0).fit(table).impute_many(table, 20))
-    missing = np.isnan(table)
-    np.testing.assert_array_equal(draws[0][~missing], table[~missing])
-    spreads = truth.std(axis=0)
-    spread = (np.std(draws, axis=0) / spreads)[missing].mean()
-    predicted = DMFImputer("als", random_state=0).fit_transform(table)
-    error = rmse_error((predicted / spreads)[missing], (truth / spreads)[missing])
-    assert 0.6 * error < spread < 1.3 * error
 
 
 def test_draws_of_levels_and_categories() -> None:

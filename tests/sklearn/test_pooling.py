@@ -112,9 +112,6 @@ def test_a_complete_sample_bounds_the_degrees_of_freedom() -> None:
 def test_bad_estimates_are_refused(arguments: tuple, word: str) -> None:
     with pytest.raises(BadSetting, match=word):
         pool(*arguments)
-
-
-def test_bad_degrees_of_freedom_are_refused() -> None:
     with pytest.raises(BadSetting, match="complete_df"):
         pool([1.0, 2.0], [1.0, 1.0], complete_df=0)
 

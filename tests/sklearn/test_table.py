@@ -21,16 +21,11 @@ from deepmf.sklearn.table import (
     ColumnUnits,
     MixedTable,
     TableEntries,
-    hide_entries,
     make_dense,
     with_columns,
 )
 
 TABLE = np.array([[1.0, np.nan, 0.0], [np.nan, 5.0, 6.0]])
-
-MASK = np.array([[True, False, False], [False, True, True]])
-
-SHOWN = np.array([[1.0, np.nan, np.nan], [np.nan, 5.0, 6.0]])
 
 
 def test_entries_of_arrays_and_sparse_matrices_are_the_same() -> None:
@@ -40,33 +35,6 @@ def test_entries_of_arrays_and_sparse_matrices_are_the_same() -> None:
     entries = TableEntries.of(TABLE)
     found = [part.tolist() for part in (entries.rows, entries.columns, entries.values)]
     assert (entries.shape, found) == ((2, 3), [[0, 0, 1, 1], [0, 2, 1, 2], [1, 0, 5, 6]])
-
-
-def test_columns_are_taken_in_the_order_asked_for() -> None:
-    entries = TableEntries.of(TABLE).take_columns(np.array([2, 0]))
-    matrix = entries.matrix(Scale(low=0, high=10), column_labels=["c", "a"])
-    np.testing.assert_array_equal(matrix.to_array(), TABLE[:, [2, 0]])
-    assert matrix.row_labels.tolist() == [0, 1]
-    assert matrix.column_labels.tolist() == ["c", "a"]
-
-
-@pytest.mark.parametrize("names", [["a", "b", "c"], [0, 1, 2]])
-def test_a_frame_of_pandas_stays_one(names: list[object]) -> None:
-    frame = pd.DataFrame(TABLE, columns=names, index=["x", "y"])
-    shown = pd.DataFrame(SHOWN, columns=names, index=frame.index)
-    pd.testing.assert_frame_equal(hide_entries(frame, MASK), shown)
-
-
-def test_other_kinds_stay_what_they_are() -> None:
-    frame = pl.DataFrame(TABLE, schema=["a", "b", "c"])
-    shown = hide_entries(frame, MASK)
-    assert isinstance(shown, pl.DataFrame)
-    assert shown.columns == ["a", "b", "c"]
-    np.testing.assert_array_equal(shown.to_numpy(), SHOWN)
-    np.testing.assert_array_equal(hide_entries(TABLE.tolist(), MASK), SHOWN)
-    np.testing.assert_array_equal(
-        hide_entries(scipy.sparse.csr_array(np.nan_to_num(TABLE)), MASK), SHOWN
-    )
 
 
 FRAME = pd.DataFrame(
@@ -125,22 +93,6 @@ def test_arrays_of_objects_and_lists() -> None:
         assert table.texts[0].tolist() == ["red", None, "blue"]
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        np.array([[1.0, np.nan]]),
-        np.array([[1, None]], dtype=object),
-        [[1.0, 2.0]],
-        scipy.sparse.csr_array([[1.0]]),
-        FRAME[["number", "count"]],
-        FRAME[["number"]].astype(object),
-    ],
-    ids=["array", "objects", "list", "sparse", "frame", "frame of objects"],
-)
-def test_numbers_alone_are_left_to_scikit_learn(numbers: Any) -> None:
-    assert MixedTable.of(numbers, missing=np.nan) is None
-
-
 def test_marks_of_what_is_missing() -> None:
     table = MixedTable.of([["?", 1.0], ["a", "?"]], missing="?")
     assert table is not None and table.texts[0].tolist() == [None, "a"]
@@ -148,39 +100,6 @@ def test_marks_of_what_is_missing() -> None:
     table = MixedTable.of(pd.DataFrame({"t": ["a", "b"], "n": [-1, 2]}), missing=-1)
     assert table is not None
     np.testing.assert_array_equal(table.numbers[:, 1], [np.nan, 2.0])
-
-
-def test_known_columns_stay_text() -> None:
-    for given in (
-        [[None, 1.0]],
-        np.array([[np.nan, 1.0]]),
-        pd.DataFrame({"t": [None], "n": [1.0]}),
-    ):
-        table = MixedTable.of(given, missing=np.nan, texts=[0])
-        assert table is not None and table.texts[0].tolist() == [None]
-
-
-def test_frames_are_given_back_with_their_types() -> None:
-    columns = {
-        "size": ["s", "m", "l"],
-        "colour": ["red", "red", "blue"],
-        "number": np.array([1.0, 2.0, 3.0]),
-    }
-    frame = FRAME.set_axis([7, 8, 9])
-    back = with_columns(frame, columns)
-    assert back.index.tolist() == [7, 8, 9]
-    assert back.dtypes.tolist() == FRAME[list(columns)].dtypes.tolist()
-    assert back["size"].tolist() == ["s", "m", "l"]
-    back = with_columns(sizes(FRAME), columns)
-    assert back.schema == sizes(FRAME).select(list(columns)).schema
-    assert back.to_dict(as_series=False)["colour"] == ["red", "red", "blue"]
-    few = FRAME.assign(size=pd.Categorical(["s", None, "s"]))
-    assert with_columns(few, {"size": ["s", "l", "s"]})["size"].cat.categories.tolist() == [
-        "s",
-        "l",
-    ]
-    few = pl.DataFrame({"size": ["s", None]}, schema={"size": pl.Enum(["s"])})
-    assert with_columns(few, {"size": ["s", "l"]})["size"].dtype == pl.Enum(["s", "l"])
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
