@@ -1,13 +1,12 @@
 """`deepmf compare`: the library's comparison as a table, as JSON and as a page."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deepmf.data import AreaSplit, read_matrix
+from deepmf.data import read_matrix
 from deepmf.evaluation.comparison import compare
 from deepmf.models.als import ALS
 
@@ -100,27 +99,6 @@ def test_what_fails_is_told(run: Any, folder: Path) -> None:
 def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], message: str) -> None:
     given = [argument.format(folder=folder) for argument in arguments]
     assert message in run.fails("compare", folder / "train.csv", *given)
-
-
-@pytest.mark.slow
-def test_models_that_read_no_features_go_without(
-    run: Any, folder: Path, split: AreaSplit, tmp_path: Path
-) -> None:
-    lines = [f"{row},{len(row)}\n" for row in split.train.row_labels]
-    (tmp_path / "people.csv").write_text("user,age\n" + "".join(lines))
-    asked = ["compare", folder / "train.csv", "--models", "means,rankk", "--folds", 2]
-    asked += (
-        f"--set rankk.epochs=2 --row-features {tmp_path}/people.csv --feature-kinds age=number"
-    ).split()
-    code, out, _ = run(*asked)
-    assert code == 0
-    assert re.search("features: rankk\n", out)
-    shown = run.json(*asked)
-    assert shown["without_features"] == ["rankk"]
-    plain = run.json(*asked[:-4])
-    assert "without_features" not in plain
-    rmse = [[model["rmse"]["I"] for model in each["models"]] for each in (shown, plain)]
-    assert rmse[0][1] == rmse[1][1] and rmse[0][0] != rmse[1][0]
 
 
 @pytest.mark.slow

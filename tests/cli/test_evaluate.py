@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from deepmf.data import AreaSplit, split_entries
+from deepmf.data import AreaSplit
 from deepmf.datasets import generate
 from deepmf.evaluation.areas import evaluate
 from deepmf.evaluation.ranking import evaluate_ranking
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
-from deepmf.models.means import Means
 
 
 def test_errors_by_area(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -69,22 +67,6 @@ def test_what_the_fallback_answers_is_measured_apart(
     assert [part["area"] for part in left_out["areas"]] == ["I", "all"]
 
 
-def test_an_interval_scale_has_no_level_columns(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "ratings.csv"
-    path.write_text(
-        "user,item,rating\n" + "".join(f"{n % 10},{n // 10},{n / 7}\n" for n in range(100))
-    )
-    fit = ["--model", "means", "--scale", "0:100"]
-    assert run("fit", path, "-o", tmp_path / "m", *fit).code == 0
-    code, out, _ = run("evaluate", tmp_path / "m", path)
-    assert code == 0
-    assert "levels" not in out
-    path.write_text("user,item,rating\n1,1,200\n")
-    code, _, err = run("evaluate", tmp_path / "m", path)
-    # beyond the interval, and no warning but that it was seen
-    assert (code, err.count("\n")) == (0, 1)
-
-
 @pytest.mark.slow
 def test_a_report_beside_the_table(run: Any, folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
@@ -118,18 +100,6 @@ def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> No
     assert f"{found.n_rows} rows with {found.n_relevant} relevant test entries" in out
     assert f"{found.n_without} rows without" in out
     assert "relevant: at least 5" in report.read_text("utf-8")
-
-
-def test_interactions_have_a_ranking_and_no_errors(run: Any, tmp_path: Path) -> None:
-    rows, columns, _ = generate(40, 30, density=0.1, seed=0).matrix.entries()
-    split = split_entries(ObservedMatrix.from_interactions(rows, columns), seed=0)
-    Means().fit(split.train).save(tmp_path / "model.safetensors")
-    split.test.write(tmp_path / "test.csv")
-    asked = ["evaluate", tmp_path / "model.safetensors", tmp_path / "test.csv"]
-    code, out, _ = run(*asked, "--json")
-    assert code == 0
-    assert json.loads(out)["ranking"]["n_relevant"] == split.test.n_entries
-    assert run(*asked, "--report", tmp_path / "report.html").code == 2
 
 
 def test_rows_that_were_held_out_whole_are_said_to_be_unknown(run: Any, tmp_path: Path) -> None:

@@ -37,21 +37,6 @@ def test_a_known_row(run: Any, folder: Path, split: AreaSplit, axis: Any, other:
     assert f"{found.effects[0]:.4f}" in text
 
 
-def test_a_row_of_an_extension(run: Any, folder: Path, split: AreaSplit) -> None:
-    model = folder / "means.safetensors"
-    new = next(row for row in split.extension.entries().rows if row not in split.train.rows)
-    column = split.train.column_labels[0]
-    arguments = ["explain", model, "--row", new, "--column", column]
-    code, out, err = run(*arguments, "--extend", folder / "new.csv", "--json")
-    assert (code, err) == (0, "")
-    assert_shown(
-        out, new, column, "column", load(model).extend(split.extension).explain(new, column)
-    )
-    err = run.fails(*arguments)
-    assert f"row {new!r} is not known" in err
-    assert "--extend" in err
-
-
 def test_a_history(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     model = folder / "means.safetensors"
     films = split.train.column_labels[:3].tolist()

@@ -71,18 +71,6 @@ def test_times_and_weights_are_exported_and_read_again(
     assert again.weights[places].tolist() == [1.0, 2.5]
 
 
-def test_a_database_that_is_not_there_is_told(run: Run, folder: Path, tmp_path: Path) -> None:
-    outcome = run(
-        *(
-            f"export-entries {folder}/means.safetensors -o {tmp_path}/a.csv "
-            f"--database {tmp_path}/no"
-        ).split()
-    )
-    assert outcome.code == 2
-    assert "there is no database" in outcome.err
-    assert not (tmp_path / "no").exists()
-
-
 @pytest.fixture
 def described(tmp_path: Path) -> Path:
     """A model with features of rows, and the database of its service, to which features came."""

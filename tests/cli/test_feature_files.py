@@ -102,24 +102,6 @@ def test_a_guessed_id_is_told(run: Any, files: Path, folder: Path, tmp_path: Pat
     assert run(*arguments, "--feature-label", "title").err == ""
 
 
-def test_inspect_lists_features(run: Any, model: Path, folder: Path) -> None:
-    shown = run.json("inspect", model)["features"]
-    encoding = load(model).entries_.row_features
-    assert encoding is not None
-    assert shown["rows"] == {
-        "kinds": {"age": "number", "job": "category"},
-        "inputs": encoding.n_inputs,
-        "known": shown["rows"]["known"],
-    }
-    assert shown["rows"]["known"] > 10 and shown["columns"]["kinds"] == {"genres": "list"}
-    told = " ".join(run("inspect", model).out.split())
-    assert (
-        f"rows {shown['rows']['known']} with features, {encoding.n_inputs} inputs: age (number), job (cat"
-        in told
-    )
-    assert run.json("inspect", folder / "means.safetensors")["features"] == {}
-
-
 def test_rows_with_features_alone_are_known(
     run: Any, files: Path, model: Path, tmp_path: Path
 ) -> None:

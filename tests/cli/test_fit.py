@@ -74,30 +74,6 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     assert last == f"saved in {output}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["means", "als", "dmf-o"])
-def test_what_is_split_off_is_part_of_the_model(
-    run: Any, folder: Path, tmp_path: Path, name: str
-) -> None:
-    entries = read_matrix(folder / "train.csv")
-    few = [] if name == "means" else ["--set", "epochs=2"]
-    share = ["--validation-share", 0.2, "--set", "linear_iterations=4"] if name == "dmf-o" else []
-    summary = summary_of(
-        run, folder / "train.csv", "-o", tmp_path / "m", "--model", name, *few, *share
-    )
-    model = load(tmp_path / "m")
-    assert summary["validation_entries"] > 0 and model.entries_.train.n_entries < entries.n_entries
-    assert (summary["entries"], summary["left_out"]) == (entries.n_entries, 0)
-    assert len(model.history_) == (0 if name == "means" else 2)
-    rows, columns, values = entries.entries()
-    observed = dict(zip(zip(rows, columns, strict=True), values, strict=True))
-    completed = model.complete()
-    places = model.entries_.rows.positions(rows), model.entries_.columns.positions(columns)
-    np.testing.assert_array_equal(completed[places], values)  # as they are, not predicted
-    row = rows[0]
-    assert not {(row, column) for column in model.recommend(row, n=40).labels} & observed.keys()
-
-
 def test_validation_entries_of_a_model_that_cannot_extend_are_told(
     run: Any, folder: Path, tmp_path: Path
 ) -> None:

@@ -143,20 +143,6 @@ def test_bad_input_is_one_sentence(
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_decimal_comma_is_read(run: Any, tmp_path: Path) -> None:
-    lines = [f"{x},5;{2 * x},5" for x in range(30)]
-    (tmp_path / "table.csv").write_text("\n".join(["x;y", *lines, "4,5;"]) + "\n")
-    assert (
-        run("impute", tmp_path / "table.csv", "-o", tmp_path / "out.csv", "--decimal", ",").code
-        == 0
-    )
-    before, after = (
-        (tmp_path / name).read_text().splitlines() for name in ("table.csv", "out.csv")
-    )
-    assert after[:-1] == before[:-1]  # decimal commas, as in the table
-    assert 6.5 < float(after[-1].removeprefix("4,5;").replace(",", ".")) < 10.5
-
-
 def test_a_wide_table_with_text_names_the_way_out(run: Any, plants: Path, tmp_path: Path) -> None:
     error = run("fit", plants, "--wide", "-o", tmp_path / "model").err
     assert "--exclude-columns light" in error and "deepmf impute" in error

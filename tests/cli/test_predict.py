@@ -169,24 +169,6 @@ def test_decimal_commas_and_rounded_numbers(run: Any, folder: Path, tmp_path: Pa
     assert run("predict", model, pairs, "--digits", -1).code == 2
 
 
-def test_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path) -> None:
-    frame = polars.DataFrame({"user": [1, 1, 2], "film": ["x", "y", "x"], "stars": [1, 2, 3]})
-    frame = frame.with_columns(
-        polars.col("user").cast(polars.UInt16), polars.col("film").cast(polars.Categorical)
-    )
-    frame.write_parquet(tmp_path / "r.parquet")
-    assert run("fit", tmp_path / "r.parquet", "-o", tmp_path / "m", "--model", "means").code == 0
-    assert (
-        run("predict", tmp_path / "m", tmp_path / "r.parquet", "-o", tmp_path / "p.parquet").code
-        == 0
-    )
-    found = polars.read_parquet(tmp_path / "p.parquet").select("user", "film")
-    assert (
-        found.equals(frame.select("user", "film"))
-        and found.schema == frame.select("user", "film").schema
-    )
-
-
 @pytest.mark.parametrize("ending", READERS)
 def test_every_missing_entry_and_no_other(
     run: Any,
@@ -226,21 +208,6 @@ def test_every_missing_entry_and_no_other(
         "areas": dict(zip(areas.tolist(), counts.tolist(), strict=True)),
         "file": str(output),
     }
-
-
-def test_a_matrix_without_holes(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n2,20,1\n")
-    fit = ["--model", "means", "--validation-share", 0]
-    assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", *fit).code == 0
-    assert (
-        run("complete", tmp_path / "m", "-o", tmp_path / "c.csv").out
-        == f"no predictions in {tmp_path / 'c.csv'}\n"
-    )
-    assert (tmp_path / "c.csv").read_text() == "row,column,prediction,area\n"
-    (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n")
-    assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", *fit).code == 0
-    assert run("complete", tmp_path / "m", "-o", tmp_path / "c.parquet").code == 0
-    assert polars.read_parquet(tmp_path / "c.parquet").row(0)[:2] == (2, 20)  # numbers stay numbers
 
 
 @pytest.mark.parametrize("form", ["--long", "--wide"])

@@ -130,8 +130,6 @@ def test_one_process_speaks_and_writes(fitted: tuple[Path, Ended]) -> None:
     assert [file.name for file in output.parent.iterdir()] == [output.name]
 
 
-
-
 @pytest.mark.slow
 def test_a_killed_process_is_started_again_and_ends_with_the_same_weights(
     fitted: tuple[Path, Ended], folder: Path, tmp_path: Path

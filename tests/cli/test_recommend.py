@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from typing import Any
 import polars
 import pytest
 
-from deepmf.cli.app import main
 from deepmf.data import AreaSplit
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -71,15 +69,6 @@ def test_what_comes_next(run: Any, folder: Path, split: AreaSplit, tmp_path: Pat
     assert "order" in run.fails(
         "recommend", folder / "means.safetensors", "--row", row, "--rank-by", "next"
     )
-
-
-def test_observed_columns_only_if_asked_for(run: Any, folder: Path, split: AreaSplit) -> None:
-    rows, columns, _ = split.train.entries()
-    arguments = ["recommend", folder / "means.safetensors", "--row", rows[0], "-n", 1000, "--json"]
-    shown = {line["column"] for line in json.loads(run(*arguments).out)["best"]}
-    assert shown == set(split.train.column_labels) - set(columns[rows == rows[0]])
-    everything = json.loads(run(*arguments, "--include-observed").out)["best"]
-    assert {line["column"] for line in everything} == set(split.train.column_labels)
 
 
 @pytest.fixture
@@ -197,31 +186,6 @@ def test_a_choice_of_unknown_columns(
     assert err.startswith(f"deepmf: {some} holds no lines")
 
 
-def test_titles_with_commas_and_numbers(run: Any, tmp_path: Path) -> None:
-    titles = ["Matrix, The", "Big", "Up, Up", 'The "Burbs"']
-    Means().fit(ObservedMatrix.from_entries(["a"] * 4, titles, [1, 2, 3, 4])).save(tmp_path / "m")
-    arguments = (
-        f"recommend {tmp_path}/m --row a --include-observed --json --among {tmp_path}/some"
-    ).split()
-    for content in (
-        "Big\nMatrix, The\n",
-        'Big\n"Matrix, The"\n',
-        'title,year\n"Matrix, The",1999\nBig,1988\n',
-    ):
-        (tmp_path / "some").write_text(content)
-        assert {line["column"] for line in json.loads(run(*arguments).out)["best"]} == {
-            "Matrix, The",
-            "Big",
-        }
-    Means().fit(ObservedMatrix.from_entries(["a"] * 3, [10, 20, 30], [1, 2, 3])).save(
-        tmp_path / "m"
-    )
-    (tmp_path / "some").write_text("movieId\n10\n30\n")
-    assert {line["column"] for line in json.loads(run(*arguments).out)["best"]} == {10, 30}
-    (tmp_path / "some").write_text("10\nAlien\n")
-    assert re.search("some: .*'Alien' .*whole numbers", run.fails(*arguments))
-
-
 def test_all_rows_and_some_rows_in_a_file(run: Any, folder: Path, tmp_path: Path) -> None:
     model, top = folder / "means.safetensors", tmp_path / "top.csv"
     fitted = load(model)
@@ -246,23 +210,6 @@ def test_all_rows_and_some_rows_in_a_file(run: Any, folder: Path, tmp_path: Path
         polars.read_parquet(tmp_path / "some.parquet")["user"].to_list()
         == [some[0]] * 2 + [some[1]] * 2
     )
-
-
-def test_many_rows_on_standard_output(
-    folder: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], films: list[str]
-) -> None:
-    row = load(folder / "means.safetensors").row_labels_[0]
-    (tmp_path / "some.txt").write_text("\n".join(films))
-    words = [
-        *f"recommend {folder}/means.safetensors --row".split(),
-        row,
-        *f"--among {tmp_path}/some.txt -o -".split(),
-    ]
-    with pytest.raises(SystemExit):
-        main([str(word) for word in [*words, "--include-observed", "--json"]])
-    lines = [json.loads(line) for line in capfdbinary.readouterr().out.decode().splitlines()]
-    assert [(line["user"], line["rank"]) for line in lines] == [(row, 1), (row, 2), (row, 3)]
-    assert {line["film"] for line in lines} == set(films)
 
 
 def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:

@@ -54,10 +54,6 @@ def test_not_an_assignment(text: str) -> None:
         parse_assignment(text)
 
 
-def test_a_value_may_hold_an_equals_sign() -> None:
-    assert parse_assignment("inputs=a=b") == ("inputs", "a=b")
-
-
 @pytest.mark.parametrize("head", ["", "[settings]\n"])
 def test_config_and_what_wins_over_it(tmp_path: Path, head: str) -> None:
     path = tmp_path / "config.toml"

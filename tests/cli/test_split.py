@@ -4,7 +4,6 @@ that was split."""
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -71,32 +70,6 @@ def test_areas(run: Any, tmp_path: Path, ratings: Path) -> None:
     )
 
 
-def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
-    """Every id that occurs once is unknown in two of the three files; nothing is refused."""
-    lines = [f"{k % 25},{k % 7},{k % 5 + k / 1000}" for k in range(174)] + [
-        f"{100 + k},{k % 7},9" for k in range(26)
-    ]
-    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
-    assert (
-        run("split", tmp_path / "ratings.csv", "-o", tmp_path / "p", "--validation-share", 0.2).code
-        == 0
-    )
-    parts, model = tmp_path / "p", tmp_path / "m"
-    fit = [
-        "--validation",
-        parts / "validation.csv",
-        *f"-o {model} --model als --set latent_size=2".split(),
-    ]
-    code, _, err = run("fit", parts / "train.csv", *fit)
-    assert code == 0
-    assert "of 40 validation entries" in err
-    code, out, err = run("evaluate", model, parts / "test.csv", "--json")
-    assert code == 0 and f"{parts / 'test.csv'}: the model does not know" in err
-    assert [part["area"] for part in json.loads(out)["areas"]] == ["I", "unknown", "all"]
-    assert run("predict", model, parts / "test.csv", "-o", parts / "predictions.csv").code == 0
-    assert polars.read_csv(parts / "predictions.csv").columns == "user item prediction area".split()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "table, options, areas",
@@ -130,18 +103,6 @@ def test_the_commands_that_are_printed_run_as_printed(
     assert done.code == 0, done.err
     assert run(*evaluate).code == 0
     assert set(load("model.safetensors").row_labels_) <= set(MATRIX.row_labels)
-
-
-def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("user,item,rating\n1,10,1\n1,20,2\n2,10,3\n")
-    (tmp_path / "v.csv").write_text("user,item,rating\n3,10,1\nx,30,2\n")
-    fit = (
-        f"fit {tmp_path}/train.csv -o {tmp_path}/m --model means --validation {tmp_path}/v.csv"
-    ).split()
-    assert re.search(f"{tmp_path / 'v.csv'}: 2 of 2 .*row 3, column 10", run.fails(*fit))
-    (tmp_path / "v.csv").write_text("user,item,rating\n1,10,7\n")
-    assert re.search("v.csv, line 2: row 1, column 10 .*7; .*1 to 3", run(*fit).err)
-    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize(
@@ -198,33 +159,6 @@ def test_files_become_a_store(run: Run, folder: Path, tmp_path: Path) -> None:
     assert f"{frame.height:,} entries in" in done.out
     assert f"next: deepmf fit {tmp_path / 'r.store'} -o model.safetensors" in done.out
     assert read_matrix(tmp_path / "r.store") == read_matrix(folder / "train.csv")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["r.csv", "-o", "-"], "standard output"),
-        (["r.csv", "-o", "r.csv"], "(it exists already"),
-        (["r.csv", "r.csv", "-o", "r.store"], "--duplicates first"),
-        (
-            ["r.csv", "-o", "r.store", "--scale", "1,2"],
-            "r.csv, line 2: row 'a', column 'x' has value 5",
-        ),
-        (["none.csv", "-o", "r.store"], "there is no file none.csv"),
-        (["gap.csv", "-o", "r.store"], "--missing drop"),
-        ([".", "-o", "r.store"], "is a directory"),
-    ],
-)
-def test_bad_input_is_one_line(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "r.csv").write_text("user,item,rating\na,x,5\nb,x,3\n")
-    (tmp_path / "gap.csv").write_text("user,item,rating\na,x,\nb,x,3\n")
-    done = run("pack", *arguments)
-    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
-    assert message in done.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["gap.csv", "r.csv"]
 
 
 def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepmf.experiments.__main__ import _say, main
-from deepmf.experiments.run import Progress
+from deepmf.experiments.__main__ import main
 
 
 @pytest.mark.slow
@@ -50,17 +49,3 @@ def test_it_needs_nothing_but_the_numeric_core(tmp_path: Path) -> None:
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.startswith("| method |")
-
-
-@pytest.mark.parametrize("name", ["rmse", "ndcg", "next_ndcg"])
-def test_progress_of_every_kind_of_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    record = {
-        "recipe": "a/b",
-        "seed": 0,
-        "new_share": None,
-        "seconds": 3.0,
-        "area": "I",
-        name: 0.17401,
-    }
-    _say(Progress([record], 1, 2, 60.0))
-    assert capsys.readouterr().err == "1/2 a/b, seed 0: I 0.1740 (3 s; about 1.0 min left)\n"

@@ -91,8 +91,6 @@ def test_fewer_new_rows_differ_from_table_one_in_nothing_else() -> None:
         assert recipe.new_shares == (*other.new_shares, 0.05, 0.0)
 
 
-
-
 def test_recipes_of_als_make_all_sweeps() -> None:
     for recipe in (recipe for recipe in SHIPPED if (recipe.model, recipe.data) == ("als", "ml-1m")):
         settings = model_class("als")(**recipe.settings).settings.to_dict()

@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFile
 from deepmf.evaluation.areas import evaluate
-from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.experiments.recipe import GENERATED, PROTOCOLS, Recipe, read_table
 from deepmf.experiments.run import (
     Record,
@@ -119,18 +117,14 @@ def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path:
 
 @pytest.mark.slow
 def test_several_at_once_give_the_same(recipes: Path, tmp_path: Path) -> None:
-    one, many = Results(tmp_path / "one"), Results(tmp_path / "many")
-    trials = list_trials(read_table("small")[0], n_splits=1)
-    list(run(run_trial, trials, one))
-    list(run(run_trial, trials, many, jobs=2))
+    trials, results = list_trials(read_table("small")[0], n_splits=1), Results(tmp_path)
+    list(run(run_trial, trials, results, jobs=2))
+    alone = [record for trial in trials for record in run_once(trial)]
 
-    def errors(results: Results) -> list[tuple[object, ...]]:
-        return sorted(
-            (record["new_share"], record["area"], record["rmse"])
-            for record in results.records(read_table("small"))
-        )
+    def errors(records: list[Record]) -> list[tuple[object, ...]]:
+        return sorted((record["new_share"], record["area"], record["rmse"]) for record in records)
 
-    assert errors(one) == errors(many) and len(errors(one)) == 8
+    assert errors(results.records(read_table("small"))) == errors(alone) and len(alone) == 8
 
 
 def _killed(trial: Trial) -> list[Record]:
@@ -246,27 +240,6 @@ def test_settings_that_a_fit_chose_are_no_other_settings(
     assert _name_differences(record, Trial(recipe, 0, 0.2)) == differing
 
 
-SMALL: dict[str, Any] = {
-    "hidden_sizes": (8,),
-    "latent_size": 4,
-    "dropout": 0.1,
-    "epochs": 3,
-    "validate_every": 3,
-    "linear_iterations": 4,
-    "presence": None,
-    "views": 2,
-    "device": "cpu",
-}
-
-ORDINAL = Recipe(
-    name="small/dmf-o",
-    title="OrdinalDMF",
-    model="dmf-o",
-    data=GENERATED,
-    protocol="areas",
-    settings=SMALL,
-)
-
 MEANS = Recipe(name="small/means", title="means", model="means", data=GENERATED, protocol="areas")
 
 
@@ -312,20 +285,3 @@ def test_validation_entries_may_join_the_inputs(protocol: str) -> None:
         [record["rmse"] for record in run_trial(each)] for each in (apart, joined)
     )
     assert tested != tested_joined
-
-
-@pytest.mark.slow
-def test_calibration_is_that_of_the_test_entries() -> None:
-    records = run_trial(trial(ORDINAL, protocol="random"))
-    assert [record["area"] for record in records] == ["I"]
-    problem = PROTOCOLS["random"](GENERATED, seed=0, new_share=0.2)
-    model = OrdinalDMF(seed=0, **SMALL).fit(problem.train, problem.validation)
-    found = evaluate_calibration(model, problem.test["I"], coverage=0.9)
-    assert records[0]["calibration_error"] == pytest.approx(found.error)
-    assert records[0]["coverage"] == pytest.approx(found.coverage)
-    assert records[0]["n_entries"] == found.n_entries == problem.test["I"].n_entries
-    rows, columns, values = problem.test["I"].entries()
-    for name, metric in (("level", "rmse"), ("median", "mae")):
-        errors = model.predict_levels(rows, columns, metric=metric) - values
-        assert records[0][f"{name}_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
-        assert records[0][f"{name}_mae"] == pytest.approx(np.mean(np.abs(errors)))

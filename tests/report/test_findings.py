@@ -1,12 +1,10 @@
 """Findings: the baseline has seen what the model has seen, and predicts levels where it does."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 from deepmf.data import AreaSplit
-from deepmf.errors import BadEntries, NothingObserved, UnknownLabel
+from deepmf.errors import BadEntries, UnknownLabel
 from deepmf.evaluation.areas import evaluate, evaluate_cold_start
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
@@ -67,21 +65,6 @@ def test_what_a_model_does_not_give(
     assert find(probable, entries).intervals is None  # levels have probabilities
     assert find(Means().fit(reals), reals).intervals is None
     assert found.n_seen == 400
-
-
-def test_rows_without_entries_are_not_warned_of_twice(split: AreaSplit) -> None:
-    new = ObservedMatrix.from_entries(
-        ["carol"],
-        split.train.column_labels[:1],
-        [3],
-        split.train.scale,
-        row_labels=["carol", "dave"],
-    )
-    with pytest.warns(NothingObserved, match="dave"):
-        model = ALS(latent_size=2, epochs=2).fit(split.train).extend(new)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        find(model, split.test["I"])
 
 
 def test_wrong_entries_are_refused_as_by_evaluate(split: AreaSplit, discrete: Model) -> None:

@@ -19,13 +19,12 @@ from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
-from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.report import write_report
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import Findings, find
 from deepmf.report.page import render_report
 from deepmf.report.sections import SECTIONS, make_learning_section
-from deepmf.training.history import EpochRecord, History, describe_stages
+from deepmf.training.history import EpochRecord, History
 
 VOID = {"meta", "link", "br"}
 
@@ -75,9 +74,6 @@ def page(entries: ObservedMatrix, discrete: Model) -> Outline:
 
 def titles(page: Outline) -> list[str]:
     return page.texts["h2"]
-
-
-ALWAYS = ["The data", "Error by area", "Cold start", "Settings"]
 
 
 @pytest.mark.slow
@@ -306,14 +302,3 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
     assert f"{told}; this page leaves them out." in render_report(
         find(model, entries, unknown="nan")
     )
-
-
-@pytest.mark.slow
-def test_settings_that_were_chosen_are_marked(split: AreaSplit) -> None:
-    model = OrdinalDMF(effort="normal", epochs=3, linear_iterations=4, device="cpu").fit(
-        split.train, split.validation
-    )
-    page = page_of(model, split.test["I"])
-    assert f"{model.settings.landmarks} (chosen)" in page.text("td")
-    assert "3 (chosen)" not in page.texts["td"]  # the epochs
-    assert f"not on the curve: {describe_stages(model.history_.stages)}." in page.text("p")

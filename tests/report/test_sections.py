@@ -20,7 +20,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.means import Means
-from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import Findings, find
 from deepmf.report.page import write_report
@@ -129,29 +128,6 @@ def test_areas_against_the_means(found: Findings) -> None:
         ]
         assert line[4:6] == [format_amount(own.level_rmse), format_amount(own.level_mae)]
         assert line[6:] == [format_amount(means.rmse), format_difference(own.rmse, means.rmse)]
-
-
-def test_median_levels_stand_beside_the_rounded_ones(split: AreaSplit) -> None:
-    settings = {
-        "hidden_sizes": (8,),
-        "latent_size": 4,
-        "dropout": 0.1,
-        "epochs": 2,
-        "views": 2,
-        "device": "cpu",
-    }
-    found = find(
-        OrdinalDMF(seed=0, linear_iterations=4, **settings).fit(split.train), split.test["I"]
-    )
-    head, line = lines_of(html_of(make_area_section(found)), "Errors by area")
-    assert head[
-        4:8
-    ] == "RMSE of levels|MAE of levels|RMSE of median levels|MAE of median levels".split("|")
-    (own,) = found.measured.areas[:1]
-    assert line[4:8] == [
-        format_amount(each)
-        for each in (own.level_rmse, own.level_mae, own.median_rmse, own.median_mae)
-    ]
 
 
 def test_the_cold_start_has_a_line_for_each_group(found: Findings) -> None:

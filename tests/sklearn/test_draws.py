@@ -114,7 +114,7 @@ def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
     variance s² / n."""
     rows = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=80)
     random = np.random.default_rng(1)
-    drawn = [draw_gaussian(rows, 0.0, random) for _ in range(2000)]
+    drawn = [draw_gaussian(rows, 0.0, random, weights=np.ones(80)) for _ in range(2000)]
     means = np.array([each.means for each in drawn])
     np.testing.assert_allclose(means.mean(axis=0), rows.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(means.std(axis=0), rows.std(axis=0) / np.sqrt(80), rtol=0.1)

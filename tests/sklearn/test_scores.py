@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pandas as pd
 import polars as pl
 import pytest
-import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import KFold, cross_val_score
@@ -99,19 +98,6 @@ def test_every_kind_of_table_scores_the_same() -> None:
             hidden_entries_score(imputer, table),
             hidden_entries_score(SimpleImputer().fit(TABLE), TABLE),
         )
-
-
-@pytest.mark.slow
-def test_sparse_tables() -> None:
-    rows, columns = np.nonzero(~np.isnan(TABLE))
-    stored = scipy.sparse.csr_array((TABLE[rows, columns], (rows, columns)), shape=TABLE.shape)
-    imputer = DMFImputer(model="means")
-    np.testing.assert_allclose(
-        imputation_scores(imputer, stored), imputation_scores(imputer, TABLE)
-    )
-    assert hidden_entries_score(imputer.fit(stored), stored) == hidden_entries_score(
-        imputer.fit(TABLE), TABLE
-    )
 
 
 def test_as_a_scorer_of_new_rows() -> None:

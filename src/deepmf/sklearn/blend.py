@@ -17,6 +17,7 @@ import scipy.optimize
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.completers import (
+    MOST_WORK,
     ROWS_OF_A_COLUMN,
     ByMeans,
     Completer,
@@ -47,15 +48,12 @@ SHRINKAGES, _MANY_ROWS = (0.1, 1.0), 20
 # shrinkage is best.
 _STEPS_OF_SHRINKAGE = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
-_FOLDS = 4  # of rows, each predicted by a Gaussian of the others
+_FEW_PASSES = 8  # that a fit to more than MOST_COLUMNS columns takes
 
 # A Gaussian of more columns is as good after a few passes (RMSE on 280 columns: .485 after 4, .484
 # after 10).
 _WIDE, _PASSES, _PASSES_OF_WIDE = 200, 30, 5
 _PASSES_FROM_START = 2  # where EM starts at a Gaussian of nearly the same cells
-
-# Multiplications of a pass over more columns than MOST_COLUMNS; a fit takes about eight passes.
-_MOST_WORK = 1.6e10
 
 _MOST_ROWS = 5_000  # that cells are left out of
 _LEFT_OUT = 0.05  # of the cells, where columns are too many to leave out each in turn
@@ -80,20 +78,17 @@ class Residuals(NamedTuple):
     values: FloatArray
     truths: FloatArray
 
-    def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
-        """Return a quantile of the residuals of each column, (cells,)."""
+    def quantiles(self, columns: IndexArray, share: float, *, least: int = 20) -> FloatArray:
+        """Return a quantile of the residuals of each column, (cells,); of all residuals for a
+        column with fewer than `least`."""
         # Ranks over n + 1: right on average, however few residuals there are.
         quantiles = np.empty(columns.size)
         for column in np.unique(columns):
             residuals = self.values[self.columns == column]
-            if residuals.size < _OWN_RESIDUALS:
+            if residuals.size < least:
                 residuals = self.values
             quantiles[columns == column] = np.quantile(residuals, share, method="weibull")
         return quantiles
-
-
-# from as many on, the residuals of a column are its own; with fewer, those of all columns
-_OWN_RESIDUALS = 20
 
 
 class Choice(NamedTuple):
@@ -191,7 +186,7 @@ def can_fit_blend(entries: TableEntries) -> bool:
     n_observed = np.bincount(entries.rows, minlength=n_rows)
     n_solved = np.minimum(n_observed, n_columns - n_observed).astype(np.float64)
     n_learned = min(n_rows, ROWS_OF_A_COLUMN * n_columns)
-    return n_columns**3 + n_learned * float(np.mean(n_solved**3)) <= _MOST_WORK
+    return n_columns**3 + n_learned * float(np.mean(n_solved**3)) <= _FEW_PASSES * MOST_WORK
 
 
 def fit_gaussian(
@@ -226,7 +221,7 @@ def fit_whole_rows(
 ) -> WholeRows:
     """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell
     together."""
-    table, weights, medians = entries.to_array(), entries.counted, np.mean(METRICS[metric])
+    table, weights, medians = entries.to_array(), entries.row_weights, np.mean(METRICS[metric])
     if name == "column-means":
         return ByMeans(_find_medians(table, sources) * (metric == "mae"))
     gaussian = fit_gaussian(table, weights=weights, seed=seed)
@@ -276,10 +271,10 @@ def fit_blend(
     cells = _list_cells(sources)
     are_absolute = METRICS[metric]
     rows = sample_rows(table, seed=seed, most_rows=_MOST_ROWS)
-    sample, counted = table[rows], entries.counted[rows]
+    sample, counted = table[rows], entries.row_weights[rows]
     show("gaussian", 0, len(cells))
     gaussian, by_gaussian = _fit_left_out(
-        table, entries.counted, sample, counted, cells, units, seed=seed
+        table, entries.row_weights, sample, counted, cells, units, seed=seed
     )
     medians = _find_medians(table, sources)
     by_trees = np.full(sample.shape, np.nan)
@@ -442,10 +437,11 @@ def _hide_some_cells(
 
 
 def _leave_out_folds(
-    table: FloatArray, weights: FloatArray, cells: list[IndexArray], *, seed: int
+    table: FloatArray, weights: FloatArray, cells: list[IndexArray], *, seed: int, n_folds: int = 4
 ) -> list[_LeftOutGaussian]:
-    """Predict all cells of rows, each by a Gaussian of other rows, by each shrinkage."""
-    fold_of = np.random.default_rng(seed).permutation(len(table)) % min(_FOLDS, max(len(table), 1))
+    """Predict all cells of rows, each by a Gaussian of the rows of other folds, by each
+    shrinkage."""
+    fold_of = np.random.default_rng(seed).permutation(len(table)) % min(n_folds, len(table) or 1)
     candidates = []
     for shrinkage in SHRINKAGES:
         predictions = np.full(table.shape, np.nan)

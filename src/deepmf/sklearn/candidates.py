@@ -130,8 +130,7 @@ def choose(
         return Choice(fit(candidates[-1], entries), {candidates[-1]: 1.0})
     shown, asked = entries.where(~hidden), entries.where(hidden)
     shares = 1.0 / np.bincount(sources)[sources[asked.columns]]
-    if asked.weights is not None:
-        shares *= asked.weights
+    shares *= asked.row_weights[asked.rows]
     rows, row_of = np.unique(asked.rows, return_inverse=True)
     visible_rows = shown.take_rows(rows)
     errors, residuals = dict[str, float](), dict[str, Residuals]()
@@ -157,6 +156,6 @@ def _hide_cells(entries: TableEntries, sources: IndexArray, *, seed: int) -> Mas
     mask: MaskArray = hidden[cell_of]
     # A row or a column of which nothing would be left stays.
     for positions in (entries.rows, entries.columns):
-        left = np.bincount(positions[~mask], minlength=int(positions.max()) + 1)
-        mask &= left[positions] > 0
+        n_shown = np.bincount(positions[~mask], minlength=int(positions.max()) + 1)
+        mask &= n_shown[positions] > 0
     return mask

@@ -88,19 +88,16 @@ class Stacked(Completer):
         return blended
 
 
-_STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
-_JITTER = 1e-4  # a variance that every column has of its own: columns may be copies of others
+JITTER = 1e-4  # a variance that every column has of its own: columns may be copies of others
 _LEAST_SPREAD = 0.02  # of what a start has in any direction
 _MOST_ROWS = 10_000  # that are learned from; a covariance is no better for more
 # multiplications of a pass: a few seconds. Rows of wide tables are fewer, but no less than
-_MOST_WORK = 2e9
+MOST_WORK = 2e9
 ROWS_OF_A_COLUMN = 4  # for each column
 
 # Groups of rows, at most on either side, and the columns of each at least: smaller groups take
 # longer to handle.
 _GROUPS, _COLUMNS_OF_A_GROUP = 4, 10
-
-_CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
 
 class Expected(NamedTuple):
@@ -133,15 +130,15 @@ class Gaussian(WholeRows):
         shrinkage: float,
         seed: int = 0,
         passes: int = 30,
-        still: float = _STILL,
+        still: float = 5e-3,
         start: Gaussian | None = None,
     ) -> Gaussian:
         """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent
         columns.
 
         Of more rows than can be learned from in seconds, some are drawn by the seed.
-        weights: (rows,); None where all are 1. start: where EM starts; None: at the moments of
-        pairs of columns.
+        weights: (rows,); None where all are 1. still: EM ends where expected cells move less, in
+        standard deviations. start: where EM starts; None: at the moments of pairs of columns.
         """
         rows = sample_rows(table, seed=seed)
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
@@ -157,7 +154,7 @@ class Gaussian(WholeRows):
             means = counted @ cells / (total + 1e-9)
             deviations = cells - means
             scatter = (deviations * counted[:, None]).T @ deviations + covariance
-            shrunk = _shrink(scatter / total, total, shrinkage) + _JITTER * np.eye(means.size)
+            shrunk = _shrink(scatter / total, total, shrinkage) + JITTER * np.eye(means.size)
             best, last = cls(means, shrunk, n_passes + 1), cells
         return best
 
@@ -165,12 +162,18 @@ class Gaussian(WholeRows):
     def _estimate_moments(
         cls, table: FloatArray, weights: FloatArray, shrinkage: float
     ) -> Gaussian:
-        """Return the means of observed cells, and covariances of the rows that have both cells."""
-        observed = ~np.isnan(table)
+        """Return the means of observed cells, and the covariance of standardised columns by the rows
+        that have both cells, made positive."""
+        observed, roots = ~np.isnan(table), np.sqrt(weights)[:, None]
         totals = weights @ observed
         sums = (np.where(observed, table, 0.0) * weights[:, None]).sum(axis=0)
         means = sums / np.where(totals > 0, totals, 1.0)
-        return cls(means, _start(table - means, weights, shrinkage))
+        cells, counted = np.where(observed, table - means, 0.0) * roots, observed * roots
+        pair_totals = counted.T @ counted
+        covariance = cells.T @ cells / np.where(pair_totals > 0, pair_totals, 1.0)
+        spreads, directions = np.linalg.eigh(_shrink(covariance, weights.sum(), shrinkage))
+        positive = (directions * np.maximum(spreads, _LEAST_SPREAD)) @ directions.T
+        return cls(means, np.asarray(positive))
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with expected values in place of NaN."""
@@ -216,10 +219,10 @@ class Gaussian(WholeRows):
             noise = None if random is None else random.standard_normal(row_deviations.shape)
             if few_observed:
                 drawn_rows = 0.0 if noise is None else noise @ np.linalg.cholesky(self.covariance).T
-                solved = (
+                completed = (
                     drawn_rows + blocks.solve(roots, row_deviations - drawn_rows) @ self.covariance
                 )
-                deviations[rows] = np.where(observed, row_deviations, solved)
+                deviations[rows] = np.where(observed, row_deviations, completed)
             else:
                 implied = row_deviations @ self.precision
                 deviations[rows] = row_deviations - blocks.solve(roots, implied, noise)
@@ -242,10 +245,10 @@ class Gaps:
     """The missing cells of rows, and which rows are solved for together.
 
     observed: (rows, columns). groups: rows with about equally many cells to solve for, and whether
-        few are observed.
+        few are observed. cells_at_a_time: of the inverses of these rows, by default 8 MB.
     """
 
-    def __init__(self, table: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> None:
+    def __init__(self, table: FloatArray, *, cells_at_a_time: int = 1 << 20) -> None:
         self.observed: MaskArray = ~np.isnan(table)
         self.groups = list(self._iterate_groups(cells_at_a_time))
 
@@ -306,9 +309,9 @@ class _Blocks:
         cells = np.einsum("rij,rj->ri", roots, self._take_cells(table))
         if noise is not None:
             cells -= self._take_cells(noise)
-        solved = np.zeros_like(table)
-        np.put_along_axis(solved, self._columns, np.einsum("rji,rj->ri", roots, cells), axis=1)
-        return solved
+        products = np.zeros_like(table)
+        np.put_along_axis(products, self._columns, np.einsum("rji,rj->ri", roots, cells), axis=1)
+        return products
 
     def _take_cells(self, table: FloatArray) -> FloatArray:
         return np.where(self._own, np.take_along_axis(table, self._columns, axis=1), 0.0)
@@ -329,7 +332,7 @@ def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArr
 
 
 def sample_rows(
-    table: FloatArray, *, seed: int, most_rows: int = _MOST_ROWS, most_work: float = _MOST_WORK
+    table: FloatArray, *, seed: int, most_rows: int = _MOST_ROWS, most_work: float = MOST_WORK
 ) -> IndexArray:
     """Return the positions of the rows with entries, or of as many of them as can be learned from
     in seconds."""
@@ -341,13 +344,3 @@ def sample_rows(
     if rows.size <= most:
         return rows
     return rows[np.sort(np.random.default_rng(seed).choice(rows.size, most, replace=False))]
-
-
-def _start(table: FloatArray, weights: FloatArray, shrinkage: float) -> FloatArray:
-    """Return the covariance of standardised columns by the rows that have both, made positive."""
-    observed, roots = ~np.isnan(table), np.sqrt(weights)[:, None]
-    cells, counted = np.where(observed, table, 0.0) * roots, observed * roots
-    totals = counted.T @ counted
-    covariance = cells.T @ cells / np.where(totals > 0, totals, 1.0)
-    spreads, directions = np.linalg.eigh(_shrink(covariance, weights.sum(), shrinkage))
-    return np.asarray((directions * np.maximum(spreads, _LEAST_SPREAD)) @ directions.T)

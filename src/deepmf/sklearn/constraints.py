@@ -29,15 +29,15 @@ def read_constraints(given: Mapping[Any, Any], places: Mapping[Any, int]) -> Con
                 f"constraints has {name!r}, which is no column of numbers that is filled in; {hint}"
             )
         constraints[places[name]] = constraint if isinstance(constraint, list) else [constraint]
-        for each in constraints[places[name]]:
+        for part in constraints[places[name]]:
             if not (
-                callable(each) or (isinstance(each, str) and each == "whole") or _are_ends(each)
+                callable(part) or (isinstance(part, str) and part == "whole") or _are_ends(part)
             ):
                 raise BadSetting(
                     f"the constraint of column {name!r} must be (low, high) with None for no end, 'whole', or a "
-                    f"function of the completed table; got {each!r}"
+                    f"function of the completed table; got {part!r}"
                 )
-    return dict(sorted(constraints.items(), key=lambda each: any(map(callable, each[1]))))
+    return dict(sorted(constraints.items(), key=lambda item: any(map(callable, item[1]))))
 
 
 def _are_ends(given: Any) -> bool:
@@ -64,7 +64,4 @@ def keep_constraints(
             elif isinstance(constraint, str):
                 values[gaps] = np.rint(values[gaps])
             else:
-                low, high = constraint
-                values[gaps] = np.clip(
-                    values[gaps], -np.inf if low is None else low, np.inf if high is None else high
-                )
+                values[gaps] = np.clip(values[gaps], *constraint)  # None is no end

@@ -27,8 +27,8 @@ class MissingPatterns(NamedTuple):
         """The table: a line for each pattern with its rows, and the names of its missing
         columns."""
         lines = [
-            f"{count:>8,}  {', '.join(np.array(self.columns)[own].tolist()) or '(complete)'}"
-            for count, own in zip(self.counts.tolist(), self.missing, strict=True)
+            f"{count:>8,}  {', '.join(np.array(self.columns)[pattern].tolist()) or '(complete)'}"
+            for count, pattern in zip(self.counts.tolist(), self.missing, strict=True)
         ]
         return "\n".join(["    rows  missing columns", *lines])
 
@@ -78,8 +78,8 @@ def imputed_values(
     ImputedValues(observed=array([1., 3.]), imputed=array([2.]))
     """
     values = []
-    for each in (table, completed):
-        names, columns = _read_columns(each)
+    for part in (table, completed):
+        names, columns = _read_columns(part)
         if str(column) not in names:
             raise BadEntries(
                 f"the table has no column {column!r}; {suggest_name(str(column), names)}"

@@ -8,9 +8,9 @@ the parameters and the missing values are uncertain, and estimates from them are
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -18,24 +18,20 @@ import scipy.special
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.blend import SHRINKAGES
-from deepmf.sklearn.completers import Completer, Gaussian, Stacked, sample_rows
-from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
+from deepmf.sklearn.completers import JITTER, Completer, Gaussian, Stacked, sample_rows
+from deepmf.sklearn.table import WIDE_REACH, ColumnUnits, MaskArray, TableEntries
 from deepmf.sklearn.trees import Trees, draw_by_tree
 
 # With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias
 # correlations.
 _ROWS_OF_A_COLUMN = 5
-# Draws need all of a column's range: a clipped outlier would make its column too narrow.
-_REACH = 10.0
 # A prediction hardly changes in later passes, but parameters do.
 _PASSES, _STILL = 100, 1e-3
 # The chain forgets its start as fast as EM converges, so it takes as many steps as EM took passes,
 # within these.
 _LEAST_STEPS, _MOST_STEPS = 5, 40
-_ROUNDS = 3  # over the categories and numbers of a row that has both missing
 _ROWS_AT_A_TIME = 10_000
 _LEAST_SHARE = 1e-9  # of a category, so that every category can be drawn
-_JITTER = 1e-4  # of variances, because the shares of one category are dependent
 # From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more
 # columns take long.
 _SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
@@ -107,7 +103,8 @@ class JointDraws:
     @cached_property
     def units(self) -> ColumnUnits:
         """The units of the columns, each standardised by its own mean and spread."""
-        return ColumnUnits.from_columns(self.entries, reach=_REACH)
+        # a clipped outlier would make its column too narrow
+        return ColumnUnits.from_columns(self.entries, reach=WIDE_REACH)
 
     @cached_property
     def rows(self) -> tuple[FloatArray, FloatArray]:
@@ -115,15 +112,19 @@ class JointDraws:
         from; their weights."""
         table = self.units.standardise(self.entries).to_array()
         positions = sample_rows(table, seed=self.seed)
-        return table[positions], self.entries.counted[positions]
+        return table[positions], self.entries.row_weights[positions]
 
     @cached_property
     def most_likely(self) -> Gaussian:
         """The Gaussian of highest likelihood."""
         table, weights = self.rows
-        ending: dict[str, Any] = {"passes": _PASSES, "still": _STILL}
         return Gaussian.fit(
-            table, weights=weights, shrinkage=self.shrinkage, seed=self.seed, **ending
+            table,
+            weights=weights,
+            shrinkage=self.shrinkage,
+            seed=self.seed,
+            passes=_PASSES,
+            still=_STILL,
         )
 
     def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
@@ -134,13 +135,11 @@ class JointDraws:
         there. Drawn numbers may lie beyond the range of their column: cut off there, they would
         bias estimates.
         """
-        drawn = self.draw_parameters(random)
-        completed = self._draw_by_gaussians(drawn, table, random)
-        return (
-            completed
-            if self.turns is None
-            else self._draw_in_turn(drawn, table, completed, self.turns, random)
-        )
+        gaussian = self.draw_parameters(random)
+        completed = self._draw_by_gaussians(gaussian, table, random)
+        if not self.turns:
+            return completed
+        return self._draw_in_turn(gaussian, table, completed, self.turns, random)
 
     def _draw_by_gaussians(
         self, drawn: Gaussian, table: FloatArray, random: np.random.Generator
@@ -167,38 +166,36 @@ class JointDraws:
         return np.where(np.abs(skewness) > _SKEWNESS, np.sign(skewness), 0.0)
 
     @cached_property
-    def turns(self) -> dict[int, IndexArray | None] | None:
+    def turns(self) -> dict[int, IndexArray]:
         """The cells that are drawn in turn by their first column, with all columns of those that
-        trees draw best.
+        trees draw best, and no columns of others.
 
-        None where Gaussians draw skewed cells, and cells that trees predict, clearly better than
+        Empty where Gaussians draw skewed cells, and cells that trees predict, clearly better than
         turns do. Draws of hidden cells are compared by their continuous ranked probability score,
         in standard deviations.
         """
         table = self.rows[0]
         gappy = set(np.nonzero(np.isnan(table))[1].tolist())
-        bent: dict[int, IndexArray | None] = {
+        bent: dict[int, IndexArray] = {
             int(columns_of_cell[0]): columns_of_cell
             for columns_of_cell in self.bent
             if int(columns_of_cell[0]) in gappy
         }
-        tried: dict[int, Any] = {
-            int(at): np.array([at]) for at in np.flatnonzero(self.skews)
-        } | bent
+        tried = {int(at): np.array([at]) for at in np.flatnonzero(self.skews)} | bent
         if not tried or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
-            return None
+            return {}
         random, hidden = np.random.default_rng(self.seed), np.zeros(table.shape, bool)
         for columns in tried.values():
             hidden[:, columns] = random.random((len(table), 1)) < _HIDDEN
         hidden &= ~np.isnan(table)
-        rest = replace(self, entries=TableEntries.of(np.where(hidden, np.nan, table)))
-        plain: dict[int, IndexArray | None] = dict.fromkeys(self._numbers.tolist())
-        shown, ways = rest.entries.to_array(), (plain, plain | bent)
+        partial = replace(self, entries=TableEntries.of(np.where(hidden, np.nan, table)))
+        plain: dict[int, IndexArray] = dict.fromkeys(self._numbers.tolist(), np.empty(0, np.intp))
+        shown, ways = partial.entries.to_array(), (plain, plain | bent)
         draws_of_ways: list[list[FloatArray]] = [[], [], []]
         for _ in range(_COMPARED):
-            drawn = rest.draw_parameters(random)
-            start = rest._draw_by_gaussians(drawn, shown, random)
-            in_turn = [rest._draw_in_turn(drawn, shown, start, way, random) for way in ways]
+            gaussian = partial.draw_parameters(random)
+            start = partial._draw_by_gaussians(gaussian, shown, random)
+            in_turn = [partial._draw_in_turn(gaussian, shown, start, way, random) for way in ways]
             for tables, completed in zip(draws_of_ways, (start, *in_turn), strict=True):
                 tables.append(completed)
         scores = [
@@ -211,20 +208,19 @@ class JointDraws:
         }
         in_turns = sum(scores[2 if at in by_trees else 1][at] for at in tried)
         tolerance = _TOLERANCE if self.skews.any() else _LEAST_GAIN
-        return plain | by_trees if in_turns < tolerance * sum(scores[0].values()) else None
+        return plain | by_trees if in_turns < tolerance * sum(scores[0].values()) else {}
 
     @property
     def _numbers(self) -> IndexArray:
-        return np.setdiff1d(
-            np.arange(self.entries.shape[1]), [at for each in self.categories for at in each]
-        )
+        shares = [at for columns in self.categories for at in columns]
+        return np.setdiff1d(np.arange(self.entries.shape[1]), shares)
 
     def _draw_in_turn(
         self,
         drawn: Gaussian,
         table: FloatArray,
         completed: FloatArray,
-        turns: dict[int, IndexArray | None],
+        turns: dict[int, IndexArray],
         random: np.random.Generator,
     ) -> FloatArray:
         """Return completed rows whose missing cells are drawn again, a column at a time, given all
@@ -246,19 +242,15 @@ class JointDraws:
         ranked = {at: values for at, values in sorted_values.items() if self.skews[at]}
         knots = self._find_knots(sorted_values)
         for column, columns in [*turns.items()] * _TURNS:
-            asked, observed_rows = (
-                np.flatnonzero(missing[:, column]),
-                np.flatnonzero(~missing[: len(learned), column]),
-            )
+            asked = np.flatnonzero(missing[:, column])
+            observed_rows = np.flatnonzero(~missing[: len(learned), column])
             if asked.size == 0:
                 continue
-            if columns is not None:
-                rest, values = (
-                    np.delete(cells, columns, axis=1),
-                    cells[np.ix_(observed_rows, columns)],
-                )
+            if columns.size:
+                inputs = np.delete(cells, columns, axis=1)
+                values = cells[np.ix_(observed_rows, columns)]
                 cells[np.ix_(asked, columns)] = draw_by_tree(
-                    rest[observed_rows], values, weights[observed_rows], rest[asked], random
+                    inputs[observed_rows], values, weights[observed_rows], inputs[asked], random
                 )
                 continue
             scores = [
@@ -303,28 +295,27 @@ class JointDraws:
         }
         return {at: knots for at, knots in knots_of_columns.items() if knots.size == len(shares)}
 
-    def draw_parameters(
-        self, random: np.random.Generator, trace: list[FloatArray] | None = None
-    ) -> Gaussian:
-        """Return a Gaussian drawn from its posterior given the rows of the fit; `trace` notes its
-        means."""
-        gaussian, (table, weights), completed = self.most_likely, self.rows, None
+    def draw_parameters(self, random: np.random.Generator) -> Gaussian:
+        """Return a Gaussian drawn from its posterior given the rows of the fit."""
+        *_, gaussian = self.run_chain(random)
+        return gaussian
+
+    def run_chain(self, random: np.random.Generator) -> Iterator[Gaussian]:
+        """Yield the Gaussian of each step from that of highest likelihood to a posterior draw."""
+        gaussian, (table, weights) = self.most_likely, self.rows
+        completed = self._draw_start(gaussian, table, random)
         for _ in range(int(np.clip(gaussian.passes, _LEAST_STEPS, _MOST_STEPS))):
-            completed = (
-                self._draw_start(gaussian, table, random) if completed is None else completed
-            )
             self._draw_round(gaussian, table, completed, random)
             gaussian = draw_gaussian(completed, self.shrinkage, random, weights=weights)
-            if trace is not None:
-                trace.append(gaussian.means)
-        return gaussian
+            yield gaussian
 
     def _draw_units(
         self, drawn: Gaussian, rows: FloatArray, random: np.random.Generator
     ) -> FloatArray:
-        """Return rows (rows, columns), standardised, with missing cells drawn from Gaussians."""
+        """Return rows (rows, columns), standardised, with missing cells drawn from Gaussians, in
+        three rounds over categories and numbers."""
         completed = self._draw_start(drawn, rows, random)
-        for _ in range(_ROUNDS if self.categories else 0):
+        for _ in range(3 * bool(self.categories)):
             self._draw_round(drawn, rows, completed, random)
         return completed
 
@@ -366,22 +357,25 @@ class JointDraws:
         Given a category, the other cells are a Gaussian of its own mean and of one covariance for
         all categories, so the probabilities are those of linear discriminant analysis.
         """
-        rest = np.setdiff1d(np.arange(part.means.size), columns)
+        remaining = np.setdiff1d(np.arange(part.means.size), columns)
         shares = np.maximum(self.units.undo(part.means[columns], columns), _LEAST_SHARE)
-        if rest.size == 0:
+        if remaining.size == 0:
             return np.tile(shares, (len(completed), 1))
         free = columns[:-1]  # the last share follows from the others
         slopes = np.linalg.solve(
-            part.covariance[np.ix_(free, free)], part.covariance[np.ix_(free, rest)]
+            part.covariance[np.ix_(free, free)], part.covariance[np.ix_(free, remaining)]
         )
-        within = part.covariance[np.ix_(rest, rest)] - part.covariance[np.ix_(rest, free)] @ slopes
+        within = (
+            part.covariance[np.ix_(remaining, remaining)]
+            - part.covariance[np.ix_(remaining, free)] @ slopes
+        )
         shifts = (
             self.units.convert(np.eye(columns.size), columns)[:, :-1] - part.means[free]
         ) @ slopes
-        weights = np.linalg.solve(within + _JITTER * np.eye(rest.size), shifts.T)
-        scores = (completed[:, rest] - part.means[rest]) @ weights - 0.5 * (shifts.T * weights).sum(
-            axis=0
-        )
+        weights = np.linalg.solve(within + JITTER * np.eye(remaining.size), shifts.T)
+        scores = (completed[:, remaining] - part.means[remaining]) @ weights - 0.5 * (
+            shifts.T * weights
+        ).sum(axis=0)
         scores += np.log(shares)
         return np.asarray(np.exp(scores - scores.max(axis=1, keepdims=True)))
 
@@ -467,26 +461,21 @@ def _score_draws(draws: FloatArray, table: FloatArray, hidden: MaskArray, column
 
 
 def draw_gaussian(
-    completed: FloatArray,
-    shrinkage: float,
-    random: np.random.Generator,
-    *,
-    weights: FloatArray | None = None,
+    completed: FloatArray, shrinkage: float, random: np.random.Generator, *, weights: FloatArray
 ) -> Gaussian:
     """Draw the parameters of a Gaussian given complete rows, and weights (rows,).
 
     The prior is that of EM: `shrinkage` more rows of independent columns.
     """
     n_columns = completed.shape[1]
-    counted = np.ones(len(completed)) if weights is None else weights
-    size = float(counted.sum())
-    mean = np.average(completed, axis=0, weights=counted)
-    deviations = (completed - mean) * np.sqrt(counted)[:, None]
+    size = float(weights.sum())
+    mean = np.average(completed, axis=0, weights=weights)
+    deviations = (completed - mean) * np.sqrt(weights)[:, None]
     scatter = deviations.T @ deviations
     variances = scatter.diagonal() * (size + shrinkage) / size
     np.fill_diagonal(scatter, variances)
     freedom = max(size - 1 + shrinkage, n_columns + 1.0)
-    covariance = _draw_covariance(scatter, freedom, random) + _JITTER * np.eye(n_columns)
+    covariance = _draw_covariance(scatter, freedom, random) + JITTER * np.eye(n_columns)
     noise = np.linalg.cholesky(covariance) @ random.standard_normal(n_columns)
     return Gaussian(mean + noise / np.sqrt(max(size, 1.0)), covariance)
 
@@ -502,5 +491,5 @@ def _draw_covariance(
     # rows may all be the same
     least = max(1e-9 * np.trace(scatter) / n_columns, np.finfo(np.float64).tiny)
     root = np.linalg.cholesky(scatter + least * np.eye(n_columns))
-    solved = scipy.linalg.solve_triangular(factor, root.T, lower=True)
-    return np.asarray(solved.T @ solved)
+    inverse_root = scipy.linalg.solve_triangular(factor, root.T, lower=True)
+    return np.asarray(inverse_root.T @ inverse_root)

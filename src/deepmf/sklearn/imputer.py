@@ -3,7 +3,7 @@ rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from deepmf.errors import BadEntries, BadSetting, NothingObserved, check_count, warn
+from deepmf.errors import BadEntries, BadSetting, NothingObserved, check_choice, check_count, warn
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.extras import check_weights
@@ -47,6 +47,7 @@ from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
     CHECKS,
     REACH,
+    WIDE_REACH,
     ColumnCodes,
     ColumnUnits,
     MixedTable,
@@ -58,10 +59,6 @@ from deepmf.sklearn.table import (
     split_by_column,
 )
 from deepmf.training.progress import show_fits
-
-# Completers of whole rows are robust to outliers, so their columns are clipped further out.
-_WIDE_REACH = 10.0
-
 
 # Settings that are parameters of the imputer, so that a search can vary them by name.
 _PARAMETERS = ("hidden_sizes", "latent_size", "dropout", "epochs", "learning_rate")
@@ -213,7 +210,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._check_parameters()
         table = self._read(X, reset=True)
-        entries = TableEntries.of(self._codes.encode(table))._replace(row_weights=weights)
+        entries = TableEntries.of(self._codes.encode(table))
+        if weights is not None:
+            entries = entries._replace(row_weights=weights)
         if entries.values.size == 0:
             raise BadEntries(
                 f"the table of {entries.shape[0]} x {entries.shape[1]} has no observed entry to learn from"
@@ -241,8 +240,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @staticmethod
     def _read_weights(X: Any, sample_weight: Any) -> tuple[Any, FloatArray | None]:  # noqa: N803
-        """Return the rows of a table that count, and their weights; None where all weights are
-        1."""
+        """Return the rows of a table that count, and their weights if there are any."""
         X = make_dense(X)  # noqa: N806
         if sample_weight is None:
             return X, None
@@ -250,8 +248,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         counted_rows = np.flatnonzero(weights)
         if counted_rows.size == 0:
             raise BadEntries("every sample_weight is zero, so there is nothing to learn from")
-        X = X if counted_rows.size == weights.size else _safe_indexing(X, counted_rows)  # noqa: N806
-        return X, None if np.all(weights[counted_rows] == 1) else weights[counted_rows]
+        if counted_rows.size < weights.size:
+            X = _safe_indexing(X, counted_rows)  # noqa: N806
+        return X, weights[counted_rows]
 
     def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
         """Return a table with every missing entry filled in.
@@ -264,7 +263,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_coverage(coverage)
         X = make_dense(X)  # noqa: N806
         table = self._read(X, reset=False)
-        return self._complete(X, table, coverage=coverage * return_interval)
+        cells = self._encode(table)
+        ends = self._fill(cells, coverage * return_interval)
+        completed = self._build(X, table, cells)
+        if not return_interval:
+            return completed
+        return completed, Interval(*(self._label_end(X, table, end) for end in ends))
 
     def impute_many(self, X: Any, m: int = 20, *, seed: int = 0) -> Iterator[Any]:  # noqa: N803
         """Yield `m` completed tables for multiple imputation, frames for a frame.
@@ -292,9 +296,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         check_count("m", m)
         X = make_dense(X)  # noqa: N806
-        table, streams = self._read(X, reset=False), np.random.SeedSequence(seed).spawn(int(m))
-        draws = (partial(self._draw, random=np.random.default_rng(stream)) for stream in streams)
-        return (self._complete(X, table, draw) for draw in draws)
+        table = self._read(X, reset=False)
+        cells, streams = self._encode(table), np.random.SeedSequence(seed).spawn(int(m))
+        draws = (self._draw(cells, np.random.default_rng(stream)) for stream in streams)
+        return (self._build(X, table, completed) for completed in draws)
 
     def trace_means(self, *, chains: int = 4, seed: int = 0) -> dict[str, FloatArray] | None:
         """Return the means of each column (chains, steps) along the chains that draws start with.
@@ -304,33 +309,26 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._draws is None:
             return None
-        traces: list[list[FloatArray]] = [[] for _ in range(chains)]
-        for stream, trace in zip(np.random.SeedSequence(seed).spawn(chains), traces, strict=True):
-            self._draws.draw_parameters(np.random.default_rng(stream), trace)
-        return dict(
-            zip(
-                map(str, self._codes.labels[self._known]),
-                np.transpose(traces, (2, 0, 1)),
-                strict=True,
-            )
-        )
+        streams = np.random.SeedSequence(seed).spawn(chains)
+        traces = [
+            [gaussian.means for gaussian in self._draws.run_chain(np.random.default_rng(stream))]
+            for stream in streams
+        ]
+        labels = map(str, self._codes.labels[self._known])
+        return dict(zip(labels, np.transpose(traces, (2, 0, 1)), strict=True))
 
-    def _complete(
-        self,
-        X: Any,  # noqa: N803
-        table: MixedTable,
-        draw: Callable[[FloatArray], FloatArray] | None = None,
-        coverage: float = 0.0,
-    ) -> Any:
-        """Fill in a table that was read, by predictions or draws; with a coverage above 0, also
-        return intervals."""
-        numbers = self._codes.encode(table)
-        known_columns: npt.NDArray[Any] = numbers[:, self._known]
+    def _encode(self, table: MixedTable) -> npt.NDArray[Any]:
+        """Return the cells (rows, columns) of the columns that had entries in `fit`."""
+        cells = self._codes.encode(table)[:, self._known]
         if isinstance(self.scale, Scale):
             # refuses what is off the scale by its place in this table
-            self._matrix(TableEntries.of(known_columns))
-        ends = self._fill(known_columns, coverage) if draw is None else None
-        numbers[:, self._known] = known_columns if draw is None else draw(known_columns)
+            self._matrix(TableEntries.of(cells))
+        return cells
+
+    def _build(self, X: Any, table: MixedTable, cells: npt.NDArray[Any]) -> Any:  # noqa: N803
+        """Return a table that was read with completed cells, which keep their constraints."""
+        numbers = self._codes.encode(table)
+        numbers[:, self._known] = cells
         numbers[np.isnan(numbers)] = 0.0  # of columns without entries
         positions, missing = self._kept, table.missing
         columns = self._codes.decode(numbers, table)
@@ -341,27 +339,24 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return build_table(X, filled, missing, indicators)
 
         keep_constraints(columns, missing, self._constraints, build)
-        completed = build()
-        if ends is None:
-            return completed
-        sources = self._codes.sources
+        return build()
+
+    def _label_end(self, X: Any, table: MixedTable, end: FloatArray) -> Any:  # noqa: N803
+        """Return the ends of intervals like a table; NaN in columns of text and categories."""
+        sources = self._codes.sources[self._known]
         are_numbers = ~np.isin(sources, list(self._codes.categories))
-        intervals = []
-        for end in ends:
-            numbers[:, self._known] = end
-            cells = np.full(missing.shape, np.nan)
-            cells[:, sources[are_numbers]] = numbers[:, are_numbers]
-            intervals.append(label_like(X, cells[:, positions], positions))
-        return completed, Interval(*intervals)
+        cells = np.full(table.numbers.shape, np.nan)
+        cells[:, sources[are_numbers]] = end[:, are_numbers]
+        return label_like(X, cells[:, self._kept], self._kept)
 
     def _name_indicator(self, at: int) -> Any:
         """Return the name of the column that says where a column was missing."""
         if self._column_index is None:
             return f"missingindicator_{self._codes.names[at]}"
-        first, *others = self._column_index[at]
-        return (f"missingindicator_{first}", *others)
+        first, *levels = self._column_index[at]
+        return (f"missingindicator_{first}", *levels)
 
-    def _draw(self, known: npt.NDArray[Any], *, random: np.random.Generator) -> FloatArray:
+    def _draw(self, cells: npt.NDArray[Any], random: np.random.Generator) -> FloatArray:
         """Return rows with drawn cells in place of NaN; these have legal levels if levels are
         wanted or shared."""
         if self._draws is None:
@@ -369,16 +364,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"missing cells are drawn together in tables of at most {MOST_COLUMNS} columns, and this one has more; "
                 "BayesianMF(...).fit(matrix).draw(rows, columns) draws cells of wider matrices"
             )
-        completed = self._draws.draw(known, random)
+        completed = self._draws.draw(cells, random)
         if self.answers == "levels" or self.units_.scale.levels is not None:
-            rows, columns = np.nonzero(np.isnan(known))
+            rows, columns = np.nonzero(np.isnan(cells))
             completed[rows, columns] = self.units_.levels(completed[rows, columns], columns)
         return completed
 
-    def _fill(self, table: npt.NDArray[Any], coverage: float) -> FloatArray | None:
-        """Fill in rows (rows, columns) in place; with a coverage, return the ends of intervals (2,
-        rows, columns)."""
-        ends = np.stack([table, table]).astype(np.float64) if coverage else None
+    def _fill(self, table: npt.NDArray[Any], coverage: float) -> FloatArray:
+        """Fill in rows (rows, columns) in place; return the ends of intervals (2, rows, columns),
+        or no ends (0, rows, columns) without a coverage."""
+        ends = np.repeat(table[None].astype(np.float64), 2 * bool(coverage), axis=0)
         for batch in batches(np.arange(len(table)), width=table.shape[1]):
             rows, columns = np.nonzero(np.isnan(table[batch]))
             units, unit_ends = self._predict(table[batch], rows, columns, coverage)
@@ -386,7 +381,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if self.answers == "levels":
                 values = self.units_.levels(values, columns)
             table[batch[rows], columns] = values
-            if ends is not None:
+            if coverage:
                 ends[:, batch[rows], columns] = [
                     self.units_.values(end, columns) for end in unit_ends
                 ]
@@ -401,11 +396,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Where nothing is known of a row, they are the mean of the column and quantiles of its
         values.
         """
-        units, entries, tails = (
-            self.units_,
-            TableEntries.of(table),
-            [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0],
-        )
+        units, entries = self.units_, TableEntries.of(table)
+        tails = [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0]
         predictions, ends = units.convert(units.means)[columns], np.zeros((2, columns.size))
         rows_with_entries = (
             np.unique(entries.rows) if self.model_ is not None else np.empty(0, np.intp)
@@ -413,14 +405,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         is_known = np.isin(rows, rows_with_entries)
         for column in np.unique(columns[~is_known]) if coverage else ():
             ends[:, columns == column] = np.quantile(
-                self._seen.values[self._seen.columns == column], tails
+                self._standardised.values[self._standardised.columns == column], tails
             )[:, None]
         if not is_known.any():
             return predictions, ends
         entries = units.standardise(entries.take_rows(rows_with_entries))
         cells = np.searchsorted(rows_with_entries, rows[is_known]), columns[is_known]
         predictions[is_known] = self._completer.predict(entries, *cells)
-        if coverage and self._residuals is not None:
+        if coverage and self._residuals:
             offsets = [self._residuals.quantiles(cells[1], tail) for tail in tails]
             ends[:, is_known] = predictions[is_known] + np.stack(offsets)
         elif coverage and isinstance(self.model_, Model) and self.model_.gives_distribution:
@@ -492,17 +484,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         check_model(self.model, self._gather_settings(), own_units=self.scale == "columns")
-        for name, options in (
-            ("metric", METRICS),
-            ("effort", EFFORTS),
-            ("answers", ("values", "levels")),
-        ):
-            if getattr(self, name) not in options:
-                raise BadSetting(
-                    f"{name} must be {', '.join(map(repr, options))}; got {getattr(self, name)!r}"
-                )
-        if not isinstance(self.scale, Scale) and self.scale not in ("columns", "shared"):
-            raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
+        check_choice("metric", self.metric, METRICS)
+        check_choice("effort", self.effort, EFFORTS)
+        check_choice("answers", self.answers, ["values", "levels"])
+        if not isinstance(self.scale, Scale):
+            check_choice("scale", self.scale, ["columns", "shared"])
 
     def _gather_settings(self) -> dict[str, Any]:
         settings = dict(self.settings or {})
@@ -518,7 +504,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         own_units = self.scale == "columns"
         candidates = list_candidates(self.model, entries, own_units=own_units)
         if own_units:
-            reach = _WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
+            reach = WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
             self.units_ = ColumnUnits.from_columns(entries, reach=reach)
         else:
             self.units_ = ColumnUnits.from_shared_scale(
@@ -526,22 +512,33 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         # refuses what is off a scale that was given by its place in this table
         self._matrix(entries)
-        self._seen = seen = self.units_.standardise(entries)
-        fit, ways = (
-            partial(self._fit_candidate, sources),
-            {"metric": self.metric, "effort": self.effort},
-        )
-        is_enough = min(np.unique(seen.rows).size, self._known.size) > 1
+        self._standardised = standardised = self.units_.standardise(entries)
+        fit = partial(self._fit_candidate, sources)
+        is_enough = min(np.unique(standardised.rows).size, self._known.size) > 1
         with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
             if not is_enough:
                 choice = Choice(ByMeans(np.zeros(self._known.size)), {"means": 1.0})
             elif candidates == (AUTO,):
-                choice = fit_blend(seen, sources, self.units_, seed=self._seed, **ways, show=show)
+                choice = fit_blend(
+                    standardised,
+                    sources,
+                    self.units_,
+                    seed=self._seed,
+                    metric=self.metric,
+                    effort=self.effort,
+                    show=show,
+                )
             elif len(candidates) == 1:
-                choice = Choice(fit(candidates[0], seen), {candidates[0]: 1.0})
+                choice = Choice(fit(candidates[0], standardised), {candidates[0]: 1.0})
             else:
                 choice = choose(
-                    candidates, seen, sources, fit, units=self.units_, seed=self._seed, show=show
+                    candidates,
+                    standardised,
+                    sources,
+                    fit,
+                    units=self.units_,
+                    seed=self._seed,
+                    show=show,
                 )
         self._completer: Any = choice.completer
         self.weights_, self.hidden_errors_ = choice.weights, dict(choice.errors)
@@ -556,17 +553,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         cells = tuple(
             np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares])
         )
-        has_few = self._known.size <= MOST_COLUMNS
-        self._draws = (
-            JointDraws.of(entries, self._completer, cells, seed=self._seed) if has_few else None
-        )
+        self._draws: JointDraws | None = None
+        if self._known.size <= MOST_COLUMNS:
+            self._draws = JointDraws.of(entries, self._completer, cells, seed=self._seed)
         self.score_ = None
-        if choice.residuals is not None:
+        if choice.residuals:
             spreads = np.where(shares, np.nan, self.units_.spreads)
-            places, names = (
-                np.searchsorted(self.known_columns_, sources),
-                self._codes.names[self.known_columns_],
-            )
+            places = np.searchsorted(self.known_columns_, sources)
+            names = self._codes.names[self.known_columns_]
             self.score_ = score_residuals(choice.residuals, places, names, spreads)
 
     def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:
@@ -583,8 +577,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _matrix(self, entries: TableEntries) -> ObservedMatrix:
         """Return entries as the model sees them; only a scale that was given refuses what it does
         not hold."""
-        seen = entries if isinstance(self.scale, Scale) else self.units_.standardise(entries)
-        return seen.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
+        if not isinstance(self.scale, Scale):
+            entries = self.units_.standardise(entries)
+        return entries.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that are not completed: those of dates, and those without entries."""

@@ -143,17 +143,17 @@ def pool(
         raise BadSetting(f"complete_df must be above 0; got {complete_df!r}")
     n_tables = len(values)
     within, between = within_each.mean(axis=0), values.var(axis=0, ddof=1)
-    added = (1.0 + 1.0 / n_tables) * between
-    total = within + added
+    between_tables = (1.0 + 1.0 / n_tables) * between
+    total = within + between_tables
     with np.errstate(divide="ignore", invalid="ignore"):
         # of the total variance that missing values cause
-        share = np.where(total > 0, added / total, 0.0)
+        share = np.where(total > 0, between_tables / total, 0.0)
         freedom = (n_tables - 1) / np.square(share)
         if complete_df is not None:
             observed = (complete_df + 1.0) / (complete_df + 3.0) * complete_df * (1.0 - share)
             # Without variance inside tables, the size of the sample says nothing.
             freedom = np.where(within > 0, 1.0 / (1.0 / freedom + 1.0 / observed), freedom)
-        increase = added / within
+        increase = between_tables / within
         lost = np.where(within > 0, (increase + 2.0 / (freedom + 3.0)) / (1.0 + increase), share)
     parts = values.mean(axis=0), within, between, total, freedom, lost
     mean, within, between, total, freedom, lost = map(np.asarray, parts)
@@ -197,8 +197,8 @@ def with_imputed(
         check_is_fitted(imputer)
     except NotFittedError:
         imputer = imputer.fit(table)
-    results = [function(each) for each in imputer.impute_many(table, m, seed=seed)]
-    if all(isinstance(each, tuple) and len(each) == 2 for each in results):
+    results = [function(completed) for completed in imputer.impute_many(table, m, seed=seed)]
+    if all(isinstance(result, tuple) and len(result) == 2 for result in results):
         estimates, variances = zip(*results, strict=True)
         return pool(estimates, variances)
     return pool(results)
@@ -217,18 +217,18 @@ def _read_fit(result: Any) -> _Fit:
     """Read a fitted result of statsmodels, or of an estimator with `coef_` and `sigma_`."""
     if hasattr(result, "params") and hasattr(result, "bse"):
         estimates, variances = result.params, np.square(np.asarray(result.bse, dtype=np.float64))
-        names = getattr(estimates, "index", None)
-        if names is None:
-            names = getattr(getattr(result, "model", None), "exog_names", None)
+        of_model = getattr(getattr(result, "model", None), "exog_names", ())
+        names = getattr(estimates, "index", of_model)
     elif hasattr(result, "coef_") and hasattr(result, "sigma_"):
         estimates, variances = np.ravel(result.coef_), np.diag(np.atleast_2d(result.sigma_))
-        names = getattr(result, "feature_names_in_", None)
+        names = getattr(result, "feature_names_in_", ())
     else:
         raise BadSetting(
             f"pool reads fitted results with params and bse, or with coef_ and sigma_; {type(result).__name__} has no "
             "standard errors: pass estimates and variances"
         )
-    names = range(len(estimates)) if names is None else names
+    if len(names) == 0:
+        names = range(len(estimates))
     freedom = getattr(result, "df_resid", None)
     values = np.asarray(estimates, dtype=np.float64)
     return _Fit(values, variances, tuple(map(str, names)), float(freedom) if freedom else None)

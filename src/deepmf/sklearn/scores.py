@@ -10,16 +10,12 @@ import scipy.optimize
 from scipy.special import expit
 from sklearn.base import clone
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries, BadSetting, check_choice
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.blend import Residuals
 from deepmf.sklearn.table import MaskArray, check_numbers, hide_entries, measure_columns
 
 MECHANISMS = ("mcar", "mar", "mnar")
-
-# How much more often a cell is hidden for one standard deviation of the driving value, on the
-# logistic scale.
-_SLOPE = 1.0
 
 
 class MaskedTable(NamedTuple):
@@ -34,7 +30,7 @@ def mask_entries(
     mechanism: str = "mcar",
     share: float = 0.2,
     *,
-    slope: float = _SLOPE,
+    slope: float = 1.0,
     seed: int = 0,
 ) -> MaskedTable:
     """Hide a share of the observed cells of a table, to see how well any imputer fills them in.
@@ -60,8 +56,7 @@ def mask_entries(
     >>> bool(table[hidden].mean() > table[~hidden].mean())
     True
     """
-    if mechanism not in MECHANISMS:
-        raise BadSetting(f"mechanism must be {', '.join(map(repr, MECHANISMS))}; got {mechanism!r}")
+    check_choice("mechanism", mechanism, MECHANISMS)
     if not 0 < share < 1:
         raise BadSetting(f"share must be between 0 and 1; got {share!r}")
     checked = check_numbers(X)

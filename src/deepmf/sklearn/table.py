@@ -56,25 +56,14 @@ def check_numbers(table: Any) -> npt.NDArray[Any]:
 class TableEntries(NamedTuple):
     """The observed entries of a checked table, by position.
 
-    row_weights: how much each row of the table counts, (rows of the table,); None where all count
-        the same.
+    row_weights: how much each row of the table counts, (rows of the table,).
     """
 
     shape: tuple[int, int]
     rows: IndexArray
     columns: IndexArray
     values: FloatArray
-    row_weights: FloatArray | None = None
-
-    @property
-    def weights(self) -> FloatArray | None:
-        """The weight of each entry; None where all are 1."""
-        return None if self.row_weights is None else self.row_weights[self.rows]
-
-    @property
-    def counted(self) -> FloatArray:
-        """How much each row of the table counts, (rows of the table,)."""
-        return np.ones(self.shape[0]) if self.row_weights is None else self.row_weights
+    row_weights: FloatArray
 
     @classmethod
     def of(cls, table: npt.NDArray[Any]) -> TableEntries:
@@ -84,9 +73,8 @@ class TableEntries(NamedTuple):
         array([0., 7.])
         """
         rows, columns = np.nonzero(~np.isnan(table))
-        return cls(
-            (len(table), table.shape[1]), rows, columns, table[rows, columns].astype(np.float64)
-        )
+        values = table[rows, columns].astype(np.float64)
+        return cls((len(table), table.shape[1]), rows, columns, values, np.ones(len(table)))
 
     def where(self, kept: MaskArray | IndexArray) -> TableEntries:
         """Return some of the entries, by a mask over them or by their places."""
@@ -103,10 +91,11 @@ class TableEntries(NamedTuple):
         return self.where(is_taken)._replace(shape=(self.shape[0], positions.size), columns=columns)
 
     def take_rows(self, positions: IndexArray) -> TableEntries:
-        """Return the entries of some rows in increasing order, which are then counted from 0."""
+        """Return the entries of some rows in increasing order, which are then counted from 0, and
+        each of which counts as 1."""
         entries = self.where(np.isin(self.rows, positions))
         shape, rows = (positions.size, self.shape[1]), np.searchsorted(positions, entries.rows)
-        return entries._replace(shape=shape, rows=rows, row_weights=None)
+        return entries._replace(shape=shape, rows=rows, row_weights=np.ones(positions.size))
 
     def to_array(self) -> FloatArray:
         """Return the entries as an array (rows, columns) with NaN where there is none."""
@@ -114,18 +103,17 @@ class TableEntries(NamedTuple):
         array[self.rows, self.columns] = self.values
         return array
 
-    def matrix(self, scale: Scale, *, column_labels: Any = None) -> ObservedMatrix:
+    def matrix(self, scale: Scale, *, column_labels: Any) -> ObservedMatrix:
         """Return the entries as a matrix whose rows are numbered from 0."""
-        rows = Labels.from_distinct(np.arange(self.shape[0]), axis="row")
-        columns = Labels(
-            np.arange(self.shape[1]) if column_labels is None else column_labels, axis="column"
-        )
+        extras = Extras()
+        if np.any(self.row_weights != 1):
+            extras = Extras(weights=self.row_weights[self.rows])
         return ObservedMatrix.from_positions(
-            Labelled(rows, self.rows),
-            Labelled(columns, self.columns),
+            Labelled(Labels.from_distinct(np.arange(self.shape[0]), axis="row"), self.rows),
+            Labelled(Labels(column_labels, axis="column"), self.columns),
             self.values,
             scale=scale,
-            extras=Extras(weights=self.weights),
+            extras=extras,
         )
 
 
@@ -315,9 +303,7 @@ def _read_numbers(column: Any, missing: Any) -> FloatArray:
     return mark_missing(values, missing)
 
 
-def with_columns(
-    table: Any, columns: Mapping[Any, Any], gaps: Mapping[Any, MaskArray] | None = None
-) -> Any:
+def with_columns(table: Any, columns: Mapping[Any, Any], gaps: Mapping[Any, MaskArray]) -> Any:
     """Return a frame of the same kind that has these columns, in the types of the old columns.
 
     Values are arrays of numbers, lists, or None for the old column itself. Whole numbers are
@@ -334,7 +320,7 @@ def with_columns(
         elif values is None:
             filled[name] = table[name]
         else:
-            filled[name] = _fill_column(table[name], values, gaps[name] if gaps else None)
+            filled[name] = _fill_column(table[name], values, gaps[name])
     if not backend.is_pandas_like():
         return nw.from_dict(filled, backend=backend).to_native()
     completed = type(table)(
@@ -344,30 +330,28 @@ def with_columns(
     return completed
 
 
-def _fill_column(column: Any, values: Any, gaps: MaskArray | None) -> Any:
-    """Return a column of a frame with other values, in its own type; only in `gaps`, if given."""
+def _fill_column(column: Any, values: Any, gaps: MaskArray) -> Any:
+    """Return a column of a frame with other values in its gaps, in its own type."""
     import narwhals as nw
 
-    if gaps is not None and not gaps.any():
+    if not gaps.any():
         return column
-    old = nw.from_native(column, series_only=True)
-    backend = old.implementation
-    kind = column.dtype if backend.is_pandas_like() else old.dtype
+    series = nw.from_native(column, series_only=True)
+    backend = series.implementation
+    kind = column.dtype if backend.is_pandas_like() else series.dtype
     if isinstance(values, list):
         kind = _holding(kind, values)
-    elif old.dtype.is_numeric() or old.dtype == nw.Boolean:
-        values = _to_type(values, old.dtype)
+    elif series.dtype.is_numeric() or series.dtype == nw.Boolean:
+        values = _to_type(values, series.dtype)
     if not backend.is_pandas_like():
-        new = nw.new_series(old.name, values, backend=backend).cast(kind)
-        if gaps is None:
-            return new.to_native()
-        return old.cast(kind).zip_with(nw.new_series("", ~gaps, backend=backend), new).to_native()
-    if kind == object and gaps is not None:  # noqa: E721 (types of pandas are no classes)
+        answers = nw.new_series(series.name, values, backend=backend).cast(kind)
+        is_observed = nw.new_series("", ~gaps, backend=backend)
+        return series.cast(kind).zip_with(is_observed, answers).to_native()
+    if kind == object:  # noqa: E721 (types of pandas are no classes)
         cells = column.to_numpy(dtype=object, copy=True)
         cells[gaps] = np.asarray(values, dtype=object)[gaps]
         return type(column)(cells, index=column.index, dtype=kind)
-    new = type(column)(values, index=column.index, dtype=kind)
-    return new if gaps is None else column.astype(kind).where(~gaps, new)
+    return column.astype(kind).where(~gaps, type(column)(values, index=column.index, dtype=kind))
 
 
 def _to_type(values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
@@ -381,15 +365,13 @@ def _to_type(values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
 
 def _holding(kind: Any, values: list[Any]) -> Any:
     """Return a type of categories that holds all values; those that it did not know come last."""
-    old_categories = getattr(kind, "categories", None)
-    new_categories = [] if old_categories is None else sorted(set(values) - set(old_categories))
-    if old_categories is None or not new_categories:
+    categories = list(getattr(kind, "categories", values))
+    new_categories = sorted(set(values) - set(categories))
+    if not new_categories:
         return kind
-    return (
-        type(kind)([*old_categories, *new_categories], kind.ordered)
-        if hasattr(kind, "ordered")
-        else type(kind)([*old_categories, *new_categories])
-    )
+    if hasattr(kind, "ordered"):
+        return type(kind)([*categories, *new_categories], kind.ordered)
+    return type(kind)([*categories, *new_categories])
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,16 +397,17 @@ class ColumnCodes:
     @classmethod
     def of(cls, table: MixedTable, names: Any) -> ColumnCodes:
         """Learn the categories of a table."""
-        found = {}
-        for at, cells in table.texts.items():
-            seen = {cell for cell in cells if cell is not None}
-            found[at] = table.orders[at] if at in table.orders else tuple(sorted(seen, key=str))
-            if len(found[at]) > MOST_LEVELS:
+        categories = dict(table.orders)
+        for at in table.texts.keys() - table.orders.keys():
+            categories[at] = tuple(sorted(set(table.texts[at]) - {None}, key=str))
+        for at, texts in categories.items():
+            if len(texts) > MOST_LEVELS:
                 raise BadEntries(
-                    f"column {names[at]!r} holds {len(found[at])} different texts; at most {MOST_LEVELS} are taken as "
+                    f"column {names[at]!r} holds {len(texts)} different texts; at most {MOST_LEVELS} are taken as "
                     "categories: leave the column out, or join rare ones"
                 )
-        return cls(np.asarray(names, dtype=object), found, frozenset(table.orders), table.dates)
+        ordered = frozenset(table.orders)
+        return cls(np.asarray(names, dtype=object), categories, ordered, table.dates)
 
     @property
     def spread(self) -> dict[int, tuple[Any, ...]]:
@@ -436,11 +419,11 @@ class ColumnCodes:
     @property
     def sources(self) -> IndexArray:
         """Of each column of numbers, the column that it comes from."""
-        spread, every = self.spread, range(len(self.names))
-        return np.repeat(
-            every,
-            [0 if at in self.dates else len(spread[at]) if at in spread else 1 for at in every],
-        )
+        counts = np.ones(len(self.names), dtype=int)
+        counts[list(self.dates)] = 0
+        for at, categories in self.spread.items():
+            counts[at] = len(categories)
+        return np.repeat(np.arange(counts.size), counts)
 
     @property
     def are_shares(self) -> MaskArray:
@@ -548,8 +531,10 @@ def label_like(table: Any, cells: FloatArray, columns: IndexArray) -> Any:
 
 
 # A model sees a column's values up to this many standard deviations from its mean; what lies beyond
-# is clipped.
+# is clipped; completers of whole rows are robust to outliers, so their columns are clipped further
+# out.
 REACH = 4.0
+WIDE_REACH = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -634,10 +619,8 @@ class ColumnUnits:
 
 def compute_means(entries: TableEntries) -> FloatArray:
     """Return the mean of each column, by the weights of the rows."""
-    weights, columns = (
-        entries.counted[entries.rows],
-        split_by_column(entries.columns, entries.shape[1]),
-    )
+    weights = entries.row_weights[entries.rows]
+    columns = split_by_column(entries.columns, entries.shape[1])
     return np.array(
         [np.average(entries.values[places], weights=weights[places]) for places in columns]
     )

@@ -17,10 +17,6 @@ from deepmf.sklearn.completers import Gaussian, WholeRows
 # chooses from, at most.
 _SHARE, _ROWS_OF_A_TREE, _INPUTS_OF_A_SPLIT = 0.632, 2_000, 16
 
-# Rows of a leaf that draws are taken from, at least, and rows that a tree of draws is grown from,
-# at most.
-_LEAF, _ROWS_OF_DRAWS = 5, 1_000
-
 LEAST_ROWS = 20  # that a forest is grown from
 
 
@@ -185,21 +181,23 @@ def draw_by_tree(
     weights: FloatArray,
     asked: FloatArray,
     random: np.random.Generator,
+    *,
+    leaf: int = 5,
+    most_rows: int = 1_000,
 ) -> FloatArray:
     """Return values (rows, columns) for rows `asked` (rows, inputs), each that of a donor in the
     same leaf of one tree.
 
     known: the inputs of the rows with values (rows, columns) and weights (rows,). The tree is grown
-        from a bootstrap sample of them, as parameters are drawn (Doove et al., Recursive
-        partitioning for missing data imputation, 2014).
+        from a bootstrap sample of them, of at most `most_rows`, as parameters are drawn (Doove et
+        al., Recursive partitioning for missing data imputation, 2014).
+    leaf: the fewest rows of a leaf.
     """
-    rows = random.choice(len(known), min(len(known), _ROWS_OF_DRAWS), p=weights / weights.sum())
-    tree = DecisionTreeRegressor(min_samples_leaf=_LEAF, random_state=int(random.integers(1 << 31)))
+    rows = random.choice(len(known), min(len(known), most_rows), p=weights / weights.sum())
+    tree = DecisionTreeRegressor(min_samples_leaf=leaf, random_state=int(random.integers(1 << 31)))
     grown = tree.fit(known[rows], values[rows]).tree_
-    leaves_of_donors, leaves = (
-        grown.apply(known[rows].astype(np.float32)),
-        grown.apply(asked.astype(np.float32)),
-    )
+    leaves_of_donors = grown.apply(known[rows].astype(np.float32))
+    leaves = grown.apply(asked.astype(np.float32))
     order = np.argsort(leaves_of_donors, kind="stable")
     starts, ends = (
         np.searchsorted(leaves_of_donors[order], leaves, side) for side in ("left", "right")
