@@ -23,14 +23,16 @@ from deepmf.errors import (
     TrainingInterrupted,
 )
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.library import normalise
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings
+from deepmf.models.dmf import DMF, DMFSettings
+from deepmf.models.dmf_network import DMFNetwork, DMFObjective
 from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
+from deepmf.nn.branch import Branch, compute_inner_products
 from deepmf.testing import additive
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.history import EpochRecord, History
@@ -192,10 +194,10 @@ def table(n: int, width: int, seed: int) -> Tensor:
 @given(st.integers(1, 6), st.floats(-3, 3), st.integers(0, 9))
 def test_cosines_are_bounded_and_ignore_lengths(n_latents: int, power: float, seed: int) -> None:
     rows, columns = table(4, n_latents, seed), table(3, n_latents, seed + 100)
-    found = compute_inner_products(normalise_latents(rows), normalise_latents(columns))
+    found = compute_inner_products(normalise(rows), normalise(columns))
     assert found.abs().max().item() <= 1 + 1e-6
     torch.testing.assert_close(
-        compute_inner_products(normalise_latents(rows * 10**power), normalise_latents(columns)),
+        compute_inner_products(normalise(rows * 10**power), normalise(columns)),
         found,
         rtol=0,
         atol=1e-5,
@@ -209,7 +211,7 @@ def test_cosines_stay_in_single_precision_under_autocast() -> None:
         latents = two.rows(rows), two.columns(columns)
         found = two(rows, columns)
     assert found.dtype == torch.float32
-    assert torch.equal(found, normalise_latents(latents[0]) @ normalise_latents(latents[1]).T)
+    assert torch.equal(found, normalise(latents[0]) @ normalise(latents[1]).T)
     torch.testing.assert_close(found, rough, rtol=0, atol=0.05)
 
 

@@ -17,7 +17,8 @@ from tests.models.test_dmf import QUICK
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.dmfd import DMFD, SHARPEST, Quantizer, find_sharpness
+from deepmf.models.dmfd import DMFD
+from deepmf.models.dmfd_network import SHARPEST, Quantizer, find_sharpness
 from deepmf.testing import additive
 
 

@@ -16,7 +16,7 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.als import ALSSettings, LeastSquares
-from deepmf.models.ordinal.head import OrdinalHead
+from deepmf.models.ordinal.network import OrdinalHead
 from deepmf.models.ordinal.refinement import NewtonStep, PaddedEntries
 from deepmf.models.registry import MODELS, model_class
 from deepmf.nn.ranks import Ranks
@@ -105,15 +105,12 @@ def test_a_weight_of_two_is_the_entry_twice_in_a_refinement_step(n_features: int
         at = doubled[..., None].expand(-1, -1, some.shape[2]) if some.ndim == 3 else doubled
         return some.gather(1, at)
 
-    def solve(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.solve(matrices, right)
-
     real = torch.ones(2, 4, dtype=torch.bool)
     once = PaddedEntries(torch.arange(4).expand(2, 4), units, real, roots)
     twice = PaddedEntries(doubled, take(units), take(real))
     weighted = NewtonStep.from_scores(head, scores, response, once, features)
     repeated = NewtonStep.from_scores(head, take(scores), take(response), twice, take(features))
-    assert torch.allclose(weighted.take(0.7, solve), repeated.take(0.7, solve), atol=1e-5)
+    assert torch.allclose(weighted.take(0.7), repeated.take(0.7), atol=1e-5)
 
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])

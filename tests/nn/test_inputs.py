@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from torch import Tensor
 
 from deepmf.nn.inputs import (
-    N_SUMMARY_FEATURES,
     Batch,
     FeatureBatch,
     SparseBatch,
@@ -20,6 +19,7 @@ from deepmf.nn.inputs import (
     make_channels,
 )
 from deepmf.nn.sparse_linear import SparseLinear
+from deepmf.nn.summaries import N_SUMMARY_FEATURES
 
 Array = npt.NDArray[np.float64]
 

@@ -85,7 +85,7 @@ def test_columns_are_regressed_on_the_nearest_alone(
     model = Gram.of(matrix, "nearest", most_near=80, most_dense=most_dense).fit([ridge])[0]
     weights = model.weights.toarray()
     assert np.count_nonzero(weights, axis=0).max() == 80
-    for column in np.flatnonzero(x.sum(axis=0) >= 10)[[0, 17, -1]]:
+    for column in np.flatnonzero(x.sum(axis=0) >= 20)[[0, 7, -1]]:
         cosines = gram[:, column] / np.sqrt(np.maximum(sizes, 1e-12))
         cosines[column] = -1
         near = np.argsort(-cosines, kind="stable")[:80]
@@ -97,12 +97,12 @@ def test_columns_are_regressed_on_the_nearest_alone(
 
 
 def test_columns_with_few_entries_are_regressed_on_few_others() -> None:
-    assert count_near(np.array([0, 1, 10, 100]), 200).tolist() == [50, 50, 80, 200]
+    assert count_near(np.array([0, 1, 20, 100]), 200).tolist() == [50, 50, 80, 200]
     assert count_near(np.array([0, 100]), 30).tolist() == [30, 30]
     matrix = generate(150, 300, density=0.05, named=False, seed=0).matrix
     weights = Gram.of(matrix, "nearest", most_near=200).fit([Ridge(5.0, 1.0)])[0].weights
     n_others = np.count_nonzero(weights.toarray(), axis=0)
-    assert np.all(n_others <= np.maximum(8 * matrix.column_counts, 50)) and n_others.max() > 60
+    assert np.all(n_others <= np.maximum(4 * matrix.column_counts, 50)) and n_others.max() > 50
 
 
 def test_some_targets_have_the_weights_they_have_among_all() -> None:

@@ -19,7 +19,8 @@ from deepmf.datasets import generate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
-from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings
+from deepmf.models.dmf import DMF, DMFSettings
+from deepmf.models.dmf_network import DMFNetwork, DMFObjective
 from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF

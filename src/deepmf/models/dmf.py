@@ -10,11 +10,9 @@ on values M scaled to [-1, 1], or the root of that mean.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from deepmf.errors import BadSetting
 from deepmf.linalg.ridge import lay_out, solve_residuals
@@ -24,11 +22,14 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.fitting import Fitting
-from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
+from deepmf.models.network_model import NetworkModel, TrainedEncoder
+from deepmf.models.trained_network import (
+    TrainedNetwork,
+    describe_branch,
+    load_weights,
+    read_weights,
+)
 from deepmf.models.traits import Recommends
-from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
-from deepmf.nn.inputs import Batch, Vectors
-from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.arrivals import TrainedRows
 from deepmf.scoring.encoders import SolvingEncoder
 from deepmf.scoring.factors import Factors, unpack_latents
@@ -36,9 +37,7 @@ from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import Predictor
 from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
-from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.holdout import HeldOut
-from deepmf.training.runtime import make_generator
 from deepmf.training.settings import (
     RecommendationSettings,
     Settings,
@@ -47,7 +46,11 @@ from deepmf.training.settings import (
     setting,
     settings_dataclass,
 )
-from deepmf.training.trainer import Objective, Trainer
+
+if TYPE_CHECKING:
+    from deepmf.models.dmf_network import DMFNetwork, DMFObjective
+    from deepmf.nn.branch import Branch
+    from deepmf.training.trainer import Trainer
 
 
 @settings_dataclass
@@ -68,85 +71,6 @@ class DMFSettings(TwoBranchSettings, StepDecaySettings, RecommendationSettings):
     )
 
 
-class DMFNetwork(nn.Module):
-    """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch
-    of columns."""
-
-    def __init__(self, rows: Branch, columns: Branch) -> None:
-        super().__init__()
-        self.rows = rows
-        self.columns = columns
-
-    def forward(self, rows: Batch, columns: Batch) -> Tensor:
-        """Return the cosines (rows, columns), in [-1, 1]."""
-        return compute_inner_products(
-            normalise_latents(self.rows(rows)), normalise_latents(self.columns(columns))
-        )
-
-    def sum_squared_weights(self) -> Tensor:
-        """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
-        first, *others = [*self.rows.list_weights(), *self.columns.list_weights()]
-        return sum((weight.square().sum() for weight in others), start=first.square().sum())
-
-
-_VECTORS_AT_A_TIME = 1024
-
-
-class DMFObjective(Objective):
-    """Equation 1: the (root) mean squared error of the cosines on a block's observed entries, plus
-    an L2 penalty."""
-
-    settings: DMFSettings
-
-    def __init__(self, train: ObservedMatrix, settings: DMFSettings) -> None:
-        super().__init__()
-        self.scale, self.settings = train.scale, settings
-
-    def loss(self, network: DMFNetwork, block: Block) -> Tensor:
-        loss = self.error(network, network(block.rows, block.columns), block)
-        gamma = self.settings.gamma
-        return loss + gamma * network.sum_squared_weights() if gamma else loss
-
-    def error(self, network: DMFNetwork, cosines: Tensor, block: Block) -> Tensor:
-        """Return the error of a block's cosines."""
-        return self.compute_squared_error(cosines, block.targets, block)
-
-    def compute_squared_error(self, predictions: Tensor, targets: Tensor, block: Block) -> Tensor:
-        """Return the mean squared error of a block by the weights of its entries, or its root.
-
-        Targets (rows, columns) are NaN where nothing is observed.
-        """
-        weights, observed = block.weight_table, ~torch.isnan(targets)
-        errors = torch.where(observed, predictions - targets, 0.0).square()
-        squares = errors.sum() if weights is None else (errors * weights).sum()
-        weight = observed.sum() if weights is None else weights.sum()
-        sums = block.sum_over_ranks(torch.stack([squares, weight.to(squares.dtype)]))
-        mean = sums[0] / sums[1].clamp(min=1 if weights is None else 1e-12)
-        # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or
-        # has no entry.
-        return (mean + 1e-12).sqrt() if self.settings.loss == "root" else mean
-
-    def predictions(
-        self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor
-    ) -> Tensor:
-        row_directions = encode_vectors(network.rows, source.rows)
-        column_directions = encode_vectors(network.columns, source.columns)
-        return self.read(network, (row_directions[rows] * column_directions[columns]).sum(1))
-
-    def read(self, network: DMFNetwork, cosines: Tensor) -> Tensor:
-        """Return cosines in the scale's units."""
-        return self.scale.unit_map.from_unit(cosines)
-
-
-def encode_vectors(branch: Branch, vectors: Vectors) -> Tensor:
-    """Return the latents (vectors, latent) of all vectors, of length 1, a part of the vectors at a
-    time."""
-    parts = torch.split(
-        torch.arange(len(vectors), device=branch.first.weight.device), _VECTORS_AT_A_TIME
-    )
-    return torch.cat([normalise_latents(branch(vectors.take(ids))) for ids in parts])
-
-
 class CosineReadout(Readout):
     """Maps products, which are cosines, from [-1, 1] to the scale."""
 
@@ -163,7 +87,7 @@ class CosineReadout(Readout):
 _RIDGE, _RIDGE_STEPS = 5.0, 10
 
 
-class BranchEncoder(NetworkEncoder, SolvingEncoder):
+class BranchEncoder(TrainedEncoder, SolvingEncoder):
     """The latent of a row, or of a column, is the direction that its branch gives its entries.
 
     Entries in new columns, which the branch of rows does not know, move it by a ridge regression;
@@ -173,13 +97,12 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
     moves_rows = True
 
     def __init__(
-        self, network: DMFNetwork, scale: Scale, rows: Latents, columns: Latents, *, inputs: str
+        self, network: TrainedNetwork, scale: Scale, rows: Latents, columns: Latents, *, inputs: str
     ) -> None:
         super().__init__(network)
         self._scale, self._encoding = scale, ENCODINGS[inputs]
         self._mean_row, self._mean_column = (each.base.mean(axis=0) for each in (rows, columns))
 
-    @torch.no_grad()
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         """Return the latents of rows (or columns), and whether anything is known of each."""
         branch, mean, mean_other = self.network.rows, self._mean_row, self._mean_column
@@ -187,7 +110,7 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
             branch, mean, mean_other = self.network.columns, self._mean_column, self._mean_row
         is_trained = entries.others < len(others.base)
         known, new = entries.select(is_trained), entries.select(~is_trained)
-        latents = encode(branch, sparse_vectors(known, self._encoding(self._scale, known.values)))
+        latents = branch.encode(known, self._encoding(self._scale, known.values))
         latents[known.are_empty & (np.diff(new.starts) > 0)] = mean
         is_known = (~entries.are_empty).astype(np.float32)
         return np.column_stack([self._move(latents, new, others, mean_other), is_known])
@@ -218,11 +141,6 @@ class BranchEncoder(NetworkEncoder, SolvingEncoder):
         return latents + moves
 
 
-def encode(branch: Branch, vectors: Vectors) -> LatentArray:
-    """Return a branch's latents of vectors; without autocast, all of it is in single precision."""
-    return encode_vectors(branch, vectors).cpu().numpy()
-
-
 class DMF(Recommends, NetworkModel):
     """Deep matrix factorization: the cosine of two latents, which branches compute from the entries
     of row and column.
@@ -238,13 +156,14 @@ class DMF(Recommends, NetworkModel):
     """
 
     settings_class: ClassVar[type[Settings]] = DMFSettings
-    objective_class: ClassVar[type[DMFObjective]] = DMFObjective
     fits_on_ranks: ClassVar[bool] = True
     settings: DMFSettings
     takes_weights: ClassVar[bool] = True
 
     def _check_ranks(self, train: ObservedMatrix) -> None:
         super()._check_ranks(train)
+        from deepmf.nn.ranks import find_ranks
+
         gamma = self.settings.gamma
         if gamma and find_ranks() is not None:
             raise BadSetting(
@@ -256,6 +175,9 @@ class DMF(Recommends, NetworkModel):
         return self.settings.latent_size
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
+        from deepmf.training.blocks import MatrixBlocks
+        from deepmf.training.trainer import Trainer
+
         train, settings = entries.train, self.settings
         source = MatrixBlocks(
             train,
@@ -263,16 +185,24 @@ class DMF(Recommends, NetworkModel):
             block_rows=settings.block_rows,
             block_columns=settings.block_columns,
         )
-        objective = self.objective_class(train, settings)
-        return Trainer(
-            self._new_network(entries), objective, source, settings, validation=validation
-        )
+        network, objective = self._new_network(entries), self._make_objective(train)
+        return Trainer(network, objective, source, settings, validation=validation)
+
+    def _make_objective(self, train: ObservedMatrix) -> DMFObjective:
+        from deepmf.models.dmf_network import DMFObjective
+
+        return DMFObjective(train, self.settings)
 
     def _new_network(self, entries: EntryStore) -> DMFNetwork:
+        from deepmf.models.dmf_network import DMFNetwork
+
         return DMFNetwork(*self._make_branches(entries))
 
     def _make_branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
         """Return a row branch and a column branch with fresh weights."""
+        from deepmf.nn.branch import Branch
+        from deepmf.training.runtime import make_generator
+
         generator, settings = make_generator(self.settings.seed, "weights"), self.settings
         rows, columns = (
             Branch(n_inputs, settings.layer_sizes, dropout=settings.dropout, generator=generator)
@@ -281,27 +211,39 @@ class DMF(Recommends, NetworkModel):
         return rows, columns
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
-        network, source = trainer.network, trainer.source
-        assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
-        rows, columns = (
-            Latents(encode(network.rows, source.rows)),
-            Latents(encode(network.columns, source.columns)),
-        )
-        network.to("cpu")
-        factors = self._make_factors(network, entries, rows, columns)
+        network = TrainedNetwork(read_weights(trainer.network.to("cpu")))
+        latents = []
+        for branch, take, n in (
+            (network.rows, entries.row_entries, entries.train.shape[0]),
+            (network.columns, entries.column_entries, entries.train.shape[1]),
+        ):
+            vectors = take(np.arange(n))
+            inputs = ENCODINGS[self.settings.inputs](entries.scale, vectors.values)
+            latents.append(Latents(branch.encode(vectors, inputs)))
+        factors = self._make_factors(network, entries, *latents)
         return Predictor.of(factors, self._make_readout(network, entries.scale))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._load_network(entries, tensors)
+        network = TrainedNetwork(load_weights(self._describe_weights(entries), tensors))
         latents = unpack_latents(tensors, entries, width=self.settings.latent_size)
         factors = self._make_factors(network, entries, *latents).with_arrived(tensors, entries)
         return Predictor.of(factors, self._make_readout(network, entries.scale))
 
+    def _describe_weights(self, entries: EntryStore) -> dict[str, Any]:
+        """Return the types and the shapes of the weights of the network."""
+        n_rows, n_columns = entries.train.shape
+        sizes = self.settings.layer_sizes
+        rows, columns = (
+            describe_branch("rows", n_columns, sizes),
+            describe_branch("columns", n_rows, sizes),
+        )
+        return rows | columns
+
     def _make_factors(
-        self, network: Any, entries: EntryStore, rows: Latents, columns: Latents
+        self, network: TrainedNetwork, entries: EntryStore, rows: Latents, columns: Latents
     ) -> Factors:
         encoder = BranchEncoder(network, entries.scale, rows, columns, inputs=self.settings.inputs)
         return Factors(rows, columns, encoder)
 
-    def _make_readout(self, network: Any, scale: Scale) -> Readout:
+    def _make_readout(self, network: TrainedNetwork, scale: Scale) -> Readout:
         return CosineReadout(scale)

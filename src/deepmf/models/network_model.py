@@ -1,15 +1,17 @@
 """The base class of models that train a network, which also encodes the entries of rows and
-columns."""
+columns.
+
+torch is imported where a network is trained, or where a network of the paper answers.
+"""
 
 from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import Array
@@ -18,16 +20,29 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
-from deepmf.nn.branch import use_generator
-from deepmf.nn.inputs import SparseVectors, make_feature_batch
+from deepmf.models.trained_network import TrainedNetwork, fill_module
 from deepmf.scoring.encoders import Encoder
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form
-from deepmf.training.memory import FitBytes, estimate_fit_bytes
-from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings, TwoBranchSettings
-from deepmf.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from deepmf.nn.inputs import SparseVectors
+    from deepmf.training.memory import FitBytes
+    from deepmf.training.trainer import Trainer
+
+
+class TrainedEncoder(Encoder):
+    """An encoder by the weights of a trained network, which needs no torch."""
+
+    def __init__(self, network: TrainedNetwork) -> None:
+        self.network = network
+
+    def pack(self) -> Packed:
+        return self.network.pack()
 
 
 class NetworkEncoder(Encoder):
@@ -56,8 +71,16 @@ class NetworkModel(Model):
     def network_(self) -> Any:
         """The trained network."""
         encoder = self.predictor_.encoder
-        assert isinstance(encoder, NetworkEncoder)
-        return encoder.network
+        assert isinstance(encoder, NetworkEncoder | TrainedEncoder)
+        return self._find_module(encoder.network)
+
+    def _find_module(self, network: Any) -> Any:
+        """Return a trained network as a torch module."""
+        if not isinstance(network, TrainedNetwork):
+            return network
+        if network.module is None:
+            network.module = self._fill_network(self.entries_, network.weights)
+        return network.module
 
     @abstractmethod
     def _new_network(self, entries: EntryStore) -> nn.Module:
@@ -83,6 +106,11 @@ class NetworkModel(Model):
         )
 
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
+        import torch
+
+        from deepmf.training.memory import estimate_fit_bytes
+        from deepmf.training.runtime import Runtime
+
         train, settings = entries.train, self.settings
         runtime = Runtime(settings.device, settings.precision)
         with torch.device("meta"):  # shapes that take neither memory nor time
@@ -93,6 +121,10 @@ class NetworkModel(Model):
         )
 
     def _make_predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        import torch
+
+        from deepmf.nn.branch import use_generator
+
         task.join()
         network = task.network.eval()
         # it is drawn from in training alone, and no pickle could hold it
@@ -103,6 +135,8 @@ class NetworkModel(Model):
     def _load_network(self, entries: EntryStore, tensors: Tensors) -> Any:
         """Return the network with the stored weights; weights that do not fit the settings raise
         `BadModelFile`."""
+        import torch
+
         try:
             # shapes that take neither memory nor time, however large they are
             with torch.device("meta"):
@@ -111,16 +145,24 @@ class NetworkModel(Model):
             raise BadModelFile(
                 f"a network of the size in the stored settings cannot be built ({error})"
             ) from error
-        stored = Form.like(network.state_dict(), "network").read({}, tensors)
-        network.load_state_dict(
-            {name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True
-        )
-        return network.eval()
+        return fill_module(network, Form.like(network.state_dict(), "network").read({}, tensors))
+
+    def _fill_network(self, entries: EntryStore, weights: Mapping[str, Any]) -> Any:
+        """Return a torch module with some weights."""
+        import torch
+
+        with torch.device("meta"):
+            network = self._new_network(entries)
+        return fill_module(network, weights)
 
 
 def sparse_vectors(entries: AxisEntries, inputs: Array) -> SparseVectors:
     """Return rows or columns as inputs of a network: their entries, with inputs in place of
     values."""
+    import torch
+
+    from deepmf.nn.inputs import SparseVectors, make_feature_batch
+
     arrays = (
         torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32))
     )

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from deepmf.nn.inputs import Batch, Channels, EntrySums, FeatureBatch
+from deepmf.nn.inputs import Batch, Channels, FeatureBatch
 from deepmf.nn.sparse_linear import SparseLinear
 
 
@@ -34,11 +33,6 @@ def make_linear(
             )
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     return layer
-
-
-def normalise_latents(latents: Tensor) -> Tensor:
-    """Scale latents to length 1, in single precision."""
-    return functional.normalize(latents.float(), dim=-1)
 
 
 def compute_inner_products(row_latents: Tensor, column_latents: Tensor) -> Tensor:
@@ -152,29 +146,6 @@ class Branch(nn.Module):
         latents: Tensor = self.first(batch.places if isinstance(batch, Channels) else batch)
         if isinstance(batch, Channels) and self.summary_features is not None:
             latents = latents + self.summary_features(batch.summary_features)
-        return self._forward_rest(latents, features)
-
-    def embed_entries(self, indices: Tensor, units: Tensor) -> Tensor:
-        """Return the contribution of each entry to the first layer (..., outputs), for a branch
-        that reads channels."""
-        table: Tensor = self.first.weight
-        flat = indices.flatten()
-        values, indicators = (
-            table.index_select(0, places) for places in (flat, flat + table.shape[0] // 2)
-        )
-        return torch.addcmul(indicators, values, units.reshape(-1, 1)).view(
-            *indices.shape, table.shape[1]
-        )
-
-    def forward_sums(self, sums: EntrySums, features: FeatureBatch | None = None) -> Tensor:
-        """Map the sums of entries to latents (batch, latent), as `forward` maps channels."""
-        latents = sums.normalise()
-        if self.summary_features is not None:
-            # in place: allocating costs as much as the sum
-            latents += self.summary_features(sums.summary_features())
-        return self._forward_rest(latents, features)
-
-    def _forward_rest(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
         if self.features is not None and features is not None:
             latents = latents + self.features(features.dense(self.features.in_features))
         latents = self.norms[0](latents)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.nn.ranks import SumOverRanks, keep_sums
+from deepmf.nn.summaries import summarise
 
 
 class SparseBatch(NamedTuple):
@@ -132,12 +133,6 @@ def locate_entries(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     return shifts + torch.arange(shifts.numel(), device=ids.device), new_starts
 
 
-N_SUMMARY_FEATURES = 2
-
-# Entries of value 0 that are added to each mean, so that the mean of few entries is trusted less.
-_SHRINKAGE = 2.0
-
-
 class Channels(NamedTuple):
     """The inputs of a branch: all values, indicators of observed entries, and features that
     summarise them."""
@@ -146,23 +141,6 @@ class Channels(NamedTuple):
     places: Batch
     # (batch, 2): the mean and the number of entries, on the scale of an input
     summary_features: Tensor
-
-
-class EntrySums(NamedTuple):
-    """The sums of the first layer over the entries of sparse vectors, before they are
-    normalised."""
-
-    lines: Tensor  # (batch, outputs) sums of values times their weights plus indicator weights
-    units: Tensor  # (batch,) sums of the values
-    counts: Tensor  # (batch,) numbers of entries
-
-    def normalise(self) -> Tensor:
-        """Return the sums divided by the root of the count."""
-        return self.lines * self.counts.clamp(min=1.0).rsqrt()[:, None]
-
-    def summary_features(self) -> Tensor:
-        """Return the features (batch, 2) that summarise the entries."""
-        return _summarise(self.units, self.counts)
 
 
 def make_channels(
@@ -182,7 +160,7 @@ def make_channels(
     counts = observed.sum(1)
     places = torch.cat([values, observed.to(batch.dtype)], dim=1)
     places *= counts.clamp(min=1).to(torch.float32).rsqrt()[:, None].to(batch.dtype)
-    return Channels(places, _summarise(values.sum(1, dtype=torch.float32), counts))
+    return Channels(places, summarise(values.sum(1, dtype=torch.float32), counts.float()))
 
 
 def apply_mask(batch: Batch, visible: Tensor) -> Batch:
@@ -206,13 +184,6 @@ def _make_sparse_channels(
     scale = torch.repeat_interleave(counts.clamp(min=1).rsqrt(), here)
     indices = torch.stack([batch.indices, batch.indices + n_inputs], dim=1).flatten()
     weights = torch.stack([batch.weights * scale, scale], dim=1).flatten()
-    return Channels(SparseBatch(indices, 2 * batch.starts, weights), _summarise(sums, counts))
-
-
-def _summarise(sums: Tensor, counts: Tensor) -> Tensor:
-    # Rows of MovieLens have 20 to 2000 entries, for which log(count + 1) / 4 - 1 is between -.3 and
-    # 1.
-    counts = counts.to(sums.dtype)
-    return torch.stack(
-        [2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1
+    return Channels(
+        SparseBatch(indices, 2 * batch.starts, weights), summarise(sums, counts.to(sums.dtype))
     )

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from scipy.linalg.lapack import sposv, spotrf, spotri
+from scipy.linalg.lapack import spotrf, spotri
 
+from deepmf.linalg.positive import solve_positive
 from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, find_spans
 from deepmf.matrix.extras import Extras
+from deepmf.matrix.library import fetch, send_like
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.column_ridge import (
     ROW_POWER,
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 
     from deepmf.nn.ranks import Ranks
 
-    Cells = LatentArray | torch.Tensor  # of a dense matrix: a tensor is on a GPU
+# The cells of a dense matrix: an array, or a tensor on a GPU.
+Cells: TypeAlias = Any
 
 # Columns that are regressed on all others, at most: their weights take 150 MB, an inverse seconds.
 MOST_FULL = 6000
@@ -51,7 +54,7 @@ _FEWEST_NEAR = 50
 _MOST_GATHERED = 1.6e9
 
 # Nearest columns for each entry of a column, on a CPU.
-_NEAR_BY_ENTRY = 8
+_NEAR_BY_ENTRY = 4
 
 # Columns of which all cells of the Gram matrix are kept, at most: 400 MB on a CPU, 14 GB on a GPU.
 _MOST_DENSE_ON_CPU = 10_000
@@ -237,7 +240,7 @@ class Gram(NamedTuple):
     def _compare_costs(self, places: IndexArray) -> tuple[BoolArray, FloatArray]:
         """Return for which targets products of lines take less time than finding cells, and what
         either reads."""
-        if not isinstance(self.cells, Sparse):
+        if not isinstance(self.cells, scipy.sparse.csr_array):
             return np.zeros(len(places), dtype=bool), np.zeros(len(places))
         matrices = (self.cells,) if self.lines is None else (self.cells, self.lines)
         lengths = [np.append(np.diff(matrix.indptr), 0)[places].sum(axis=1) for matrix in matrices]
@@ -248,12 +251,14 @@ class Gram(NamedTuple):
         """Return the cells G_SS (targets, K, K) of places S (targets, K), and 0 where there is no
         column."""
         n_columns = self.sizes.size
-        if not isinstance(self.cells, Sparse):
+        if not isinstance(self.cells, scipy.sparse.csr_array):
             is_missing = places == n_columns
             at = np.minimum(places, n_columns - 1).astype(np.int64)
-            gathered = self.cells.take(_send(at[:, :, None] * n_columns + at[:, None], self.cells))
+            gathered = self.cells.take(
+                send_like(at[:, :, None] * n_columns + at[:, None], self.cells)
+            )
             if is_missing.any():
-                gathered[_send(is_missing[:, :, None] | is_missing[:, None], self.cells)] = 0.0
+                gathered[send_like(is_missing[:, :, None] | is_missing[:, None], self.cells)] = 0.0
             return gathered
         target, first = np.nonzero(places < n_columns)
         columns = places[target, first]
@@ -303,21 +308,13 @@ def _solve(equations: Cells, sums: LatentArray, ridge: Ridge) -> Cells:
     Where a pruned matrix is not positive definite, each column is regressed on its own.
     """
     diagonals = equations.diagonal(0, 1, 2) * (1.0 + ridge.noise) + ridge.penalty
-    right = _send(sums, equations)
-    solutions = right / diagonals
+    right = send_like(sums, equations)
     shrunk = equations * 1.0
     every = np.arange(sums.shape[1])
     shrunk[:, every, every] = diagonals
-    if _is_on_gpu(shrunk):
-        import torch
-
-        lower, failed = torch.linalg.cholesky_ex(shrunk)
-        solved = torch.cholesky_solve(right[..., None], lower)[..., 0]
-        return torch.where(failed[:, None] > 0, solutions, solved)
-    for at, matrix in enumerate(shrunk):
-        _, solution, failed = sposv(matrix.T, sums[at], lower=1, overwrite_a=1)
-        if not failed:
-            solutions[at] = solution
+    solutions, failures = solve_positive(shrunk, right)
+    alone = (right / diagonals)[failures]
+    solutions[failures] = alone
     return solutions
 
 
@@ -331,19 +328,13 @@ def send_cells(array: Array, gpu: torch.device | None) -> Any:
         return array
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(array)).to(gpu)
-
-
-def _send(array: Array, like: Cells) -> Any:
-    """Return an array where cells are: on the CPU or their GPU."""
-    return send_cells(array, None if isinstance(like, np.ndarray) else like.device)
+    return torch.from_numpy(array).to(gpu)
 
 
 def round_weights(weights: Cells) -> LatentArray:
     """Return weights as they are in a file, which has half precision: no score changes by more than
     1e-4."""
-    on_cpu = weights if isinstance(weights, np.ndarray) else weights.cpu().numpy()
-    return on_cpu.astype(np.float16).astype(np.float32)
+    return fetch(weights).astype(np.float16).astype(np.float32)
 
 
 def count_near(n_entries: IndexArray, most: int) -> IndexArray:
@@ -376,7 +367,7 @@ def _find_near(cells: Cells, sizes: LatentArray, counts: IndexArray) -> Near:
 def _find_near_on_gpu(cells: Any, roots: LatentArray, near: Near) -> Near:
     """Write the nearest columns, as many for each column as there is room for."""
     n_columns, most = near.places.shape
-    roots = _send(roots, cells)
+    roots = send_like(roots, cells)
     for start in range(0, n_columns, _LINES_AT_A_TIME):
         span = slice(start, start + _LINES_AT_A_TIME)
         cosines = cells[span] / roots
@@ -506,10 +497,10 @@ def _multiply(weighted: Sparse, gpu: torch.device | None) -> Cells:
     square = send_cells(np.zeros((dense.size, dense.size), dtype=np.float32), gpu)
     dense_columns = weighted if sparse.size == 0 else weighted[:, dense]
     for start in range(0, n_rows if dense.size else 0, _ROWS_AT_A_TIME):
-        block = _send(dense_columns[start : start + _ROWS_AT_A_TIME].toarray(), square)
+        block = send_like(dense_columns[start : start + _ROWS_AT_A_TIME].toarray(), square)
         square += block.T @ block  # numpy computes one half of it, and copies that
     if sparse.size == 0:
-        return square  # type: ignore[no-any-return]
+        return square
     product = np.empty((n_columns, n_columns), dtype=np.float32)
     product[np.ix_(dense, dense)] = square
     turned = Sparse(weighted.T)

@@ -17,6 +17,7 @@ from scipy.special import log_expit
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, Numbers
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.matrix.extras import NO_TIME, Extras, TimeArray
+from deepmf.matrix.library import find_library
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
 from deepmf.scoring.arrivals import find_changed
 from deepmf.scoring.learning import SteadyPart
@@ -126,11 +127,11 @@ class Presence(SteadyPart):
     def log_probabilities(self, scores: Numbers) -> Numbers:
         """Return the logarithms of the probabilities that entries exist, from scores times powers
         of popularity."""
-        log_odds: Numbers = self.intercept + self.score_power * _find_library(scores).log(
+        log_odds: Numbers = self.intercept + self.score_power * find_library(scores).log(
             make_positive(scores)
         )
         if not isinstance(log_odds, np.ndarray):
-            return _find_library(log_odds).nn.functional.logsigmoid(log_odds)  # type: ignore[no-any-return]
+            return find_library(log_odds).nn.functional.logsigmoid(log_odds)  # type: ignore[no-any-return]
         log_probabilities: Numbers = log_expit(log_odds)
         return log_probabilities
 
@@ -146,19 +147,10 @@ class Presence(SteadyPart):
 
 def make_positive(scores: Numbers) -> Numbers:
     """Return scores as positive numbers in the same order; large scores hardly change."""
-    library = _find_library(scores)
+    library = find_library(scores)
     sums = library.sqrt(library.square(scores) + _SMALL_SCORE**2) + library.abs(scores)
     positive: Numbers = library.where(scores > 0, sums / 2, _SMALL_SCORE**2 / (2 * sums))
     return positive
-
-
-def _find_library(numbers: Any) -> Any:
-    """Return numpy for an array, torch for a tensor."""
-    if isinstance(numbers, np.ndarray | np.generic):
-        return np
-    import torch
-
-    return torch
 
 
 _bounded = below(1e300)

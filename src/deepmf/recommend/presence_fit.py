@@ -380,11 +380,15 @@ class _Choice:
             places = np.sort(np.argpartition(keys, n_left_out, axis=1)[:, n_left_out:], axis=1)
         else:
             places = np.tile(np.arange(keys.shape[1]), (lines.size, 1))
-        fields = (
-            field[lines[:, None], places]
-            for field in (scores, self._known, self._log_liked, self._liked)
+        at = lines[:, None], places
+        return _Lists(
+            places,
+            scores[at],
+            self._known[at],
+            self._log_liked[at],
+            self._liked[at],
+            self._n_liked[lines],
         )
-        return _Lists(places, *fields, self._n_liked[lines])
 
     def _measure(self, presence: Presence, lists: _Lists) -> FloatArray:
         """Return the NDCG@10 (rows,) of rankings by relevance."""

@@ -225,7 +225,7 @@ class Form:
 
     @classmethod
     def like(cls, tensors: Mapping[str, Any], prefix: str) -> Form:
-        """Return the form of these tensors of torch and no others; counts and variances are not
+        """Return the form of these arrays or tensors and no others; counts and variances are not
         negative."""
         parts = (
             Part(name, _find_type(tensor), tuple(tensor.shape), *_find_checks(name, tensor))
@@ -330,5 +330,5 @@ def _find_checks(name: str, tensor: Any) -> list[Check]:
         return [
             Check("have variances of at least 0", lambda found, _: np.all(found >= 0), is_lazy=True)
         ]
-    is_count = not (tensor.is_floating_point() or _find_type(tensor) == "bool")
+    is_count = _find_type(tensor).startswith(("int", "uint"))
     return [between(0, _LARGEST_COUNT)] if is_count else []

@@ -27,10 +27,10 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal import encoder as encoder_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
-from deepmf.models.ordinal.model import OrdinalDMF, OrdinalTrainer
-from deepmf.models.ordinal.network import split_by_entries
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import Refinement
-from deepmf.nn.inputs import SparseVectors
+from deepmf.models.ordinal.trainer import OrdinalTrainer
+from deepmf.scoring.encoders import split_by_entries
 from deepmf.scoring.factors import Factors
 from deepmf.scoring.latents import Latents
 from deepmf.testing import additive
@@ -130,7 +130,7 @@ def test_columns_without_entries_are_encoded_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         Refinement,
         "refine",
-        lambda own, vectors: sizes.append(len(vectors)) or refine(own, vectors),
+        lambda own, vectors: sizes.append(vectors.starts.size - 1) or refine(own, vectors),
     )
     rows, columns, values = MATRIX.entries()
     model = OrdinalDMF(**SMALL).fit(
@@ -523,13 +523,13 @@ def test_parts_of_the_entries_give_what_all_at_once_do(
                 split.train, split.validation if with_validation else None
             )
 
-    sizes, read_vectors = [], OrdinalEncoder.read_vectors
+    sizes, refine = [], OrdinalEncoder.refine
 
-    def watch(encoder: OrdinalEncoder, entries: AxisEntries) -> SparseVectors:
+    def watch(encoder: OrdinalEncoder, refinement: Refinement, entries: AxisEntries) -> Any:
         sizes.append(entries.values.size)
-        return read_vectors(encoder, entries)
+        return refine(encoder, refinement, entries)
 
-    monkeypatch.setattr(OrdinalEncoder, "read_vectors", watch)
+    monkeypatch.setattr(OrdinalEncoder, "refine", watch)
     whole = fit_model()
     longest = max(sizes)
     sizes.clear()

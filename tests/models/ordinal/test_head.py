@@ -11,7 +11,8 @@ from torch import Tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.scale import Scale
-from deepmf.models.ordinal.head import LatentLayout, OrdinalHead, OrdinalReadout, check_support
+from deepmf.models.ordinal.head import LatentLayout, OrdinalReadout, check_support
+from deepmf.models.ordinal.network import OrdinalHead
 
 
 def test_the_fields_of_a_small_latent() -> None:

@@ -17,12 +17,17 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective, split_by_entries
+from deepmf.models.ordinal.network import (
+    OrdinalHead,
+    OrdinalNetwork,
+    OrdinalObjective,
+    split_by_entries,
+)
 from deepmf.nn.branch import Branch, use_generator
-from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseVectors, Vectors, make_channels
+from deepmf.nn.inputs import DenseVectors, SparseVectors, Vectors, make_channels
 from deepmf.nn.masking import Masking, draw_views
+from deepmf.nn.summaries import N_SUMMARY_FEATURES
 from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import MatrixBlocks

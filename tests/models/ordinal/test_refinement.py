@@ -15,11 +15,13 @@ from torch import Tensor
 from deepmf.data import split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import TrainingDiverged
+from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
+from deepmf.models.network_model import sparse_vectors
 from deepmf.models.ordinal.encoder import OrdinalEncoder
-from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.ordinal.network import OrdinalHead
 from deepmf.models.ordinal.refinement import (
     CONSTANT_SIZE,
     LANDMARK_STEP_SIZE,
@@ -33,12 +35,14 @@ from deepmf.models.ordinal.refinement import (
     choose_penalty,
     compute_penalty_errors,
     encode_views,
-    solve_cholesky,
+    solve_refinement,
     split_by_length,
 )
+from deepmf.models.trained_network import TrainedBranch, read_weights
 from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import N_SUMMARY_FEATURES, SparseVectors, apply_mask, make_channels
+from deepmf.nn.inputs import SparseVectors, apply_mask, make_channels
 from deepmf.nn.masking import draw_views
+from deepmf.nn.summaries import N_SUMMARY_FEATURES
 from deepmf.training.holdout import HeldOut
 
 SMALL: dict[str, Any] = {
@@ -69,7 +73,12 @@ class Side(NamedTuple):
     """The refinement of rows, or of columns, in a model, and their vectors."""
 
     refinement: Refinement
-    vectors: SparseVectors
+    vectors: AxisEntries
+
+    @property
+    def as_tensors(self) -> SparseVectors:
+        """The vectors as the torch module reads them."""
+        return sparse_vectors(self.vectors, self.refinement.scale.to_unit(self.vectors.values))
 
 
 def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
@@ -79,7 +88,7 @@ def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
 
 
 def landmarks_of(model: OrdinalDMF) -> Landmarks:
-    return Landmarks(torch.from_numpy(model.predictor_.encoder.landmarks))
+    return Landmarks(model.predictor_.encoder.landmarks)
 
 
 def sides(model: OrdinalDMF) -> dict[str, Side]:
@@ -87,18 +96,16 @@ def sides(model: OrdinalDMF) -> dict[str, Side]:
     n_rows, n_columns = seen.train.shape
     rows, columns = seen.row_entries(np.arange(n_rows)), seen.column_entries(np.arange(n_columns))
     return {
-        "row": Side(encoder.row_refinement(), encoder.read_vectors(rows)),
-        "column": Side(
-            encoder.column_refinement(model.predictor_.rows.base), encoder.read_vectors(columns)
-        ),
+        "row": Side(encoder.row_refinement(), rows),
+        "column": Side(encoder.column_refinement(model.predictor_.rows.base), columns),
     }
 
 
 def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.ndarray[Any, Any]:
     """Return the refined latent of one vector, restated plainly in double precision."""
-    refinement, vectors = sides(model)[axis]
-    batch, others = vectors.take(torch.tensor([position])), refinement.others
-    views = refinement.views.numpy()
+    side = sides(model)[axis]
+    batch, others = side.as_tensors.take(torch.tensor([position])), side.refinement.others
+    views = side.refinement.views.astype(bool)
     indices, units = batch.indices.long().numpy(), batch.weights.double().numpy()
     n_response, n_landmarks, scale = (
         model.network_.head.n_response,
@@ -109,13 +116,13 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     with torch.no_grad():
         seen = [apply_mask(batch, torch.from_numpy(view[indices])) for view in views]
         by_view = np.stack([model.network_.encode(axis, one)[0].double().numpy() for one in seen])
-    direction = torch.from_numpy(by_view[:, :n_directions].mean(0)[None]).float()
+    direction = by_view[:, :n_directions].mean(0)[None].astype(np.float32)
     trust = 0.0 if axis == "row" else indices.size / (indices.size + 5)
-    between = trust * landmarks_of(model).features(direction)[0].numpy()
+    between = trust * landmarks_of(model).features(direction)[0]
     by_view = np.insert(
         by_view, [n_directions], np.broadcast_to(between, (len(views), n_landmarks)), axis=1
     )
-    latent, met = by_view.mean(0), others.double().numpy()[indices]
+    latent, met = by_view.mean(0), others.astype(np.float64)[indices]
     lines, wanted = [], []
     for place, index in enumerate(indices):
         blind = [view for view in range(len(views)) if not views[view, index]] or list(
@@ -159,7 +166,7 @@ def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, positi
 @pytest.mark.parametrize("axis, penalty", [("row", 3.0), ("column", 20.0)])
 def test_an_entry_that_every_view_sees_is_predicted_by_all(axis: str, penalty: float) -> None:
     model = OrdinalDMF(**SMALL | {"views": 1}).fit(generate(40, 30, density=0.4, seed=0).matrix)
-    assert sides(model)[axis].refinement.views.all()
+    assert np.all(sides(model)[axis].refinement.views == 1)
     found = (model.predictor_.rows if axis == "row" else model.predictor_.columns).base[3]
     np.testing.assert_allclose(found, by_hand(model, axis, 3, penalty), atol=2e-4)
 
@@ -176,7 +183,7 @@ def test_an_entry_predicted_with_certainty_gives_a_finite_step() -> None:
         step = NewtonStep.from_scores(
             head, scores, responses, PaddedEntries(units.long(), units, real), many
         )
-        found = step.take(3.0, solve_cholesky).numpy()[0]
+        found = step.take(3.0).numpy()[0]
         # Two boundaries are exceeded against all expectation: a slope of 2, and the least curvature
         # there is.
         line = features[0, 0].double().numpy()
@@ -186,13 +193,19 @@ def test_an_entry_predicted_with_certainty_gives_a_finite_step() -> None:
 
 def test_latents_beyond_all_measure_are_refused() -> None:
     with pytest.raises(TrainingDiverged, match="large"):
-        solve_cholesky(-torch.eye(2)[None], torch.ones(1, 2, 1))
+        solve_refinement(-np.eye(2, dtype=np.float32)[None], np.ones((1, 2), dtype=np.float32))
 
 
 @torch.no_grad()
+def encode_by_torch(model: OrdinalDMF, axis: Axis) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the mean latents over views that the torch module makes, and the numbers of entries."""
+    vectors = sides(model)[axis].as_tensors
+    return model.network_.encode_views(axis, vectors).numpy(), vectors.counts.numpy()
+
+
 def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
     (row, rows), (column, columns) = sides(model).values()
-    latents = column.add_landmarks(model.network_.encode_views("column", columns), columns.counts)
+    latents = column.add_landmarks(*encode_by_torch(model, "column"))
     for _ in range(2):
         met = latents
         of_rows = replace(row, others=met).refine(rows)
@@ -216,10 +229,9 @@ def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
         )
 
 
-@torch.no_grad()
 def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: OrdinalDMF) -> None:
-    for axis, (refinement, vectors) in sides(model).items():
-        alone = refinement.add_landmarks(model.network_.encode_views(axis, vectors), vectors.counts)
+    for refinement, vectors in sides(model).values():
+        alone = refinement.add_landmarks(*encode_by_torch(model, refinement.axis))
         light, heavy, none = refinement.refine_by_penalty(vectors, [3.0, 1e9, math.inf])
         np.testing.assert_allclose(none, alone, atol=1e-5)
         np.testing.assert_allclose(heavy, none, atol=1e-5)
@@ -228,7 +240,6 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
         np.testing.assert_array_equal(only, none)
 
 
-@torch.no_grad()
 def test_penalties_together_are_each_alone(model: OrdinalDMF) -> None:
     refinement, vectors = encoder_of(model).row_refinement(), sides(model)["row"].vectors
     together = refinement.refine_by_penalty(vectors, [1.0, math.inf, 30.0])
@@ -250,25 +261,25 @@ def test_new_rows_are_predicted_better() -> None:
 
 
 def test_parts_hold_every_vector_once_and_fit() -> None:
-    counts = torch.randint(0, 3000, (500,), generator=torch.Generator().manual_seed(0))
-    order = torch.argsort(counts, stable=True)
+    counts = np.random.default_rng(0).integers(0, 3000, 500)
+    order = np.argsort(counts, kind="stable")
     parts = split_by_length(order, counts, most_vectors=32, most_entries=8192)
-    assert torch.equal(torch.cat(parts), order)
+    np.testing.assert_array_equal(np.concatenate(parts), order)
     assert all(
-        part.numel() <= 32 and (part.numel() == 1 or part.numel() * counts[part].max() <= 8192)
+        part.size <= 32 and (part.size == 1 or part.size * counts[part].max() <= 8192)
         for part in parts
     )
 
 
-def directions(n: int, n_numbers: int, *, seed: int = 0) -> Tensor:
-    drawn = torch.randn(n, n_numbers, generator=torch.Generator().manual_seed(seed))
-    return torch.nn.functional.normalize(drawn, dim=1)
+def directions(n: int, n_numbers: int, *, seed: int = 0) -> npt.NDArray[Any]:
+    drawn = np.random.default_rng(seed).standard_normal((n, n_numbers)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
-def similarity(one: Tensor, other: Tensor) -> Tensor:
+def similarity(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A broad part and a sharp one."""
     less = one @ other.T - 1.0
-    return 0.6 * less.exp() + 0.4 * (10.0 * less).exp()
+    return 0.6 * np.exp(less) + 0.4 * np.exp(10.0 * less)
 
 
 def test_with_a_landmark_for_each_the_similarity_is_exact() -> None:
@@ -276,9 +287,9 @@ def test_with_a_landmark_for_each_the_similarity_is_exact() -> None:
     landmarks = Landmarks(known[choose_landmarks(known, 40)])
     assert len(landmarks) == 40
     features = landmarks.features(known)
-    torch.testing.assert_close(features @ features.T, similarity(known, known), atol=1e-4, rtol=0)
-    torch.testing.assert_close(
-        landmarks.features(new) @ features.T, similarity(new, known), atol=1e-4, rtol=0
+    np.testing.assert_allclose(features @ features.T, similarity(known, known), atol=1e-4)
+    np.testing.assert_allclose(
+        landmarks.features(new) @ features.T, similarity(new, known), atol=1e-4
     )
 
 
@@ -287,9 +298,9 @@ def test_few_landmarks_explain_most() -> None:
     landmarks = Landmarks(known[choose_landmarks(known, 40)])
     features = landmarks.features(known)
     missed = similarity(known, known) - features @ features.T
-    assert features.shape == (500, 40) and missed.abs().max() < 0.3
+    assert features.shape == (500, 40) and np.abs(missed).max() < 0.3
     at_random = Landmarks(known[:40]).features(known)
-    assert missed.diag().mean() < 0.7 * (1.0 - at_random.square().sum(1)).mean()
+    assert missed.diagonal().mean() < 0.7 * (1.0 - np.square(at_random).sum(1)).mean()
 
 
 def test_of_very_many_some_are_candidates() -> None:
@@ -329,15 +340,9 @@ def hold_out(levels: npt.NDArray[Any]) -> tuple[ReadVectors, HeldOut]:
     lot = np.random.default_rng(1).random(levels.shape)
     rows, columns = np.nonzero(lot < 0.5)
     starts = np.concatenate([[0], np.cumsum((lot < 0.5).sum(1))])
-    units = ((levels[rows, columns] - 3) / 2).astype(np.float32)
-    vectors = SparseVectors(*(torch.from_numpy(part) for part in (starts, columns, units)))
+    vectors = AxisEntries(starts, columns, levels[rows, columns].astype(np.float64))
     own, others = np.nonzero(lot > 0.8)
-
-    def read_vectors(positions: npt.NDArray[Any]) -> SparseVectors:
-        indices, starts, weights = vectors.take(torch.from_numpy(positions))
-        return SparseVectors(starts, indices, weights)
-
-    return read_vectors, HeldOut(own, others, levels[own, others].astype(float))
+    return vectors.take, HeldOut(own, others, levels[own, others].astype(float))
 
 
 def noise(seed: int) -> npt.NDArray[Any]:
@@ -357,8 +362,7 @@ def structure(encoder: OrdinalEncoder) -> npt.NDArray[Any]:
 @pytest.mark.slow
 def test_noise_is_no_reason_for_a_step() -> None:
     encoder = fit_encoder(ObservedMatrix.from_array(noise(1)[:80]), epochs=30, dropout=0.5)
-    with torch.no_grad():
-        found = choose_penalty(encoder.row_refinement(), *hold_out(noise(2)), seed=0)
+    found = choose_penalty(encoder.row_refinement(), *hold_out(noise(2)), seed=0)
     assert found >= 25.0  # which leaves hardly anything of a step
 
 
@@ -377,11 +381,11 @@ def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place:
     refinement, head = encoder.row_refinement(), encoder.network.head
     penalty = PENALTY_CANDIDATES[place]
     alone = replace(refinement, penalty=penalty)
-    rows = alone.refine(read_vectors(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.rows)]
-    columns = refinement.others.double()[torch.from_numpy(held_out.columns)]
+    rows = alone.refine(read_vectors(np.arange(N_ROWS)))[held_out.rows].astype(np.float64)
+    columns = refinement.others[held_out.columns].astype(np.float64)
     expected = head.expectation(
         head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])
-    ).numpy()
+    )
     errors = compute_penalty_errors(refinement, read_vectors, held_out, seed=0)
     assert errors[place] == pytest.approx(
         np.sqrt(np.mean((expected - held_out.values) ** 2)), rel=1e-4
@@ -411,10 +415,8 @@ N_INPUTS = 9
 
 VIEWS = draw_views(5, N_INPUTS, mask_rate=0.6, generator=torch.Generator().manual_seed(1))
 
-VECTORS = SparseVectors(
-    torch.tensor([0, 4, 4, 5, 11]),
-    torch.tensor([0, 3, 5, 8, 2, 0, 1, 3, 4, 6, 7]),
-    torch.linspace(-1, 1, 11),
+VECTORS = AxisEntries(
+    np.array([0, 4, 4, 5, 11]), np.array([0, 3, 5, 8, 2, 0, 1, 3, 4, 6, 7]), np.linspace(-1, 1, 11)
 )
 
 
@@ -434,9 +436,9 @@ def branch() -> Branch:
     return branch.eval().requires_grad_(False)
 
 
-def one_by_one(branch: Branch, vectors: SparseVectors, position: int) -> Tensor:
+def one_by_one(branch: Branch, vectors: AxisEntries, position: int) -> Tensor:
     """What the branch gives for each view of a vector, (views, outputs)."""
-    batch = vectors.take(torch.tensor([position]))
+    batch = sparse_vectors(vectors, vectors.values).take(torch.tensor([position]))
     seen = [apply_mask(batch, view[batch.indices]) for view in VIEWS]
     return torch.cat([branch(make_channels(each, N_INPUTS)) for each in seen])
 
@@ -445,15 +447,13 @@ def one_by_one(branch: Branch, vectors: SparseVectors, position: int) -> Tensor:
 def test_every_view_is_what_the_branch_makes_of_what_it_sees(
     branch: Branch, at_a_time: int
 ) -> None:
+    weights = {f"rows.{name}": weight for name, weight in read_weights(branch).items()}
+    trained, views = TrainedBranch.of(weights, "rows"), VIEWS.numpy().astype(np.float32)
+    units = VECTORS.values.astype(np.float32)
     for ids in ([0, 1, 2, 3], [3], [1], [2, 0]):
-        found = encode_views(
-            branch,
-            VIEWS,
-            PaddedEntries.from_vectors(VECTORS, torch.tensor(ids)),
-            at_a_time=at_a_time,
-        )
+        entries = PaddedEntries.of(VECTORS, units, np.array(ids))
+        found = encode_views(trained, views, entries, at_a_time=at_a_time)
         assert found.shape == (len(ids), 5, 4)
         for outputs, position in zip(found, ids, strict=True):
-            torch.testing.assert_close(
-                outputs, one_by_one(branch, VECTORS, position), atol=1e-5, rtol=1e-5
-            )
+            expected = one_by_one(branch, VECTORS, position).numpy()
+            np.testing.assert_allclose(outputs, expected, atol=1e-5, rtol=1e-5)

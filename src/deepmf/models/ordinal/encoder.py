@@ -14,35 +14,32 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import BoolArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.library import fetch, send_like
 from deepmf.matrix.scale import Scale
 from deepmf.models.members import MemberFit, MemberInputs
-from deepmf.models.network_model import NetworkEncoder, sparse_vectors
+from deepmf.models.network_model import TrainedEncoder
 from deepmf.models.ordinal.head import LatentLayout
-from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.models.ordinal.refinement import (
     ColumnRefinement,
     Landmarks,
     Penalties,
     Refinement,
     RowRefinement,
+    TrainedOrdinal,
     choose_landmarks,
     choose_penalty,
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
-from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.encoders import SolvingEncoder, split_by_entries
 from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
 from deepmf.storage.parts import Form, Part, below, positive
-from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.holdout import HeldOut
 
 # Columns are refined given rows and rows given columns this many times; a third round gains half of
@@ -57,7 +54,7 @@ _DEFAULT_PENALTIES = Penalties(3.0, 40.0)
 _LARGEST_PENALTY, _LARGEST_LOG_SLOPE = 1e12, 80.0
 
 
-class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
+class OrdinalEncoder(TrainedEncoder, SolvingEncoder):
     """Encodes rows and columns: views through the branches, averaged and refined.
 
     Parameters
@@ -68,11 +65,11 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     penalties : ridge penalties of the refinement of rows and of columns.
     """
 
-    network: OrdinalNetwork
+    network: TrainedOrdinal
 
     def __init__(
         self,
-        network: OrdinalNetwork,
+        network: TrainedOrdinal,
         scale: Scale,
         *,
         landmarks: LatentArray,
@@ -102,7 +99,6 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         """Return the cutpoints of rows."""
         return row_sides[:, :-1]
 
-    @torch.no_grad()
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         """Return the latents of rows (or columns)."""
         if axis == "row":
@@ -124,8 +120,9 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         columns."""
         return RowRefinement(
             network=self.network,
+            scale=self.scale,
             layout=self.layout,
-            others=self._to_device(self.refinement_columns),
+            others=self.send(self.refinement_columns),
             penalty=self.penalties.rows,
             new=self._take_new(columns),
         )
@@ -137,16 +134,13 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         ones."""
         return ColumnRefinement(
             network=self.network,
+            scale=self.scale,
             layout=self.layout,
-            others=self._to_device(row_latents),
+            others=self.send(row_latents),
             penalty=self.penalties.columns,
             new=self._take_new(rows),
-            landmarks=Landmarks(self._to_device(self.landmarks)),
+            landmarks=Landmarks(self.send(self.landmarks)),
         )
-
-    def read_vectors(self, entries: AxisEntries) -> SparseVectors:
-        """Return entries as the inputs of a branch."""
-        return sparse_vectors(entries, self.scale.to_unit(entries.values))
 
     def pack(self) -> Packed:
         """Return the network, the landmarks, the refinement columns, and the penalties."""
@@ -163,24 +157,23 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     def refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
         """Return latents; all vectors without entries and features share one."""
         kept, places = share_empty(entries.are_empty)
-        refined: LatentArray = (
-            refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)).cpu().numpy()
-        )
-        return refined[places]
+        return refinement.refine(entries.take(kept))[places]
 
-    def _take_new(self, others: Latents | None) -> Tensor | None:
+    def _take_new(self, others: Latents | None) -> Any:
         """Return the latents of new rows, or columns; None where there are none."""
         if others is None or not len(others.extra):
             return None
-        return self._to_device(np.ascontiguousarray(others.extra[:, : self.layout.width]))
+        return self.send(np.ascontiguousarray(others.extra[:, : self.layout.width]))
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the network."""
-        return self.network.head.scale.device
+    def leave_gpu(self) -> OrdinalEncoder:
+        """Return the encoder after the fit: it answers on the CPU."""
+        weights = {name: fetch(numbers) for name, numbers in self.network.weights.items()}
+        self.network = TrainedOrdinal(weights, self.network.head.groups)
+        return self
 
-    def _to_device(self, latents: LatentArray) -> Tensor:
-        return torch.from_numpy(latents).to(self.device)
+    def send(self, latents: LatentArray) -> Any:
+        """Return latents where the network is: an array, or a tensor on a GPU."""
+        return send_like(latents, self.network.head.scale)
 
 
 def share_empty(are_empty: BoolArray) -> tuple[IndexArray, IndexArray]:
@@ -221,22 +214,23 @@ class NetworkMember:
     """The trained network, refined.
 
     load_network: returns the network whose weights are stored.
-    network, source: the trained network, and what it was trained on.
+    network: the trained network. seen: the entries that it was trained on.
     """
 
     settings: OrdinalDMFSettings
-    load_network: Callable[[EntryStore, Tensors], OrdinalNetwork]
-    network: OrdinalNetwork | None = None
-    source: MatrixBlocks | None = None
+    load_network: Callable[[EntryStore, Tensors], TrainedOrdinal]
+    network: TrainedOrdinal | None = None
 
     def fit(self, inputs: MemberInputs) -> MemberFit:
         """Return the refined latents of all rows and columns."""
-        assert self.network is not None and self.source is not None
+        assert self.network is not None
         seen, entries, held_out, _ = inputs
-        encoder = _start_encoder(self.network, self.source, entries, self.settings)
+        encoder = _start_encoder(self.network, seen, entries, self.settings)
         start = encoder.refinement_columns
         if held_out is None:
-            return MemberFit(_refine_in_rounds(encoder, None, entries), None)
+            factors = _refine_in_rounds(encoder, None, entries)
+            encoder.leave_gpu()
+            return MemberFit(factors, None)
         rows = _choose_penalties(encoder, seen, held_out, self.settings)
         blind = _refine_in_rounds(encoder, rows, seen)
         scores = blind.score_pairs(held_out.rows, held_out.columns)
@@ -245,6 +239,7 @@ class NetworkMember:
             return blind.fold_in("column", columns).take_rows(rows)
 
         if seen is entries:
+            encoder.leave_gpu()
             return MemberFit(blind, scores, blind=encode_blind)
         refined = OrdinalEncoder(
             encoder.network,
@@ -253,7 +248,9 @@ class NetworkMember:
             refinement_columns=start,
             penalties=encoder.penalties,
         )
-        return MemberFit(_refine_in_rounds(refined, None, entries), scores, blind=encode_blind)
+        factors = _refine_in_rounds(refined, None, entries)
+        encoder.network = refined.leave_gpu().network
+        return MemberFit(factors, scores, blind=encode_blind)
 
     def load(self, content: Any, tensors: Tensors, entries: EntryStore) -> Factors:
         """Return the stored factors; anything that no network could have raises `BadModelFile`."""
@@ -267,7 +264,7 @@ class NetworkMember:
             directions=layout.n_direction,
             columns=entries.train.shape[1],
         )
-        if not Landmarks(torch.from_numpy(stored["landmarks"])).are_independent():
+        if not Landmarks(stored["landmarks"]).are_independent():
             raise BadModelFile("the stored landmarks must be different directions")
         encoder = OrdinalEncoder(
             network,
@@ -287,28 +284,32 @@ class NetworkMember:
 
 
 def _start_encoder(
-    network: OrdinalNetwork, source: MatrixBlocks, entries: EntryStore, settings: OrdinalDMFSettings
+    network: TrainedOrdinal, seen: EntryStore, entries: EntryStore, settings: OrdinalDMFSettings
 ) -> OrdinalEncoder:
     """Return an encoder with landmarks chosen among the columns, which are not refined yet."""
-    column_counts = source.matrix.column_counts
-    shared = share_empty((column_counts == 0) & (entries.column_features is None))
-    counts, kept, places = (
-        torch.from_numpy(each).to(network.head.scale.device) for each in (column_counts, *shared)
+    nothing = np.zeros((0, network.layout.width), dtype=np.float32)
+    plain = OrdinalEncoder(
+        network,
+        entries.scale,
+        landmarks=nothing[:, network.layout.direction],
+        refinement_columns=nothing,
+        penalties=Penalties(math.inf, math.inf),
     )
-    encoded = network.encode_views("column", source.columns, kept)[places]
+    encoded = plain.refine_all(plain.column_refinement(nothing), seen)
     directions = encoded[:, network.layout.direction]
     encoder = OrdinalEncoder(
         network,
         entries.scale,
-        landmarks=directions[choose_landmarks(directions, settings.landmarks)].cpu().numpy(),
-        refinement_columns=encoded[:0].cpu().numpy(),
+        landmarks=directions[choose_landmarks(directions, settings.landmarks)],
+        refinement_columns=nothing,
         penalties=Penalties(
             settings.row_penalty or _DEFAULT_PENALTIES.rows,
             settings.column_penalty or _DEFAULT_PENALTIES.columns,
         ),
     )
-    unrefined = encoder.column_refinement(encoder.refinement_columns).add_landmarks(encoded, counts)
-    encoder.refinement_columns = unrefined.cpu().numpy()
+    counts = seen.train.column_counts.astype(np.float32)
+    latents = encoder.send(encoded), encoder.send(counts)
+    encoder.refinement_columns = fetch(encoder.column_refinement(nothing).add_landmarks(*latents))
     return encoder
 
 
@@ -319,9 +320,7 @@ def _choose_penalties(
     once."""
 
     def choose(refinement: Refinement, take: Callable[[IndexArray], AxisEntries]) -> float:
-        return choose_penalty(
-            refinement, lambda at: encoder.read_vectors(take(at)), held_out, seed=settings.seed
-        )
+        return choose_penalty(refinement, take, held_out, seed=settings.seed)
 
     if settings.row_penalty is None:
         penalty = choose(encoder.row_refinement(), seen.row_entries)

@@ -4,19 +4,17 @@ predictions."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import expit, log_expit
-from torch import Tensor, nn
-from torch.nn import functional
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import Array, FloatArray, LatentArray, SingleArray
+from deepmf.matrix.library import find_library, normalise, sigmoid, softplus, to_single
 from deepmf.matrix.scale import Scale
-from deepmf.nn.branch import normalise_latents
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
@@ -85,60 +83,41 @@ class LatentLayout:
 # Batch norm leaves the outputs of a branch with variance 1; effects are smaller.
 _EFFECT_SIZE = 0.3
 
-# The scale of directions, and the least gap between two cutpoints, before training.
-_START_SCALE = 3.0
-_SMALLEST_GAP = 0.05
 
-
-class OrdinalHead(nn.Module):
+class CumulativeLogits:
     """Cumulative logits: P(value k is exceeded) = sigmoid(slope_i * score_ij - cutpoint_ik), k = 1
     .. values - 1.
 
     The score is a scaled cosine plus a row effect and a column effect. Each row has its own slope
     and cutpoints, as people use a scale in different ways. Cutpoints increase by construction: a
-    first cutpoint and positive gaps.
+    first cutpoint and positive gaps. The parameters are tensors in training, arrays afterwards.
 
-    Parameters
+    Attributes
     ----------
     support : values of the distribution in increasing order: levels, or means of bins.
     boundaries : boundaries between neighbouring values, in the units of the targets.
-    exceedance : share of entries above each boundary, from which the cutpoints start.
     groups : number of networks. Each has its own latents; joined to one latent, they average the
         scores, effects and response parameters of the networks.
     """
 
-    boundaries: Tensor
-    support: Tensor
-
-    def __init__(
-        self,
-        support: Sequence[float],
-        boundaries: Sequence[float],
-        exceedance: Sequence[float],
-        *,
-        groups: int = 1,
-    ) -> None:
-        super().__init__()
-        self.groups = groups
-        self.register_buffer("support", torch.tensor(support, dtype=torch.float64))
-        self.register_buffer("boundaries", torch.tensor(boundaries, dtype=torch.float32))
-        start = -torch.logit(torch.tensor(exceedance, dtype=torch.float32))
-        self.scale = nn.Parameter(torch.tensor(_START_SCALE, dtype=torch.float32))
-        self.offset = nn.Parameter(torch.tensor(0.0, dtype=torch.float32))
-        self.first_cutpoint = nn.Parameter(start[:1].clone())
-        gaps = start.diff().clamp(min=_SMALLEST_GAP)
-        self.gaps = nn.Parameter(gaps + (-(-gaps).expm1()).log())  # the inverse of softplus
+    groups: int
+    support: Any
+    boundaries: Any
+    scale: Any
+    offset: Any
+    first_cutpoint: Any
+    gaps: Any
 
     @property
     def n_response(self) -> int:
         """How many response parameters a row has: its cutpoints, and the logarithm of its slope."""
-        return int(self.boundaries.numel()) + 1
+        return len(self.boundaries) + 1
 
     @property
-    def cutpoints(self) -> Tensor:
+    def cutpoints(self) -> Any:
         """The average cutpoints, without the offsets of a row."""
-        gaps = functional.softplus(self.gaps)
-        return torch.cat([self.first_cutpoint, self.first_cutpoint + gaps.cumsum(0)])
+        above = self.first_cutpoint + softplus(self.gaps).cumsum(0)
+        return find_library(above).concatenate((self.first_cutpoint, above))
 
     @property
     def n_row_outputs(self) -> int:
@@ -151,7 +130,7 @@ class OrdinalHead(nn.Module):
         """How many outputs the column branch has beside each direction: the effect."""
         return 1
 
-    def make_row_latents(self, outputs: Tensor) -> Tensor:
+    def make_row_latents(self, outputs: Any) -> Any:
         """Return the latents of rows (rows, groups, latent) by each network.
 
         A latent is the scaled direction, the effect, 1, the cutpoints, and the logarithm of the
@@ -160,64 +139,82 @@ class OrdinalHead(nn.Module):
         direction, effects = self._split_outputs(outputs, self.n_row_outputs)
         effect, offsets, log_slope = effects[..., :1], effects[..., 1:-1], effects[..., -1:]
         first = self.first_cutpoint + offsets[..., :1]
-        gaps = functional.softplus(self.gaps + offsets[..., 1:])
-        cutpoints = torch.cat([first, first + gaps.cumsum(-1)], dim=-1)
-        ones = torch.ones_like(effect)
-        return torch.cat(
-            [self.scale * direction, effect + self.offset, ones, cutpoints, log_slope], dim=-1
+        above = first + softplus(self.gaps + offsets[..., 1:]).cumsum(-1)
+        library = find_library(effect)
+        ones = library.ones_like(effect)
+        scaled = self.scale * direction
+        return library.concatenate(
+            (scaled, effect + self.offset, ones, first, above, log_slope), -1
         )
 
-    def make_column_latents(self, outputs: Tensor) -> Tensor:
+    def make_column_latents(self, outputs: Any) -> Any:
         """Return the latents of columns (columns, groups, latent), whose inner products with rows
         are the scores."""
         direction, effect = self._split_outputs(outputs, self.n_column_outputs)
-        # len() would fix the number in an export
-        zeros = effect.new_zeros(*effect.shape[:2], self.n_response)
-        return torch.cat([direction, torch.ones_like(effect), effect, zeros], dim=-1)
+        library = find_library(effect)
+        zeros = [library.zeros_like(effect)] * self.n_response
+        return library.concatenate((direction, library.ones_like(effect), effect, *zeros), -1)
 
-    def take_response(self, latents: Tensor) -> Tensor:
+    def take_response(self, latents: Any) -> Any:
         """Return the response parameters (..., n) of latents (..., latent) of rows."""
         return latents[..., -self.n_response :]
 
-    def logits(self, scores: Tensor, response: Tensor) -> Tensor:
+    def logits(self, scores: Any, response: Any) -> Any:
         """Return the cumulative logits (..., values - 1) of scores (...) by the rows' response
         parameters (..., n)."""
-        return response[..., -1:].exp() * scores[..., None] - response[..., :-1]
+        slopes = find_library(response).exp(response[..., -1:])
+        return slopes * scores[..., None] - response[..., :-1]
 
-    def mark_exceeded(self, targets: Tensor) -> Tensor:
+    def mark_exceeded(self, targets: Any) -> Any:
         """Return 1 for each boundary that a target exceeds and 0 for the others, (..., values -
         1)."""
-        return (targets[..., None] > self.boundaries).float()
+        return to_single(targets[..., None] > self.boundaries)
 
-    def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
-        """Return the binary cross-entropy (...) of the exceeded boundaries, summed over
-        boundaries."""
-        exceeded = exceeded.expand_as(logits)
-        return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(
-            -1
-        )
-
-    def expectation(self, logits: Tensor) -> Tensor:
+    def expectation(self, logits: Any) -> Any:
         """Return the expected values (...): the first value, and each step up times its
         probability."""
-        return self.support[0] + (logits.sigmoid() * self.support.diff().to(logits.dtype)).sum(-1)
+        steps = to_single(find_library(logits).diff(self.support))
+        return self.support[0] + (sigmoid(logits) * steps).sum(-1)
 
-    def _split_outputs(self, outputs: Tensor, n_effects: int) -> tuple[Tensor, Tensor]:
+    def _split_outputs(self, outputs: Any, n_effects: int) -> tuple[Any, Any]:
         """Return directions and effects (batch, groups, ...) from the outputs (batch, groups x
         outputs) of a branch."""
         outputs = outputs.reshape(outputs.shape[0], self.groups, -1)
-        return normalise_latents(outputs[..., :-n_effects]), _EFFECT_SIZE * outputs[
-            ..., -n_effects:
-        ].float()
+        effects = _EFFECT_SIZE * to_single(outputs[..., -n_effects:])
+        return normalise(outputs[..., :-n_effects]), effects
 
-    def join_groups(self, latents: Tensor) -> Tensor:
+    def join_groups(self, latents: Any) -> Any:
         """Join latents (batch, groups, latent): directions side by side, together of length 1, and
         means of others."""
         if self.groups == 1:
-            return latents.squeeze(1)
+            return latents[:, 0]
         n_beside = self.n_response + 2
-        together = latents[..., :-n_beside].flatten(1) / math.sqrt(self.groups)
-        return torch.cat([together, latents[..., -n_beside:].mean(1)], dim=1)
+        directions = latents[..., :-n_beside].reshape(latents.shape[0], -1)
+        beside = latents[..., -n_beside:].mean(1)
+        library = find_library(latents)
+        return library.concatenate((directions / math.sqrt(self.groups), beside), 1)
+
+
+class TrainedHead(CumulativeLogits):
+    """The head of a trained network, from its weights by name."""
+
+    def __init__(self, weights: Mapping[str, Any], groups: int) -> None:
+        self.groups = groups
+        for name in ("support", "boundaries", "scale", "offset", "first_cutpoint", "gaps"):
+            setattr(self, name, weights[f"head.{name}"])
+
+
+def describe_head(n_boundaries: int) -> dict[str, tuple[str, Sequence[int]]]:
+    """Return the types and the shapes of the weights of a head."""
+    shapes = {
+        "support": ("float64", (n_boundaries + 1,)),
+        "boundaries": ("float32", (n_boundaries,)),
+        "scale": ("float32", ()),
+        "offset": ("float32", ()),
+        "first_cutpoint": ("float32", (min(n_boundaries, 1),)),
+        "gaps": ("float32", (max(n_boundaries - 1, 0),)),
+    }
+    return {f"head.{name}": found for name, found in shapes.items()}
 
 
 class OrdinalReadout(Readout):

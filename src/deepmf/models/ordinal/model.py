@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from scipy.special import expit
-from torch import Tensor
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.entries import EntryStore
@@ -46,27 +43,30 @@ from deepmf.models.gibbs.member import (
 from deepmf.models.members import Member, MemberFit, MemberInputs, load_members
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import NetworkMember, OrdinalEncoder
-from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, load_readout
-from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
+from deepmf.models.ordinal.head import OrdinalReadout, describe_head, load_readout
+from deepmf.models.ordinal.refinement import TrainedOrdinal
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
+from deepmf.models.trained_network import describe_branch, load_weights, read_weights
 from deepmf.models.traits import Recommends
-from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import N_SUMMARY_FEATURES
-from deepmf.nn.masking import Masking, draw_views
 from deepmf.nn.ranks import find_ranks
+from deepmf.nn.summaries import N_SUMMARY_FEATURES
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.factors import Factors
 from deepmf.scoring.predictor import Blended, Predictor
 from deepmf.storage.model_file import Tensors
-from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.history import History
 from deepmf.training.holdout import HeldOut
-from deepmf.training.loop import Epoch
-from deepmf.training.memory import FitBytes
-from deepmf.training.runtime import Runtime, make_generator, measure_slowness
+from deepmf.training.runtime import Runtime, measure_slowness
 from deepmf.training.settings import EFFORTS, Settings
 from deepmf.training.threads import keep_numpy_to_one_thread, limit_threads
-from deepmf.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    import torch
+
+    from deepmf.models.ordinal.network import OrdinalNetwork
+    from deepmf.nn.branch import Branch
+    from deepmf.training.memory import FitBytes
+    from deepmf.training.trainer import Trainer
 
 # One entry in this many is held out, of many entries and of few.
 _ONE_IN = {False: 20, True: 10}
@@ -77,61 +77,6 @@ _ONE_IN = {False: 20, True: 10}
 # sampler, and of an iteration, without and for each entry.
 _SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (3.2e-7, 5e-6, 1.05e-2), (4e-9, 5e-6), 4e-3
 _GPU_SECONDS = 3.0, 0.02, 1.8e-8
-
-
-FitSampler = Callable[[torch.device], MemberFit | None]
-
-
-class OrdinalTrainer(Trainer):
-    """Trains the network; on a GPU, the sampler is fitted beside it, on the same device.
-
-    members: those that are fitted once the network is trained.
-    """
-
-    def __init__(
-        self, *given: Any, members: dict[str, Member], fit_sampler: FitSampler | None, **named: Any
-    ) -> None:
-        super().__init__(*given, **named)
-        self.members = members
-        self._fit_sampler = fit_sampler
-        self.sampler_fit: Future[MemberFit | None] | None = None
-
-    def run_epoch(self, epoch: int) -> Epoch:
-        """Take a step on every block; fit the sampler beside the epochs once no step is left to
-        record."""
-        outcome = super().run_epoch(epoch)
-        if self.replays_steps and self.sampler_fit is None and self._fit_sampler is not None:
-            self.sampler_fit = fit_beside(self._fit_sampler, self.runtime.device)
-        return outcome
-
-
-def fit_on_device(
-    member: Member, learn: Callable[[torch.device], MemberInputs], device: torch.device
-) -> MemberFit | None:
-    """Fit a member on a device."""
-    return member.fit(learn(device))
-
-
-def fit_beside(fit: FitSampler, device: torch.device) -> Future[MemberFit | None]:
-    """Fit a member in a thread and on a stream of their own.
-
-    A network whose steps are a CUDA graph leaves the processor, and some of the GPU, to it.
-    """
-
-    def work() -> MemberFit | None:
-        if device.type != "cuda":
-            return fit(device)
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        with torch.no_grad(), torch.cuda.stream(stream):
-            fitted = fit(device)
-            stream.synchronize()
-        return fitted
-
-    threads = ThreadPoolExecutor(1, thread_name_prefix="sampler")
-    try:
-        return threads.submit(work)
-    finally:
-        threads.shutdown(wait=False)
 
 
 class OrdinalDMF(Recommends, NetworkModel):
@@ -205,7 +150,8 @@ class OrdinalDMF(Recommends, NetworkModel):
         if network is None:
             raise BadSetting("this OrdinalDMF has no network: the sampler alone predicts")
         assert isinstance(network.encoder, OrdinalEncoder)
-        return network.encoder.network
+        module: OrdinalNetwork = self._find_module(network.encoder.network)
+        return module
 
     def _get_factors(self, name: str) -> Factors | None:
         member = self.predictor_.members.get(name)
@@ -379,7 +325,7 @@ class OrdinalDMF(Recommends, NetworkModel):
         settings = self.settings
         members: dict[str, Member] = {}
         if settings.networks:
-            members["network"] = NetworkMember(settings, self._load_network)
+            members["network"] = NetworkMember(settings, self._load_weights)
         if settings.linear_size == 0:
             return members
         members["sampler"] = SamplerMember(
@@ -408,6 +354,10 @@ class OrdinalDMF(Recommends, NetworkModel):
         self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None
     ) -> Trainer:
         """Return the trainer of a new network, which is trained on the entries of `seen`."""
+        from deepmf.models.ordinal.network import OrdinalObjective
+        from deepmf.models.ordinal.trainer import OrdinalTrainer, fit_on_device
+        from deepmf.training.blocks import MatrixBlocks
+
         settings = self.settings
         source = MatrixBlocks(
             seen,
@@ -438,6 +388,13 @@ class OrdinalDMF(Recommends, NetworkModel):
         )
 
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
+        import torch
+
+        from deepmf.models.ordinal.network import OrdinalHead, OrdinalNetwork
+        from deepmf.nn.branch import Branch
+        from deepmf.nn.masking import Masking, draw_views
+        from deepmf.training.runtime import make_generator
+
         settings, (n_rows, n_columns) = self.settings, entries.train.shape
         # the support has values even where a network is made without weights
         with torch.device("cpu"):
@@ -456,7 +413,7 @@ class OrdinalDMF(Recommends, NetworkModel):
                 groups=settings.networks,
             )
 
-        def draw(n_inputs: int) -> Tensor:
+        def draw(n_inputs: int) -> torch.Tensor:
             of_views = make_generator(settings.seed, "views")
             return draw_views(
                 settings.views, n_inputs, mask_rate=settings.mask_rate, generator=of_views
@@ -475,13 +432,31 @@ class OrdinalDMF(Recommends, NetworkModel):
             column_views=draw(n_rows),
         )
 
-    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
-        network, source = trainer.network, trainer.source
-        assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
-        assert isinstance(trainer, OrdinalTrainer)
-        members = trainer.members
-        members["network"] = NetworkMember(self.settings, self._load_network, network, source)
-        seed, device = self.settings.seed, network.head.scale.device
+    def _load_weights(self, entries: EntryStore, tensors: Tensors) -> TrainedOrdinal:
+        """Return the network with the stored weights."""
+        settings, (n_rows, n_columns) = self.settings, entries.train.shape
+        n_boundaries = len(find_support(entries.train, n_bins=settings.bins).boundaries)
+        weights = describe_head(n_boundaries)
+        for axis, n_inputs, features, n_effects in (
+            ("row", n_columns, entries.row_features, n_boundaries + 2),
+            ("column", n_rows, entries.column_features, 1),
+        ):
+            weights |= describe_branch(
+                f"{axis}s",
+                2 * n_inputs,
+                (*settings.hidden_sizes, settings.latent_size + n_effects),
+                n_summary_features=N_SUMMARY_FEATURES,
+                n_features=0 if features is None else features.n_inputs,
+                groups=settings.networks,
+            )
+            weights[f"{axis}_views"] = "bool", (settings.views, n_inputs)
+        return TrainedOrdinal(load_weights(weights, tensors), settings.networks)
+
+    def _wrap_network(self, trainer: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
+        members, source = trainer.members, trainer.source
+        network = TrainedOrdinal(read_weights(trainer.network), self.settings.networks)
+        members["network"] = NetworkMember(self.settings, self._load_weights, network)
+        seed, device = self.settings.seed, trainer.runtime.device
         inputs = gather_inputs(entries, source.matrix, trainer.validation, seed, device)
         return self._fit_members(inputs, members, fitting, trainer.sampler_fit)
 

@@ -3,14 +3,15 @@ both branches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deepmf.matrix.axis_entries import Axis
-from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
+from deepmf.models.ordinal.head import CumulativeLogits, LatentLayout
 from deepmf.nn.branch import Branch, compute_inner_products
 from deepmf.nn.inputs import (
     Batch,
@@ -33,6 +34,51 @@ _VECTORS_AT_A_TIME = 1024
 # Views that validation uses: enough to rank epochs. All views would cost more than the epochs
 # between validations.
 _VALIDATION_VIEWS = 4
+
+
+# The scale of directions, and the least gap between two cutpoints, before training.
+_START_SCALE = 3.0
+_SMALLEST_GAP = 0.05
+
+
+class OrdinalHead(nn.Module, CumulativeLogits):
+    """Cumulative logits with parameters that are learned, and their loss.
+
+    Parameters
+    ----------
+    support, boundaries, groups : those of `CumulativeLogits`.
+    exceedance : share of entries above each boundary, from which the cutpoints start.
+    """
+
+    boundaries: Tensor
+    support: Tensor
+
+    def __init__(
+        self,
+        support: Sequence[float],
+        boundaries: Sequence[float],
+        exceedance: Sequence[float],
+        *,
+        groups: int = 1,
+    ) -> None:
+        super().__init__()
+        self.groups = groups
+        self.register_buffer("support", torch.tensor(support, dtype=torch.float64))
+        self.register_buffer("boundaries", torch.tensor(boundaries, dtype=torch.float32))
+        start = -torch.logit(torch.tensor(exceedance, dtype=torch.float32))
+        self.scale = nn.Parameter(torch.tensor(_START_SCALE, dtype=torch.float32))
+        self.offset = nn.Parameter(torch.tensor(0.0, dtype=torch.float32))
+        self.first_cutpoint = nn.Parameter(start[:1].clone())
+        gaps = start.diff().clamp(min=_SMALLEST_GAP)
+        self.gaps = nn.Parameter(gaps + (-(-gaps).expm1()).log())  # the inverse of softplus
+
+    def loss(self, logits: Tensor, exceeded: Tensor) -> Tensor:
+        """Return the binary cross-entropy (...) of the exceeded boundaries, summed over
+        boundaries."""
+        exceeded = exceeded.expand_as(logits)
+        return functional.binary_cross_entropy_with_logits(logits, exceeded, reduction="none").sum(
+            -1
+        )
 
 
 class OrdinalNetwork(nn.Module):
@@ -95,7 +141,8 @@ class OrdinalNetwork(nn.Module):
         """Return the latents of rows, cutpoints and slope included, or of columns, from the outputs
         of the branch."""
         make = self.head.make_row_latents if axis == "row" else self.head.make_column_latents
-        return self.head.join_groups(make(outputs))
+        latents: Tensor = self.head.join_groups(make(outputs))
+        return latents
 
     def encode(self, axis: Axis, batch: Batch, features: FeatureBatch | None = None) -> Tensor:
         """Return the latents of rows, or of columns, from their visible entries and features."""
@@ -174,9 +221,9 @@ class OrdinalObjective(Objective):
             "column", source.columns, needed_columns, n_views=_VALIDATION_VIEWS
         )
         scores = (row_latents[row_at] * column_latents[column_at]).sum(1)
-        return network.head.expectation(
-            network.head.logits(scores, row_latents[:, network.layout.response][row_at])
-        )
+        response = row_latents[:, network.layout.response][row_at]
+        expected: Tensor = network.head.expectation(network.head.logits(scores, response))
+        return expected
 
 
 def _mask_step(network: OrdinalNetwork, block: Block, drawn: Tensor) -> FindMasked:

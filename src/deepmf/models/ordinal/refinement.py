@@ -16,23 +16,22 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
-from deepmf.linalg.ridge import pad_entries
-from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import Axis
-from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
-from deepmf.models.ordinal.network import OrdinalNetwork
-from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
+from deepmf.linalg.positive import solve_positive
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import Axis, AxisEntries
+from deepmf.matrix.feature_encoding import FeatureVectors
+from deepmf.matrix.library import fetch, find_library, send_like, sigmoid, to_double, to_single
+from deepmf.matrix.scale import Scale
+from deepmf.models.ordinal.head import CumulativeLogits, LatentLayout, TrainedHead
+from deepmf.models.trained_network import TrainedBranch, TrainedNetwork
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad
@@ -75,6 +74,40 @@ PENALTY_CANDIDATES = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0, 400.0
 _COMPARED_VECTORS = 1024
 
 
+class TrainedOrdinal(TrainedNetwork):
+    """The weights of a trained network of OrdinalDMF, with its head and its views.
+
+    Parameters
+    ----------
+    weights : by name, as `OrdinalNetwork` has them.
+    groups : number of networks side by side.
+    """
+
+    def __init__(self, weights: Mapping[str, Any], groups: int) -> None:
+        super().__init__(weights)
+        self.head = TrainedHead(weights, groups)
+
+    @property
+    def layout(self) -> LatentLayout:
+        """The fields of the network's own latents, without landmarks."""
+        n_direction = self.columns.n_outputs - self.head.groups * self.head.n_column_outputs
+        return LatentLayout(n_direction, 0, self.head.n_response)
+
+    def get_branch(self, axis: Axis) -> TrainedBranch:
+        """Return the branch that reads rows, or columns."""
+        return self.rows if axis == "row" else self.columns
+
+    def get_views(self, axis: Axis) -> Any:
+        """Return the inputs that each view of a row, or of a column, sees, (views, inputs)."""
+        return self.weights[f"{axis}_views"]
+
+    def make_latents(self, axis: Axis, outputs: Any) -> Any:
+        """Return the latents of rows, cutpoints and slope included, or of columns, from the outputs
+        of the branch."""
+        make = self.head.make_row_latents if axis == "row" else self.head.make_column_latents
+        return self.head.join_groups(make(outputs))
+
+
 class Landmarks:
     """Nyström features of directions: their inner products approximate a kernel of two directions.
 
@@ -88,98 +121,112 @@ class Landmarks:
     directions : directions of the landmarks, (landmarks, direction).
     """
 
-    def __init__(self, directions: Tensor) -> None:
+    def __init__(self, directions: Any) -> None:
         self._directions = directions
 
     def __len__(self) -> int:
         return len(self._directions)
 
-    def features(self, directions: Tensor) -> Tensor:
+    def features(self, directions: Any) -> Any:
         """Return the features (directions, landmarks) of any directions."""
-        return (self._kernel_with(directions) @ self._inverse_factor.T).float()
+        return to_single(self._kernel_with(directions) @ self._inverse_factor.T)
 
     def are_independent(self) -> bool:
         """Whether these can be landmarks: no longer than 1, and none explained by the others."""
-        if not len(self) or bool((self._directions.norm(dim=1) > 1.001).any()):
-            return not len(self)
-        factor, failed = torch.linalg.cholesky_ex(self._kernel_with(self._directions))
-        return not bool(failed) and bool((factor.diagonal() > _LEAST_PIVOT).all())
+        if not len(self):
+            return True
+        directions = fetch(self._directions)
+        if np.linalg.norm(directions, axis=1).max() > 1.001:
+            return False
+        try:
+            factor = np.linalg.cholesky(Landmarks(directions)._kernel_with(directions))
+        except np.linalg.LinAlgError:
+            return False
+        return bool(np.all(factor.diagonal() > _LEAST_PIVOT))
 
     @cached_property
-    def _inverse_factor(self) -> Tensor:
+    def _inverse_factor(self) -> Any:
         """The inverse of the Cholesky factor of the landmarks' kernel matrix."""
-        factor = torch.linalg.cholesky(self._kernel_with(self._directions))
-        one = torch.eye(len(self), dtype=torch.float64, device=factor.device)
-        inverse: Tensor = torch.linalg.solve_triangular(factor, one, upper=False)
-        return inverse
+        library = find_library(self._directions)
+        return library.linalg.inv(library.linalg.cholesky(self._kernel_with(self._directions)))
 
-    def _kernel_with(self, directions: Tensor) -> Tensor:
+    def _kernel_with(self, directions: Any) -> Any:
         """Return the kernel (directions, landmarks) in double precision."""
-        return _kernel(directions.double() @ self._directions.double().T)
+        return _kernel(to_double(directions) @ to_double(self._directions).T)
 
 
 def choose_landmarks(
-    directions: Tensor, most: int, *, most_candidates: int = MOST_LANDMARK_CANDIDATES
-) -> Tensor:
+    directions: LatentArray, most: int, *, most_candidates: int = MOST_LANDMARK_CANDIDATES
+) -> IndexArray:
     """Return the positions of landmarks, chosen one by one: the direction that the earlier
     landmarks explain least."""
     every = max(1, -(-len(directions) // most_candidates))
-    candidates = torch.arange(0, len(directions), every, device=directions.device)
+    candidates = np.arange(0, len(directions), every)
     directions = directions[candidates]
-    residuals = _kernel(directions.square().sum(1))
-    features = directions.new_zeros(len(directions), min(most, len(directions)))
+    residuals = _kernel(np.square(directions).sum(1))
+    features = np.zeros((min(most, len(directions)), len(directions)), dtype=np.float32)
     chosen: list[int] = []
-    while len(chosen) < features.shape[1]:
+    while len(chosen) < len(features):
         position = int(residuals.argmax())
         if residuals[position] < _EXPLAINED:
             break
-        kernel = _kernel(directions @ directions[position])
-        feature = (kernel - features @ features[position]) / residuals[position].sqrt()
-        features[:, len(chosen)] = feature
-        residuals = (residuals - feature.square()).clamp(min=0.0)
+        earlier = features[: len(chosen)]
+        kernel = _kernel(directions @ directions[position]) - earlier[:, position] @ earlier
+        feature = kernel / np.sqrt(residuals[position])
+        features[len(chosen)] = feature
+        residuals = np.maximum(residuals - np.square(feature), 0.0)
         chosen.append(position)
     return candidates[chosen]
 
 
-def _kernel(cosines: Tensor) -> Tensor:
-    return torch.stack(
-        [weight * (sharpness * (cosines - 1.0)).exp() for weight, sharpness in _KERNEL]
-    ).sum(0)
+def _kernel(cosines: Any) -> Any:
+    exp = find_library(cosines).exp
+    parts = [weight * exp(sharpness * (cosines - 1.0)) for weight, sharpness in _KERNEL]
+    return sum(parts[1:], start=parts[0])
 
 
 class PaddedEntries(NamedTuple):
     """The entries of some vectors side by side, padded to the longest vector."""
 
-    indices: Tensor  # (vectors, entries)
-    units: Tensor  # (vectors, entries)
-    real: Tensor  # (vectors, entries), False where padded
+    indices: Any  # (vectors, entries)
+    units: Any  # (vectors, entries)
+    real: Any  # (vectors, entries), 0 where padded, otherwise 1
     # (vectors, entries) square roots of weights; None where all weights are 1
-    roots: Tensor | None = None
+    roots: Any = None
 
     @classmethod
-    def from_vectors(cls, vectors: SparseVectors, ids: Tensor) -> PaddedEntries:
-        """Return the entries of the vectors at some positions."""
-        width = int((vectors.starts[ids + 1] - vectors.starts[ids]).max())
-        places, real = pad_entries(vectors.starts, ids, width)
-        indices = torch.where(real, vectors.indices[places].long(), 0)
-        units = torch.where(real, vectors.weights[places], 0.0)
-        roots = None if vectors.roots is None else torch.where(real, vectors.roots[places], 0.0)
-        return cls(indices, units, real, roots)
+    def of(cls, vectors: AxisEntries, units: LatentArray, ids: IndexArray) -> PaddedEntries:
+        """Return the entries of the vectors at some positions, with units for values."""
+        first, counts = vectors.starts[ids], np.diff(vectors.starts)[ids]
+        steps = np.arange(counts.max(initial=0))
+        is_real = steps < counts[:, None]
+        places = np.where(is_real, first[:, None] + steps, 0)
+        roots, real = None, is_real.astype(np.float32)
+        if vectors.extras.weights is not None:
+            roots = np.sqrt(vectors.extras.weights)[places].astype(np.float32) * real
+        if vectors.others.size == 0:
+            return cls(places, real, real, roots)
+        return cls(np.where(is_real, vectors.others[places], 0), units[places] * real, real, roots)
+
+    def send_like(self, like: Any) -> PaddedEntries:
+        """Return the entries where some numbers are: on the CPU or a GPU."""
+        return PaddedEntries(*(None if part is None else send_like(part, like) for part in self))
 
     def below(self, index: int) -> PaddedEntries:
         """Return the entries as if those from an index on were padding."""
-        real = self.real & (self.indices < index)
-        return self._replace(indices=self.indices * real, units=self.units * real, real=real)
+        real = self.real * (self.indices < index)
+        indices = self.indices * (self.indices < index)
+        return self._replace(indices=indices, units=self.units * real, real=real)
 
 
 def encode_views(
-    branch: Branch,
-    views: Tensor,
+    branch: TrainedBranch,
+    views: Any,
     entries: PaddedEntries,
-    features: FeatureBatch | None = None,
+    features: FeatureVectors | None = None,
     *,
     at_a_time: int = _GATHERED_AT_A_TIME,
-) -> Tensor:
+) -> Any:
     """Return a branch's outputs (vectors, views, outputs) for the part of each vector that each
     view sees.
 
@@ -187,34 +234,33 @@ def encode_views(
     for all views.
     """
     # (vectors, views, entries)
-    visible = (views.T[entries.indices] & entries.real[..., None]).mT.float()
+    visible = (views.T[entries.indices] * entries.real[..., None]).swapaxes(1, 2)
     n_vectors, n_entries = entries.indices.shape
-    lines = visible.new_zeros(n_vectors, len(views), branch.first.weight.shape[1])
-    step = max(1, at_a_time // n_vectors)
+    step = max(1, at_a_time // max(n_vectors, 1))
+    lines = visible[..., :0] @ branch.embed_entries(entries.indices[:, :0], entries.units[:, :0])
     for some in (slice(start, start + step) for start in range(0, n_entries, step)):
-        lines.baddbmm_(
-            visible[..., some],
-            branch.embed_entries(entries.indices[:, some], entries.units[:, some]),
-        )
-    units = (visible @ entries.units[..., None]).squeeze(-1)
-    if features is not None:  # once for each view
-        features = FeatureBatch(*(part.repeat_interleave(len(views), dim=0) for part in features))
-    sums = EntrySums(lines.flatten(0, 1), units.flatten(), visible.sum(-1).flatten())
-    return branch.forward_sums(sums, features).reshape(n_vectors, len(views), -1)
+        embedded = branch.embed_entries(entries.indices[:, some], entries.units[:, some])
+        lines = lines + visible[..., some] @ embedded
+    counts = visible.sum(-1)
+    units = (visible @ entries.units[..., None])[..., 0]
+    lines = lines * counts.clip(1.0)[..., None] ** -0.5 + branch.summarise(units, counts)
+    of_features = branch.read_features(features)
+    if not isinstance(of_features, float):  # the same in each view
+        lines = lines + of_features[:, None]
+    return branch.finish(lines.reshape(n_vectors * len(views), -1)).reshape(
+        n_vectors, len(views), -1
+    )
 
 
-Solve = Callable[[Tensor, Tensor], Tensor]  # from matrices and right-hand sides to solutions
-
-
-def solve_cholesky(matrices: Tensor, right: Tensor) -> Tensor:
+def solve_refinement(matrices: Any, right: Any) -> Any:
     """Solve positive definite systems; latents so large that rounding makes them indefinite are an
     error."""
-    factors, failed = torch.linalg.cholesky_ex(matrices)
-    if bool(failed.any()):
+    solutions, failures = solve_positive(matrices, right)
+    if bool(failures.any()):
         raise TrainingDiverged(
             "the latents are too large to be refined; try a smaller learning_rate"
         )
-    return torch.cholesky_solve(right, factors)
+    return solutions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,30 +282,28 @@ class Refinement(ABC):
     penalty : ridge penalty; infinity for no refinement.
     new : latents of the new vectors of the other side, which no view sees; indices count on to
         them.
-    solve : solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns,
-        1).
     """
 
     axis: ClassVar[Axis]  # of the vectors
-    network: OrdinalNetwork
+    network: TrainedOrdinal
+    scale: Scale
     layout: LatentLayout
-    others: Tensor
+    others: Any
     penalty: float
-    new: Tensor | None = None
-    solve: Solve = solve_cholesky
+    new: Any = None
 
     @abstractmethod
-    def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
+    def add_landmarks(self, latents: Any, counts: Any) -> Any:
         """Return latents with landmark fields from the network's latents (vectors, numbers) and
         their entry counts."""
 
     @abstractmethod
-    def make_features(self, others: Tensor) -> Tensor:
+    def make_features(self, others: Any) -> Any:
         """Return the features (..., features) that a step is along from latents (..., latent) of
         the other side."""
 
     @abstractmethod
-    def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
+    def find_response(self, latents: Any, viewed: Any) -> Any:
         """Return the response parameters (vectors, entries, n) of the rows of entries.
 
         latents: of the vectors. viewed: the part of other latents that views multiply, (vectors,
@@ -267,55 +311,55 @@ class Refinement(ABC):
         """
 
     @abstractmethod
-    def score_landmarks(self, latents: Tensor, features: Tensor) -> Tensor | float:
+    def score_landmarks(self, latents: Any, features: Any) -> Any:
         """Return the landmarks' part of the scores, which is the same in all views.
 
         features: of the other side, (vectors, entries, features).
         """
 
     @abstractmethod
-    def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
+    def apply_step(self, latents: Any, steps: Any) -> Any:
         """Return latents refined by steps (vectors, features)."""
 
     @property
-    def branch(self) -> Branch:
+    def branch(self) -> TrainedBranch:
         """The branch that reads the vectors."""
         return self.network.get_branch(self.axis)
 
-    @property
-    def views(self) -> Tensor:
-        """The inputs that each view of a vector sees, (views, inputs)."""
-        return self.network.get_views(self.axis)
+    @cached_property
+    def views(self) -> Any:
+        """1 for the inputs that each view of a vector sees, otherwise 0: (views, inputs)."""
+        return to_single(self.network.get_views(self.axis))
 
-    def refine(self, vectors: SparseVectors) -> Tensor:
+    def refine(self, vectors: AxisEntries) -> LatentArray:
         """Return the refined latents of all vectors: the mean over views, and the step from
         there."""
-        return self.refine_by_penalty(vectors, [self.penalty])[0]
+        refined: LatentArray = self.refine_by_penalty(vectors, [self.penalty])[0]
+        return refined
 
-    def refine_by_penalty(self, vectors: SparseVectors, penalties: Sequence[float]) -> Tensor:
+    def refine_by_penalty(self, vectors: AxisEntries, penalties: Sequence[float]) -> LatentArray:
         """Return the refined latents (penalties, vectors, latent) for each of some penalties."""
-        counts = vectors.starts.diff()
+        counts = np.diff(vectors.starts)
+        units = self.scale.to_unit(vectors.values).astype(np.float32)
         # vectors of about one length are computed together
-        order = torch.argsort(counts, stable=True)
-        shape = len(penalties), len(vectors), self.others.shape[1]
-        refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
-        more = _MORE_ON_GPU if self.others.is_cuda else 1
-        most_entries, most_vectors = (
-            more * _ENTRIES_AT_A_TIME,
-            max(1, more * _VIEWS_AT_A_TIME // len(self.views)),
-        )
+        order = np.argsort(counts, kind="stable")
+        refined = np.empty((len(penalties), counts.size, self.layout.width), dtype=np.float32)
+        more = 1 if isinstance(self.others, np.ndarray) else _MORE_ON_GPU
+        most_entries = more * _ENTRIES_AT_A_TIME
+        most_vectors = max(1, more * _VIEWS_AT_A_TIME // len(self.views))
         for ids in split_by_length(
             order, counts, most_vectors=most_vectors, most_entries=most_entries
         ):
-            entries = PaddedEntries.from_vectors(vectors, ids)
+            entries = PaddedEntries.of(vectors, units, ids).send_like(self.others)
             seen = entries if self.new is None else entries.below(len(self.others))
-            outputs = encode_views(self.branch, self.views, seen, take_features(vectors, ids))
-            refined[:, ids] = self.refine_outputs(outputs, entries, penalties)
+            features = None if vectors.features is None else vectors.features.take(ids)
+            outputs = encode_views(self.branch, self.views, seen, features)
+            refined[:, ids] = fetch(self.refine_outputs(outputs, entries, penalties))
         return refined
 
     def refine_outputs(
-        self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float]
-    ) -> Tensor:
+        self, outputs: Any, entries: PaddedEntries, penalties: Sequence[float]
+    ) -> Any:
         """Return the refined latents of vectors for each of some penalties, (penalties, vectors,
         latent).
 
@@ -323,67 +367,58 @@ class Refinement(ABC):
         `entries.indices` is of a single vector, all vectors have these entries, less those that are
         not real.
         """
-        by_view = self.network.make_latents(self.axis, outputs.flatten(0, 1)).reshape(
-            *outputs.shape[:2], -1
-        )
+        flat = outputs.reshape(-1, outputs.shape[2])
+        by_view = self.network.make_latents(self.axis, flat).reshape(*outputs.shape[:2], -1)
         latents = self.add_landmarks(by_view.mean(1), entries.real.sum(1))
-        if not entries.indices.numel() or not any(map(math.isfinite, penalties)):
-            return latents.expand(len(penalties), -1, -1)
+        library = find_library(latents)
+        if not math.prod(entries.indices.shape) or not any(map(math.isfinite, penalties)):
+            return library.stack([latents] * len(penalties))
         viewed, features = self._gather_others(entries.indices)
         scores = _score_blind(by_view, viewed, self._find_seen(entries.indices))
         scores = scores + self.score_landmarks(latents, features)
         response = self.find_response(latents, viewed)
         step = NewtonStep.from_scores(self.network.head, scores, response, entries, features)
         refined = [
-            self.apply_step(latents, step.take(penalty, self.solve))
-            if math.isfinite(penalty)
-            else latents
+            self.apply_step(latents, step.take(penalty)) if math.isfinite(penalty) else latents
             for penalty in penalties
         ]
-        return torch.stack(refined)
+        return library.stack(refined)
 
-    def _find_seen(self, indices: Tensor) -> Tensor:
-        """Return whether each view sees each entry, (vectors, entries, views)."""
+    def _find_seen(self, indices: Any) -> Any:
+        """Return 1 where a view sees an entry, otherwise 0: (vectors, entries, views)."""
         views = self.views.T
         if self.new is None:
             return views[indices]
-        return views[indices.clamp(max=len(views) - 1)] & (indices < len(views))[..., None]
+        return views[indices.clip(0, len(views) - 1)] * (indices < len(views))[..., None]
 
-    def _gather_others(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def _gather_others(self, indices: Any) -> tuple[Any, Any]:
         """Return the viewed part and the features of the other side's latents at (vectors,
         entries)."""
         if self.new is not None:
-            n_trained, others = (
-                len(self.others),
-                self.others[indices.clamp(max=len(self.others) - 1)],
-            )
+            n_trained = len(self.others)
+            others = self.others[indices.clip(0, n_trained - 1)]
             is_new = indices >= n_trained
             others[is_new] = self.new[indices[is_new] - n_trained]
             return self._split_others(others)
-        if indices.numel() < len(self.others):  # computing them for all would take longer
+        if math.prod(indices.shape) < len(self.others):  # for all would take longer
             return self._split_others(self.others[indices])
-        flat = indices.flatten()
-        viewed, features = (
-            table.index_select(0, flat).view(*indices.shape, -1) for table in self._all_others
-        )
+        viewed, features = (table[indices] for table in self._all_others)
         return viewed, features
 
     @cached_property
-    def _all_others(self) -> tuple[Tensor, Tensor]:
+    def _all_others(self) -> tuple[Any, Any]:
         return self._split_others(self.others)
 
-    def _split_others(self, others: Tensor) -> tuple[Tensor, Tensor]:
+    def _split_others(self, others: Any) -> tuple[Any, Any]:
         """Return the part of latents that views multiply, without landmarks, and the features."""
-        viewed = torch.cat(
-            [others[..., self.layout.direction], others[..., self.layout.row_effect :]], dim=-1
-        )
-        return viewed, self.make_features(others)
+        parts = others[..., self.layout.direction], others[..., self.layout.row_effect :]
+        return find_library(others).concatenate(parts, -1), self.make_features(others)
 
-    def _insert_landmarks(self, latents: Tensor, landmarks: Tensor) -> Tensor:
+    def _insert_landmarks(self, latents: Any, landmarks: Any) -> Any:
         """Return the network's latents with landmark fields behind the direction."""
         layout = self.layout
         direction, rest = latents[..., layout.direction], latents[..., layout.n_direction :]
-        return torch.cat([direction, landmarks, rest], dim=-1)
+        return find_library(latents).concatenate((direction, landmarks, rest), -1)
 
 
 class RowRefinement(Refinement):
@@ -395,26 +430,25 @@ class RowRefinement(Refinement):
 
     axis = "row"
 
-    def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
+    def add_landmarks(self, latents: Any, counts: Any) -> Any:
         """Return latents whose landmark fields are 0 before the step."""
-        return self._insert_landmarks(
-            latents, latents.new_zeros(latents.shape[0], self.layout.n_landmarks)
-        )
+        zeros = np.zeros((len(latents), self.layout.n_landmarks), dtype=np.float32)
+        return self._insert_landmarks(latents, send_like(zeros, latents))
 
-    def make_features(self, others: Tensor) -> Tensor:
+    def make_features(self, others: Any) -> Any:
         """Return the landmark features of columns, and the constant feature."""
         return _append_constant(others[..., self.layout.landmarks])
 
-    def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
+    def find_response(self, latents: Any, viewed: Any) -> Any:
         """Return each row's own response parameters for all of its entries."""
-        return latents[:, None, self.layout.response].expand(-1, viewed.shape[1], -1)
+        return latents[:, None, self.layout.response]
 
-    def score_landmarks(self, latents: Tensor, features: Tensor) -> float:
+    def score_landmarks(self, latents: Any, features: Any) -> float:
         return 0.0
 
-    def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
+    def apply_step(self, latents: Any, steps: Any) -> Any:
         """Return rows whose landmark fields are the step."""
-        refined = latents.clone()
+        refined = latents * 1.0
         refined[:, self.layout.landmarks] = steps[:, :-1]
         refined[:, self.layout.row_effect] += CONSTANT_SIZE * steps[:, -1]
         return refined
@@ -432,48 +466,49 @@ class ColumnRefinement(Refinement):
     axis = "column"
     landmarks: Landmarks
 
-    def add_landmarks(self, latents: Tensor, counts: Tensor) -> Tensor:
+    def add_landmarks(self, latents: Any, counts: Any) -> Any:
         """Return latents with the landmark features of their directions."""
-        counts = counts.to(latents.dtype)
         trust = counts / (counts + _HALF_TRUSTED_COUNT)
         features = self.landmarks.features(latents[:, self.layout.direction])
         return self._insert_landmarks(latents, features * trust[:, None])
 
-    def make_features(self, others: Tensor) -> Tensor:
+    def make_features(self, others: Any) -> Any:
         """Return the directions and landmark steps of rows, and the constant feature."""
         return _append_constant(others[..., self.layout.factors] * self._size_features(others))
 
-    def find_response(self, latents: Tensor, viewed: Tensor) -> Tensor:
+    def find_response(self, latents: Any, viewed: Any) -> Any:
         return viewed[..., -self.layout.n_response :]
 
-    def score_landmarks(self, latents: Tensor, features: Tensor) -> Tensor:
+    def score_landmarks(self, latents: Any, features: Any) -> Any:
         """Return the products (vectors, entries) of landmark features and the landmark steps of
         rows."""
         own = latents[:, None, self.layout.landmarks] / LANDMARK_STEP_SIZE
-        return _multiply(own, features[..., self.layout.landmarks]).squeeze(1)
+        return _multiply(own, features[..., self.layout.landmarks])[:, 0]
 
-    def apply_step(self, latents: Tensor, steps: Tensor) -> Tensor:
-        refined = latents.clone()
+    def apply_step(self, latents: Any, steps: Any) -> Any:
+        refined = latents * 1.0
         refined[:, self.layout.factors] += steps[:, :-1] * self._size_features(latents)
         refined[:, self.layout.column_effect] += CONSTANT_SIZE * steps[:, -1]
         return refined
 
-    def _size_features(self, like: Tensor) -> Tensor:
-        sizes = like.new_full((self.layout.factors.stop,), LANDMARK_STEP_SIZE)
-        sizes[self.layout.direction] = 1.0 / self.network.head.scale
-        return sizes
+    def _size_features(self, like: Any) -> Any:
+        sizes = np.full(self.layout.factors.stop, LANDMARK_STEP_SIZE, dtype=np.float32)
+        sizes[self.layout.direction] = 1.0 / fetch(self.network.head.scale)
+        return send_like(sizes, like)
 
 
-def _append_constant(features: Tensor) -> Tensor:
-    return torch.nn.functional.pad(features, (0, 1), value=CONSTANT_SIZE)
+def _append_constant(features: Any) -> Any:
+    constant = np.full((*features.shape[:-1], 1), CONSTANT_SIZE, dtype=np.float32)
+    parts = features, send_like(constant, features)
+    return find_library(features).concatenate(parts, -1)
 
 
-def _score_blind(by_view: Tensor, viewed: Tensor, seen: Tensor) -> Tensor:
+def _score_blind(by_view: Any, viewed: Any, seen: Any) -> Any:
     """Return the mean score (vectors, entries) over the views that do not see the entry; over all,
     where all do."""
     scores = _multiply(by_view, viewed)  # (vectors, views, entries)
-    blind = (~seen).mT.float()
-    blind = torch.where(blind.any(1, keepdim=True), blind, 1.0)
+    blind = 1.0 - seen.swapaxes(1, 2)
+    blind = blind + (blind.sum(1) == 0)[:, None]
     return (scores * blind).sum(1) / blind.sum(1)
 
 
@@ -485,59 +520,63 @@ class NewtonStep(NamedTuple):
     in the space of entries where these are fewer than features, in the space of features otherwise.
     """
 
-    features: Tensor  # (vectors or 1, entries, features)
-    root_weights: Tensor  # (vectors, entries)
-    right: Tensor  # (vectors, entries or features, 1)
-    gram: Tensor  # (vectors, entries, entries) or (vectors, features, features)
+    features: Any  # (vectors or 1, entries, features)
+    root_weights: Any  # (vectors, entries)
+    right: Any  # (vectors, entries or features)
+    gram: Any  # (vectors, entries, entries) or (vectors, features, features)
 
     @classmethod
     def from_scores(
         cls,
-        head: OrdinalHead,
-        scores: Tensor,
-        response: Tensor,
+        head: CumulativeLogits,
+        scores: Any,
+        response: Any,
         entries: PaddedEntries,
-        features: Tensor,
+        features: Any,
     ) -> NewtonStep:
         """Return the step on the ordinal loss of entries with these scores (vectors, entries)."""
         real, roots = entries.real, entries.roots
-        exceedance = head.logits(scores, response).sigmoid()
-        slopes = response[..., -1:].exp()
+        exceedance = sigmoid(head.logits(scores, response))
+        slopes = find_library(response).exp(response[..., -1:])
         gradient = ((head.mark_exceeded(entries.units) - exceedance) * slopes).sum(-1)
-        curvature = (exceedance * (1.0 - exceedance) * slopes.square()).sum(-1).clamp(min=1e-6)
-        root_weights = curvature.sqrt() * real
+        curvature = (exceedance * (1.0 - exceedance) * slopes**2).sum(-1).clip(1e-6)
+        root_weights = curvature**0.5 * real
         # root of weight * target
-        right = torch.where(real, gradient / curvature.sqrt(), 0.0)[..., None]
+        right = gradient / curvature**0.5 * real
         if roots is not None:
-            root_weights, right = root_weights * roots, right * roots[..., None]
+            root_weights, right = root_weights * roots, right * roots
         if features.shape[1] <= features.shape[2]:  # fewer entries than features
-            gram = (features @ features.mT) * root_weights[..., None] * root_weights[:, None]
+            products = features @ features.swapaxes(1, 2)
+            gram = products * root_weights[..., None] * root_weights[:, None]
             return cls(features, root_weights, right, gram)
-        weighted = features * root_weights[..., None]
-        return cls(features, root_weights, weighted.mT @ right, weighted.mT @ weighted)
+        weighted = (features * root_weights[..., None]).swapaxes(1, 2)
+        right = (weighted @ right[..., None])[..., 0]
+        return cls(features, root_weights, right, weighted @ weighted.swapaxes(1, 2))
 
-    def take(self, penalty: float, solve: Solve) -> Tensor:
+    def take(self, penalty: float) -> Any:
         """Return the steps (vectors, features) with a ridge penalty."""
-        unit = torch.eye(self.gram.shape[-1], dtype=self.gram.dtype, device=self.gram.device)
-        solution = solve(self.gram + penalty * unit, self.right)
-        if self.features.shape[1] <= self.features.shape[2]:
-            return _multiply(
-                (solution * self.root_weights[..., None]).mT, self.features.mT
-            ).squeeze(1)
-        return solution.squeeze(-1)
+        matrices = self.gram * 1.0
+        every = np.arange(self.gram.shape[-1])
+        matrices[:, every, every] += penalty
+        solution = solve_refinement(matrices, self.right)
+        if self.features.shape[1] > self.features.shape[2]:
+            return solution
+        weighted = (solution * self.root_weights)[:, None]
+        return _multiply(weighted, self.features.swapaxes(1, 2))[:, 0]
 
 
-def _multiply(vectors: Tensor, others: Tensor) -> Tensor:
+def _multiply(vectors: Any, others: Any) -> Any:
     """Return the products (n, lines, others) of batches of vectors with others, of each batch or
     the same for all."""
-    if others.shape[0] == vectors.shape[0]:  # len() would fix the number of vectors in an export
-        return vectors @ others.mT
-    return (vectors.flatten(0, 1) @ others[0].T).reshape(vectors.shape[0], vectors.shape[1], -1)
+    if others.shape[0] == vectors.shape[0]:
+        return vectors @ others.swapaxes(1, 2)
+    flat = vectors.reshape(-1, vectors.shape[2]) @ others[0].T
+    return flat.reshape(*vectors.shape[:2], -1)
 
 
 def split_by_length(
-    order: Tensor, counts: Tensor, *, most_vectors: int, most_entries: int
-) -> list[Tensor]:
+    order: IndexArray, counts: IndexArray, *, most_vectors: int, most_entries: int
+) -> list[IndexArray]:
     """Return vectors, in the order of their lengths, in parts with bounded numbers of vectors and
     of padded entries."""
     parts, start = [], 0
@@ -555,7 +594,7 @@ def split_by_length(
     return parts
 
 
-ReadVectors = Callable[[IndexArray], SparseVectors]  # from the positions of some vectors to these
+ReadVectors = Callable[[IndexArray], AxisEntries]  # from the positions of some vectors to these
 
 
 class Penalties(NamedTuple):
@@ -585,24 +624,23 @@ def compute_penalty_errors(
 ) -> FloatArray:
     """Return the root mean squared error (candidates,) on held-out entries with each of
     `PENALTY_CANDIDATES`."""
-    head, device, are_rows = (
-        refinement.network.head,
-        refinement.others.device,
-        refinement.axis == "row",
-    )
-    own_at, other_at = (
-        (held_out.rows, held_out.columns) if are_rows else (held_out.columns, held_out.rows)
-    )
-    known = draw_some(np.unique(own_at), most_vectors, seed=seed)
-    used = np.isin(own_at, known)
-    own = torch.from_numpy(np.searchsorted(known, own_at[used])).to(device)
-    others = refinement.others[torch.from_numpy(other_at[used]).to(device)]
-    values = torch.from_numpy(held_out.values[used]).to(device)
-    refined = refinement.refine_by_penalty(read_vectors(known).to(device), PENALTY_CANDIDATES)
+    head, are_rows = refinement.network.head, refinement.axis == "row"
+    own_at, other_at = held_out.rows, held_out.columns
+    if not are_rows:
+        own_at, other_at = other_at, own_at
+    vectors = draw_some(np.unique(own_at), most_vectors, seed=seed)
+    used = np.isin(own_at, vectors)
+    places = np.searchsorted(vectors, own_at[used])
+    others, values = fetch(refinement.others)[other_at[used]], held_out.values[used]
+    refined = refinement.refine_by_penalty(read_vectors(vectors), PENALTY_CANDIDATES)
 
-    def compute_error(latents: Tensor) -> float:
-        rows, columns = (latents[own], others) if are_rows else (others, latents[own])
-        logits = head.logits((rows * columns).sum(1), rows[:, refinement.layout.response])
-        return float((head.expectation(logits) - values).square().mean().sqrt())
+    def compute_error(latents: LatentArray) -> float:
+        rows, columns = latents[places], others
+        if not are_rows:
+            rows, columns = columns, rows
+        scores, response = (rows * columns).sum(1), rows[:, refinement.layout.response]
+        logits = send_like(head.logits(scores, response), head.support)
+        errors = fetch(head.expectation(logits)) - values
+        return float(np.sqrt(np.mean(np.square(errors))))
 
     return np.array([compute_error(latents) for latents in refined])
