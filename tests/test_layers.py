@@ -171,7 +171,7 @@ MAY_LOAD_TORCH = {
     "training": "blocks checkpoint loop memory runtime trainer",
     "linalg": "ridge",
     "recommend": "column_gram device_ranking next_fit next_gram order_fit presence_fit",
-    "models": "als bayesian dmf dmfd gibbs network_model ordinal paper simple solver",
+    "models": "als bayesian dmf dmf_network dmfd dmfd_network gibbs network_model ordinal paper simple solver",
 }
 
 
