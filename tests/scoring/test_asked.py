@@ -12,7 +12,8 @@ import pytest
 
 from deepmf import ALS, Means, ObservedMatrix, Scale, load
 from deepmf.matrix.axis_entries import PlacedEntries
-from deepmf.scoring.asked import Calibration, Line, bend, move
+from deepmf.scoring.asked import Calibration, Line, Odds, bend, move
+from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.effects import Effects, assign_folds
 from deepmf.scoring.encoders import NoEncoder
 from deepmf.scoring.factors import Factors
@@ -64,6 +65,44 @@ def test_effects_of_unknown_rows_and_columns_are_zero() -> None:
     effects = Effects(np.array([1.0, 2.0]), np.array([10.0]))
     found = effects.evaluate(np.array([0, 1, -1, 2]), np.array([0, -1, 0, 1]), mean=0.5)
     assert found.tolist() == [11.5, 2.5, 10.5, 0.5]
+
+
+def test_a_row_has_the_effect_that_its_columns_leave() -> None:
+    pairs = np.array([[0, 0, 1], [0, 1, 0]])
+    effects = Effects.of(np.array([3.0, 1.0, 1.0]), pairs, (0.0, 0.0), (2, 2))
+    assert effects.columns.tolist() == [2.0, 1.0]
+    assert effects.rows.tolist() == [0.5, -1.0]
+
+
+def test_noise_has_no_effects_of_rows_and_columns() -> None:
+    chosen = []
+    for seed in range(12):
+        dice = np.random.default_rng(seed)
+        cells = PlacedEntries(dice.integers(0, 15, 150), dice.integers(0, 15, 150), np.zeros(150))
+        effects, _ = Effects.fit(dice.normal(size=150), cells, assign_folds(150), (15, 15))
+        chosen.append(effects)
+    assert sum(effects is not None for effects in chosen) <= 1
+
+
+def say_nothing(n_pairs: int) -> PredictiveDistribution:
+    """Return distributions over two values that are as likely."""
+    return PredictiveDistribution(np.arange(2.0), np.array([0.5]), np.full((n_pairs, 1), 0.5))
+
+
+def test_odds_are_those_of_values_without_their_effects() -> None:
+    values, effects = np.repeat([0.0, 1.0], [10, 30]), np.tile([0.4, -0.8], 20)
+    plain, moved = (
+        Odds.fit(say_nothing(40), values + amounts, amounts, of_levels=True)
+        for amounts in (np.zeros(40), effects)
+    )
+    np.testing.assert_allclose(moved.offsets, plain.offsets)
+    assert plain.offsets[0] > 0.5
+
+
+def test_five_values_move_odds_half_as_far_as_the_prior_lets_them() -> None:
+    """The prior pulls by five fair coins: at odds x by 5/4 x, five values above by 5 - 5 p."""
+    offset = Odds.fit(say_nothing(5), np.ones(5), np.zeros(5), of_levels=True).offsets[0]
+    assert 5 / 4 * offset == pytest.approx(5 / (1 + np.exp(offset)), rel=1e-4)
 
 
 def draw_noise(n_asked: int, seed: int) -> tuple[ObservedMatrix, ObservedMatrix, ObservedMatrix]:

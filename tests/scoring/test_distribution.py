@@ -3,11 +3,16 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.scoring.distribution import OrdinalSupport, PredictiveDistribution, find_support
+from deepmf.scoring.distribution import (
+    OrdinalSupport,
+    PredictiveDistribution,
+    find_support,
+    place_cutpoints,
+)
 
 Array = npt.NDArray[np.float64]
 
@@ -259,6 +264,20 @@ def test_few_held_out_values_change_little() -> None:
     few = PredictiveDistribution(stated.support, stated.boundaries, stated.exceedance[:5])
     table = few.measure_coverages(values[:5], seed=0)
     np.testing.assert_allclose(table, np.linspace(0, 1, table.size), atol=0.1)
+
+
+def test_few_held_out_levels_change_little() -> None:
+    stated, values = normal_distributions(2.0)
+    few = PredictiveDistribution(stated.support, stated.boundaries, stated.exceedance[:5])
+    levels = stated.support[np.searchsorted(stated.boundaries, values[:5])]
+    targets = few.choose_coverages(levels, of_levels=True)
+    np.testing.assert_allclose(targets, np.linspace(0, 1, targets.size), atol=0.1)
+
+
+def test_cutpoints_beyond_all_values_expect_half_a_value() -> None:
+    zeros, ones = np.zeros(10), np.ones(10)
+    cutpoints = place_cutpoints(expit, zeros, ones, np.array([10, 5, 0]))
+    np.testing.assert_allclose(cutpoints, [-np.log(19), 0.0, np.log(19)], atol=1e-4)
 
 
 def test_a_value_with_a_probability_of_its_own_is_spread_over_it() -> None:

@@ -15,7 +15,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.cfnade import UCFNADE
-from deepmf.scoring.pairs import Fallback, PredictedAreas
+from deepmf.scoring.pairs import Fallback, FallbackPredictor, PredictedAreas
 from deepmf.scoring.readouts import Readout
 from deepmf.testing import additive
 
@@ -123,6 +123,30 @@ def test_distributions_restated() -> None:
     ]
     np.testing.assert_allclose(found, expected)
     assert np.all(found > 0)
+
+
+def test_frequencies_count_entries_by_their_weights() -> None:
+    rows, columns, values = ["a", "a", "b"], ["x", "y", "x"], [1.0, 2.0, 2.0]
+    weighted = ObservedMatrix.from_entries(rows, columns, values, weights=[3.0, 1.0, 1.0])
+    readout = Readout(weighted.scale, weighted.scale.levels, np.zeros(1, np.float32))
+    nobody = np.array([-1])
+    found = Fallback(EntryStore.of(weighted)).distribution(nobody, nobody, readout)
+    np.testing.assert_allclose(found.probabilities, [[3.5 / 6, 2.5 / 6]])
+
+
+def test_distributions_of_unknown_pairs_have_the_calibrated_mean() -> None:
+    matrix = additive()
+    fallback = Fallback(EntryStore.of(matrix))
+    readout = Readout(matrix.scale, matrix.scale.levels, BOUNDARIES)
+    nobody, column = np.array([-1, -1]), np.array([2, 3])
+    plain, moved = (
+        FallbackPredictor(readout, fallback.means, fallback, calibrate).distribution(nobody, column)
+        for calibrate in (lambda means: means, lambda means: means - 0.25)
+    )
+    support = matrix.scale.levels
+    np.testing.assert_allclose(
+        moved.probabilities @ support, plain.probabilities @ support - 0.25, atol=1e-6
+    )
 
 
 def test_a_value_that_bins_are_cut_at_lies_in_the_lower_one() -> None:
