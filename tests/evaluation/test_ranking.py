@@ -75,48 +75,41 @@ def test_scores_are_those_of_the_whole_matrix(
     assert (found.n, found.relevant, found.n_not_drawn) == (n, level, 0)
 
 
-def test_the_first_columns_are_those_of_recommend(split: Split, model: Model) -> None:
-    found = evaluate_ranking(model, split.test, n=3, relevant=4)
-    rows, columns, values = split.test.entries()
-    relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
-    users = sorted({row for row, _ in relevant})
-    hits = [
-        [
-            (row, column) in relevant
-            for column in model.recommend(row, n=3, relevant=4).labels.tolist()
-        ]
-        for row in users
-    ]
-    precisions = np.mean(hits, axis=1)
-    assert found.model.precision == pytest.approx(precisions.mean())
-    assert found.model.margins["precision"] == pytest.approx(
-        precisions.std(ddof=1) / math.sqrt(len(users))
-    )
-    assert found.model.hit_rate == pytest.approx(np.any(hits, axis=1).mean())
+def list_liked(test: ObservedMatrix, level: float = 4) -> set[tuple[Any, Any]]:
+    """Return the pairs of a test whose values are relevant."""
+    rows, columns, values = test.entries()
+    are_relevant = values >= level
+    return set(zip(rows[are_relevant].tolist(), columns[are_relevant].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("n", [3, 25])  # of 30 columns, of which some are left out
-def test_columns_with_few_entries_are_left_out_as_in_recommend(
-    split: Split, model: Model, n: int
+@pytest.mark.parametrize("quantile", [0.0, 0.5])
+def test_the_first_columns_are_those_of_recommend(
+    split: Split, model: Model, n: int, quantile: float
 ) -> None:
-    least = int(np.median(split.train.column_counts))
+    counts = split.train.column_counts
+    least = int(quantile * np.median(counts) * 2)
     found = evaluate_ranking(model, split.test, n=n, relevant=4, min_entries=least)
-    rows, columns, values = split.test.entries()
-    relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
-    users = sorted({row for row, _ in relevant})
-    best = {
-        row: model.recommend(row, n=n, min_entries=least, relevant=4).labels.tolist()
-        for row in users
-    }
-    n_found = np.array([sum((row, column) in relevant for column in best[row]) for row in users])
+    liked = list_liked(split.test)
+    users = sorted({row for row, _ in liked})
+    best = [
+        model.recommend(row, n=n, min_entries=least, relevant=4).labels.tolist() for row in users
+    ]
+    n_found = np.array(
+        [
+            sum((row, column) in liked for column in columns)
+            for row, columns in zip(users, best, strict=True)
+        ]
+    )
+    n_liked = np.array([sum(row == user for row, _ in liked) for user in users])
     assert found.model.precision == pytest.approx((n_found / n).mean())
-    n_relevant = np.array([sum(row == user for row, _ in relevant) for user in users])
+    margin = (n_found / n).std(ddof=1) / math.sqrt(len(users))
+    assert found.model.margins["precision"] == pytest.approx(margin)
+    assert found.model.hit_rate == pytest.approx(np.mean(n_found > 0))
     # of all, those left out too
-    assert found.model.recall == pytest.approx((n_found / n_relevant).mean())
-    assert found.popularity.recall <= 1 - np.mean(split.train.column_counts < least) / 2
-    assert (found.min_entries, found.n_relevant) == (least, len(relevant))
-    with pytest.raises(BadSetting, match="min_entries"):
-        evaluate_ranking(model, split.test, min_entries=-1)
+    assert found.model.recall == pytest.approx((n_found / n_liked).mean())
+    assert found.popularity.recall <= 1 - np.mean(counts < least) / 2
+    assert (found.min_entries, found.n_relevant) == (least, len(liked))
 
 
 def test_what_is_known_by_construction() -> None:
@@ -130,15 +123,9 @@ def test_what_is_known_by_construction() -> None:
     found = evaluate_ranking(Means().fit(train), test, n=2, relevant=5)
     assert (found.n_rows, found.n_without, found.n_relevant) == (1, 1, 1)
     model, popularity = found.model, found.popularity
-    # d comes first
-    assert (model.precision, model.recall, model.ndcg, model.hit_rate) == (0.5, 1, 1, 1)
-    # b and c
-    assert (popularity.precision, popularity.recall, popularity.ndcg, popularity.hit_rate) == (
-        0,
-        0,
-        0,
-        0,
-    )
+    metrics = ("precision", "recall", "ndcg", "hit_rate")
+    assert [getattr(model, name) for name in metrics] == [0.5, 1, 1, 1]  # d comes first
+    assert [getattr(popularity, name) for name in metrics] == [0, 0, 0, 0]  # b and c
     assert model.margins["ndcg"] is None
     third = evaluate_ranking(Means().fit(train), test, n=3, relevant=5).popularity
     assert (third.recall, third.ndcg) == (1, pytest.approx(0.5))  # in the third place: 1 / log2(4)
@@ -188,8 +175,9 @@ def test_bad_input(split: Split, model: Model) -> None:
             evaluate_ranking(model, split.test, relevant=wrong)
     with pytest.raises(BadSetting, match="good"):
         evaluate_ranking(model, split.test, relevant="good")  # type: ignore[arg-type]
-    with pytest.raises(BadSetting, match="^n "):
-        evaluate_ranking(model, split.test, n=0)
+    for name in ("n", "min_entries"):
+        with pytest.raises(BadSetting, match=f"^{name} "):
+            evaluate_ranking(model, split.test, **{name: -1})  # type: ignore[arg-type]
     low = split.test.take_entries(split.test.values < 2)
     with pytest.raises(BadEntries, match="5"):
         evaluate_ranking(model, low, relevant=5)
@@ -265,30 +253,19 @@ def test_areas_are_ranked_among_their_own_columns() -> None:
     )
     found = evaluate_ranking(model, test, n=5, relevant=4, rank_by="value")  # popularity has ties
     assert list(found.areas) == ["I", "II", "III", "IV"]
+    n_known = areas.train.shape[1]
     for area, own in found.areas.items():
-        assert own.n_relevant == np.count_nonzero(areas.test[area].values >= 4)
+        liked = list_liked(areas.test[area])
+        assert own.n_relevant == len(liked)
         alone = evaluate_ranking(model, areas.test[area], n=5, relevant=4, rank_by="value")
         assert alone.areas == {area: own}
-        _, columns, values = areas.test[area].entries()
-        known = model.column_labels_[: areas.train.shape[1]]
-        is_known = np.isin(columns[values >= 4], known)
-        assert np.all(is_known) if area in ("I", "II") else not np.any(is_known)
-        rows = np.unique(areas.test[area].entries().rows[values >= 4])
-        among = known if area in ("I", "II") else model.column_labels_[areas.train.shape[1] :]
-        liked = set(
-            zip(
-                *(each[values >= 4].tolist() for each in areas.test[area].entries()[:2]),
-                strict=True,
-            )
-        )
-        best = [
-            model.recommend(row, n=5, among=among, rank_by="value").labels.tolist()
-            for row in rows.tolist()
-        ]
-        hits = [
-            any((row, column) in liked for column in line)
-            for row, line in zip(rows.tolist(), best, strict=True)
-        ]
+        is_known = area in ("I", "II")
+        among = model.column_labels_[:n_known] if is_known else model.column_labels_[n_known:]
+        assert {column for _, column in liked} <= set(among.tolist())
+        hits = []
+        for row in sorted({row for row, _ in liked}):
+            best = model.recommend(row, n=5, among=among, rank_by="value").labels.tolist()
+            hits.append(any((row, column) in liked for column in best))
         assert own.model.hit_rate == pytest.approx(np.mean(hits))
     only = evaluate_ranking(Means().fit(areas.train), areas.validation, n=5, relevant=1)
     assert only.areas["I"].model == only.model
@@ -299,9 +276,7 @@ def test_rows_that_were_never_seen_are_ranked_by_what_is_given() -> None:
     model = ALS(latent_size=3, epochs=3).fit(split.train)
     found = evaluate_ranking(model, split.test, given=split.given, n=5, relevant=4)
     assert (found.n_given, list(found.areas)) == (split.given.n_entries, ["II"])
-    rows, columns, values = split.test.entries()
-    liked = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
-    hits = []
+    liked, hits = list_liked(split.test), []
     for row in sorted({row for row, _ in liked}):
         own = split.given.entries().rows == row
         best = model.fold_in(

@@ -5,8 +5,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from fastapi.testclient import TestClient
-from tests.serve.conftest import StartClient
+from tests.serve.conftest import Caller, StartClient, refusal
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -14,7 +13,7 @@ from deepmf.models.base import Model
 from deepmf.serve import KeyRing
 
 
-def test_the_docs_page_loads_only_files_of_the_service(client: TestClient) -> None:
+def test_the_docs_page_loads_only_files_of_the_service(client: Caller) -> None:
     page = client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "script-src 'self'" in page.headers["content-security-policy"]
@@ -32,16 +31,15 @@ def test_keys_are_described_if_they_are_needed(start_client: StartClient) -> Non
     assert needed["paths"]["/v1/model"]["get"]["security"]
 
 
-def test_an_unknown_path_or_method_is_refused(client: TestClient) -> None:
+def test_an_unknown_path_or_method_is_refused(client: Caller) -> None:
     for path in ("/v2/nothing", "/v1/planets/Mars/entries"):
         assert client.get(path).json()["error"]["code"] == "no_such_path"
-    answer = client.delete("/v1/model")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "no_such_method")
+    assert refusal(client.delete("/v1/model")) == (405, "no_such_method")
     assert client.get("/page/../service.py").status_code == 404
     assert client.get("/swagger/../core.py").status_code == 404
 
 
-def test_rows_and_columns_are_described_by_paths_of_their_own(client: TestClient) -> None:
+def test_rows_and_columns_are_described_by_paths_of_their_own(client: Caller) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     assert not [path for path in paths if "axis" in path]
     for axis in ("row", "column"):
@@ -90,12 +88,10 @@ def test_examples_of_the_api_page_can_be_tried(
     assert tried >= 4
 
 
-def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) -> None:
-    client = start_client(als)
-    body = b'{"history": []}'
+def test_a_missing_content_type_is_named(client: Caller) -> None:
     for headers, word in (({}, "no Content-Type"), ({"Content-Type": "text/plain"}, "text/plain")):
-        answer = client.post("/v1/recommend", content=body, headers=headers)
-        assert answer.status_code == 422 and answer.json()["error"]["code"] == "content_type"
+        answer = client.post("/v1/recommend", content=b'{"history": []}', headers=headers)
+        assert refusal(answer) == (422, "content_type")
         assert word in answer.json()["error"]["message"]
 
 

@@ -3,29 +3,16 @@ held."""
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
-from tests.serve.conftest import StartClient
+from tests.serve.conftest import Caller, StartClient
 
 from deepmf.matrix.matrix import ObservedMatrix
 
 pytestmark = pytest.mark.slow
-
-
-def write(client: TestClient, row: str, film: str, value: float) -> None:
-    answer = client.put(
-        f"/v1/rows/{row}/entries", json={"entries": [{"column": film, "value": value}]}
-    )
-    assert answer.status_code == 200
-
-
-def read(client: TestClient, row: str) -> Any:
-    answer = client.get(f"/v1/rows/{row}/entries")
-    return answer.json()["entries"][0]["value"] if answer.status_code == 200 else None
 
 
 def find_program(name: str) -> str:
@@ -42,54 +29,58 @@ def find_program(name: str) -> str:
     return found
 
 
-def stop(client: TestClient) -> None:
+def check_restored(
+    start: Callable[[], Caller],
+    film: str,
+    save: Callable[[], object],
+    restore: Callable[[], object],
+) -> None:
+    client = start()
+    client.write("Wilma", {film: 5})
+    save()
+    client.write("Wilma", {film: 1})
+    client.write("Fred", {film: 2})
     client.app.state.service.close()  # type: ignore[attr-defined]
+    restore()
+    again = start()
+    assert again.read("Wilma") == {film: 5}
+    assert again.get("/v1/rows/Fred/entries").status_code == 404
+    again.write("Fred", {film: 3})
+    assert again.read("Fred") == {film: 3}
 
 
 def test_sqlite_is_saved_and_restored(
     start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
-    program, film = find_program("sqlite3"), str(ratings.column_labels[0])
-    database, copy = tmp_path / "model.entries.sqlite", tmp_path / "backup.sqlite"
-    client = start_client(url=str(database))
-    write(client, "Wilma", film, 5)
-    subprocess.run([program, database, f".backup {copy}"], check=True)
-    write(client, "Wilma", film, 1)
-    write(client, "Fred", film, 2)
-    stop(client)
-    subprocess.run([program, database, f".restore {copy}"], check=True)
-    again = start_client(url=str(database))
-    assert (read(again, "Wilma"), read(again, "Fred")) == (5, None)
-    write(again, "Fred", film, 3)
-    assert read(again, "Fred") == 3
+    program, database = find_program("sqlite3"), tmp_path / "model.entries.sqlite"
+
+    def run(command: str) -> None:
+        subprocess.run([program, database, f".{command} {tmp_path / 'backup'}"], check=True)
+
+    check_restored(
+        lambda: start_client(url=str(database)),
+        ratings.column_labels[0],
+        lambda: run("backup"),
+        lambda: run("restore"),
+    )
 
 
 def test_postgresql_is_saved_and_restored(
     start_client: StartClient, postgres: str, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:
-    film, schema, dump = str(ratings.column_labels[0]), "backup_test", tmp_path / "entries.dump"
-    subprocess.run([find_program("psql"), postgres, "-qc", f"CREATE SCHEMA {schema}"], check=True)
-    url = f"{postgres}&options=-csearch_path%3D{schema}"
-    client = start_client(url=url)
-    write(client, "Wilma", film, 5)
-    with dump.open("wb") as file:
-        subprocess.run(
-            [find_program("pg_dump"), "--format=custom", f"--schema={schema}", postgres],
-            stdout=file,
-            check=True,
-        )
-    write(client, "Wilma", film, 1)
-    write(client, "Fred", film, 2)
-    stop(client)
-    restore = [
-        find_program("pg_restore"),
-        "--clean",
-        "--if-exists",
-        "--single-transaction",
-        f"--dbname={postgres}",
-    ]
-    subprocess.run([*restore, str(dump)], check=True)
-    again = start_client(url=url)
-    assert (read(again, "Wilma"), read(again, "Fred")) == (5, None)
-    write(again, "Fred", film, 3)
-    assert read(again, "Fred") == 3
+    schema, dump = "backup_test", tmp_path / "entries.dump"
+
+    def run(name: str, *options: str) -> None:
+        subprocess.run([find_program(name), *options], check=True)
+
+    def restore() -> None:
+        options = ("--clean", "--if-exists", "--single-transaction")
+        run("pg_restore", *options, f"--dbname={postgres}", str(dump))
+
+    run("psql", postgres, "-qc", f"CREATE SCHEMA {schema}")
+    check_restored(
+        lambda: start_client(url=f"{postgres}&options=-csearch_path%3D{schema}"),
+        ratings.column_labels[0],
+        lambda: run("pg_dump", "--format=custom", f"--schema={schema}", f"--file={dump}", postgres),
+        restore,
+    )

@@ -169,14 +169,12 @@ def _build_candidates(
         raise BadSetting(
             f"compare takes a list of models, such as ['means', 'als']; got {show_value(models)}"
         )
-    named = models.items() if isinstance(models, Mapping) else ((None, model) for model in models)
+    named = models.items() if isinstance(models, Mapping) else (("", model) for model in models)
     candidates: dict[str, Model] = {}
     for name, choice in named:
-        if isinstance(choice, str):
-            choice = model_class(choice)
-        model = (
-            choice(seed=seed) if isinstance(choice, type) and issubclass(choice, Model) else choice
-        )
+        kind: Any = model_class(choice) if isinstance(choice, str) else choice
+        is_class = isinstance(kind, type) and issubclass(kind, Model)
+        model = kind(seed=seed) if is_class else kind
         if not isinstance(model, Model):
             raise BadSetting(
                 f"a model to compare must be a name, a class or an unfitted model; got {show_value(choice)}"
@@ -208,6 +206,11 @@ class SplitPlan:
     ranking: Request | None = None  # of which the length of the lists and the order count
     by: SplitBy = "entries"
 
+    @property
+    def sign(self) -> int:
+        """1 if smaller is better, and -1 if larger is."""
+        return 1 if self.metric in ERROR_METRICS else -1
+
     def title_of(self, metric: str | None = None) -> str:
         """Return a metric (default: that of the order of models) as tables write it, with the
         length of the lists."""
@@ -218,30 +221,28 @@ class SplitPlan:
 
     def split(self, matrix: ObservedMatrix) -> Iterator[Problem]:
         """Yield the problem of each split; the same matrix always gives the same splits."""
+        if self.areas:
+            check_count("folds, the number of random splits,", self.folds)
+            for number in range(self.folds):
+                areas = split_areas(
+                    matrix,
+                    new_rows=self.new_rows,
+                    new_columns=self.new_columns,
+                    train=1.0 - self.validation - TEST_SHARE,
+                    validation=self.validation,
+                    test=TEST_SHARE,
+                    seed=self.seed + number,
+                )
+                yield Problem.from_areas(areas)
+            return
+        splits: Iterable[Split]
         if self.by == "time":
-            yield Problem.from_split(
-                split_time(matrix, validation=self.validation, test=TEST_SHARE)
-            )
-            return
-        if self.by == "last":
-            yield Problem.from_split(split_last(matrix, n=1, validation=int(self.validation > 0)))
-            return
-        if not self.areas:
+            splits = [split_time(matrix, validation=self.validation, test=TEST_SHARE)]
+        elif self.by == "last":
+            splits = [split_last(matrix, n=1, validation=int(self.validation > 0))]
+        else:
             splits = iterate_folds(matrix, self.folds, validation=self.validation, seed=self.seed)
-            yield from map(Problem.from_split, splits)
-            return
-        check_count("folds, the number of random splits,", self.folds)
-        for number in range(self.folds):
-            areas = split_areas(
-                matrix,
-                new_rows=self.new_rows,
-                new_columns=self.new_columns,
-                train=1.0 - self.validation - TEST_SHARE,
-                validation=self.validation,
-                test=TEST_SHARE,
-                seed=self.seed + number,
-            )
-            yield Problem.from_areas(areas)
+        yield from map(Problem.from_split, splits)
 
     @property
     def part(self) -> str:
@@ -359,14 +360,12 @@ def _add_rankings(
         split_errors.by_row[metric] = RowLosses(values, np.ones(values.size))
 
 
-def _join_losses(parts: Sequence[RowLosses | None]) -> RowLosses | None:
-    """Return the losses of several splits; None if one has none."""
-    losses = [part for part in parts if part is not None]
-    return (
-        RowLosses(*map(np.concatenate, zip(*losses, strict=True)))
-        if losses and len(losses) == len(parts)
-        else None
-    )
+def _join_losses(splits: Sequence[SplitErrors], metric: str) -> RowLosses:
+    """Return the losses of several splits; none if a split has none."""
+    losses = [split.by_row[metric] for split in splits if metric in split.by_row]
+    if not losses or len(losses) < len(splits):
+        return RowLosses(np.empty(0), np.empty(0))
+    return RowLosses(*map(np.concatenate, zip(*losses, strict=True)))
 
 
 def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
@@ -512,8 +511,7 @@ class Comparison:
         metric = self.plan.metric
         means = {model.label: model.mean(metric, area) for model in self.models}
         able = [model for model in self.models if means[model.label] is not None]
-        sign = 1 if metric in ERROR_METRICS else -1
-        return sorted(able, key=lambda model: sign * (means[model.label] or 0.0))
+        return sorted(able, key=lambda model: self.plan.sign * (means[model.label] or 0.0))
 
     def popularity(self, metric: str = "ndcg", area: str = ALL) -> FloatArray:
         """Return a ranking metric of popularity on each split, (splits,); empty unless the metric
@@ -530,20 +528,18 @@ class Comparison:
         entries of this kind would confirm.
         """
         metric, ranked = self.plan.metric, self.rank()
-        losses = [[split.by_row.get(metric) for split in model.splits] for model in ranked]
-        if not ranked or any(split_losses is None for split_losses in losses[0]):
+        losses = [_join_losses(model.splits, metric) for model in ranked]
+        if not ranked or not losses[0].sums.size:
             return []
-        joined_losses = [_join_losses(split_losses) for split_losses in losses]
-        best, numbers = joined_losses[0], np.random.default_rng(self.plan.seed)
-        assert best is not None
+        best, numbers = losses[0], np.random.default_rng(self.plan.seed)
         draws = numbers.poisson(1.0, (_N_DRAWS, best.sums.size)).astype(np.float64)
         draws[0] = 1.0
-        sign = 1.0 if metric in ERROR_METRICS else -1.0
         differences = []
-        for model, model_losses in zip(ranked[1:], joined_losses[1:], strict=True):
-            if model_losses is None or model_losses.sums.size != best.sums.size:
+        for model, model_losses in zip(ranked[1:], losses[1:], strict=True):
+            if model_losses.sums.size != best.sums.size:
                 continue
-            gaps = sign * (model_losses.average(metric, draws) - best.average(metric, draws))
+            gaps = model_losses.average(metric, draws) - best.average(metric, draws)
+            gaps *= self.plan.sign
             low, high = np.quantile(gaps[1:], [0.025, 0.975]).tolist()
             differences.append(Difference(model.label, float(gaps[0]), low, high))
         return differences
@@ -582,39 +578,28 @@ class Comparison:
             return sentence
         following = ranked[1]
         ours, theirs = best.errors(metric), following.errors(metric)
-        n_better = int(
-            np.count_nonzero(ours < theirs if metric in ERROR_METRICS else ours > theirs)
-        )
+        n_better = np.count_nonzero(self.plan.sign * ours < self.plan.sign * theirs)
+        parts = f"{self.plan.part}{'s' * (ours.size > 1)}"
         sentence += (
             f"; the next is {following.label}, {following.mean(metric):.4f}: "
-            f"{best.label} is better on {n_better} of {ours.size} {self.plan.part}{'s' * (ours.size > 1)}"
+            f"{best.label} is better on {n_better} of {ours.size} {parts}"
         )
-        gap = next(
-            (
-                difference
-                for difference in self.differences()
-                if difference.label == following.label
-            ),
-            None,
-        )
-        if gap is None:
-            return sentence
-        return (
-            f"{sentence}, by {gap.difference:.4f} (95 % interval: {gap.low:.4f} to {gap.high:.4f})"
-        )
+        for gap in self.differences():
+            if gap.label == following.label:
+                sentence += (
+                    f", by {gap.difference:.4f} (95 % interval: {gap.low:.4f} to {gap.high:.4f})"
+                )
+        return sentence
 
     @property
     def worse_than_means(self) -> list[str]:
         """The models with a larger error than the means (`Means`), if these are compared and the
         metric is an error."""
-        metric = self.plan.metric
-        ranked = [] if metric not in ERROR_METRICS else self.rank()
-        means = next((model.mean(metric) for model in ranked if model.model == "Means"), None)
-        return (
-            []
-            if means is None
-            else [model.label for model in ranked if (model.mean(metric) or 0.0) > means]
-        )
+        if self.plan.metric not in ERROR_METRICS:
+            return []
+        errors = [(model, model.mean(self.plan.metric) or 0.0) for model in self.rank()]
+        of_means = [error for model, error in errors if model.model == "Means"]
+        return [model.label for model, error in errors if of_means and error > of_means[0]]
 
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a line per model and area: mean errors, their spreads, and
@@ -634,46 +619,43 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON: every error of every model on every split, and their
         means."""
-        metrics, plan = (
-            (*ERROR_METRICS, *self._ranking_metrics),
-            asdict(replace(self.plan, ranking=None)),
-        )
-
-        def average(model: ComparedModel) -> dict[str, Any]:
-            spreads = {
-                f"{metric}_spread": {area: model.spread(metric, area) for area in self.areas}
-                for metric in ERROR_METRICS
+        metrics = (*ERROR_METRICS, *self._ranking_metrics)
+        content: dict[str, Any] = {
+            "best": self.best,
+            "best_by_area": self.best_by_area,
+            "worse_than_means": self.worse_than_means,
+            "differences": [difference._asdict() for difference in self.differences()],
+            "verdict": self.verdict,
+            "plan": asdict(replace(self.plan, ranking=None)),
+        }
+        if self.plan.ranking is not None:
+            ranking = {"n": self.plan.ranking.n, **self.plan.ranking.given}
+            content["plan"]["ranking"] = ranking
+            content["popularity"] = {
+                metric: {
+                    area: float(values.mean())
+                    for area in self.areas
+                    if (values := self.popularity(metric, area)).size
+                }
+                for metric in self._ranking_metrics
             }
-            return {
-                metric: {area: model.mean(metric, area) for area in self.areas}
-                for metric in metrics
-            } | spreads
-
-        models = [
+        content["models"] = [
             {
                 "label": model.label,
                 "model": model.model,
                 "settings": model.settings,
-                **average(model),
+                **{name: {area: model.mean(name, area) for area in self.areas} for name in metrics},
+                **{
+                    f"{name}_spread": {area: model.spread(name, area) for area in self.areas}
+                    for name in ERROR_METRICS
+                },
+                "seconds": model.seconds,
+                "failure": model.failure,
+                "splits": [asdict(replace(split, by_row={})) for split in model.splits],
             }
-            | {"seconds": model.seconds, "failure": model.failure}
-            | {"splits": [asdict(replace(split, by_row={})) for split in model.splits]}
             for model in self.models
         ]
-        best: dict[str, Any] = {"best": self.best, "best_by_area": self.best_by_area}
-        best |= {"worse_than_means": self.worse_than_means}
-        best["differences"] = [difference._asdict() for difference in self.differences()]
-        if self.plan.ranking is not None:
-            plan["ranking"] = {"n": self.plan.ranking.n, **self.plan.ranking.given}
-            best["popularity"] = {
-                metric: {
-                    area: float(found.mean())
-                    for area in self.areas
-                    if (found := self.popularity(metric, area)).size
-                }
-                for metric in self._ranking_metrics
-            }
-        return best | {"verdict": self.verdict, "plan": plan, "models": models}
+        return content
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the column names of the table, and its cells for each model."""
