@@ -30,8 +30,8 @@ def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
     for name, kind in features.kinds.items():
         # dates as such, None where one is missing
         values: list[Any] = features.values(name).tolist()
-        column = polars.Series(name, values, dtype=types[kind], strict=False)
-        columns.append(column.fill_nan(None) if kind == "number" else column)
+        column = polars.Series(name, values, dtype=types.get(kind), strict=False)
+        columns.append(column.fill_nan(None) if column.dtype.is_float() else column)
     frame: pl.DataFrame = polars.DataFrame(columns)
     return frame
 

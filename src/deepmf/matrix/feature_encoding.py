@@ -401,6 +401,122 @@ class DateEncoding(NumberEncoding):
         return float(_compute_years(date)[0])
 
 
+class Cycle(NamedTuple):
+    """A cycle of dates, such as the hours of a day.
+
+    least_days: what positions must span for it to be read. find_step: the step of dates in the
+        cycle.
+    """
+
+    least_days: int
+    length: int
+    find_step: Callable[[Array], IndexArray]
+
+
+def _count_units(dates: Array, unit: str, since: str) -> IndexArray:
+    """Return the units of dates since the start of a longer unit."""
+    begin = dates.astype(f"datetime64[{since}]")
+    units: IndexArray = (dates.astype(f"datetime64[{unit}]") - begin).astype(np.int64)
+    return units
+
+
+CYCLES = {
+    "hour": Cycle(0, 24, lambda dates: _count_units(dates, "h", "D")),
+    "weekday": Cycle(14, 7, lambda dates: (_count_units(dates, "D", "W") + 3) % 7),
+    "month": Cycle(730, 12, lambda dates: _count_units(dates, "M", "Y")),
+}
+
+
+@dataclass(frozen=True)
+class PositionEncoding(NumberEncoding):
+    """A number or a date along which neighbours are alike, as a number; a date also has indicators
+    of its cycles.
+
+    cycles: those of dates, as far as they span several of them.
+    """
+
+    kind: ClassVar[str] = "position"
+    are_dates: bool = False
+    cycles: tuple[str, ...] = ()
+
+    @classmethod
+    def learn(cls, name: str, values: Array) -> PositionEncoding:
+        """Learn the encoding; every position must be given, and two must differ."""
+        n_missing = int(are_missing(cls.kind, values).sum())
+        if n_missing:
+            raise BadFeatures(
+                f"the position {name!r} is missing for {n_missing:,} of {values.size:,} labels; "
+                "leave these labels out"
+            )
+        numbers = _to_seconds(values)
+        # all of them are far from the largest weight
+        encoding = super().learn(name, numbers)
+        if not encoding.knots:
+            raise BadFeatures(f"the positions {name!r} are all equal; leave the feature out")
+        spread = float(np.abs(numbers - encoding.mean).max()) / 2.0
+        are_dates = values.dtype.kind == "M"
+        days = (numbers.max() - numbers.min()) / _SECONDS_A_DAY
+        cycles = [
+            cycle
+            for cycle, (least_days, _, find_step) in CYCLES.items()
+            if are_dates and days >= least_days and np.unique(find_step(values)).size > 1
+        ]
+        return cls(name, encoding.mean, spread, encoding.knots, are_dates, tuple(cycles))
+
+    @property
+    def first_cycle(self) -> int:
+        """The first input of the cycles."""
+        return super().n_inputs
+
+    @property
+    def n_inputs(self) -> int:
+        return self.first_cycle + sum(CYCLES[cycle].length for cycle in self.cycles)
+
+    def parts(self, values: Array) -> list[Part]:
+        if (
+            self.are_dates != (values.dtype.kind == "M")
+            and not are_missing(self.kind, values).all()
+        ):
+            kind = "dates" if self.are_dates else "numbers"
+            raise BadFeatures(f"the model was fitted with positions {self.name!r} that are {kind}")
+        parts = super().parts(_to_seconds(values))
+        which = np.flatnonzero(~are_missing(self.kind, values))
+        first = self.first_cycle
+        for cycle in self.cycles:
+            steps = CYCLES[cycle].find_step(values[which])
+            parts.append((which, first + steps, np.ones(which.size)))
+            first += CYCLES[cycle].length
+        return parts
+
+    def _format(self, number: float) -> str:
+        if not self.are_dates:
+            return super()._format(number)
+        return str(np.array(round(number)).astype("datetime64[s]"))
+
+    def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
+        if not self.are_dates:
+            return super().match(condition, weights)
+        try:
+            limits = {
+                word: float(np.array(str(limit), dtype="datetime64[s]").astype(np.int64))
+                for word, limit in _read_limits(self.name, condition).items()
+            }
+        except ValueError as error:
+            raise BadSetting(f"the limits of {self.name} must be dates: {error}") from error
+        return self.match_limits(limits.get("min", -np.inf), limits.get("max", np.inf), weights)
+
+
+_SECONDS_A_DAY = 86_400
+
+
+def _to_seconds(positions: Array) -> FloatArray:
+    """Return positions as numbers: dates in seconds since 1970, NaN where one is missing."""
+    if positions.dtype.kind != "M":
+        return positions
+    seconds = positions.astype("datetime64[s]").astype(np.float64)
+    return np.where(np.isnat(positions), np.nan, seconds)
+
+
 def _compute_years(dates: Array) -> FloatArray:
     years = dates.astype("datetime64[Y]")
     passed = (dates.astype("datetime64[D]") - years.astype("datetime64[D]")).astype(
@@ -490,7 +606,14 @@ def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {
     encoding.kind: encoding
-    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding)
+    for encoding in (
+        NumberEncoding,
+        PositionEncoding,
+        CategoryEncoding,
+        ListEncoding,
+        DateEncoding,
+        VectorEncoding,
+    )
 }
 
 

@@ -36,6 +36,7 @@ _MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-[0-9]{2})?")
 
 _KIND_NAMES = {
     "number": "numbers",
+    "position": "positions (numbers or dates)",
     "category": "categories",
     "list": "lists of categories",
     "date": "dates",
@@ -121,6 +122,8 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
             return _to_numbers(array, name)
         if kind == "date":
             return _to_dates(array)
+        if kind == "position":
+            return _to_positions(array, name)
         if kind == "vector":
             return _to_objects(convert_each(array.tolist(), _to_vector))
         items = _to_dates(array).tolist() if array.dtype.kind == "M" else array.tolist()
@@ -135,8 +138,8 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
 
 def are_missing(kind: str, values: Array) -> BoolArray:
     """Return whether each value of a kind is missing."""
-    if kind in ("number", "date"):
-        gaps: BoolArray = np.isnan(values) if kind == "number" else np.isnat(values)
+    if kind in ("number", "date", "position"):
+        gaps: BoolArray = np.isnat(values) if values.dtype.kind == "M" else np.isnan(values)
         return gaps
     return np.fromiter((item is None for item in values.tolist()), dtype=bool, count=values.size)
 
@@ -179,6 +182,30 @@ def _to_numbers(array: Array, name: str) -> FloatArray:
             f"the feature {name!r} has numbers up to {largest:g}; the limit is {_LARGEST_NUMBER:g}"
         )
     return numbers
+
+
+def _to_positions(array: Array, name: str) -> Array:
+    """Return numbers, or dates to the second."""
+    if array.dtype.kind == "M":
+        return array.astype("datetime64[s]")
+    items = array.tolist()
+    are_dates = [isinstance(item, (str, *_DATES)) for item in items if item is not None]
+    if array.dtype != object or not any(are_dates):
+        return _to_numbers(array, name)
+    try:
+        return np.array([_to_moment(item) for item in items], dtype="datetime64[s]")
+    except ValueError:
+        return _to_numbers(array, name)
+
+
+def _to_moment(item: Any) -> Any:
+    if isinstance(item, datetime.datetime) and item.tzinfo is not None:
+        item = item.astimezone(datetime.UTC).replace(tzinfo=None)
+    if isinstance(item, str):
+        if not _DAY.fullmatch(item.strip()):
+            raise ValueError(f"{item!r} is not a date such as 2001-12-31 or 2001-12-31T08:30")
+        item = item.strip()
+    return np.datetime64("NaT" if item is None else item, "s")
 
 
 def _to_dates(array: Array) -> Array:

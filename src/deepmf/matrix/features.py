@@ -33,8 +33,9 @@ class Features:
     ----------
     labels : distinct row or column labels.
     columns : values of each feature by name, one for each label; None, NaN and "" are missing.
-    kinds : "number", "category", "list", "date" or "vector" (an embedding, of one length for all
-        labels) by name (default: inferred from the values).
+    kinds : "number", "category", "list", "date", "vector" (an embedding, of one length for all
+        labels) or "position" (numbers or dates along which neighbours are alike) by name (default:
+        inferred from the values, which never gives positions).
 
     >>> films = Features.from_columns(["Alien", "Big"], {"year": [1979, 1988], "genres": ["Horror|Sci-Fi", "Comedy"]})
     >>> films

@@ -11,6 +11,7 @@ import numpy as np
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import (
+    CYCLES,
     ENCODINGS_OF_KINDS,
     LARGEST_WEIGHT,
     ColumnEncoding,
@@ -118,12 +119,25 @@ _NUMBER = Form(
     ),
 )
 
+_POSITION = Form(
+    *_NUMBER.parts,
+    Part("are_dates", "flag"),
+    Part(
+        "cycles",
+        "text",
+        ("cycles",),
+        distinct,
+        Check("be cycles of dates", lambda found, _: set(found) <= set(CYCLES)),
+    ),
+)
+
 _CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
 
 _VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
 
 _ENCODINGS = {
     "number": _NUMBER,
+    "position": _POSITION,
     "category": _CATEGORIES,
     "list": _CATEGORIES,
     "date": _NUMBER,

@@ -97,7 +97,8 @@ class HeldOutValues(NamedTuple):
 
         Cutpoints lie at the boundaries. Where values repeat, they move towards cutpoints with which
         the member expects each value as often as it occurs, the farther the more held-out entries
-        there are.
+        there are. Where they do not, the blend expects what a member of values in their own units
+        says.
         """
         predicted = location - units.centre
         targets = units.convert(self.values) - units.centre
@@ -106,13 +107,17 @@ class HeldOutValues(NamedTuple):
         spread = math.hypot(float(np.std(targets - predicted)), least)
         unit = float(_LOGISTIC / max(spread, 1e-6 * float(np.ptp(boundaries)) or 1.0))
         trust = self.has_repeats * self.values.size / (self.values.size + _BOUNDARY_COUNT)
+        support: tuple[float, ...] = ()
+        if not self.has_repeats and units.keeps(self.boundaries):
+            support = tuple(self.support.tolist())
         links = []
         for slope in slopes:
             cutpoints = slope * unit * boundaries
             if trust:
                 placed = self._place(slope * unit * predicted)
                 cutpoints = trust * placed + (1.0 - trust) * cutpoints
-            links.append(Link(slope * unit, units.centre, tuple(cutpoints.tolist())))
+            link = Link(slope * unit, units.centre, tuple(cutpoints.tolist()), support=support)
+            links.append(link)
         return links
 
     def measure_alone(self, location: Array, units: Conversion) -> float:

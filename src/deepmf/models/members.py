@@ -20,7 +20,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.encoders import Scores
 from deepmf.scoring.predictor import Blended, FittedMember as FittedMember, Link, Predictor
 from deepmf.storage.model_file import MappedTensors, Tensors, has_values_to_check
-from deepmf.storage.parts import Form, Part, below, not_falling, not_negative, positive
+from deepmf.storage.parts import Check, Form, Part, below, not_falling, not_negative, positive
 from deepmf.training.holdout import HeldOut
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ class Conversion(NamedTuple):
 
     convert: Callable[[Array], FloatArray] = np.asarray
     centre: float = 0.0
+
+    def keeps(self, values: FloatArray) -> bool:
+        """Whether values are said in their own units."""
+        return np.array_equal(self.convert(values), values)
 
 
 class MemberFit(NamedTuple):
@@ -97,6 +101,16 @@ _MEMBER = Form(
             Part("centre", "number"),
             Part("cutpoints", "number", ("cutpoints",), not_falling, below(_LARGEST)),
             Part("few_count", "number", (), not_negative, below(_LARGEST)),
+            Part(
+                "support",
+                "number",
+                ("support",),
+                not_falling,
+                Check(
+                    "have a value more than cutpoints, or none",
+                    lambda support, sizes: support.size in (0, sizes["cutpoints"] + 1),
+                ),
+            ),
         ),
         optional=True,
     ),
@@ -124,8 +138,10 @@ def load_members(
         found = _MEMBER.read(described[name], cutpoints=n_cutpoints)
         link = None
         if found["link"] is not None:
-            cutpoints = tuple(found["link"].pop("cutpoints").tolist())
-            link = Link(cutpoints=cutpoints, **found["link"])
+            lists = ("cutpoints", "support")
+            link = Link(
+                **found["link"] | {field: tuple(found["link"][field].tolist()) for field in lists}
+            )
             if link.slope >= _LARGEST / width:
                 raise BadModelFile(
                     f"the stored slope of {name} must be below {_LARGEST / width:g}; got {link.slope:g}"

@@ -17,8 +17,8 @@ from deepmf.matrix.scale import Scale
 # Added to the count of every value, so that one that never occurs still has a probability above 0.
 _PRIOR_COUNT = 0.5
 
-# The outermost bins of an interval are halved at most this often.
-_MOST_HALVED = 5
+# The outermost bins of an interval are halved this often, and as long as they have some entries.
+_HALVED, _MOST_HALVED, _FEWEST_IN_BIN = 5, 8, 8
 
 # Calibration: the steps of coverage from 0 to 1, the number of perfectly calibrated values that are
 # added to those held out, and the smallest rise of stated coverages as a share of a step.
@@ -51,7 +51,7 @@ class OrdinalSupport(NamedTuple):
 
 
 def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
-    """Return the levels of a matrix; where it has none, the means of at most `n_bins` bins.
+    """Return the levels of a matrix; where it has none, the means of about `n_bins` bins.
 
     >>> find_support(ObservedMatrix.from_entries([0, 0, 1], [0, 1, 1], [1, 3, 3]), n_bins=8).values
     [1.0, 3.0]
@@ -67,7 +67,7 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     else:
         # an outlier does not move the mean of its bin
         values = np.clip(values, scale.low, scale.high)
-        boundaries = np.unique(np.quantile(values, _shares_below(n_bins)))
+        boundaries = np.unique(np.quantile(values, _shares_below(n_bins, values.size)))
         bin_of = np.searchsorted(boundaries, values)
         counts = np.bincount(bin_of, minlength=boundaries.size + 1)
         ends = np.clip(
@@ -81,19 +81,23 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     return OrdinalSupport(support.tolist(), scale.to_unit(boundaries).tolist(), exceedance.tolist())
 
 
-def _shares_below(n_bins: int) -> FloatArray:
+def _shares_below(n_bins: int, n_entries: int) -> FloatArray:
     """Return the share of entries below each boundary of bins: of equal frequency, and halved
     towards both ends.
 
-    If all bins were equally frequent, the mean of the outermost bin would stand for a whole tail.
+    If all bins were equally frequent, the mean of the outermost bin would stand for a whole tail,
+    and no larger value could be expected.
 
-    >>> _shares_below(4).tolist()
+    >>> _shares_below(4, 100).tolist()
     [0.25, 0.5, 0.75]
-    >>> (1 / _shares_below(16)[:4]).tolist()
+    >>> (1 / _shares_below(16, 100)[:4]).tolist()
     [48.0, 24.0, 12.0, 6.0]
     """
-    n_halved = min(2 * (n_bins // 16), _MOST_HALVED)
+    n_halved = min(2 * (n_bins // 16), _HALVED)
     n_alike = n_bins - 2 * n_halved
+    if n_halved:
+        n_filled = int(np.log2(max(1.0, n_entries / n_alike / _FEWEST_IN_BIN)))
+        n_halved = max(n_halved, min(n_filled, _MOST_HALVED))
     tail = 0.5 ** np.arange(n_halved, 0, -1) / n_alike
     return np.concatenate([tail, np.arange(1, n_alike) / n_alike, 1.0 - tail[::-1]])
 

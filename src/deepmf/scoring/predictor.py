@@ -6,11 +6,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import expit, log_ndtr
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray
@@ -285,6 +285,9 @@ class FittedMember(Protocol):
 class Link(NamedTuple):
     """How values become logits: slope * (location - centre) - cutpoint.
 
+    support: where it is given, values become the logits whose distribution over it expects just
+    them, so that nothing is lost where bins are wider than errors.
+
     A column with n entries has the share of the member times 1 - 1/2 / (1 + (n / few_count)^2), in
     locations but not in cutpoints: half of it without entries. A network learns from masked columns
     what to expect of a new one, while samples of a posterior take its first entries for all it gets.
@@ -294,9 +297,13 @@ class Link(NamedTuple):
     centre: float
     cutpoints: tuple[float, ...]
     few_count: float = 0.0
+    support: tuple[float, ...] = ()
 
     def locate(self, locations: Array) -> Array:
         """Return the locations of logits from those of values."""
+        if self.support:
+            expected, tabulated = tabulate_expected(self.cutpoints, self.support)
+            return np.interp(locations, expected, tabulated).astype(np.float32)
         logits: Array = np.float32(self.slope) * (locations - np.float32(self.centre))
         return logits
 
@@ -310,6 +317,30 @@ class Link(NamedTuple):
             return np.ones(counts.shape, dtype=np.float32)
         kept = 1.0 - 0.5 / (1.0 + np.square(counts / self.few_count))
         return kept.astype(np.float32)
+
+
+# Locations that are tabulated around each cutpoint, in logits, and beyond the outermost ones.
+_AROUND = np.linspace(-8.0, 8.0, 65)
+_BEYOND = 16.0
+
+
+@lru_cache(maxsize=16)
+def tabulate_expected(
+    cutpoints: tuple[float, ...], support: tuple[float, ...]
+) -> tuple[FloatArray, FloatArray]:
+    """Return expected values, increasing, and the locations whose logits have them.
+
+    >>> expected, locations = tabulate_expected((0.0,), (1.0, 3.0))
+    >>> float(np.interp(2.0, expected, locations))
+    0.0
+    """
+    cuts = np.array(cutpoints)
+    ends = [cuts[0] - _BEYOND, cuts[-1] + _BEYOND]
+    around = (cuts[:, None] + _AROUND).ravel()
+    locations = np.unique(np.concatenate([ends, around, (cuts[1:] + cuts[:-1]) / 2.0]))
+    expected = support[0] + expit(locations[:, None] - cuts) @ np.diff(support)
+    is_rising = np.append(True, np.diff(np.maximum.accumulate(expected)) > 0)
+    return expected[is_rising], locations[is_rising]
 
 
 class Blended(NamedTuple):
@@ -537,7 +568,10 @@ class Predictor(BlockPredictor):
     @property
     def is_stacked(self) -> bool:
         """Whether all members have latents, so that locations are products of one latent each."""
-        return all(isinstance(member.fitted, Factors) for member in self.members.values())
+        return all(
+            isinstance(member.fitted, Factors) and not (member.link and member.link.support)
+            for member in self.members.values()
+        )
 
     def stack_rows(self, rows: IndexArray) -> LatentArray:
         """Return latents of rows whose products with `stack_columns` are the locations."""

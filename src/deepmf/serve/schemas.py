@@ -692,7 +692,7 @@ class FeatureSummary(BaseModel):
     """A feature that the model reads, with the first of its categories."""
 
     name: str
-    kind: Literal["number", "category", "list", "date", "vector"]
+    kind: Literal["number", "position", "category", "list", "date", "vector"]
     categories: list[str] | None
     n_categories: int | None
 

@@ -46,6 +46,7 @@ from deepmf.models.ordinal.encoder import NetworkMember, OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalReadout, describe_head, load_readout
 from deepmf.models.ordinal.refinement import TrainedOrdinal
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
+from deepmf.models.positions.member import PositionsMember
 from deepmf.models.trained_network import describe_branch, load_weights, read_weights
 from deepmf.models.traits import Recommends
 from deepmf.nn.ranks import find_ranks
@@ -186,8 +187,8 @@ class OrdinalDMF(Recommends, NetworkModel):
             told["sampler"] = f"fitted: held-out error {errors['sampler alone']}"
             if "sampler" not in shares:
                 told["sampler"] = (
-                    f"left out: the network alone has a held-out error of {errors['refined']}, "
-                    f"the sampler {errors['sampler alone']}"
+                    f"left out: it has a held-out error of {errors['sampler alone']} alone, "
+                    f"the others {errors['blended']}"
                 )
         elif "sampler" in shares:
             told["sampler"] = "fitted; no entries were held out"
@@ -326,16 +327,16 @@ class OrdinalDMF(Recommends, NetworkModel):
         members: dict[str, Member] = {}
         if settings.networks:
             members["network"] = NetworkMember(settings, self._load_weights)
-        if settings.linear_size == 0:
-            return members
-        members["sampler"] = SamplerMember(
-            settings.linear_size,
-            settings.linear_iterations,
-            settings.linear_samples,
-            settings.bins,
-            settings.seed,
-            earlier=self._chain,
-        )
+        if settings.linear_size != 0:
+            members["sampler"] = SamplerMember(
+                settings.linear_size,
+                settings.linear_iterations,
+                settings.linear_samples,
+                settings.bins,
+                settings.seed,
+                earlier=self._chain,
+            )
+        members["positions"] = PositionsMember(settings.seed)
         return members
 
     def _hold_out(
