@@ -23,7 +23,7 @@ from deepmf.recommend.ranking import Search, join_ranked, rank_batches
 from deepmf.recommend.request import Request, RequestOptions
 from deepmf.scoring.pairs import Unknown, check_unknown
 from deepmf.scoring.predictor import Predictor
-from deepmf.training.runtime import use_threads
+from deepmf.training.threads import use_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,9 @@ import scipy.sparse
 import torch
 
 from deepmf.linalg import products
+from deepmf.linalg.backend import NUMPY, Backend
 from deepmf.linalg.products import entry_products, make_product, multiply_pairs
+from deepmf.matrix.arrays import fetch
 
 DICE = np.random.default_rng(0)
 
@@ -33,17 +35,18 @@ def test_products_without_pairs_or_latents() -> None:
     assert found.tolist() == [0.0] * 4
 
 
+@pytest.mark.parametrize("backend", [NUMPY, Backend(torch)], ids=["numpy", "torch"])
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_a_sparse_matrix_multiplies_dense_ones(is_weighted: bool) -> None:
+def test_a_sparse_matrix_multiplies_dense_ones(is_weighted: bool, backend: Backend) -> None:
     dense = DICE.normal(size=(6, 4)).astype(np.float32)
     sparse = scipy.sparse.random_array((5, 6), density=0.4, rng=DICE, dtype=np.float32).tocsr()
     sparse.data[:] = sparse.data if is_weighted else 1.0
     weights = sparse.data if is_weighted else None
-    multiply = make_product(sparse.indptr, sparse.indices, weights, 6, torch.device("cpu"))
-    found = multiply(torch.from_numpy(dense)).numpy()
+    multiply = make_product(sparse.indptr, sparse.indices, weights, 6, backend)
+    found = fetch(multiply(backend.send(dense)))
     np.testing.assert_allclose(found, sparse @ dense, rtol=1e-5, atol=1e-6)
 
 
 def test_a_matrix_without_entries_gives_zeros() -> None:
-    multiply = make_product(np.zeros(4), np.empty(0), None, 6, torch.device("cpu"))
-    assert multiply(torch.ones(6, 2)).tolist() == [[0.0, 0.0]] * 3
+    multiply = make_product(np.zeros(4, int), np.empty(0, int), None, 6)
+    assert multiply(np.ones((6, 2))).tolist() == [[0.0, 0.0]] * 3

@@ -3,12 +3,15 @@ the solution."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from deepmf.linalg.backend import NUMPY, Backend, solve_triangular
 from deepmf.linalg.ridge import (
-    ON_CPU,
+    LIMITS,
     Buffer,
     Held,
     Limits,
@@ -21,6 +24,7 @@ from deepmf.linalg.ridge import (
     solve_bordered,
     solve_residuals,
 )
+from deepmf.matrix.arrays import fetch
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.extras import Extras
 
@@ -35,27 +39,33 @@ VALUES, WEIGHTS = (
 FACTORS = DICE.normal(size=(50, 4)).astype(np.float32)
 
 
+BACKENDS = pytest.mark.parametrize("backend", [NUMPY, Backend(torch)], ids=["numpy", "torch"])
+
+
+@BACKENDS
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "limits",
     [
-        ON_CPU,
+        LIMITS[False],
         Limits(least_filled=0.0, rows_at_a_time=1),
         Limits(entries_at_a_time=8, least_width=1, piece=3),
         # rows longer than the buffer
         Limits(entries_at_a_time=16, least_width=1, least_filled=0.0),
     ],
 )
-def test_every_layout_gives_the_gram_matrices_of_its_rows(limits: Limits, weighted: bool) -> None:
+def test_every_layout_gives_the_gram_matrices_of_its_rows(
+    limits: Limits, weighted: bool, backend: Backend
+) -> None:
     entries = AxisEntries(
         STARTS, OTHERS, VALUES, extras=Extras(weights=WEIGHTS if weighted else None)
     )
-    table = make_table(torch.from_numpy(FACTORS))
+    table = make_table(backend.send(FACTORS))
     buffer = Buffer(table, limits)
-    batches = lay_out(entries, VALUES, n_others=50, device=torch.device("cpu"), limits=limits)
-    found: dict[int, torch.Tensor] = {}
+    batches = lay_out(entries, VALUES, n_others=50, backend=backend, limits=limits)
+    found: dict[int, Any] = {}
     for batch in batches:
-        grams = compute_grams(batch, table, buffer)
+        grams = fetch(compute_grams(batch, table, buffer))
         found |= dict(zip(batch.positions.tolist(), grams, strict=True))
     assert set(found) == set(np.flatnonzero(COUNTS))
     for row, gram in found.items():
@@ -68,18 +78,22 @@ def test_every_layout_gives_the_gram_matrices_of_its_rows(limits: Limits, weight
         np.testing.assert_allclose(gram, lines.T @ (weights[:, None] * lines), rtol=1e-4, atol=1e-4)
 
 
-def test_a_bordered_matrix_has_the_solution_its_draws_and_the_minimum() -> None:
-    inputs, noise = DICE.normal(size=(3, 9, 4)), DICE.normal(size=(3, 3))
-    matrices = torch.from_numpy(inputs.swapaxes(1, 2) @ inputs)
-    left, right = matrices[:, :-1, :-1].numpy().copy(), matrices[:, :-1, -1].numpy().copy()
-    found = solve_bordered(matrices, torch.from_numpy(noise))
+@BACKENDS
+@pytest.mark.parametrize("n_rows", [1, 30])
+def test_a_bordered_matrix_has_the_solution_its_draws_and_the_minimum(
+    n_rows: int, backend: Backend
+) -> None:
+    inputs, noise = DICE.normal(size=(n_rows, 9, 4)), DICE.normal(size=(n_rows, 3))
+    matrices = inputs.swapaxes(1, 2) @ inputs
+    left, right = matrices[:, :-1, :-1].copy(), matrices[:, :-1, -1].copy()
+    found = solve_bordered(backend.send(matrices), backend.send(noise))
     expected = np.linalg.solve(left, right[..., None])[..., 0]
     upper = np.linalg.cholesky(left).swapaxes(1, 2)
     np.testing.assert_allclose(found.solutions, expected)
     np.testing.assert_allclose(
         found.draws, expected + np.linalg.solve(upper, noise[..., None])[..., 0]
     )
-    np.testing.assert_allclose(found.reduced.square().sum(1), (right * expected).sum(axis=1))
+    np.testing.assert_allclose((found.reduced**2).sum(1), (right * expected).sum(axis=1))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -92,7 +106,7 @@ def test_new_entries_move_rows_as_far_as_their_trained_ones_allow(weighted: bool
         np.diag([1.0, 2.0, 3.0, 4.0]),
         np.array([50.0, 400, 300, 200, 100, 90, 80, 1000]),
     )
-    batches = lay_out(entries, VALUES, n_others=50, device=torch.device("cpu"))
+    batches = lay_out(entries, VALUES, n_others=50)
     moves = Held.of(lines, counts, precision).move_rows(batches, FACTORS, totals[:, None], 2.0)
     moment = np.einsum("c,ck,cl->kl", counts / counts.sum(), lines, lines)
     for row, move in enumerate(moves):
@@ -118,19 +132,19 @@ def test_groups_have_few_padded_entries_and_batches_few_rows() -> None:
     assert sorted(positions) == np.flatnonzero(counts).tolist()
     assert np.all(np.diff(counts[positions]) <= 0)  # the longest rows first
     for batch in batches:
-        sizes = [group.positions.numel() for group in batch.groups]
-        assert sum(sizes[:-1]) < limits.rows_at_a_time and batch.positions.numel() == sum(sizes)
+        sizes = [len(group.positions) for group in batch.groups]
+        assert sum(sizes[:-1]) < limits.rows_at_a_time and len(batch.positions) == sum(sizes)
         for group in batch.groups:
             own, width = counts[group.positions], group.others.shape[1]
-            assert own.max() == width and group.others.numel() <= max(400, width)
+            assert own.max() == width and group.others.size <= max(400, width)
             assert own.min() >= np.floor(0.5 * width)
-            is_padded = group.others.numpy() == 90
+            is_padded = group.others == 90
             assert np.count_nonzero(~is_padded) == own.sum()
-            assert not group.values.numpy()[is_padded].any()
+            assert not group.values[is_padded].any()
 
 
 def test_padded_entries_are_marked() -> None:
-    places, observed = pad_entries(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0, 1]), 3)
+    places, observed = pad_entries(np.array([0, 2, 2, 5]), np.array([2, 0, 1]), 3)
     assert observed.tolist() == [[True] * 3, [True, True, False], [False] * 3]
     assert places.tolist() == [[2, 3, 4], [0, 1, 0], [0, 0, 0]]
 
@@ -154,24 +168,40 @@ def test_targets_that_inputs_explain_exactly_leave_no_error(size: float) -> None
     inputs = DICE.normal(size=(100, 30, 4)).astype(np.float32)
     exact = DICE.normal(size=(100, 4)).astype(np.float32)
     lines = np.concatenate([inputs, size * inputs @ exact[:, :, None]], axis=2)
-    matrices = torch.from_numpy(lines.swapaxes(1, 2) @ lines)
-    found = solve_bordered(matrices)
-    assert not torch.linalg.cholesky_ex(matrices).info.any()  # each has a factor now
+    found = solve_bordered(lines.swapaxes(1, 2) @ lines)
     np.testing.assert_allclose(found.solutions, size * exact, rtol=2e-3, atol=2e-3 * size)
     np.testing.assert_array_equal(found.draws, found.solutions)
 
 
 def test_targets_of_zero_have_solutions_of_zero() -> None:
     lines = np.pad(DICE.normal(size=(3, 9, 2)), ((0, 0), (0, 0), (0, 1)))
-    found = solve_bordered(torch.from_numpy(lines.swapaxes(1, 2) @ lines))
+    found = solve_bordered(lines.swapaxes(1, 2) @ lines)
     assert not found.solutions.any() and not found.reduced.any()
 
 
-def test_noise_gets_a_precision_or_is_no_number() -> None:
+@BACKENDS
+def test_noise_gets_a_precision_or_there_is_none(backend: Backend) -> None:
     table = DICE.normal(size=(9, 3))
-    root = invert_root(torch.from_numpy(table.T @ table)).numpy()
+    root = fetch(invert_root(backend.send(table.T @ table)))
     np.testing.assert_allclose(np.linalg.inv(root.T @ root), table.T @ table)
-    assert invert_root(torch.tensor([[1.0, 2.0], [2.0, 1.0]])).isnan().all()
+    indefinite = backend.send(np.array([[1.0, 2.0], [2.0, 1.0]]))
+    try:
+        assert np.isnan(fetch(invert_root(indefinite))).any()
+    except np.linalg.LinAlgError:
+        assert backend is NUMPY
+
+
+@BACKENDS
+@pytest.mark.parametrize("n_rows", [2, 40])
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_systems_are_solved(upper: bool, n_rows: int, backend: Backend) -> None:
+    factors = np.tril(DICE.normal(size=(n_rows, 5, 5))) + 9.0 * np.eye(5)
+    if upper:
+        factors = factors.mT
+    solutions = DICE.normal(size=(n_rows, 5, 2))
+    right = backend.send(factors @ solutions)
+    found = fetch(solve_triangular(backend.send(factors), right, upper=upper))
+    np.testing.assert_allclose(found, solutions, atol=1e-9)
 
 
 def test_steps_towards_the_ridge_regressions_of_rows() -> None:

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 
 from deepmf.linalg.ridge import AxisSolver, RowFit
 from deepmf.matrix.axis_entries import AxisEntries
@@ -35,8 +34,6 @@ from deepmf.models.gibbs.prior import (
     draw_wishart,
 )
 from deepmf.training.holdout import HeldOut
-
-CPU = torch.device("cpu")
 
 # A matrix of 4 rows x 3 columns; row 3 and nothing else is empty.
 ROWS, COLUMNS = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 2, 0, 1, 2, 1])
@@ -79,23 +76,23 @@ def test_a_row_has_the_posterior_of_a_bayesian_regression() -> None:
     precision, alpha = random_precision(3), 2.5
     moment = columns.T @ columns
     reliabilities, own_reliabilities = np.array([0.5, 2.0, 1.3]), np.array([1.0, 0.4, 3.0, 1.0])
-    solver = AxisSolver(by_row(), VALUES, n_others=3, device=CPU)
+    solver = AxisSolver(by_row(), VALUES, n_others=3)
 
     def draw(noise: Any) -> Any:
         return solver.draw(
-            torch.from_numpy(columns),
-            torch.from_numpy(priors),
-            torch.from_numpy(precision),
+            columns,
+            priors,
+            precision,
             alpha,
-            noise=None if noise is None else torch.from_numpy(noise),
-            moment=torch.from_numpy(moment),
-            reliabilities=torch.from_numpy(own_reliabilities),
-            other_reliabilities=torch.from_numpy(reliabilities),
+            noise=None if noise is None else noise,
+            moment=moment,
+            reliabilities=own_reliabilities,
+            other_reliabilities=reliabilities,
         )
 
     found = draw(np.zeros((4, 3)))
     # The draws are linear in the noise: their covariance is that of the images of unit vectors.
-    steps = [draw(np.tile(unit, (4, 1))).draws.numpy() - found.means.numpy() for unit in np.eye(3)]
+    steps = [draw(np.tile(unit, (4, 1))).draws - found.means for unit in np.eye(3)]
     for row in range(4):
         own = row == ROWS
         table = np.column_stack([columns[COLUMNS[own], :-1], np.ones(own.sum())])
@@ -130,7 +127,7 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
         has_entries = np.diff(entries.starts)[:, None] > 0
         table = np.hstack([table, has_entries * vectors.to_sparse().toarray()])
         entries = entries._replace(features=vectors)
-    inputs = Inputs(entries, by_column(), n_others=3, device=CPU, n_leading=n_leading)
+    inputs = Inputs(entries, by_column(), n_others=3, n_leading=n_leading)
     assert sum(inputs.blocks) == table.shape[1]
     generator = np.random.default_rng(2)
     deviations, precision = generator.standard_normal((4, 2)), random_precision(2)
@@ -140,16 +137,8 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
 
     def draw(row_noise: Any, input_noise: Any) -> Any:
         return draw_weights(
-            *(
-                torch.from_numpy(deviations),
-                inputs,
-                torch.from_numpy(lambdas),
-                torch.from_numpy(precision),
-            ),
-            torch.from_numpy(row_noise),
-            torch.from_numpy(input_noise),
-            steps=20,
-        ).numpy()
+            *(deviations, inputs, lambdas, precision), row_noise, input_noise, steps=20
+        )
 
     nothing = np.zeros((4, 2)), np.zeros((table.shape[1], 2))
     mean = draw(*nothing)
@@ -163,22 +152,20 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
             images.append((draw(*noise) - mean).ravel())
     # narrow and wide, one lambda each
     for blocks, part in ((inputs.blocks, table), ([4], table.T)):
-        system = DenseInputs(torch.from_numpy(part.copy()), blocks)
+        system = DenseInputs(part.copy(), blocks)
         # between the lambdas at which the system is inverted, and far away
         for factor in (1.0, 1.04, 3.0, 1.0):
             strengths = factor * (lambdas if blocks is inputs.blocks else np.full((4, 1), 0.7))
             target = generator.standard_normal((part.shape[1], 2))
-            near = system.invert_near(torch.from_numpy(strengths))
-            solved = system.solve(near, torch.from_numpy(target), torch.from_numpy(strengths))[
-                0
-            ].numpy()
+            near = system.invert_near(strengths)
+            solved = system.solve(near, target, strengths)[0]
             np.testing.assert_allclose(
                 part.T @ part @ solved + strengths * solved, target, atol=2e-5
             )
     # Rows and inputs: (F'F + lambda)^-1 over inputs, precision^-1 over factors.
     expected = np.kron(inverse, np.linalg.inv(precision))
     np.testing.assert_allclose(np.stack(images, 1) @ np.stack(images), expected, atol=1e-5)
-    np.testing.assert_allclose(inputs.multiply(torch.from_numpy(mean)), table @ mean, atol=1e-6)
+    np.testing.assert_allclose(inputs.multiply(mean), table @ mean, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -235,27 +222,19 @@ def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
     assert (
         scipy.stats.kstest(alphas, scipy.stats.gamma(1 + 15, scale=1 / (1 + 6.0)).cdf).pvalue > 1e-3
     )
-    fit = RowFit(torch.tensor([3.0, 0.0]), torch.ones(2))
+    fit = RowFit(np.array([3.0, 0.0], np.float32), np.ones(2))
     reliabilities = np.stack(
         [draw_reliabilities(fit, np.array([8.0, 0.0]), 2.0, numbers) for _ in range(2000)]
     )
     for row, (count, error) in enumerate(((8, 3.0), (0, 0.0))):
         expected = scipy.stats.gamma((100 + count) / 2, scale=2 / (100 + 2.0 * error))
         assert scipy.stats.kstest(reliabilities[:, row], expected.cdf).pvalue > 1e-3
-    extremes = RowFit(torch.tensor([1e9, 0.0]), torch.ones(2))
-    found = draw_reliabilities(extremes, np.array([5.0, 1e7]), 2.0, numbers).half()
+    extremes = RowFit(np.array([1e9, 0.0], np.float32), np.ones(2))
+    found = draw_reliabilities(extremes, np.array([5.0, 1e7]), 2.0, numbers).astype(np.float16)
     assert found.tolist() == pytest.approx([1e-3, 1e3], rel=1e-3)
-    weights, precision = (
-        torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double(),
-        random_precision(2),
-    )
-    drawn = np.stack(
-        [
-            draw_lambdas(weights, torch.from_numpy(precision), [4, 2], numbers).numpy()
-            for _ in range(2000)
-        ]
-    )
-    for block, part in enumerate((weights[:4].numpy(), weights[4:].numpy())):
+    weights, precision = (np.random.default_rng(0).standard_normal((6, 2)), random_precision(2))
+    drawn = np.stack([draw_lambdas(weights, precision, [4, 2], numbers) for _ in range(2000)])
+    for block, part in enumerate((weights[:4], weights[4:])):
         rate = 0.1 + np.trace(part @ precision @ part.T) / 2
         expected = scipy.stats.gamma(1 + part.size / 2, scale=1 / rate)
         assert scipy.stats.kstest(drawn[:, block], expected.cdf).pvalue > 1e-3
@@ -275,8 +254,8 @@ class State(NamedTuple):
     parameters: Parameters
 
 
-def to_single(array: Any) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(array, dtype=np.float32))
+def to_single(array: Any) -> Any:
+    return np.asarray(array, dtype=np.float32)
 
 
 def draw_axis(
@@ -316,7 +295,7 @@ def draw_entries(state: State, dice: np.random.Generator) -> EntryStore:
         (factors[:, :-1], factors[:, -1]) for factors in state.factors
     )
     _, _, alpha, of_rows, of_columns = state.parameters
-    precisions = alpha * np.outer(of_rows.double(), of_columns.double())
+    precisions = alpha * np.outer(of_rows, of_columns)
     means = rows @ columns.T + row_biases[:, None] + column_biases
     values = means + dice.standard_normal(PRESENT.shape) / np.sqrt(precisions)
     table = np.where(PRESENT, values, np.nan)
@@ -329,8 +308,12 @@ def describe(state: State) -> list[float]:
     Sums of squares have tails so heavy that only their logarithms and ranks can be compared.
     """
     *priors, alpha, of_rows, of_columns = state.parameters
-    noise, of_row, of_column = np.log(alpha), float(of_rows[0].log()), float(of_columns[0].log())
-    numbers = [noise, of_row, of_column, float(of_rows.log().mean() + of_columns.log().mean())]
+    noise, of_row, of_column = (
+        np.log(alpha),
+        float(np.log(of_rows[0])),
+        float(np.log(of_columns[0])),
+    )
+    numbers = [noise, of_row, of_column, float(np.log(of_rows).mean() + np.log(of_columns).mean())]
     numbers += [of_row * noise, of_column * noise, of_row * of_column]
     numbers.append(state.factors[0][0] @ state.factors[1][0])
     for factors, prior, inputs in zip(state.factors, priors, INPUTS, strict=True):
@@ -358,14 +341,12 @@ def measure_changes(n_chains: int, n_sweeps: int = 4, **prior: float) -> Any:
         for sweep in range(n_sweeps):
             entries = draw_entries(state, dice)
             if sampler is None:
-                sampler = GibbsSampler(
-                    entries, Units(0.0, 1.0), latent_size=N_FACTORS - 1, seed=0, device=CPU
-                )
+                sampler = GibbsSampler(entries, Units(0.0, 1.0), latent_size=N_FACTORS - 1, seed=0)
             sampler.set_entries(entries)
             sampler.row_factors, sampler.column_factors = map(to_single, state.factors)
             sampler.parameters = state.parameters
             sampler.iterate(n_sweeps * chain_number + sweep)
-            factors = sampler.row_factors.double().numpy(), sampler.column_factors.double().numpy()
+            factors = sampler.row_factors, sampler.column_factors
             state = State(factors, sampler.parameters)
         after.append(describe(state))
     ranks = scipy.stats.rankdata(np.concatenate([before, after]), axis=0) / (2 * n_chains) - 0.5
@@ -406,18 +387,16 @@ def test_an_iteration_draws_columns_and_noise_given_all_reliabilities() -> None:
     rows, columns = (dice.random(table.shape) < 0.8).nonzero()
     weights = dice.uniform(1.0, 3.0, rows.size)
     matrix = ObservedMatrix.from_entries(rows, columns, table[rows, columns], weights=weights)
-    sampler = GibbsSampler(
-        EntryStore.of(matrix), Units(0.0, 1.0), latent_size=2, seed=0, device=CPU
-    )
+    sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=2, seed=0)
     sampler.start()
     for epoch in range(4):
-        before = sampler.parameters.column_reliabilities.double().numpy()
+        before = sampler.parameters.column_reliabilities
         iteration = sampler.iterate(epoch)
     _, prior, alpha, of_rows, _ = iteration.parameters
-    own, given = of_rows.double().numpy(), iteration.rows.draws.double().numpy()
+    own, given = of_rows, iteration.rows.draws
     assert own.max() > 5 * own.min() and before.max() > 5 * before.min()
-    means = (prior.mean + sampler.column_inputs.multiply(prior.weights)).double().numpy()
-    precision = prior.precision.double().numpy()
+    means = prior.mean + sampler.column_inputs.multiply(prior.weights)
+    precision = prior.precision
     for column in (0, 40):
         at = columns == column
         lines = np.column_stack([given[rows[at], :-1], np.ones(at.sum())])
@@ -428,9 +407,9 @@ def test_an_iteration_draws_columns_and_noise_given_all_reliabilities() -> None:
             system, lines.T @ (strengths * targets) + precision @ means[column]
         )
         np.testing.assert_allclose(iteration.columns.means[column], expected, rtol=1e-3, atol=1e-4)
-    drawn = iteration.columns.draws.double().numpy()
+    drawn = iteration.columns.draws
     errors = table - given[:, :-1] @ drawn[:, :-1].T - given[:, -1:] - drawn[:, -1]
-    others = sampler.parameters.column_reliabilities.double().numpy()
+    others = sampler.parameters.column_reliabilities
     squares = weights * (own[:, None] * others * np.square(errors))[rows, columns]
     assert sampler.parameters.alpha == pytest.approx(weights.sum() / squares.sum(), rel=0.06)
 
@@ -453,9 +432,7 @@ def test_a_projection_keeps_the_products_as_the_best_low_rank_part_does(
         dice.normal(size=(n, rank)) @ dice.normal(size=(rank, 200)) for n in (n_rows, 70)
     )
     rows *= np.geomspace(1, 100, 200)
-    projection = find_projection(
-        *(torch.from_numpy(each.astype(np.float32)) for each in (rows, columns)), most=most
-    )
+    projection = find_projection(*(each.astype(np.float32) for each in (rows, columns)), most=most)
     products = rows @ columns.T
     values = np.linalg.svd(products, compute_uv=False)
     left_out = np.sqrt(np.square(values[most:]).sum())
@@ -474,8 +451,8 @@ def test_a_chain_of_mostly_equal_values_does_not_learn_its_entries_by_heart() ->
     )
     assert held_out is not None
     units = Units.of(seen)
-    sampler = GibbsSampler(EntryStore.of(seen), units, latent_size=16, seed=0, device=CPU)
-    bound = NoiseBound(held_out, units, CPU)
+    sampler = GibbsSampler(EntryStore.of(seen), units, latent_size=16, seed=0)
+    bound = NoiseBound(held_out, units)
     part = run_chain(sampler, range(100), burn_in=40, n_samples=2, bound=bound)
-    errors = part.predictions.numpy() - units.standardise(held_out.values)
+    errors = part.predictions - units.standardise(held_out.values)
     assert np.sqrt(np.mean(errors**2)) < 1.1 * np.std(held_out.values) / units.deviation

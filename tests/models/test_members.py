@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from scipy.special import expit
 
 from deepmf.data import split_areas
@@ -218,7 +217,7 @@ def fit_sampler(
     size: int | None = 3, iterations: int = 30, n_samples: int = 10
 ) -> tuple[MemberFit | None, EntryStore, HeldOut]:
     seen, held_out = split_low_rank()
-    inputs = MemberInputs(seen, seen, held_out, torch.device("cpu"))
+    inputs = MemberInputs(seen, seen, held_out, "cpu")
     return SamplerMember(size, iterations, n_samples, 16, 0).fit(inputs), seen, held_out
 
 
@@ -253,7 +252,7 @@ def test_the_fitted_sampler_is_given_all_entries_and_the_blind_one_is_not() -> N
     train = split_low_rank(1)[0].train
     seen, held_out = HeldOut.split(train, seed=0, one_in=10)
     assert held_out is not None
-    inputs = MemberInputs(EntryStore.of(seen), EntryStore.of(train), held_out, torch.device("cpu"))
+    inputs = MemberInputs(EntryStore.of(seen), EntryStore.of(train), held_out, "cpu")
     sampled = SamplerMember(3, 12, 5, 16, 0).fit(inputs)
     assert sampled is not None and sampled.blind is not None
     blind = sampled.blind(held_out.rows, inputs.seen.column_entries(held_out.columns))

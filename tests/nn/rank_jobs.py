@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.nn.branch import Branch, use_generator
+from deepmf.nn.group import find_ranks
 from deepmf.nn.inputs import Batch, SparseBatch, make_channels
 from deepmf.nn.parallel import SpreadNetwork
-from deepmf.nn.ranks import Ranks, find_ranks
+from deepmf.nn.ranks import Ranks
 from deepmf.nn.summaries import N_SUMMARY_FEATURES
 from deepmf.training.runtime import make_generator
 

@@ -6,7 +6,8 @@ from tests.nn import rank_jobs
 from tests.rank_processes import run_together
 
 from deepmf.errors import BadSetting, RankLost, UserError
-from deepmf.nn.ranks import Ranks, find_ranks, report_lost_ranks
+from deepmf.nn.group import find_ranks
+from deepmf.nn.ranks import Ranks, report_lost_ranks
 
 N_RANKS = 3
 

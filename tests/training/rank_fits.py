@@ -25,8 +25,8 @@ from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.nn.group import find_ranks
 from deepmf.nn.inputs import SparseVectors
-from deepmf.nn.ranks import find_ranks
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer

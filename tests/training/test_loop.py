@@ -119,7 +119,7 @@ def test_an_interrupt_ends_ranks_and_is_a_result_of_one_process(
         Counting([0.5]), LoopSettings(epochs=9, validate_every=9), callbacks=[interrupt]
     ).run()
     assert (unvalidated.best_epoch, unvalidated.best_error) == (0, 0.5)
-    monkeypatch.setattr("deepmf.nn.ranks.find_ranks", lambda: Ranks(0, 2))
+    monkeypatch.setattr("deepmf.nn.group.find_ranks", lambda: Ranks(0, 2))
     with pytest.raises(KeyboardInterrupt):
         Loop(Counting([1.0]), LoopSettings(epochs=2), callbacks=[interrupt]).run()
 

@@ -16,7 +16,7 @@ from deepmf.errors import BadSetting
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.nn import ranks
+from deepmf.nn import group, ranks
 from deepmf.testing import additive
 from deepmf.training import progress as progress_module, runtime
 from deepmf.training.history import EpochRecord, History
@@ -142,7 +142,7 @@ def test_a_terminal_sees_how_training_stands(
 def test_the_first_rank_alone_shows_epochs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int
 ) -> None:
-    monkeypatch.setattr(ranks, "find_ranks", lambda: ranks.Ranks(rank, 2))
+    monkeypatch.setattr(group, "find_ranks", lambda: ranks.Ranks(rank, 2))
     show_two_epochs(progress=True)
     assert bool(capsys.readouterr().err) == (rank == 0)
 

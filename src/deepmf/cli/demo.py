@@ -44,7 +44,7 @@ def demo(
     from deepmf.data.synthetic import generate
     from deepmf.evaluation.comparison import join_tests
     from deepmf.report.page import write_report
-    from deepmf.training.runtime import use_threads
+    from deepmf.training.threads import use_threads
 
     check_writable(report, inputs=())
     start = time.perf_counter()

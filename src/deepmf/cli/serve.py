@@ -175,7 +175,7 @@ def write_demo_model(
     from deepmf.data.synthetic import generate
     from deepmf.matrix.table_form import TableForm
     from deepmf.models.ordinal.model import OrdinalDMF
-    from deepmf.training.runtime import use_threads
+    from deepmf.training.threads import use_threads
 
     ratings = generate(n_rows, n_columns, density=0.12, noise=0.7, seed=seed).matrix
     ratings = ratings.with_form(TableForm("person", "film", "stars"))

@@ -5,22 +5,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import scipy.sparse
 
-from deepmf.matrix.arrays import Array, IndexArray
+from deepmf.linalg.backend import NUMPY, Backend
+from deepmf.matrix.arrays import AnyArray, Array, IndexArray
 from deepmf.training.threads import count_threads
-
-if TYPE_CHECKING:
-    import torch
 
 # Numbers of latents gathered at a time from either table, 1 MB in single precision, which caches
 # hold.
 _GATHERED_AT_A_TIME = 1 << 18
 
 Take = Callable[[Array], Array]  # from positions (pairs,) to latents (pairs, latent)
-Product: TypeAlias = "Callable[[torch.Tensor], torch.Tensor]"
+Product: TypeAlias = Callable[[AnyArray], AnyArray]
 
 
 def entry_products(
@@ -39,8 +38,8 @@ def multiply_pairs(
     """Return the inner product of the latents of each pair, which have the width and the type of a
     table's.
 
-    Batches of pairs are computed by as many threads as torch uses; numpy releases the interpreter
-    lock.
+    Batches of pairs are computed by as many threads as a fit may use; numpy releases the
+    interpreter lock.
     """
     products = np.empty(rows.size, dtype=like.dtype)
     pairs_at_a_time = max(1, _GATHERED_AT_A_TIME // max(1, like.shape[1]))
@@ -62,38 +61,20 @@ def multiply_pairs(
 
 
 def make_product(
-    starts: Array, indices: Array, weights: Array | None, n_inputs: int, device: torch.device
+    starts: Array, indices: Array, weights: Array | None, n_inputs: int, backend: Backend = NUMPY
 ) -> Product:
     """Return the product of a sparse matrix in CSR format with dense ones; its entries are 1
     without weights."""
-    import torch
-    from torch.nn import functional
-
-    starts, indices = (
-        np.ascontiguousarray(starts, dtype=np.int64),
-        np.ascontiguousarray(indices, dtype=np.int64),
-    )
-    if device.type == "cuda":
-        values = np.ones(indices.size) if weights is None else weights
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch calls CSR tensors a beta
-            matrix = torch.sparse_csr_tensor(
-                torch.from_numpy(starts),
-                torch.from_numpy(indices),
-                torch.from_numpy(values.astype(np.float32)),
-                size=(starts.size - 1, n_inputs),
-                device=device,
-            )
-        return lambda dense: matrix @ dense
-    first, at = torch.from_numpy(starts), torch.from_numpy(indices)
-    numbers = None if weights is None else torch.from_numpy(np.ascontiguousarray(weights))
-
-    def multiply(dense: torch.Tensor) -> torch.Tensor:
-        if at.numel() == 0:
-            return dense.new_zeros(first.numel() - 1, dense.shape[1])
-        per_sample = None if numbers is None else numbers.to(dense.dtype)
-        return functional.embedding_bag(
-            at, dense, first, mode="sum", include_last_offset=True, per_sample_weights=per_sample
+    if weights is None:
+        weights = np.ones(len(indices))
+    arrays = weights.astype(np.float32), indices, starts
+    shape = len(starts) - 1, n_inputs
+    if backend.library is np:
+        return scipy.sparse.csr_array(arrays, shape=shape).__matmul__
+    values, columns, ends = (backend.send(array) for array in arrays)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls CSR tensors a beta
+        matrix = backend.library.sparse_csr_tensor(
+            ends.long(), columns.long(), values, size=shape, device=backend.device
         )
-
-    return multiply
+    return lambda dense: matrix @ dense

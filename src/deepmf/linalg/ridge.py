@@ -14,21 +14,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.linalg
-import torch
-from torch import Tensor
 
-from deepmf.matrix.arrays import Array, FloatArray, Numbers
+from deepmf.linalg.backend import NUMPY, Backend, factorise, find_library, solve_triangular
+from deepmf.matrix.arrays import AnyArray, Array, FloatArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
-from deepmf.nn.ranks import Ranks
-from deepmf.training.runtime import GraphFunction
+from deepmf.training.threads import count_threads, set_threads
+
+if TYPE_CHECKING:
+    from deepmf.nn.ranks import Ranks
 
 T = TypeVar("T")
-
-CPU = torch.device("cpu")
 
 
 class Limits(NamedTuple):
@@ -50,7 +49,11 @@ class Limits(NamedTuple):
     piece: int | None = None
 
 
-ON_CPU, ON_GPU = Limits(), Limits(entries_at_a_time=1 << 20, least_width=64, rows_at_a_time=1 << 15)
+# On a CPU, and on a GPU.
+LIMITS = {
+    False: Limits(),
+    True: Limits(entries_at_a_time=1 << 20, least_width=64, rows_at_a_time=1 << 15),
+}
 
 # On a GPU, up to this many entries are solved for by a CUDA graph: their kernels take less time
 # than launching them.
@@ -65,23 +68,23 @@ class Group(NamedTuple):
     """Rows with about as many entries each, solved for together; padded to the longest row, in
     pieces of one length."""
 
-    positions: Tensor  # (rows,)
-    others: Tensor  # (rows, entries) columns; one past the last column where padded
-    values: Tensor  # (rows, entries); 0 where padded
+    positions: AnyArray  # (rows,)
+    others: AnyArray  # (rows, entries) columns; one past the last column where padded
+    values: AnyArray  # (rows, entries); 0 where padded
     # (rows, entries) square roots of weights, 0 where padded; None where all weights are 1
-    roots: Tensor | None = None
+    roots: AnyArray | None = None
     n_pieces: int = 1
 
-    def cut(self, numbers: Tensor) -> Array:
-        """Return numbers (rows, entries) of the group as an array (rows, pieces, entries)."""
-        return numbers.numpy().reshape(len(numbers), self.n_pieces, -1)
+    def cut(self, entries: AnyArray) -> AnyArray:
+        """Return numbers of entries (rows, entries) as an array (rows, pieces, entries)."""
+        return entries.reshape(len(entries), self.n_pieces, -1)
 
 
 class Batch(NamedTuple):
     """Groups whose rows are solved for at once: one on a CPU, whose caches hold it, many on a
     GPU."""
 
-    positions: Tensor  # (rows,)
+    positions: AnyArray  # (rows,)
     groups: list[Group]
 
 
@@ -89,17 +92,17 @@ class RowFit(NamedTuple):
     """How well draws fit the entries of each row, which count by the reliability of their
     columns."""
 
-    squared_errors: Tensor  # (rows,) the weighted sum of squared errors
-    totals: Tensor  # (rows,) the sum of the weights
+    squared_errors: AnyArray  # (rows,) the weighted sum of squared errors
+    totals: AnyArray  # (rows,) the sum of the weights
 
 
 class AxisPosterior(NamedTuple):
     """The conditional posterior of all rows given the columns."""
 
-    means: Tensor  # (rows, D)
-    draws: Tensor  # (rows, D)
+    means: AnyArray  # (rows, D)
+    draws: AnyArray  # (rows, D)
     # (rows,) of products with columns, averaged over these; empty unless asked for
-    variances: Tensor
+    variances: AnyArray
     fit: RowFit
 
 
@@ -120,34 +123,31 @@ class AxisSolver:
         values: FloatArray,
         *,
         n_others: int,
-        device: torch.device,
+        backend: Backend = NUMPY,
         ranks: Ranks | None = None,
     ) -> None:
-        self.device, self.n_vectors, self._ranks = device, entries.starts.size - 1, ranks
-        self._batches = lay_out(entries, values, n_others=n_others, device=device, ranks=ranks)
-        without = (
-            np.flatnonzero(np.diff(entries.starts) == 0)
-            if ranks is None or ranks.index == 0
-            else NOTHING
-        )
-        self._own = [
-            torch.from_numpy(without).to(device),
-            *(batch.positions for batch in self._batches),
-        ]
-        is_recorded = device.type == "cuda" and entries.others.size <= _MOST_RECORDED
-        self._recorded = GraphFunction(partial(_draw_all, self._batches)) if is_recorded else None
+        self.n_vectors, self._ranks = entries.starts.size - 1, ranks
+        self._batches = lay_out(entries, values, n_others=n_others, backend=backend, ranks=ranks)
+        empty_rows = NOTHING
+        if ranks is None or ranks.index == 0:
+            empty_rows = np.flatnonzero(np.diff(entries.starts) == 0)
+        self._positions = [backend.send(empty_rows), *(batch.positions for batch in self._batches)]
+        self._draw = partial(_draw_all, self._batches)
+        self._draw_recorded = self._draw
+        if entries.others.size <= _MOST_RECORDED:
+            self._draw_recorded = backend.record(self._draw)
 
     def draw(
         self,
-        others: Tensor,
-        prior_means: Tensor,
-        precision: Tensor,
+        others: AnyArray,
+        prior_means: AnyArray,
+        precision: AnyArray,
         alpha: float,
         *,
-        other_reliabilities: Tensor | None = None,
-        reliabilities: Tensor | None = None,
-        noise: Tensor | None = None,
-        moment: Tensor | None = None,
+        other_reliabilities: AnyArray | None = None,
+        reliabilities: AnyArray | None = None,
+        noise: AnyArray | None = None,
+        moment: AnyArray | None = None,
     ) -> AxisPosterior:
         """Return the posterior of every row given the factors of the columns.
 
@@ -162,76 +162,82 @@ class AxisSolver:
         moment : mean (D, D) of (v_j, 1)(v_j, 1)' over columns. With it, variances are computed:
             tr(A^-1 moment).
         """
-        prior_draws = prior_means if noise is None else prior_means + noise @ invert_root(precision)
-        ones = others.new_ones(max(len(others), len(prior_means)))
-        roots = ones[: len(others)] if other_reliabilities is None else other_reliabilities.sqrt()
-        strengths = alpha * (ones[: len(prior_means)] if reliabilities is None else reliabilities)
+        library = find_library(others)
+        if other_reliabilities is None:
+            other_reliabilities = library.ones_like(others[:, 0])
+        if reliabilities is None:
+            reliabilities = library.ones_like(prior_means[:, 0])
+        prior_draws = prior_means
+        if noise is not None:
+            prior_draws = prior_means + noise @ invert_root(precision)
+        roots, strengths = library.sqrt(other_reliabilities), alpha * reliabilities
         arguments = others, roots, prior_means, prior_draws, precision, strengths
-        if self._recorded is not None and noise is not None and moment is None:
-            posterior = self._recorded(*arguments, noise)
+        if noise is not None and moment is None:
+            arrays = self._draw_recorded(*arguments, noise)
         else:
-            posterior = _draw_all(self._batches, *arguments, noise, moment)
+            arrays = self._draw(*arguments, noise, moment)
         if self._ranks is not None:
-            posterior = tuple(self._join(lines, self._ranks) for lines in posterior)
-        means, draws, variances, squared_errors, totals = posterior
+            arrays = tuple(self._join(lines, self._ranks) for lines in arrays)
+        means, draws, variances, squared_errors, totals = arrays
         return AxisPosterior(means, draws, variances, RowFit(squared_errors, totals))
 
-    def _join(self, lines: Tensor, ranks: Ranks) -> Tensor:
+    def _join(self, lines: AnyArray, ranks: Ranks) -> AnyArray:
         """Return the lines (rows, ...) of all ranks; the first has the rows without entries."""
         if len(lines) == 0:
             return lines
-        joined_lines = torch.zeros_like(lines)
-        for positions in self._own:
+        joined_lines = find_library(lines).zeros_like(lines)
+        for positions in self._positions:
             joined_lines[positions] = lines[positions]
         return ranks.sum_(joined_lines)
 
 
 def _draw_all(
     batches: Sequence[Batch],
-    others: Tensor,
-    roots: Tensor,
-    prior_means: Tensor,
-    prior_draws: Tensor,
-    precision: Tensor,
-    strengths: Tensor,
-    noise: Tensor | None,
-    moment: Tensor | None = None,
-) -> tuple[Tensor, ...]:
+    others: AnyArray,
+    roots: AnyArray,
+    prior_means: AnyArray,
+    prior_draws: AnyArray,
+    precision: AnyArray,
+    strengths: AnyArray,
+    noise: AnyArray | None,
+    moment: AnyArray | None = None,
+) -> tuple[AnyArray, ...]:
     """Return means, draws, variances, squared errors and totals, as `AxisSolver.draw` does.
 
     roots: of the reliabilities of columns, (columns,). strengths: the alpha of each row times its
         reliability, (rows,).
     """
-    table, padded_roots = make_table(others, roots), torch.cat([roots, roots.new_zeros(1)])
-    means, draws = prior_means.clone(), prior_draws.clone()
-    root = None
-    # of rounded numbers, it has a Cholesky factor with a little more on its diagonal
+    library = find_library(others)
+    table = make_table(others, roots)
+    padded_roots = library.concatenate([roots, library.zeros_like(roots[:1])])
+    means, draws = (library.asarray(lines, copy=True) for lines in (prior_means, prior_draws))
+    errors, totals = library.zeros_like(strengths), library.zeros_like(strengths)
+    moment_root, variances = None, errors[:0]
     if moment is not None:
-        jitter = 1e-6 * moment.diagonal().mean() + 1e-12
-        identity = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
-        root, failed = torch.linalg.cholesky_ex(moment + jitter * identity)
-        if bool(failed):
-            raise np.linalg.LinAlgError("the mean products of factors are not positive definite")
-    variances = (
-        means.new_empty(0)
-        if root is None
-        else _compute_traces(precision[None], root).repeat(len(means))
-    )
-    errors, totals = torch.zeros_like(strengths), torch.zeros_like(strengths)
+        # of rounded numbers, it has a Cholesky factor with a little more on its diagonal
+        jitter = 1e-6 * library.einsum("kk->", moment) / len(moment) + 1e-12
+        identity = library.eye(len(moment), dtype=moment.dtype, device=moment.device)
+        moment_root = factorise(moment + jitter * identity)
+        of_prior = _compute_traces(factorise(precision)[None], moment_root)
+        variances = library.zeros_like(errors) + of_prior
     buffer = Buffer(table)
 
     def solve(batch: Batch) -> None:
         grams, at = compute_grams(batch, table, buffer, padded_roots), batch.positions
-        row_strengths = strengths[at, None, None]
         posterior = _solve_posterior(
-            grams, prior_means[at], precision, row_strengths, None if noise is None else noise[at]
+            grams,
+            prior_means[at],
+            precision,
+            strengths[at, None, None],
+            None if noise is None else noise[at],
         )
         means[at], draws[at] = posterior.solutions, posterior.draws
-        if root is not None:
-            variances[at] = _compute_traces(row_strengths * grams[:, :-1, :-1] + precision, root)
+        if moment_root is not None:
+            variances[at] = _compute_traces(posterior.factors, moment_root)
         # (t - Gp)'(t - Gp)
-        sides = torch.cat([-posterior.draws, torch.ones_like(posterior.draws[:, :1])], dim=1)
-        errors[at] = ((grams @ sides[..., None])[..., 0] * sides).sum(1).clamp_min(0.0)
+        ones = library.ones_like(posterior.draws[:, :1])
+        sides = library.concatenate([-posterior.draws, ones], axis=1)
+        errors[at] = ((grams @ sides[..., None])[..., 0] * sides).sum(1).clip(min=0.0)
         totals[at] = grams[:, -2, -2]
 
     run_batches(solve, batches, table.device)
@@ -278,11 +284,8 @@ def solve_residuals(
     table, factors = np.pad(lines, ((0, 1), (0, 0))), np.zeros_like(ridges)
 
     def solve(group: Group) -> None:
-        at, inputs, residuals = (
-            group.positions.numpy(),
-            table[group.cut(group.others)],
-            group.cut(group.values),
-        )
+        at, inputs = group.positions, table[group.cut(group.others)]
+        residuals = group.cut(group.values)
         if group.roots is not None:
             roots = group.cut(group.roots)
             inputs, residuals = inputs * roots[..., None], residuals * roots
@@ -300,16 +303,12 @@ def solve_residuals(
     return factors
 
 
-def invert_root(precision: Tensor) -> Tensor:
-    """Return L^-1, by which standard normal numbers get a precision LL': `noise @ L^-1`; NaN where
-    there is no L.
-
-    Nothing waits for a GPU.
-    """
-    lower, info = torch.linalg.cholesky_ex(precision)
-    identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
-    inverse: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False)
-    return inverse.masked_fill(info != 0, torch.nan)
+def invert_root(precision: AnyArray) -> AnyArray:
+    """Return L^-1, by which standard normal numbers get a precision LL': `noise @ L^-1`."""
+    identity = find_library(precision).eye(
+        len(precision), dtype=precision.dtype, device=precision.device
+    )
+    return solve_triangular(factorise(precision)[None], identity[None], upper=False)[0]
 
 
 def lay_out(
@@ -317,41 +316,41 @@ def lay_out(
     values: FloatArray,
     *,
     n_others: int,
-    device: torch.device = CPU,
+    backend: Backend = NUMPY,
     ranks: Ranks | None = None,
     limits: Limits | None = None,
 ) -> list[Batch]:
     """Return the rows that have entries in batches, the longest rows first; those of this rank."""
-    limits = limits or (ON_GPU if device.type == "cuda" else ON_CPU)
+    if limits is None:
+        limits = LIMITS[backend.on_gpu]
     batches: list[list[Group]] = []
     n_rows = limits.rows_at_a_time  # in the last batch
-    for group in _group_rows(entries, values, n_others, device, ranks, limits):
+    for group in _group_rows(entries, values, n_others, backend, ranks, limits):
         if n_rows >= limits.rows_at_a_time:
             batches.append([])
             n_rows = 0
         batches[-1].append(group)
-        n_rows += group.positions.numel()
-    return [Batch(torch.cat([group.positions for group in groups]), groups) for groups in batches]
+        n_rows += len(group.positions)
+    return [
+        Batch(backend.library.concatenate([group.positions for group in groups]), groups)
+        for groups in batches
+    ]
 
 
 def _group_rows(
     entries: AxisEntries,
     values: FloatArray,
     n_others: int,
-    device: torch.device,
+    backend: Backend,
     ranks: Ranks | None,
     limits: Limits,
 ) -> Iterator[Group]:
     """Yield groups of rows with a bounded number of padded entries."""
-    counts, weights = np.diff(entries.starts), entries.extras.weights
-    starts = torch.from_numpy(entries.starts.astype(np.int64)).to(device)
-    columns = torch.from_numpy(entries.others.astype(np.int32)).to(device)
-    targets = torch.from_numpy(values.astype(np.float32)).to(device)
-    roots = (
-        None
-        if weights is None
-        else torch.from_numpy(np.sqrt(weights).astype(np.float32)).to(device)
-    )
+    counts, weights, where = np.diff(entries.starts), entries.extras.weights, backend.library.where
+    starts = backend.send(entries.starts.astype(np.int64))
+    columns = backend.send(entries.others.astype(np.int32))
+    targets = backend.send_single(values)
+    roots = None if weights is None else backend.send_single(np.sqrt(weights))
     remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if ranks is not None:
         remaining = remaining[ranks.index :: ranks.size]
@@ -361,53 +360,51 @@ def _group_rows(
         longest = int(-falling[first])
         n_pieces = 1 if limits.piece is None else -(-longest // limits.piece)
         width = n_pieces * -(-longest // n_pieces)
-        stop = first + max(1, limits.entries_at_a_time // max(width, limits.least_width))
-        stop = min(
-            stop,
-            int(np.searchsorted(falling, -math.floor(limits.least_filled * width), side="right")),
-        )
-        positions = torch.from_numpy(remaining[first : max(stop, first + 1)]).to(device)
-        first += positions.numel()
-        places, observed = pad_entries(starts, positions, width)
+        n_rows = max(1, limits.entries_at_a_time // max(width, limits.least_width))
+        least_count = math.floor(limits.least_filled * width)
+        n_filled = int(np.searchsorted(falling, -least_count, side="right")) - first
+        positions = backend.send(remaining[first : first + max(1, min(n_rows, n_filled))])
+        first += len(positions)
+        places, is_observed = pad_entries(starts, positions, width)
         yield Group(
             positions,
-            torch.where(observed, columns[places], n_others),
-            torch.where(observed, targets[places], 0.0),
-            None if roots is None else torch.where(observed, roots[places], 0.0),
+            where(is_observed, columns[places], n_others),
+            where(is_observed, targets[places], 0.0),
+            None if roots is None else where(is_observed, roots[places], 0.0),
             n_pieces,
         )
 
 
-def pad_entries(starts: Tensor, positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def pad_entries(starts: AnyArray, positions: AnyArray, width: int) -> tuple[AnyArray, AnyArray]:
     """Return the places (rows, width) of the entries of rows, and which are observed; the others
     have the place 0."""
-    places = starts[positions, None] + torch.arange(width, device=starts.device)
-    observed = places < starts[positions + 1, None]
-    return torch.where(observed, places, 0), observed
+    library = find_library(starts)
+    places = starts[positions, None] + library.arange(width, device=starts.device)
+    is_observed = places < starts[positions + 1, None]
+    return library.where(is_observed, places, 0), is_observed
 
 
-def run_batches(
-    solve: Callable[[T], Any], batches: Sequence[T], device: torch.device = CPU
-) -> list[Any]:
-    """Solve batches, on a CPU in as many threads as torch uses; return the results in their
+def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: Any = "cpu") -> list[Any]:
+    """Solve batches, on a CPU in as many threads as a fit may use; return the results in their
     order."""
-    n_threads = min(torch.get_num_threads(), len(batches))
-    if n_threads <= 1 or device.type == "cuda":
+    n_threads = min(count_threads(), len(batches))
+    if n_threads <= 1 or str(device) != "cpu":
         return [solve(batch) for batch in batches]
-    before = torch.get_num_threads()
+    before = count_threads()
     try:
-        with ThreadPoolExecutor(
-            n_threads, initializer=torch.set_num_threads, initargs=(1,)
-        ) as threads:
+        with ThreadPoolExecutor(n_threads, initializer=set_threads, initargs=(1,)) as threads:
             return list(threads.map(solve, batches))
     finally:
-        torch.set_num_threads(before)
+        set_threads(before)
 
 
-def make_table(factors: Tensor, roots: Tensor | None = None) -> Tensor:
+def make_table(factors: AnyArray, roots: AnyArray | None = None) -> AnyArray:
     """Return (v_j, 1, -c_j) times a root for each column, and zeros for padding: (columns + 1, D +
     1)."""
-    table = factors.new_zeros(factors.shape[0] + 1, factors.shape[1] + 1)
+    n_columns, size = factors.shape
+    table = find_library(factors).zeros(
+        (n_columns + 1, size + 1), dtype=factors.dtype, device=factors.device
+    )
     table[:-1, :-2], table[:-1, -2], table[:-1, -1] = factors[:, :-1], 1.0, -factors[:, -1]
     if roots is not None:
         table[:-1] *= roots[:, None]
@@ -418,54 +415,51 @@ class Buffer(threading.local):
     """Memory of each thread for the lines that it gathers: filling fresh memory can take four times
     as long."""
 
-    def __init__(self, table: Tensor, limits: Limits = ON_CPU) -> None:
-        n_lines = 0 if table.is_cuda else limits.entries_at_a_time
-        self.lines: Array = torch.empty(n_lines, table.shape[1], dtype=table.dtype).numpy()
+    def __init__(self, table: AnyArray, limits: Limits = LIMITS[False]) -> None:
+        self.most_lines = limits.entries_at_a_time
+        if isinstance(table, np.ndarray):
+            self._lines = np.empty((self.most_lines, table.shape[1]), dtype=table.dtype)
 
-    def gather(self, table: Array, others: Array) -> Array:
+    def gather(self, table: AnyArray, others: AnyArray) -> AnyArray:
         """Return the lines of a table at some positions; they stay until the next call."""
-        if others.size > len(self.lines):
+        if not isinstance(table, np.ndarray):
+            return table.index_select(0, others.reshape(-1)).reshape(*others.shape, -1)
+        if others.size > self.most_lines:
             return table.take(others, axis=0)
-        lines = self.lines[: others.size].reshape(*others.shape, -1)
+        lines = self._lines[: others.size].reshape(*others.shape, -1)
         # "raise" would write to a copy first
         return table.take(others, axis=0, out=lines, mode="clip")
 
 
 def compute_grams(
-    batch: Batch, table: Tensor, buffer: Buffer, roots: Tensor | None = None
-) -> Tensor:
+    batch: Batch, table: AnyArray, buffer: Buffer, roots: AnyArray | None = None
+) -> AnyArray:
     """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's
     entries.
 
     roots: (columns + 1,) those that the lines of `table` are multiplied by; default: 1.
     """
-    grams = table.new_empty(batch.positions.numel(), table.shape[1], table.shape[1])
+    shape = len(batch.positions), table.shape[1], table.shape[1]
+    grams = find_library(table).empty(shape, dtype=table.dtype, device=table.device)
     first = 0
     for group in batch.groups:
-        group_grams = grams[first : first + group.positions.numel()]
-        first += group.positions.numel()
         values = group.values
         if roots is not None:
-            values = values * roots.index_select(0, group.others.view(-1)).view_as(values)
-        if table.device.type == "cuda":
-            gathered = table.index_select(0, group.others.view(-1)).view(*group.others.shape, -1)
-            gathered[..., -1] += values
-            if group.roots is not None:
-                gathered *= group.roots[..., None]
-            torch.bmm(gathered.mT, gathered, out=group_grams)
-        else:
-            _multiply_pieces(group, values, table.numpy(), group_grams.numpy(), buffer)
+            values = values * roots[group.others]
+        group_grams = grams[first : first + len(group.positions)]
+        _multiply_pieces(group, values, table, group_grams, buffer)
+        first += len(group.positions)
     return grams
 
 
 def _multiply_pieces(
-    group: Group, values: Tensor, table: Array, grams: Array, buffer: Buffer
+    group: Group, values: AnyArray, table: AnyArray, grams: AnyArray, buffer: Buffer
 ) -> None:
-    """Write the Gram matrices of a group; numpy's products of a matrix with its own transpose take
-    half the time."""
-    columns, targets = group.cut(group.others), group.cut(values)
+    """Write the Gram matrices of a group."""
+    library, columns, targets = find_library(table), group.cut(group.others), group.cut(values)
     roots = None if group.roots is None else group.cut(group.roots)
-    at_a_time = max(1, len(buffer.lines) // columns[:, 0].size)
+    n_rows, _, width = columns.shape
+    at_a_time = max(1, buffer.most_lines // (n_rows * width))
     for start in range(0, group.n_pieces, at_a_time):
         pieces = slice(start, start + at_a_time)
         lines = buffer.gather(table, columns[:, pieces])
@@ -473,21 +467,24 @@ def _multiply_pieces(
         if roots is not None:
             lines *= roots[:, pieces, :, None]
         if group.n_pieces == 1:
-            np.matmul(lines.mT, lines, out=grams[:, None])
+            library.matmul(lines.mT, lines, out=grams[:, None])
+        elif start:
+            grams += (lines.mT @ lines).sum(axis=1)
         else:
-            np.add(grams if start else 0.0, (lines.mT @ lines).sum(axis=1), out=grams)
+            grams[...] = (lines.mT @ lines).sum(axis=1)
 
 
 class Bordered(NamedTuple):
     """Solutions A^-1 r (rows, D), and L^-1 r, whose squares are r'A^-1 r; draws have the noise
     L'^-1 e beside."""
 
-    solutions: Tensor
-    draws: Tensor
-    reduced: Tensor
+    solutions: AnyArray
+    draws: AnyArray
+    reduced: AnyArray
+    factors: AnyArray  # L, (rows, D, D)
 
 
-def solve_bordered(matrices: Tensor, noise: Tensor | None = None) -> Bordered:
+def solve_bordered(matrices: AnyArray, noise: AnyArray | None = None) -> Bordered:
     """Solve with the blocks A = LL' and r of matrices (rows, D + 1, D + 1); without noise, draws
     are solutions.
 
@@ -495,15 +492,21 @@ def solve_bordered(matrices: Tensor, noise: Tensor | None = None) -> Bordered:
     r'A^-1 r, is overwritten by a number that rounding cannot bring below that.
     """
     matrices[:, -1, -1] = 2.0 * matrices[:, -1, -1] + 1.0
-    lower = torch.linalg.cholesky_ex(matrices).L
-    reduced, upper = lower[:, -1, :-1, None], lower[:, :-1, :-1].mT
-    right = reduced if noise is None else torch.cat([reduced, reduced + noise[..., None]], dim=2)
-    solutions = torch.linalg.solve_triangular(upper, right, upper=True)
-    return Bordered(solutions[..., 0], solutions[..., -1], reduced[..., 0])
+    whole_factors = factorise(matrices)
+    factors, reduced = whole_factors[:, :-1, :-1], whole_factors[:, -1, :-1]
+    right = reduced[..., None]
+    if noise is not None:
+        right = find_library(matrices).stack([reduced, reduced + noise], axis=2)
+    solutions = solve_triangular(factors.mT, right, upper=True)
+    return Bordered(solutions[..., 0], solutions[..., -1], reduced, factors)
 
 
 def _solve_posterior(
-    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: Tensor, noise: Tensor | None
+    grams: AnyArray,
+    prior_means: AnyArray,
+    precision: AnyArray,
+    alpha: AnyArray,
+    noise: AnyArray | None,
 ) -> Bordered:
     """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise; alpha is (rows, 1, 1)."""
     systems = alpha * grams
@@ -517,25 +520,24 @@ def _solve_posterior(
     return solve_bordered(systems, noise)
 
 
-def _compute_traces(matrices: Tensor, root: Tensor) -> Tensor:
-    """Return tr(A^-1 RR') of each matrix A."""
-    lower = torch.linalg.cholesky_ex(matrices).L
-    solved: Tensor = torch.linalg.solve_triangular(lower, root.expand_as(lower), upper=False)
-    return solved.square().sum((1, 2))
+def _compute_traces(factors: AnyArray, root: AnyArray) -> AnyArray:
+    """Return tr((LL')^-1 RR') for the factor L of each row."""
+    right = find_library(root).broadcast_to(root, factors.shape)
+    return (solve_triangular(factors, right, upper=False) ** 2).sum((1, 2))
 
 
 def take_steps(
-    solution: Numbers,
-    gradient: Numbers,
+    solution: AnyArray,
+    gradient: AnyArray,
     *,
-    multiply: Callable[[Numbers], tuple[Numbers, Numbers]],
-    apply: Callable[[Numbers, Numbers], Numbers],
-    precondition: Callable[[Numbers], Numbers],
-    dot: Callable[[Numbers, Numbers], Numbers],
+    multiply: Callable[[AnyArray], tuple[AnyArray, AnyArray]],
+    apply: Callable[[AnyArray, AnyArray], AnyArray],
+    precondition: Callable[[AnyArray], AnyArray],
+    dot: Callable[[AnyArray, AnyArray], AnyArray],
     most_steps: int,
     tolerance: float = 0.0,
-    has_ended: Callable[[Numbers, Numbers, Numbers], bool] = lambda product, length, fall: False,
-) -> Numbers:
+    has_ended: Callable[[AnyArray, AnyArray, AnyArray], bool] = lambda product, length, fall: False,
+) -> AnyArray:
     """Return better solutions of systems Ax = b by preconditioned conjugate gradients, all systems
     at once.
 
@@ -567,11 +569,10 @@ def take_steps(
     return solution
 
 
-def _divide(some: Numbers, others: Numbers) -> Numbers:
+def _divide(numerators: AnyArray, divisors: AnyArray) -> AnyArray:
     """Return ratios of numbers that are not negative; 0 where the divisor is 0, or no number."""
-    if isinstance(some, Tensor):
-        return torch.where(others > 0, some / others, 0.0)
-    return np.divide(some, others, out=np.zeros_like(some), where=others > 0)
+    library = find_library(divisors)
+    return numerators / library.where(divisors > 0, divisors, library.inf)
 
 
 class Descent(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ SingleArray = npt.NDArray[np.float32]  # numbers in single precision
 LatentArray = npt.NDArray[np.float32]  # latents, (rows or columns, latent)
 
 Numbers = TypeVar("Numbers", Array, "Tensor")  # for functions of either
+AnyArray: TypeAlias = Any  # an array of numpy, or a tensor of torch
 
 
 def to_numbers(numbers: Any, *, dimensions: int = 1, noun: str = "value") -> FloatArray:
@@ -71,6 +72,17 @@ def check_years(moments: Array, noun: str = "time") -> None:
         raise BadEntries(
             f"the {noun} {moments[position]} lies outside the years 1 to 9999", position=position
         )
+
+
+def fetch(array: AnyArray) -> Array:
+    """Return an array of numpy, from wherever it is."""
+    fetched: Array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
+    return fetched
+
+
+def send_like(array: Array, like: AnyArray) -> AnyArray:
+    """Return a copy of an array in the library, in the type and on the device of another one."""
+    return array.astype(like.dtype) if isinstance(like, np.ndarray) else like.new_tensor(array)
 
 
 def iterate_pieces(values: Array, size: int = 1 << 20) -> Iterator[Array]:

@@ -21,8 +21,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.linalg.ridge import (
     Batch,
@@ -375,7 +373,7 @@ class LeastSquares:
 
     def solve(self, others: LatentArray, prior: LatentArray | None = None) -> Solution:
         """Return the exact ridge solution of every row given the factors of the columns."""
-        table = make_table(torch.tensor(others, dtype=torch.float32))
+        table = make_table(others.astype(np.float32))
         shape = self.latent_ridges.size, others.shape[1]
         factors = np.zeros(shape, dtype=np.float32) if prior is None else prior.astype(np.float32)
         buffer, has_prior = Buffer(table, self._limits), prior is not None
@@ -392,25 +390,22 @@ class LeastSquares:
         They come from a few conjugate gradient steps. Rows with more entries than are gathered at a
         time are solved exactly: every step would read their entries from memory again.
         """
-        table = make_table(torch.tensor(others, dtype=torch.float32))
-        lines = table.numpy()
+        table = make_table(others.astype(np.float32))
         # next to no penalty, factors may be that large; they move no further
         with np.errstate(over="ignore"):
-            squares = np.square(lines[:-1, :-1]).mean(axis=0)
+            squares = np.square(table[:-1, :-1]).mean(axis=0)
         better = np.zeros_like(factors) if prior is None else prior.astype(np.float32)
         buffer = Buffer(table, self._limits)
 
         def improve_batch(batch: Batch) -> float:
-            (group,), at = batch.groups, batch.positions.numpy()
+            (group,), at = batch.groups, batch.positions
             if group.values.shape[1] > self._limits.entries_at_a_time:
                 return self._solve_batch(
                     batch, table=table, factors=better, has_prior=prior is not None, buffer=buffer
                 )
             ridges, start = self._make_ridges(at, others.shape[1]), factors[at]
-            gathered, values = (
-                buffer.gather(lines, group.cut(group.others)),
-                group.cut(group.values),
-            )
+            gathered = buffer.gather(table, group.cut(group.others))
+            values = group.cut(group.values)
             if group.roots is not None:
                 roots = group.cut(group.roots)
                 gathered *= roots[..., None]
@@ -436,11 +431,17 @@ class LeastSquares:
         return Solution(better, sum(run_batches(improve_batch, self._batches)))
 
     def _solve_batch(
-        self, batch: Batch, *, table: Tensor, factors: LatentArray, has_prior: bool, buffer: Buffer
+        self,
+        batch: Batch,
+        *,
+        table: LatentArray,
+        factors: LatentArray,
+        has_prior: bool,
+        buffer: Buffer,
     ) -> float:
         """Write the ridge solutions around `factors` where these are a prior, or around 0; return
         their objective."""
-        at = batch.positions.numpy()
+        at = batch.positions
         grams, ridges = compute_grams(batch, table, buffer), self._make_ridges(at, factors.shape[1])
         if has_prior:
             _subtract_prior(grams, factors[at])
@@ -461,32 +462,32 @@ class LeastSquares:
 
 
 def compute_latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
-    """Return the weights of the squared latents of rows from their entry counts, as an array or a
-    tensor."""
+    """Return the weights of the squared latents of rows from their entry counts."""
     width = scale.high - scale.low or 1.0  # a scale of one value has no width
     return settings.penalty * width * counts**settings.count_power
 
 
-def _subtract_prior(grams: Tensor, prior: LatentArray) -> None:
+def _subtract_prior(grams: Array, prior: LatentArray) -> None:
     """Turn Gram matrices of (A, t) into those of (A, t - Ap), for the prior p of each row."""
-    p = torch.from_numpy(prior)[..., None]
+    p = prior[..., None]
     fitted = grams[:, :-1, :-1] @ p  # A'Ap
     grams[:, -1, -1] += (p.mT @ (fitted - 2.0 * grams[:, :-1, -1:]))[:, 0, 0]
     grams[:, :-1, -1:] -= fitted
     grams[:, -1:, :-1] -= fitted.mT
 
 
-def _solve_ridge(grams: Tensor, ridges: LatentArray) -> Solution:
+def _solve_ridge(grams: Array, ridges: LatentArray) -> Solution:
     """Return the x (rows, latent + 1) that minimise |t - Ax|^2 + x'Dx, and the sum of the minima.
 
     `grams` are the Gram matrices of (A, t). With A'A + D = LL', the minimum is t't less the squares
     of L^-1 A't.
     """
-    diagonals = grams.diagonal(dim1=1, dim2=2)  # a view
-    squares = diagonals[:, -1].sum(dtype=torch.float64)
-    diagonals[:, :-1] += torch.maximum(torch.from_numpy(ridges), LEAST_RIDGE * diagonals[:, :-1])
-    found = solve_bordered(grams)
-    return Solution(found.solutions.numpy(), float(squares - found.reduced.double().square().sum()))
+    diagonals = np.einsum("rkk->rk", grams)  # a view
+    squares = diagonals[:, -1].sum(dtype=np.float64)
+    diagonals[:, :-1] += np.maximum(ridges, LEAST_RIDGE * diagonals[:, :-1])
+    solved = solve_bordered(grams)
+    explained = np.square(solved.reduced, dtype=np.float64).sum()
+    return Solution(solved.solutions, float(squares - explained))
 
 
 def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:

@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.errors import BadSetting, check_count
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.linalg.backend import Backend
+from deepmf.matrix.arrays import AnyArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
@@ -42,15 +41,15 @@ from deepmf.models.gibbs.readout import (
     predict_held_out,
 )
 from deepmf.models.traits import Recommends
-from deepmf.nn.ranks import find_ranks
+from deepmf.nn.group import find_ranks
 from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.pairs import check_has_values, find_pairs
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
+from deepmf.training.devices import find_device
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
 from deepmf.training.memory import FitBytes
-from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import (
     EFFORTS,
     RECOMMENDATION,
@@ -123,20 +122,22 @@ class GibbsTask:
         entries: EntryStore,
         validation: HeldOut | None,
         settings: BayesianMFSettings,
-        device: torch.device,
+        backend: Backend,
     ) -> None:
         epochs = settings.epochs
-        self.units, self._device, self._validation = Units.of(entries.train), device, validation
+        self.units, self._backend, self._validation = Units.of(entries.train), backend, validation
         self.sampler = GibbsSampler(
             seen,
             self.units,
             latent_size=settings.latent_size,
             seed=settings.seed,
-            device=device,
+            backend=backend,
             ranks=find_ranks(),
             start_lambda=choose_start_lambda(seen.train, epochs),
         )
-        self._bound = None if validation is None else NoiseBound(validation, self.units, device)
+        self._bound = None
+        if validation is not None:
+            self._bound = NoiseBound(validation, self.units, backend)
         self.chain = Chain(
             self.sampler,
             range(epochs),
@@ -149,7 +150,7 @@ class GibbsTask:
         self._join_at = None if seen is entries else choose_join(epochs, burn_share)
         n_validation = 0 if validation is None else validation.values.size
         # Means and spreads by the first part of the chain.
-        self._held_out = torch.zeros(3, n_validation, dtype=torch.float32)
+        self._held_out = np.zeros((3, n_validation), dtype=np.float32)
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Run one iteration, and keep it where it is the turn of a sample."""
@@ -165,55 +166,59 @@ class GibbsTask:
             "alpha": alpha,
             "row_lambda": float(rows.lambdas[0]),
             "column_lambda": float(columns.lambdas[0]),
-            "row_size": float(self.sampler.row_factors[:, :-1].square().mean()),
+            "row_size": float((self.sampler.row_factors[:, :-1] ** 2).mean()),
         }
         return Epoch(math.sqrt(iteration.mean_squared_error) * self.units.deviation, notes=notes)
 
     def validation_error(self) -> float | None:
         if self._validation is None or self.chain.bound is None:
             return None
-        predicted = self.chain.predicted[self.chain.find_usable()].mean(0).double().numpy()
+        predicted = self.chain.predicted[self.chain.find_usable()].mean(axis=0, dtype=np.float64)
         values = self.units.mean + self.units.deviation * predicted
         return rmse_error(self._seen.scale.clip(values), self._validation.values)
 
-    def get_learned(self) -> dict[str, Tensor]:
-        return {**self.chain.tensors, "held_out": self._held_out}
+    def get_learned(self) -> dict[str, AnyArray]:
+        return {**self.chain.arrays, "held_out": self._held_out}
 
-    def set_learned(self, learned: Mapping[str, Tensor]) -> None:
-        for name, tensor in self.get_learned().items():
-            tensor.copy_(learned[name])
+    def set_learned(self, learned: Mapping[str, AnyArray]) -> None:
+        for name, array in self.get_learned().items():
+            array[...] = learned[name]
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, AnyArray]:
         """Return the current factors and parameters of the chain."""
         sampler = self.sampler
-        rows, columns, alpha, *reliabilities = sampler.parameters
-        return {
+        rows, columns, alpha, row_reliabilities, column_reliabilities = sampler.parameters
+        state = {
             "row_factors": sampler.row_factors,
             "column_factors": sampler.column_factors,
-            **{f"rows.{name}": tensor for name, tensor in rows._asdict().items()},
-            **{f"columns.{name}": tensor for name, tensor in columns._asdict().items()},
-            "row_reliabilities": reliabilities[0],
-            "column_reliabilities": reliabilities[1],
-            "alpha": torch.tensor(alpha, dtype=torch.float64),
+            **{f"rows.{name}": array for name, array in rows._asdict().items()},
+            **{f"columns.{name}": array for name, array in columns._asdict().items()},
+            "row_reliabilities": row_reliabilities,
+            "column_reliabilities": column_reliabilities,
+            "alpha": np.array(alpha),
             "predicted": self.chain.predicted,
-            **({} if self._bound is None else {"bound": self._bound.mean}),
         }
+        if self._bound is not None:
+            state["bound"] = self._bound.mean
+        return state
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        sampler, device = self.sampler, self._device
-        sampler.row_factors = state["row_factors"].to(device, copy=True)
-        sampler.column_factors = state["column_factors"].to(device, copy=True)
+    def restore(self, state: Mapping[str, AnyArray]) -> None:
+        sampler = self.sampler
+        sampler.row_factors, sampler.column_factors = state["row_factors"], state["column_factors"]
         rows, columns = (
-            Prior(*(state[f"{axis}.{name}"].to(device, copy=True) for name in Prior._fields))
+            Prior(*(state[f"{axis}.{name}"] for name in Prior._fields))
             for axis in ("rows", "columns")
         )
-        reliabilities = (
-            state[f"{axis}_reliabilities"].to(device, copy=True) for axis in ("row", "column")
+        sampler.parameters = Parameters(
+            rows,
+            columns,
+            float(state["alpha"]),
+            state["row_reliabilities"],
+            state["column_reliabilities"],
         )
-        sampler.parameters = Parameters(rows, columns, float(state["alpha"]), *reliabilities)
-        self.chain.predicted.copy_(state["predicted"])
+        self.chain.predicted[...] = state["predicted"]
         if self._bound is not None:
-            self._bound.mean = state["bound"].to(device, copy=True)
+            self._bound.mean = state["bound"]
             sampler.most_alpha = self._bound.find_most_alpha()
 
     def find_held_out(self, predictor: Predictor) -> HeldOutPredictions | None:
@@ -223,7 +228,7 @@ class GibbsTask:
         if validation is None:
             return None
         if self._join_at is not None and self.chain.n_run > self._join_at:
-            means, *spreads = self._held_out.double().numpy()
+            means, *spreads = self._held_out.astype(np.float64)
             return HeldOutPredictions(means, np.column_stack(spreads), validation.values)
         return predict_held_out(predictor, validation)
 
@@ -237,7 +242,7 @@ class GibbsTask:
     def make_predictor(self, entries: EntryStore, samples: Samples) -> Predictor:
         """Return the predictor of all trained rows and columns, not calibrated."""
         readout = make_readout(entries, self.units, samples, n_bins=self._n_bins)
-        encoder = SampleEncoder(self.units, samples, self._device).narrow(entries)
+        encoder = SampleEncoder(self.units, samples, self._backend).narrow(entries)
         return Predictor.of(encoder.encode_all(entries), readout)
 
     def _join(self, *, first: bool) -> None:
@@ -247,7 +252,7 @@ class GibbsTask:
             samples = self.chain.find_samples().take_last(_CALIBRATION_SAMPLES)
             predictor = self.make_predictor(self._seen, samples)
             held_out = predict_held_out(predictor, self._validation)
-            self._held_out.copy_(torch.from_numpy(np.stack([held_out.means, *held_out.spreads.T])))
+            self._held_out[...] = held_out.means, *held_out.spreads.T
             self.chain.drop_samples()
         self.sampler.set_entries(self._entries)
         self.chain.bound = None
@@ -326,62 +331,53 @@ class BayesianMF(Recommends, Model):
         encoder, readout = predictor.encoder, predictor.readout.as_chosen
         assert isinstance(encoder, SampleEncoder) and isinstance(readout, SampleReadout)
         pairs = find_pairs(entries, rows, columns, "error")
-        generator = make_generator(seed, "draws")
-        which = [
-            int(each) for each in torch.randperm(encoder.samples.n_samples, generator=generator)
-        ]
-        which = [which[number % len(which)] for number in range(n)]
+        numbers = np.random.default_rng(seed)
+        order = numbers.permutation(encoder.samples.n_samples).tolist()
+        which = [order[number % len(order)] for number in range(n)]
         row_at, row_of = np.unique(pairs.rows, return_inverse=True)
         column_at, column_of = np.unique(pairs.columns, return_inverse=True)
-        own_entries = predictor.factors.read_entries("row", entries, row_at)
-        row_draws = encoder.draw(
-            "row", own_entries, predictor.factors.solve_by("column"), which, generator
-        )
-        column_draws = self._draw_columns(column_at, which, generator)
-        found = np.empty((n, pairs.rows.size))
-        numbers = np.random.default_rng([seed, 1])
-        noise = numbers.standard_normal(found.shape) if of == "entries" else np.zeros(found.shape)
+        row_entries = predictor.factors.read_entries("row", entries, row_at)
+        solved_columns = predictor.factors.solve_by("column")
+        row_draws = encoder.draw("row", row_entries, solved_columns, which, numbers)
+        column_draws = self._draw_columns(column_at, which, numbers)
+        draws = np.empty((n, pairs.rows.size))
         scores = predictor.score(pairs.rows, pairs.columns)
-        noise *= scores.fields[:, 1]
-        for number, sample in enumerate(which):
-            own, other = row_draws[number].numpy()[row_of], column_draws[number].numpy()[column_of]
-            products = np.einsum("pd,pd->p", own[:, :-1], other[:, :-1]) + own[:, -1] + other[:, -1]
-            deviation = float(encoder.samples.alphas[sample]) ** -0.5
-            found[number] = encoder.units.mean + encoder.units.deviation * (
-                products + deviation * noise[number]
-            )
+        for line, sample, rows_of_draw, columns_of_draw in zip(
+            draws, which, row_draws, column_draws, strict=True
+        ):
+            line[...] = _multiply_factors(rows_of_draw[row_of], columns_of_draw[column_of])
+            if of == "entries":
+                deviation = float(encoder.samples.alphas[sample]) ** -0.5
+                noise = numbers.standard_normal(line.size)
+                line += deviation * noise * scores.fields[:, 1]
+        draws = encoder.units.mean + encoder.units.deviation * draws
         if of == "means":
-            return found
+            return draws
         if self.scale_.levels is None:
-            return self.scale_.clip(found)
-        found = scores.location + readout.spread * (found - scores.location)
-        return readout.support[np.searchsorted(readout.cutpoints, found)]
+            return self.scale_.clip(draws)
+        draws = scores.location + readout.spread * (draws - scores.location)
+        return readout.support[np.searchsorted(readout.cutpoints, draws)]
 
     def _draw_columns(
-        self, at: IndexArray, which: Sequence[int], generator: torch.Generator
-    ) -> Tensor:
+        self, at: IndexArray, which: Sequence[int], numbers: np.random.Generator
+    ) -> LatentArray:
         """Return columns (draws, columns, D): trained ones as the samples drew them, others from
         their posterior."""
         entries, predictor = self.entries_.as_read, self.predictor_
         encoder = predictor.encoder
         assert isinstance(encoder, SampleEncoder)
-        known = (at < entries.train.shape[1]) & entries.are_as_trained("column", at)
-        drawn = torch.empty(
-            len(which), at.size, encoder.samples.columns.means.shape[1], dtype=torch.float32
-        )
-        for number, sample in enumerate(which):
-            drawn[number, known] = torch.from_numpy(
-                encoder.samples.columns.draws[sample][at[known]].astype(np.float32)
+        samples = encoder.samples.columns
+        is_trained = (at < entries.train.shape[1]) & entries.are_as_trained("column", at)
+        draws = np.empty((len(which), at.size, samples.means.shape[1]), dtype=np.float32)
+        for line, sample in zip(draws, which, strict=True):
+            line[is_trained] = samples.draws[sample][at[is_trained]]
+        if not is_trained.all():
+            column_entries = predictor.factors.read_entries("column", entries, at[~is_trained])
+            solved_rows = predictor.factors.solve_by("row")
+            draws[:, ~is_trained] = encoder.draw(
+                "column", column_entries, solved_rows, which, numbers
             )
-        if not known.all():
-            new, others = (
-                predictor.factors.read_entries("column", entries, at[~known]),
-                predictor.factors.solve_by("row"),
-            )
-            drawn[:, torch.from_numpy(~known)] = encoder.draw(
-                "column", new, others, which, generator
-            )
-        return drawn
+        return draws
 
     @property
     def diagnostics_(self) -> dict[str, dict[str, float]]:
@@ -419,7 +415,9 @@ class BayesianMF(Recommends, Model):
             left, validation = HeldOut.split(entries.train, seed=settings.seed)
             if validation is not None:
                 seen = EntryStore.of(left, entries.row_features, entries.column_features)
-        return GibbsTask(seen, entries, validation, settings, Runtime(settings.device).device)
+        return GibbsTask(
+            seen, entries, validation, settings, Backend.of(find_device(settings.device))
+        )
 
     def _make_predictor(self, task: GibbsTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         fitting.show_stage("encoding all rows and columns in each sample")
@@ -440,6 +438,12 @@ class BayesianMF(Recommends, Model):
         latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
         factors = Factors(*latents, encoder, N_BESIDE).with_arrived(tensors, entries)
         return Predictor.of(factors, load_readout(entries.scale, tensors))
+
+
+def _multiply_factors(rows: LatentArray, columns: LatentArray) -> FloatArray:
+    """Return u'v + b + c of pairs with the factors (u, b) and (v, c)."""
+    products = np.einsum("pd,pd->p", rows[:, :-1], columns[:, :-1])
+    return products + rows[:, -1] + columns[:, -1]
 
 
 class Effort(NamedTuple):

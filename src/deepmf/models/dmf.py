@@ -162,7 +162,7 @@ class DMF(Recommends, NetworkModel):
 
     def _check_ranks(self, train: ObservedMatrix) -> None:
         super()._check_ranks(train)
-        from deepmf.nn.ranks import find_ranks
+        from deepmf.nn.group import find_ranks
 
         gamma = self.settings.gamma
         if gamma and find_ranks() is not None:

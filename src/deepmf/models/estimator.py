@@ -47,6 +47,7 @@ from deepmf.scoring.learning import AskedCells, Learning
 from deepmf.scoring.pairs import FallbackPredictor, PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
+from deepmf.training.devices import find_device
 from deepmf.training.history import Callback, History
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 from deepmf.training.threads import keep_numpy_to_one_thread, limit_threads
@@ -322,15 +323,10 @@ class Estimator(ABC):
 
     @property
     def _on_gpu(self) -> bool:
-        if self._device in (None, "cpu"):
-            return False
-        from deepmf.training.runtime import Runtime
-
-        return Runtime(str(self._device)).is_gpu
+        return find_device(self._device or "cpu") != "cpu"
 
     def _check_memory(self, entries: EntryStore) -> None:
         from deepmf.training.memory import check_memory
-        from deepmf.training.runtime import Runtime
 
         needed, train, settings = (
             self._estimate_bytes(entries),
@@ -346,7 +342,7 @@ class Estimator(ABC):
         instead = f"a smaller {' or '.join(smaller)}{by_effort} or a simpler model, such as Means (means), needs less"
         check_memory(
             needed,
-            Runtime(self._device or "cpu").device,
+            find_device(self._device or "cpu"),
             what=f"fitting {type(self).__name__} to {train.n_entries:,} entries in {train.shape[0]:,} rows x "
             f"{train.shape[1]:,} columns",
             instead=instead,

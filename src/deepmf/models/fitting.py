@@ -269,7 +269,7 @@ class Fitting:
     ) -> History:
         """Run the loop on a task, from its checkpoint if there is one with the fingerprint that
         `identify` returns."""
-        from deepmf.nn.ranks import find_ranks
+        from deepmf.nn.group import find_ranks
         from deepmf.training.loop import Loop
 
         loop, ranks = (
@@ -325,7 +325,7 @@ def remove_checkpoint_when_over(
 
 def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
     """Refuse a fit that several processes cannot share."""
-    from deepmf.nn.ranks import find_ranks
+    from deepmf.nn.group import find_ranks
 
     ranks = find_ranks()
     if ranks is None:
@@ -349,7 +349,7 @@ def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
 
 def check_alike(fingerprint: dict[str, Any]) -> None:
     """Refuse to train on several processes that were given different entries or settings."""
-    from deepmf.nn.ranks import find_ranks
+    from deepmf.nn.group import find_ranks
 
     ranks = find_ranks()
     if ranks is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from deepmf.scoring.predictor import Blended, FittedMember as FittedMember, Link
 from deepmf.storage.model_file import MappedTensors, Tensors, has_values_to_check
 from deepmf.storage.parts import Check, Form, Part, below, not_falling, not_negative, positive
 from deepmf.training.holdout import HeldOut
-
-if TYPE_CHECKING:
-    import torch
 
 BlendPredictor = Predictor
 
@@ -45,7 +42,7 @@ class MemberInputs(NamedTuple):
     seen: EntryStore
     entries: EntryStore
     held_out: HeldOut | None
-    device: torch.device
+    device: Any  # as torch names it: "cpu", or that of a GPU
 
 
 class Conversion(NamedTuple):

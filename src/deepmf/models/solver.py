@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.matrix.arrays import Array
 from deepmf.matrix.entries import EntryStore
@@ -159,12 +157,9 @@ class SolverTask(Task):
         scores = predictor.score_pairs(self._validation.rows, self._validation.columns)
         return rmse_error(predictor.readout.values(scores), self._validation.values)
 
-    def get_learned(self) -> dict[str, Tensor]:
-        return {
-            name: torch.from_numpy(np.asarray(array))
-            for name, array in self.solver.arrays().items()
-        }
+    def get_learned(self) -> Arrays:
+        return {name: np.asarray(array) for name, array in self.solver.arrays().items()}
 
-    def set_learned(self, learned: Mapping[str, Tensor]) -> None:
+    def set_learned(self, learned: Mapping[str, Array]) -> None:
         """Give the solver a copy of stored arrays."""
-        self.solver.set_arrays({name: tensor.numpy().copy() for name, tensor in learned.items()})
+        self.solver.set_arrays({name: array.copy() for name, array in learned.items()})

@@ -46,7 +46,7 @@ class Recommends(Estimator):
         if self.settings.presence is None:
             return super()._fit_interactions(prepared)
         from deepmf.models.interactions import InteractionPredictor
-        from deepmf.nn.ranks import find_ranks
+        from deepmf.nn.group import find_ranks
 
         entries = prepared.entries
         if find_ranks() is not None:

@@ -6,51 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from deepmf.errors import RankLost, UserError
-
-Decision = TypeVar("Decision")
+from deepmf.matrix.arrays import AnyArray
 
 # Turns sums over the entries of one rank into sums over the entries of all ranks.
 SumOverRanks = Callable[[Tensor], Tensor]
-
-
-def find_ranks() -> Ranks | None:
-    """Return the ranks of the process group that this process has joined; None if it trains
-    alone."""
-    joined = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-    return Ranks(dist.get_rank(), dist.get_world_size()) if joined else None
-
-
-def is_first() -> bool:
-    """Whether this process trains alone or is the first of several."""
-    ranks = find_ranks()
-    return ranks is None or ranks.index == 0
-
-
-def decide_on_first(decide: Callable[[], Decision]) -> Decision:
-    """Return the decision of a single process, or of the first rank; a `UserError` is raised on
-    every rank."""
-    if find_ranks() is None:
-        return decide()
-    outcome: list[Any] = [None, None]
-    if is_first():
-        try:
-            outcome[0] = decide()
-        except UserError as error:
-            outcome[1] = type(error), str(error)
-    with report_lost_ranks():
-        dist.broadcast_object_list(outcome, src=0)
-    if outcome[1] is not None:
-        kind, message = outcome[1]
-        raise kind(message)
-    decision: Decision = outcome[0]
-    return decision
 
 
 def keep_sums(sums: Tensor) -> Tensor:
@@ -106,11 +72,11 @@ class Ranks:
         """
         return self.sum_(part.detach().clone()) + self.size * (part - part.detach())
 
-    def sum_(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over ranks, in place."""
+    def sum_(self, array: AnyArray) -> AnyArray:
+        """Sum an array or a tensor over ranks, in place."""
         with report_lost_ranks():
-            dist.all_reduce(tensor)
-        return tensor
+            dist.all_reduce(torch.as_tensor(array))
+        return array
 
     def broadcast(self, number: float, device: torch.device) -> float:
         """Return the number of the first rank, so that all ranks decide alike."""
@@ -118,6 +84,12 @@ class Ranks:
         with report_lost_ranks():
             dist.broadcast(tensor, src=0)
         return float(tensor)
+
+    def broadcast_items(self, items: list[Any]) -> list[Any]:
+        """Return the objects of the first rank."""
+        with report_lost_ranks():
+            dist.broadcast_object_list(items, src=0)
+        return items
 
     def collect(self, item: Any) -> list[Any]:
         """Return the objects of all ranks."""

@@ -231,10 +231,8 @@ class Gram(NamedTuple):
         else:
             run_batches(solve, parts if ranks is None else parts[ranks.index :: ranks.size])
         if ranks is not None:
-            import torch  # several processes have it
-
             for weights in weights_of_ridges:
-                ranks.sum_(torch.from_numpy(weights))
+                ranks.sum_(weights)
         return weights_of_ridges
 
     def _compare_costs(self, places: IndexArray) -> tuple[BoolArray, FloatArray]:
@@ -435,7 +433,7 @@ def _prune(
 def _find_sharing() -> Ranks | None:
     """Return the ranks that divide the regressions of columns, which are independent; on GPUs, each
     solves all."""
-    from deepmf.nn.ranks import find_ranks  # only several processes need it
+    from deepmf.nn.group import find_ranks  # only several processes need it
 
     ranks = find_ranks()
     return ranks if ranks is not None and ranks.device.type == "cpu" else None

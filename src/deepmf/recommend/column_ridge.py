@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse
 
+from deepmf.linalg.backend import Backend
 from deepmf.linalg.products import make_product
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries, group
@@ -150,12 +151,13 @@ class ColumnRidge:
 
         weights = self.take_weights(columns)
         n_trained, count_weight = self.n_trained, self.count_weight
+        backend = Backend(torch, str(device))
         if isinstance(weights, np.ndarray):
             dense = torch.from_numpy(weights).to(device)
 
             def score_by_all(entries: AxisEntries) -> torch.Tensor:
                 numbers = read_entries(entries, count_weight)
-                multiply = make_product(entries.starts, entries.others, numbers, n_trained, device)
+                multiply = make_product(entries.starts, entries.others, numbers, n_trained, backend)
                 return multiply(dense)
 
             return score_by_all
@@ -164,7 +166,7 @@ class ColumnRidge:
                 (read_rows(entries, n_trained, count_weight) @ weights).toarray()
             )
         turned = scipy.sparse.csr_array(weights.T)
-        multiply = make_product(turned.indptr, turned.indices, turned.data, n_trained, device)
+        multiply = make_product(turned.indptr, turned.indices, turned.data, n_trained, backend)
 
         def score_by_nearest(entries: AxisEntries) -> torch.Tensor:
             rows = read_rows(entries, n_trained, count_weight).toarray()

@@ -27,6 +27,7 @@ from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.ranker import find_relevant
 from deepmf.scoring.learning import Learning
 from deepmf.scoring.predictor import Predictor
+from deepmf.training.devices import find_device
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
 if TYPE_CHECKING:
@@ -112,12 +113,12 @@ def fit_presence(learning: Learning) -> dict[str, Presence]:
 
 def find_gpu(device: str) -> torch.device | None:
     """Return the GPU that a device names; None for the CPU, which needs no torch."""
-    if device == "cpu":
+    fit_device = find_device(device)
+    if fit_device == "cpu":
         return None
-    from deepmf.training.runtime import Runtime
+    import torch
 
-    runtime = Runtime(device)
-    return runtime.device if runtime.is_gpu else None
+    return torch.device(fit_device)
 
 
 def fit_again(model: ColumnRidge, train: ObservedMatrix, gpu: torch.device | None) -> ColumnRidge:

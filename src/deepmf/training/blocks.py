@@ -30,7 +30,7 @@ from deepmf.nn.inputs import (
     take_features,
 )
 from deepmf.nn.ranks import Ranks, SumOverRanks, keep_sums
-from deepmf.training.runtime import count_free_bytes
+from deepmf.training.devices import count_free_bytes
 
 
 class SampledAxis:

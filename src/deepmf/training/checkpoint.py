@@ -6,18 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from deepmf.errors import BadModelFile, BadSetting, CannotSave, check_count, warn
-from deepmf.nn.parallel import Division
-from deepmf.nn.ranks import Ranks, decide_on_first, find_ranks, is_first
+from deepmf.matrix.arrays import Array, fetch
+from deepmf.nn.group import decide_on_first, find_ranks, is_first
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
 from deepmf.training.loop import Loop, TrainingState
+
+if TYPE_CHECKING:
+    from deepmf.nn.parallel import Division
+    from deepmf.nn.ranks import Ranks
 
 _CHECKPOINT = Form(Part("fingerprint", "object"), Part("state", "object"))
 
@@ -69,7 +70,7 @@ class Checkpoint:
         for name, tensor in state.tensors.items():
             whole = self._gather(name, tensor)
             if is_first():  # the others need no memory for whole tensors
-                tensors[name] = whole.numpy()
+                tensors[name] = whole
         content = {"fingerprint": self.fingerprint, "state": state.content}
         decide_on_first(
             lambda: write_file(self.path, kind="checkpoint", content=content, tensors=tensors)
@@ -90,29 +91,29 @@ class Checkpoint:
                 f"{self.path} is the checkpoint of another run (its {', '.join(list_differences(own, kept))} differ); "
                 "delete it to start again, or give another name"
             )
-        tensors = {name: torch.from_numpy(each.copy()) for name, each in stored.tensors.items()}
-        return TrainingState(
-            content, {name: self._take_share(name, tensor) for name, tensor in tensors.items()}
-        )
+        tensors = {name: self._take_share(name, array) for name, array in stored.tensors.items()}
+        return TrainingState(content, tensors)
 
-    def _gather(self, name: str, tensor: Tensor) -> Tensor:
+    def _gather(self, name: str, share: Array) -> Array:
         """Return the lines of all ranks."""
         division, ranks = self._find_division(name)
         if division is None or ranks is None:
-            return tensor
-        return division.gather_whole(tensor.to(ranks.device), ranks).cpu()
+            return share
+        import torch
 
-    def _take_share(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the lines of this rank; a tensor of another shape stays as it is, and is refused
-        later."""
+        whole = division.gather_whole(torch.from_numpy(share).to(ranks.device), ranks)
+        return fetch(whole)
+
+    def _take_share(self, name: str, whole: Array) -> Array:
+        """Return a copy of the lines of this rank; an array of another shape stays as it is, and is
+        refused later."""
         division, ranks = self._find_division(name)
-        if (
-            division is None
-            or ranks is None
-            or len(tensor) != division.n_inputs * division.n_channels
-        ):
-            return tensor
-        return division.take_share(tensor, ranks)
+        is_divided = division is not None and len(whole) == division.n_inputs * division.n_channels
+        if division is None or ranks is None or not is_divided:
+            return whole.copy()
+        import torch
+
+        return fetch(division.take_share(torch.from_numpy(whole.copy()), ranks))
 
     def _find_division(self, name: str) -> tuple[Division | None, Ranks | None]:
         """Return how ranks divide a tensor, if they do; the best weights are divided as the last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import AnyArray, Array, fetch, send_like
 from deepmf.storage.parts import Form
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import LoopSettings
-from deepmf.training.threads import Threads
+from deepmf.training.threads import Threads, count_threads
+
+Learned = dict[str, AnyArray]
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,19 @@ class Task(Protocol):
         """Return the error on validation entries: None without any, NaN if it cannot be
         computed."""
 
-    def get_learned(self) -> dict[str, Tensor]:
-        """Return all learned tensors, not copied."""
+    def get_learned(self) -> Learned:
+        """Return all learned arrays, not copied."""
 
-    def set_learned(self, learned: Mapping[str, Tensor]) -> None:
-        """Go back to tensors learned earlier."""
+    def set_learned(self, learned: Mapping[str, Any]) -> None:
+        """Go back to arrays learned earlier."""
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the tensors that the next epoch depends on beside the learned ones, not copied; by
+    def state(self) -> Learned:
+        """Return the arrays that the next epoch depends on beside the learned ones, not copied; by
         default none."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the tensors that `state` returned; by default nothing."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the arrays that `state` returned; by default nothing."""
         return
 
 
@@ -60,7 +62,7 @@ class TrainingState:
     """Everything that a training needs to continue as if it had never stopped."""
 
     content: dict[str, Any]
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Array]
 
 
 class Loop:
@@ -75,11 +77,11 @@ class Loop:
         threads: Threads | None = None,
     ) -> None:
         self.task, self.settings = task, settings
-        self.history = History(threads=torch.get_num_threads())
+        self.history = History(threads=count_threads())
         self._callbacks = callbacks
         self._threads = threads
         # learned in the best epoch, or in the last with a finite loss
-        self._good: dict[str, Tensor] | None = None
+        self._good: Learned | None = None
 
     def run(
         self, *, keep: Callable[[TrainingState], None] | None = None, keep_every: int = 1
@@ -92,7 +94,7 @@ class Loop:
         another step. A loss or validation error that is not finite ends the loop with the last good
         tensors.
         """
-        from deepmf.nn.ranks import find_ranks
+        from deepmf.nn.group import find_ranks
 
         if self.history.stopped:  # restored from the end
             return self.history
@@ -128,7 +130,7 @@ class Loop:
         tensors = {f"learned.{name}": tensor for name, tensor in self.task.get_learned().items()}
         tensors |= {f"good.{name}": tensor for name, tensor in (self._good or {}).items()}
         tensors |= {f"state.{name}": tensor for name, tensor in self.task.state().items()}
-        copies = {name: tensor.cpu().clone() for name, tensor in tensors.items()}
+        copies = {name: np.array(fetch(tensor)) for name, tensor in tensors.items()}
         return TrainingState({"history": self.history.to_dict()}, copies)
 
     def restore(self, state: TrainingState) -> None:
@@ -140,25 +142,19 @@ class Loop:
         learned, good, rest = (
             select_prefix(state.tensors, name) for name in ("learned", "good", "state")
         )
-        known = self.task.get_learned()
-        try:
-            stored = {name: tensor.numpy() for name, tensor in state.tensors.items()}
-        except TypeError as error:  # a type that numpy lacks
-            raise BadModelFile(
-                f"the stored state of training has tensors of another type ({error})"
-            ) from error
-        for prefix, own in (
-            ("learned", known),
-            ("good", known if good else {}),
-            ("state", self.task.state()),
+        current, current_state = self.task.get_learned(), self.task.state()
+        for prefix, arrays in (
+            ("learned", current),
+            ("good", current if good else {}),
+            ("state", current_state),
         ):
-            Form.like(own, prefix).read({}, stored)
+            Form.like(arrays, prefix).read({}, state.tensors)
         never = history.stopped == "interrupted" or bool(good) != (history.best_epoch is not None)
         if never or len(history) > self.settings.epochs:
             raise BadModelFile("the stored history does not belong to a training that can continue")
         try:
-            self.task.set_learned(learned)
-            self.task.restore(rest)
+            self.task.set_learned(_send_all(learned, current))
+            self.task.restore(_send_all(rest, current_state))
         except (RuntimeError, np.linalg.LinAlgError) as error:
             # a bad generator state, or factors without a solution
             raise BadModelFile(
@@ -167,7 +163,7 @@ class Loop:
         self.history = history
         if self._threads is not None:
             self._threads.resume_with(history.threads)
-        self._good = {name: tensor.to(known[name].device) for name, tensor in good.items()} or None
+        self._good = _send_all(good, current) or None
 
     def _run_epoch(self, epoch: int) -> bool:
         """Run one epoch; return whether to continue."""
@@ -201,20 +197,20 @@ class Loop:
         if error is None or self.history.best_error is None or error < self.history.best_error:
             current = self.task.get_learned()
             if self._good is None:
-                self._good = {name: tensor.clone() for name, tensor in current.items()}
-            else:
-                for name, tensor in current.items():
-                    self._good[name].copy_(tensor)
+                self._good = copy.deepcopy(current)
+            for name, array in current.items():
+                self._good[name][...] = array
             self.history.best_epoch, self.history.best_error = epoch, error
         return error
 
 
-def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with a prefix and a dot, under the rest of their
-    names."""
+def select_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """Return the arrays whose names start with a prefix and a dot, under the rest of their names."""
     start = f"{prefix}."
     return {
-        name.removeprefix(start): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(start)
+        name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)
     }
+
+
+def _send_all(arrays: Mapping[str, Array], like: Learned) -> Learned:
+    return {name: send_like(array, like[name]) for name, array in arrays.items()}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.errors import NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.training.runtime import Runtime, count_free_bytes
-from deepmf.training.settings import TrainingSettings
+from deepmf.training.devices import count_free_bytes
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from deepmf.training.runtime import Runtime
+    from deepmf.training.settings import TrainingSettings
 
 # A weight, its gradient, the two averages of Adam, and the weight of the best epoch.
 _BYTES_PER_WEIGHT = 4 * 5
@@ -80,13 +82,13 @@ def estimate_fit_bytes(
     return FitBytes(*(runtime.n_sharing * each for each in needed))
 
 
-def check_memory(needed: FitBytes, device: torch.device, *, what: str, instead: str) -> None:
+def check_memory(needed: FitBytes, device: str, *, what: str, instead: str) -> None:
     """Raise `NotEnoughMemory` if a device has less free memory; `instead` says what would fit."""
     free = count_free_bytes(device)
     if free is None or needed.total <= free:
         return
     largest = max(needed._fields, key=lambda name: getattr(needed, name))
-    place = "of the GPU " if device.type == "cuda" else ""
+    place = "" if device == "cpu" else "of the GPU "
     raise NotEnoughMemory(
         f"{what} needs at least {needed.total / _GIB:.1f} GiB of memory, most of it for {largest}, and "
         f"{free / _GIB:.1f} GiB {place}are free; {instead}"

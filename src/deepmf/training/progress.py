@@ -133,7 +133,7 @@ def show_epochs(
         processes that train together, only the first shows progress.
     plan : describes what the fit will do; shown first, in a line of its own.
     """
-    from deepmf.nn.ranks import is_first  # here, so that this module stays light
+    from deepmf.nn.group import is_first  # here, so that this module stays light
 
     if progress is not None and not isinstance(progress, bool):
         raise BadSetting(f"progress must be True, False or None; got {progress!r}")

@@ -1,4 +1,4 @@
-"""The runtime of a training: device, precision, ranks, threads, free memory and random generators.
+"""The runtime of a training with torch: device, precision, ranks and random generators.
 
 The loop gets all of these here, so that it is the same on a CPU and a GPU, in one process and in
 several."""
@@ -8,29 +8,16 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deepmf.errors import DeviceUnavailable
-from deepmf.training.threads import count_free_main_bytes, limit_blas_threads, limit_threads
-
-
-@contextmanager
-def use_threads(number: int) -> Iterator[None]:
-    """Let torch and, with threadpoolctl, numpy use some threads; for work so small that more would
-    wait for others."""
-    before = torch.get_num_threads()
-    try:
-        with limit_blas_threads(number):
-            torch.set_num_threads(number)
-            yield
-    finally:
-        torch.set_num_threads(before)
-
+from deepmf.nn.group import find_ranks
+from deepmf.training.devices import find_device
+from deepmf.training.threads import count_threads, limit_threads, use_threads
 
 # The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates
 # are in, and the rounds: enough to wait for other programs several times.
@@ -46,7 +33,7 @@ def measure_slowness(n_entries: int) -> float:
     factors = torch.randn(2000, 16, generator=make_generator(0, "probe"), dtype=torch.float32)
     places = torch.arange(500 * 64).remainder(1999).view(500, 64)
     with limit_threads(n_entries=n_entries):
-        n_threads = torch.get_num_threads()
+        n_threads = count_threads()
     with use_threads(1):
         start = time.monotonic()
         for _ in range(_ROUNDS):
@@ -54,15 +41,6 @@ def measure_slowness(n_entries: int) -> float:
             torch.linalg.cholesky(lines.mT @ lines + 10.0 * torch.eye(16))
         seconds = time.monotonic() - start
     return seconds / _ROUNDS / _USUAL_SECONDS / float(n_threads**0.8)
-
-
-def count_free_bytes(device: torch.device) -> int | None:
-    """Count the free bytes of memory of a device; None if the system does not report them."""
-    if device.type == "cpu":
-        return count_free_main_bytes()
-    # Memory that torch caches for later tensors is not free to the driver.
-    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0]) + cached
 
 
 Step = Callable[[], None]
@@ -78,21 +56,10 @@ class Runtime:
     """
 
     def __init__(self, device: str = "auto", precision: str = "auto") -> None:
-        from deepmf.nn.ranks import find_ranks
-
-        has_gpu = torch.cuda.is_available()
-        if device == "cuda" and not has_gpu:
-            raise DeviceUnavailable(
-                "device 'cuda' was requested, but torch sees no GPU here; device='cpu' would work"
-            )
         self.ranks = find_ranks()
-        self.device = torch.device("cuda" if device != "cpu" and has_gpu else "cpu")
+        self.device = torch.device(find_device(device))
         self.is_gpu = self.device.type == "cuda"
-        if self.is_gpu and self.ranks is not None:
-            self.device = torch.device(
-                "cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()
-            )
-            torch.cuda.set_device(self.device)
+        torch.set_num_threads(count_threads())
         self.half = precision == "half" or (precision == "auto" and self.is_gpu)
 
     @property

@@ -33,35 +33,64 @@ class Threads:
         """Use as many threads as the training began with, so that a resumed training ends with the
         same bits."""
         if number is not None and 1 <= number <= _count_allowed_cores() and not self.is_given:
-            _set_threads(number)
+            set_threads(number)
+
+
+# Limits of the fits that run now. torch, which has a number of threads for the whole process, may
+# be loaded during one.
+_limits: list[int] = []
 
 
 @contextmanager
 def limit_threads(
     device: str = "cpu", *, n_entries: int = _FEWEST_FOR_THREADS
 ) -> Iterator[Threads]:
-    """Limit torch to the free cores during a training on a CPU, unless the user has set a number of
-    threads.
+    """Limit a training on a CPU to the free cores, unless the user has set a number of threads.
 
     A few entries are learned from in one thread: two would wait for each other.
     """
     before = count_threads()
     is_given = _is_given(before) or (device != "cpu" and _has_gpu())
+    limit = before
     if before > 1 and not is_given:
-        _set_threads(1 if n_entries < _FEWEST_FOR_THREADS else min(before, count_free_cores()))
-    try:
+        limit = 1 if n_entries < _FEWEST_FOR_THREADS else min(before, count_free_cores())
+    with _keep_threads(limit):
         yield Threads(is_given)
+
+
+@contextmanager
+def use_threads(number: int) -> Iterator[None]:
+    """Let torch and, with threadpoolctl, numpy use some threads; for work so small that more would
+    wait for others."""
+    with limit_blas_threads(number), _keep_threads(number):
+        yield
+
+
+@contextmanager
+def _keep_threads(number: int) -> Iterator[None]:
+    before = count_threads()
+    _limits.append(number)
+    set_threads(number)
+    try:
+        yield
     finally:
-        _set_threads(before)
+        _limits.remove(number)
+        set_threads(before)
 
 
 def count_threads() -> int:
-    """Count the threads of torch, or the allowed cores where it is not loaded."""
+    """Count the threads of a fit: those of torch, of the environment, or the allowed cores."""
     torch = sys.modules.get("torch")
-    return _count_allowed_cores() if torch is None else int(torch.get_num_threads())
+    if torch is not None:
+        return min([int(torch.get_num_threads()), *_limits])
+    given = [
+        int(text) for name in _THREAD_VARIABLES if (text := os.environ.get(name, "")).isdigit()
+    ]
+    return max(1, min([_count_allowed_cores(), *given, *_limits]))
 
 
-def _set_threads(number: int) -> None:
+def set_threads(number: int) -> None:
+    """Let torch use some threads, if it is loaded."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(number)

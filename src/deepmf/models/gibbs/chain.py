@@ -29,22 +29,30 @@ reliabilities (`posterior.py`), then alpha. Some iterations are kept as samples.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.special
-import torch
-from torch import Tensor
 
+from deepmf.linalg.backend import NUMPY, Backend, find_library, make_contiguous
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, RowFit
-from deepmf.matrix.arrays import Array, FloatArray, SingleArray
+from deepmf.matrix.arrays import (
+    AnyArray,
+    Array,
+    FloatArray,
+    IndexArray,
+    SingleArray,
+    fetch,
+    send_like,
+)
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior, require_finite
-from deepmf.nn.ranks import Ranks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.memory import FitBytes
-from deepmf.training.runtime import make_generator
+
+if TYPE_CHECKING:
+    from deepmf.nn.ranks import Ranks
 
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
@@ -80,7 +88,7 @@ def draw_reliabilities(
     numbers: np.random.Generator,
     *,
     prior_count: float = RELIABILITY_COUNT,
-) -> Tensor:
+) -> AnyArray:
     """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma
     posteriors.
 
@@ -89,10 +97,10 @@ def draw_reliabilities(
     """
     errors = fit.squared_errors
     if math.isinf(prior_count):
-        return torch.ones_like(errors)
-    drawn = numbers.standard_gamma((prior_count + totals) / 2.0)
-    reliabilities = torch.from_numpy(drawn).to(errors) / ((prior_count + alpha * errors) / 2.0)
-    return reliabilities.clamp(*_RELIABILITIES)
+        return find_library(errors).ones_like(errors)
+    drawn = send_like(numbers.standard_gamma((prior_count + totals) / 2.0), errors)
+    reliabilities = drawn / ((prior_count + alpha * errors) / 2.0)
+    return reliabilities.clip(*_RELIABILITIES)
 
 
 class Parameters(NamedTuple):
@@ -101,8 +109,8 @@ class Parameters(NamedTuple):
     rows: Prior
     columns: Prior
     alpha: float
-    row_reliabilities: Tensor  # (rows,)
-    column_reliabilities: Tensor  # (columns,)
+    row_reliabilities: AnyArray  # (rows,)
+    column_reliabilities: AnyArray  # (columns,)
 
 
 class GibbsSampler:
@@ -121,136 +129,146 @@ class GibbsSampler:
         *,
         latent_size: int,
         seed: int,
-        device: torch.device,
+        backend: Backend = NUMPY,
         ranks: Ranks | None = None,
         start_lambda: float = START_LAMBDA,
         reliability_count: float = RELIABILITY_COUNT,
     ) -> None:
         n_rows, n_columns = entries.train.shape
-        self._seed, self._device, self._ranks, self.units = seed, device, ranks, units
+        self._seed, self.backend, self._ranks, self.units = seed, backend, ranks, units
         self._reliability_count, self.most_alpha = reliability_count, math.inf
         size = min(latent_size, n_rows, n_columns) + 1
         self.set_entries(entries)
-        self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
-        start = make_generator(seed, "start", device)
-        self.column_factors = 0.3 * torch.randn(
-            n_columns, size, generator=start, dtype=torch.float32, device=device
-        )
+        self.row_factors = backend.send(np.zeros((n_rows, size), dtype=np.float32))
+        numbers = np.random.default_rng(seed)
+        self.column_factors = 0.3 * backend.draw_normals(numbers, n_columns, size)
 
         def start_prior(inputs: Inputs) -> Prior:
-            zeros = self.row_factors.new_zeros(1 + sum(inputs.blocks), size)
-            precision = _START_PRECISION * torch.eye(size, dtype=torch.float32, device=device)
             return Prior(
-                zeros[0], precision, zeros[1:], zeros.new_full((len(inputs.blocks),), start_lambda)
+                backend.send_single(np.zeros(size)),
+                backend.send_single(_START_PRECISION * np.eye(size)),
+                backend.send_single(np.zeros((sum(inputs.blocks), size))),
+                backend.send_single(np.full(len(inputs.blocks), start_lambda)),
             )
 
-        rows, columns = start_prior(self.row_inputs), start_prior(self.column_inputs)
-        reliabilities = self.row_factors.new_ones(n_rows), self.row_factors.new_ones(n_columns)
-        self.parameters = Parameters(rows, columns, _START_ALPHA, *reliabilities)
+        self.parameters = Parameters(
+            start_prior(self.row_inputs),
+            start_prior(self.column_inputs),
+            _START_ALPHA,
+            backend.send_single(np.ones(n_rows)),
+            backend.send_single(np.ones(n_columns)),
+        )
 
     def set_entries(self, entries: EntryStore) -> None:
         """Sample given these entries from now on."""
         n_rows, n_columns = entries.train.shape
-        by_row, by_column = (
-            entries.row_entries(np.arange(n_rows)),
-            entries.column_entries(np.arange(n_columns)),
-        )
+        by_row = entries.row_entries(np.arange(n_rows))
+        by_column = entries.column_entries(np.arange(n_columns))
         self._row_totals, self._column_totals = by_row.totals, by_column.totals
-        where: dict[str, Any] = {"device": self._device, "ranks": self._ranks}
-        self.rows = AxisSolver(
-            by_row, self.units.standardise(by_row.values), n_others=n_columns, **where
-        )
-        self.columns = AxisSolver(
-            by_column, self.units.standardise(by_column.values), n_others=n_rows, **where
-        )
+        row_values = self.units.standardise(by_row.values)
+        column_values = self.units.standardise(by_column.values)
+        where: dict[str, Any] = {"backend": self.backend, "ranks": self._ranks}
+        self.rows = AxisSolver(by_row, row_values, n_others=n_columns, **where)
+        self.columns = AxisSolver(by_column, column_values, n_others=n_rows, **where)
         self.row_inputs = Inputs(by_row, by_column, n_others=n_columns, **where)
         self.column_inputs = Inputs(by_column, by_row, n_others=n_rows, **where)
 
     def start(self) -> None:
         """Move from random factors to ridge regressions of all rows and columns in turn."""
         rows, columns, alpha, *_ = self.parameters
+        zeros_like = self.backend.library.zeros_like
+        row_zeros, column_zeros = zeros_like(self.row_factors), zeros_like(self.column_factors)
         for _ in range(_START_SWEEPS):
-            zeros = torch.zeros_like(self.row_factors), torch.zeros_like(self.column_factors)
-            self.row_factors = self.rows.draw(
-                self.column_factors, zeros[0], rows.precision, alpha
-            ).means
-            self.column_factors = self.columns.draw(
-                self.row_factors, zeros[1], columns.precision, alpha
-            ).means
+            row_posterior = self.rows.draw(self.column_factors, row_zeros, rows.precision, alpha)
+            self.row_factors = row_posterior.means
+            column_posterior = self.columns.draw(
+                self.row_factors, column_zeros, columns.precision, alpha
+            )
+            self.column_factors = column_posterior.means
 
     def iterate(self, epoch: int) -> Iteration:
         """Draw everything once."""
         numbers = np.random.default_rng([self._seed, epoch])
-        generator = make_generator(self._seed, f"iteration {epoch}", self._device)
-        size = self.row_factors.shape[1]
+        size, prior_count = self.row_factors.shape[1], self._reliability_count
 
-        def noise(count: int) -> Tensor:
-            return torch.randn(
-                count, size, generator=generator, dtype=torch.float32, device=self._device
-            )
+        def draw_noise(count: int) -> AnyArray:
+            return self.backend.draw_normals(numbers, count, size)
 
-        has_link = epoch % LINK_EVERY[self._device.type == "cuda"] == 0
-        rows, columns, alpha, own, others = self.parameters
-        rows = draw_prior(
-            rows, self.row_factors, self.row_inputs, numbers, noise if has_link else None
+        row_inputs, column_inputs = self.row_inputs, self.column_inputs
+        has_link = epoch % LINK_EVERY[self.backend.on_gpu] == 0
+        draw_link_noise = draw_noise if has_link else None
+        rows, columns, alpha, row_reliabilities, column_reliabilities = self.parameters
+        rows = draw_prior(rows, self.row_factors, row_inputs, numbers, draw_link_noise)
+        columns = draw_prior(columns, self.column_factors, column_inputs, numbers, draw_link_noise)
+        given_columns = self.column_factors
+        row_average = row_inputs.average(rows.weights)
+        column_average = column_inputs.average(columns.weights)
+        row_posterior = self.rows.draw(
+            given_columns,
+            row_inputs.predict(rows, row_average),
+            rows.precision,
+            alpha,
+            other_reliabilities=column_reliabilities,
+            reliabilities=row_reliabilities,
+            noise=draw_noise(row_inputs.n_vectors),
         )
-        columns = draw_prior(
-            columns, self.column_factors, self.column_inputs, numbers, noise if has_link else None
+        row_reliabilities = draw_reliabilities(
+            row_posterior.fit, self._row_totals, alpha, numbers, prior_count=prior_count
         )
-        given = self.column_factors
-        averages = (
-            self.row_inputs.average(rows.weights),
-            self.column_inputs.average(columns.weights),
+        used = Parameters(rows, columns, alpha, row_reliabilities, column_reliabilities)
+        column_posterior = self.columns.draw(
+            row_posterior.draws,
+            column_inputs.predict(columns, column_average),
+            columns.precision,
+            alpha,
+            other_reliabilities=row_reliabilities,
+            reliabilities=column_reliabilities,
+            noise=draw_noise(column_inputs.n_vectors),
         )
-        row_means = self.row_inputs.predict(rows, averages[0])
-        drawn = self.rows.draw(
-            *(given, row_means, rows.precision, alpha),
-            other_reliabilities=others,
-            reliabilities=own,
-            noise=noise(len(row_means)),
+        column_reliabilities = draw_reliabilities(
+            column_posterior.fit, self._column_totals, alpha, numbers, prior_count=prior_count
         )
-        count = self._reliability_count
-        own = draw_reliabilities(drawn.fit, self._row_totals, alpha, numbers, prior_count=count)
-        used = Parameters(rows, columns, alpha, own, others)
-        column_means = self.column_inputs.predict(columns, averages[1])
-        other = self.columns.draw(
-            *(drawn.draws, column_means, columns.precision, alpha),
-            other_reliabilities=own,
-            reliabilities=others,
-            noise=noise(len(column_means)),
+        squared_error, total = (
+            float(fetch(column_reliabilities).astype(np.float64) @ fetch(sums))
+            for sums in column_posterior.fit
         )
-        others = draw_reliabilities(
-            other.fit, self._column_totals, alpha, numbers, prior_count=count
+        self.row_factors = make_contiguous(row_posterior.draws)
+        self.column_factors = make_contiguous(column_posterior.draws)
+        n_entries = float(self._row_totals.sum())
+        alpha = min(draw_alpha(n_entries, squared_error, numbers), self.most_alpha)
+        self.parameters = Parameters(rows, columns, alpha, row_reliabilities, column_reliabilities)
+        return Iteration(
+            row_posterior,
+            column_posterior,
+            given_columns,
+            used,
+            averages=(row_average, column_average),
+            centres=(
+                row_inputs.find_centre(self.row_factors, rows, row_average),
+                column_inputs.find_centre(given_columns, columns, column_average),
+            ),
+            mean_squared_error=squared_error / total,
         )
-        error, total = (float((others.double() * each).sum()) for each in other.fit)
-        self.row_factors, self.column_factors = drawn.draws.contiguous(), other.draws.contiguous()
-        alpha = min(draw_alpha(float(self._row_totals.sum()), error, numbers), self.most_alpha)
-        self.parameters = Parameters(rows, columns, alpha, own, others)
-        centres = (
-            self.row_inputs.find_centre(drawn.draws, rows, averages[0]),
-            self.column_inputs.find_centre(given, columns, averages[1]),
-        )
-        return Iteration(drawn, other, given, used, averages, centres, error / total)
 
 
 class Iteration(NamedTuple):
-    """An iteration: the posteriors of rows given `given` and of columns given the rows, under the
-    same parameters."""
+    """An iteration: the posteriors of rows given `given_columns` and of columns given the rows,
+    under the same parameters."""
 
     rows: AxisPosterior
     columns: AxisPosterior
-    given: Tensor
+    given_columns: AnyArray
     parameters: Parameters
     # the average inputs of rows, and of columns, times their weights
-    averages: tuple[Tensor, Tensor]
-    centres: tuple[Tensor, Tensor]  # by `Inputs.find_centre`
+    averages: tuple[AnyArray, AnyArray]
+    centres: tuple[AnyArray, AnyArray]  # by `Inputs.find_centre`
     mean_squared_error: float  # in which entries count by their reliability
 
-    def predict(self, rows: Tensor, columns: Tensor) -> Tensor:
+    def predict(self, rows: AnyArray, columns: AnyArray) -> AnyArray:
         """Return the products of conditional means of pairs of positions, in units of the chain."""
         row_factors, column_factors = self.rows.means[rows], self.columns.means[columns]
-        of_factors = (row_factors[:, :-1] * column_factors[:, :-1]).sum(1)
-        return of_factors + row_factors[:, -1] + column_factors[:, -1]
+        products = (row_factors[:, :-1] * column_factors[:, :-1]).sum(1)
+        return products + row_factors[:, -1] + column_factors[:, -1]
 
 
 class Units(NamedTuple):
@@ -355,50 +373,71 @@ class SampleRing:
     """Room for the last samples of a chain, on its device."""
 
     def __init__(self, n_samples: int, sampler: GibbsSampler) -> None:
-        size, device = sampler.row_factors.shape[1], sampler.row_factors.device
+        size, send = sampler.row_factors.shape[1], sampler.backend.send
 
-        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(n_samples, *shape, dtype=dtype, device=device)
+        def fill(number: float, *shape: int, dtype: type = np.float32) -> AnyArray:
+            return send(np.full((n_samples, *shape), number, dtype=dtype))
 
-        identities = zeros(size, size) + torch.eye(size, dtype=torch.float32, device=device)
-        self.tensors = {"alphas": zeros() + 1.0}
+        identities = np.tile(np.eye(size, dtype=np.float32), (n_samples, 1, 1))
+        self.arrays: dict[str, AnyArray] = {"alphas": fill(1.0)}
         for axis, inputs in (("rows", sampler.row_inputs), ("columns", sampler.column_inputs)):
-            self.tensors |= {
-                f"{axis}.draws": zeros(inputs.n_vectors, size, dtype=torch.float16),
-                f"{axis}.reliabilities": zeros(inputs.n_vectors, dtype=torch.float16) + 1.0,
-                f"{axis}.weights": zeros(sum(inputs.blocks), size, dtype=torch.float16),
-                f"{axis}.precisions": identities.clone(),
-                f"{axis}.moments": identities.clone(),
-            } | {f"{axis}.{name}": zeros(size) for name in ("means", "averages", "centres")}
+            axis_arrays = {
+                "draws": fill(0.0, inputs.n_vectors, size, dtype=np.float16),
+                "reliabilities": fill(1.0, inputs.n_vectors, dtype=np.float16),
+                "weights": fill(0.0, sum(inputs.blocks), size, dtype=np.float16),
+                "precisions": send(identities.copy()),
+                "moments": send(identities.copy()),
+                "means": fill(0.0, size),
+                "averages": fill(0.0, size),
+                "centres": fill(0.0, size),
+            }
+            self.arrays |= {f"{axis}.{name}": array for name, array in axis_arrays.items()}
 
     def keep(self, slot: int, iteration: Iteration) -> None:
         """Store an iteration: the rows it drew, and the columns that they were drawn given."""
         parameters = iteration.parameters
-        self.tensors["alphas"][slot] = parameters.alpha
-        for at, (axis, factors, prior, reliabilities) in enumerate(
+        self.arrays["alphas"][slot] = parameters.alpha
+        axes = (
+            ("rows", iteration.rows.draws, parameters.rows, parameters.row_reliabilities),
             (
-                ("rows", iteration.rows.draws, parameters.rows, parameters.row_reliabilities),
-                ("columns", iteration.given, parameters.columns, parameters.column_reliabilities),
-            )
+                "columns",
+                iteration.given_columns,
+                parameters.columns,
+                parameters.column_reliabilities,
+            ),
+        )
+        for (axis, factors, prior, reliabilities), average, centre in zip(
+            axes, iteration.averages, iteration.centres, strict=True
         ):
-            lines = torch.cat([factors[:, :-1], torch.ones_like(factors[:, :1])], dim=1)
-            beside = prior.mean, iteration.averages[at], iteration.centres[at], prior.precision
-            kept = factors, reliabilities, prior.weights, *beside, lines.mT @ lines / len(lines)
-            for name, tensor in zip(AxisSamples._fields, kept, strict=True):
-                self.tensors[f"{axis}.{name}"][slot] = tensor
+            lines = end_in_ones(factors)
+            sample = AxisSamples(
+                draws=factors,
+                reliabilities=reliabilities,
+                weights=prior.weights,
+                means=prior.mean,
+                averages=average,
+                centres=centre,
+                precisions=prior.precision,
+                moments=lines.mT @ lines / len(lines),
+            )
+            with np.errstate(over="ignore"):  # half precision has infinity beyond its range
+                for name, array in sample._asdict().items():
+                    self.arrays[f"{axis}.{name}"][slot] = array
 
-    def take(self, slots: Tensor) -> Samples:
+    def take(self, slots: IndexArray) -> Samples:
         """Return the samples of some slots."""
-        arrays = {
-            name: tensor[slots.to(tensor.device)].cpu().numpy()
-            for name, tensor in self.tensors.items()
-        }
-        names = AxisSamples._fields
+        arrays = {name: fetch(array[slots]) for name, array in self.arrays.items()}
         rows, columns = (
-            AxisSamples(*(arrays[f"{axis}.{name}"] for name in names))
+            AxisSamples(*(arrays[f"{axis}.{name}"] for name in AxisSamples._fields))
             for axis in ("rows", "columns")
         )
         return Samples(rows, columns, arrays["alphas"])
+
+
+def end_in_ones(factors: AnyArray) -> AnyArray:
+    """Return (v_j, 1) of columns with the factors (v_j, c_j)."""
+    library = find_library(factors)
+    return library.concatenate([factors[:, :-1], library.ones_like(factors[:, :1])], axis=1)
 
 
 class NoiseBound:
@@ -414,32 +453,28 @@ class NoiseBound:
     """
 
     def __init__(
-        self, held_out: HeldOut, units: Units, device: torch.device, share: float = NOISE_SHARE
+        self, held_out: HeldOut, units: Units, backend: Backend = NUMPY, share: float = NOISE_SHARE
     ) -> None:
-        rows, columns = (torch.from_numpy(each).to(device) for each in held_out[:2])
-        pairs, targets = (
-            (rows, columns),
-            torch.from_numpy(units.standardise(held_out.values)).float().to(device),
-        )
-        self._pairs, self._targets, self._share = pairs, targets, share
-        self.mean = torch.full_like(targets, math.nan)  # of the last predictions
+        self._rows, self._columns = backend.send(held_out.rows), backend.send(held_out.columns)
+        self._targets = backend.send_single(units.standardise(held_out.values))
+        self._share = share
+        self.mean = self._targets + math.nan  # of the last predictions
         self.newest = self.mean
 
     def apply(self, sampler: GibbsSampler, iteration: Iteration) -> None:
         """Bound the next noise by the last predictions, of which an iteration's is the newest."""
-        self.newest = iteration.predict(*self._pairs)
-        mixed = self.mean.lerp(self.newest, _NEWEST_SHARE)
-        self.mean = torch.where(self.mean.isnan(), self.newest, mixed)
+        self.newest = iteration.predict(self._rows, self._columns)
+        mixed = self.mean + _NEWEST_SHARE * (self.newest - self.mean)
+        library = find_library(mixed)
+        self.mean = library.where(library.isnan(self.mean), self.newest, mixed)
         sampler.most_alpha = self.find_most_alpha()
 
     def find_most_alpha(self) -> float:
         """Return the largest precision of the noise; infinity before the first iteration."""
-        error = float((self.mean - self._targets).square().mean())
-        return (
-            1.0 / (self._share * min(max(error, 1e-9), _LARGEST_ERROR))
-            if math.isfinite(error)
-            else math.inf
-        )
+        error = float(((self.mean - self._targets) ** 2).mean())
+        if not math.isfinite(error):
+            return math.inf
+        return 1.0 / (self._share * min(max(error, 1e-9), _LARGEST_ERROR))
 
 
 class Chain:
@@ -465,10 +500,10 @@ class Chain:
         self._burn_in = min(burn_in, len(epochs))
         self._thinning = max(1, -(-(len(epochs) - self._burn_in) // n_samples))
         self._ring = SampleRing(n_samples, sampler)
-        self._kept_at = torch.zeros(n_samples, dtype=torch.int64)
-        self._counts = torch.zeros(2, dtype=torch.int64)  # samples kept so far, and iterations
-        n_held_out = 0 if bound is None else bound.mean.numel()
-        self.predicted = torch.zeros(n_samples, n_held_out, dtype=torch.float32)
+        self._kept_at = np.zeros(n_samples, dtype=np.int64)
+        self._counts = np.zeros(2, dtype=np.int64)  # samples kept so far, and iterations
+        n_held_out = 0 if bound is None else len(bound.mean)
+        self.predicted = np.zeros((n_samples, n_held_out), dtype=np.float32)
 
     def run_epoch(self, epoch: int, *, is_kept: bool = False) -> Iteration:
         """Run one iteration; keep it where it is the turn of a sample, or `is_kept`."""
@@ -480,11 +515,11 @@ class Chain:
         self._counts[1] = epoch + 1
         if is_kept or (self.epochs.stop - 1 - epoch) % self._thinning == 0:
             n_kept = int(self._counts[0])
-            slot = n_kept % self._kept_at.numel()
+            slot = n_kept % self._kept_at.size
             self._ring.keep(slot, iteration)
             self._kept_at[slot], self._counts[0] = epoch, n_kept + 1
             if self.bound is not None:
-                self.predicted[slot] = self.bound.newest.cpu()
+                self.predicted[slot] = fetch(self.bound.newest)
         return iteration
 
     @property
@@ -493,9 +528,9 @@ class Chain:
         return int(self._counts[1])
 
     @property
-    def tensors(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, AnyArray]:
         """The samples, and when they were kept."""
-        return {**self._ring.tensors, "kept_at": self._kept_at, "counts": self._counts}
+        return {**self._ring.arrays, "kept_at": self._kept_at, "counts": self._counts}
 
     def drop_samples(self) -> None:
         """Use none of the samples so far."""
@@ -504,15 +539,15 @@ class Chain:
     def find_samples(self) -> Samples:
         """Return the samples that predictions use, the oldest first."""
         slots = self.find_usable()
-        return self._ring.take(slots[torch.argsort(self._kept_at[slots])])
+        return self._ring.take(slots[np.argsort(self._kept_at[slots])])
 
-    def find_usable(self) -> Tensor:
+    def find_usable(self) -> IndexArray:
         """Return the slots of the samples that predictions use."""
         n_kept, n_run = max(1, int(self._counts[0])), self.n_run - self.epochs.start
-        filled = torch.arange(self._kept_at.numel()) < n_kept
+        is_filled = np.arange(self._kept_at.size) < n_kept
         first = self.epochs.start + self._burn_in * n_run / len(self.epochs)
-        recent = self._kept_at >= min(first, int(self._kept_at[filled].max()))
-        return torch.nonzero(filled & recent)[:, 0]
+        is_recent = self._kept_at >= min(first, int(self._kept_at[is_filled].max()))
+        return np.flatnonzero(is_filled & is_recent)
 
 
 class ChainPart(NamedTuple):
@@ -520,7 +555,7 @@ class ChainPart(NamedTuple):
     the chain."""
 
     samples: Samples
-    predictions: Tensor  # (entries,) less the mean
+    predictions: FloatArray  # (entries,) less the mean
 
 
 def run_chain(
@@ -533,11 +568,11 @@ def run_chain(
 ) -> ChainPart:
     """Run all iterations of a chain; predictions are means over those after the burn-in."""
     chain = Chain(sampler, epochs, burn_in=burn_in, n_samples=n_samples, bound=bound)
-    total = sampler.row_factors.new_zeros(1)
+    total = np.zeros(1)
     for epoch in epochs:
         chain.run_epoch(epoch)
         if bound is not None and epoch >= epochs.start + burn_in:
-            total = total + bound.newest
+            total = total + fetch(bound.newest)
     return ChainPart(chain.find_samples(), total / (len(epochs) - burn_in))
 
 

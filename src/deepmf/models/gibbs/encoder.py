@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from deepmf.linalg.backend import NUMPY, Backend
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, Held, lay_out
-from deepmf.matrix.arrays import Array, IndexArray, LatentArray
+from deepmf.matrix.arrays import AnyArray, IndexArray, LatentArray, fetch
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
+from deepmf.models.gibbs.chain import AxisSamples, Samples, Units, end_in_ones
 from deepmf.models.gibbs.prior import Inputs
 from deepmf.scoring.arrivals import TrainedRows
 from deepmf.scoring.encoders import SolvingEncoder, split_by_entries
@@ -62,11 +61,11 @@ class SampleEncoder(SolvingEncoder):
         self,
         units: Units,
         samples: Samples,
-        device: torch.device | None = None,
+        backend: Backend = NUMPY,
         projection: Projection | None = None,
     ) -> None:
         self.units, self.samples, self.projection = units, samples, projection
-        self._device = torch.device("cpu") if device is None else device
+        self._backend = backend
         self._held: list[Held] | None = None
 
     @property
@@ -114,18 +113,18 @@ class SampleEncoder(SolvingEncoder):
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         """Return the posterior means of rows (or columns) in all samples side by side, and r and s
         of the spreads."""
-        problem = self._lay_out(axis, entries, others, self._device)
-        alphas = [float(alpha) for alpha in self.samples.alphas]
-        found = [problem.solve(sample, alpha) for sample, alpha in enumerate(alphas)]
-        means = torch.stack([each.means for each in found])
-        variances = torch.stack([each.variances for each in found]).mean(0).clamp_min(0.0)
-        noises = torch.stack(
-            [problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)]
-        )
-        spreads = torch.stack(
-            [self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1
-        )
-        return torch.cat([means.transpose(0, 1).flatten(1), spreads], dim=1).cpu().numpy()
+        problem = self._lay_out(axis, entries, others, self._backend)
+        n_samples, (n_rows, size) = self.samples.n_samples, problem.shape
+        means = np.empty((n_rows, n_samples, size), dtype=np.float32)
+        variances, noises = np.empty((2, n_samples, n_rows), dtype=np.float32)
+        for sample, alpha in enumerate(self.samples.alphas.tolist()):
+            posterior = problem.solve(sample, alpha)
+            means[:, sample] = fetch(posterior.means)
+            variances[sample] = fetch(posterior.variances)
+            noises[sample] = fetch(problem.compare_noise(posterior, alpha))
+        deviations = self.units.deviation * np.sqrt(variances.mean(axis=0).clip(min=0.0))
+        spreads = np.column_stack([deviations, np.sqrt(noises.mean(axis=0))])
+        return np.hstack([means.reshape(n_rows, -1), spreads])
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of trained rows with new entries, of which every sample explains the
@@ -135,10 +134,13 @@ class SampleEncoder(SolvingEncoder):
         """
         samples, n_factors, moved = self.samples, self.n_factors, trained.latents.copy()
         if self._held is None:
-            known = zip(samples.columns.draws, samples.rows.precisions, samples.alphas, strict=True)
             self._held = [
-                Held.of(_end_in_ones(draws), trained.column_counts, matrix / alpha)
-                for draws, matrix, alpha in known
+                Held.of(
+                    end_in_ones(draws.astype(np.float32)), trained.column_counts, precision / alpha
+                )
+                for draws, precision, alpha in zip(
+                    samples.columns.draws, samples.rows.precisions, samples.alphas, strict=True
+                )
             ]
         used, new = new.renumber_others()
         factors = columns.extra[used - samples.columns.draws.shape[1]].astype(np.float32)
@@ -146,14 +148,16 @@ class SampleEncoder(SolvingEncoder):
         expected = (multiply_each(moved, latents, new) - self.units.mean) / self.units.deviation
         residuals = self.units.standardise(new.values) - expected
         batches = lay_out(new, residuals, n_others=used.size)
-        of_samples = factors.reshape(used.size, *samples.rows.means.shape).swapaxes(0, 1)
+        sample_factors = factors.reshape(used.size, *samples.rows.means.shape).swapaxes(0, 1)
         moves = [
-            held.move_rows(batches, _end_in_ones(own), trained.totals[:, None], 1.0)
-            for held, own in zip(self._held, of_samples, strict=True)
+            held.move_rows(batches, end_in_ones(column_factors), trained.totals[:, None], 1.0)
+            for held, column_factors in zip(self._held, sample_factors, strict=True)
         ]
-        own, effects, _ = self._split(np.pad(np.hstack(moves), ((0, 0), (0, 2))))
-        own = own * np.float32(self.units.deviation / samples.n_samples)
-        moved[:, :n_factors] += own if self.projection is None else own @ self.projection.rows
+        move, effects, _ = self._split(np.pad(np.hstack(moves), ((0, 0), (0, 2))))
+        move = move * np.float32(self.units.deviation / samples.n_samples)
+        if self.projection is not None:
+            move = move @ self.projection.rows
+        moved[:, :n_factors] += move
         moved[:, n_factors] += effects
         return moved
 
@@ -189,14 +193,12 @@ class SampleEncoder(SolvingEncoder):
             np.sort(numbers.choice(n, min(n, _MOST_PROJECTED), replace=False))
             for n in entries.train.shape
         )
-        latents = (
-            self.encode("row", entries.row_entries(row_at), NOTHING_NEW),
-            self.encode("column", entries.column_entries(column_at), NOTHING_NEW),
+        row_latents = self.encode("row", entries.row_entries(row_at), NOTHING_NEW)
+        column_latents = self.encode("column", entries.column_entries(column_at), NOTHING_NEW)
+        projection = find_projection(
+            row_latents[:, : self.n_factors], column_latents[:, : self.n_factors]
         )
-        rows, columns = (
-            torch.from_numpy(each[:, : self.n_factors]).to(self._device) for each in latents
-        )
-        return type(self)(self.units, self.samples, self._device, find_projection(rows, columns))
+        return type(self)(self.units, self.samples, self._backend, projection)
 
     def on_cpu(self) -> Self:
         """Return an encoder that encodes on the CPU, as a loaded one does."""
@@ -208,21 +210,15 @@ class SampleEncoder(SolvingEncoder):
         entries: AxisEntries,
         others: Latents,
         which: Sequence[int],
-        generator: torch.Generator,
-    ) -> Tensor:
+        numbers: np.random.Generator,
+    ) -> LatentArray:
         """Draw rows (or columns) from their posterior in some samples, (draws, rows, D)."""
-        problem, alphas = (
-            self._lay_out(axis, entries, others, torch.device("cpu")),
-            self.samples.alphas,
-        )
-        noises = [
-            torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which
-        ]
-        found = [
-            problem.solve(each, float(alphas[each]), noise)
-            for each, noise in zip(which, noises, strict=True)
-        ]
-        return torch.stack([each.draws for each in found])
+        problem, alphas = self._lay_out(axis, entries, others), self.samples.alphas.tolist()
+        draws = np.empty((len(which), *problem.shape), dtype=np.float32)
+        for line, sample in zip(draws, which, strict=True):
+            noise = numbers.standard_normal(problem.shape, dtype=np.float32)
+            line[...] = problem.solve(sample, alphas[sample], noise).draws
+        return draws
 
     def pack(self) -> Packed:
         """Return the samples and the projection."""
@@ -235,15 +231,13 @@ class SampleEncoder(SolvingEncoder):
     @classmethod
     def load(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Self:
         """Return the encoder that `pack` described; raise `BadModelFile` for anything else."""
-        (n_rows, n_columns), inputs = (
-            entries.train.shape,
-            (entries.row_features, entries.column_features),
-        )
+        n_rows, n_columns = entries.train.shape
         n_row_features, n_column_features = (
-            0 if each is None else each.n_inputs for each in inputs
+            0 if features is None else features.n_inputs
+            for features in (entries.row_features, entries.column_features)
         )
-        size = _SIZE.read(content, known=min(entries.train.shape))["size"]
-        found = _ENCODER.read(
+        size = _SIZE.read(content, known=min(n_rows, n_columns))["size"]
+        stored = _ENCODER.read(
             content,
             tensors,
             latent=size,
@@ -252,33 +246,30 @@ class SampleEncoder(SolvingEncoder):
             row_inputs=n_columns + n_row_features,
             column_inputs=n_rows + n_column_features,
         )
-        rows, columns = (AxisSamples(**found[axis]) for axis in ("rows", "columns"))
-        projection = None if found["projection"] is None else Projection(**found["projection"])
-        units = Units(
-            found["mean"], found["deviation"], found["knots"] if found["knots"].size else None
-        )
-        return cls(units, Samples(rows, columns, found["alphas"]), projection=projection)
+        projection = stored["projection"]
+        if projection is not None:
+            projection = Projection(**projection)
+        knots = stored["knots"]
+        if not knots.size:
+            knots = None
+        units = Units(stored["mean"], stored["deviation"], knots)
+        rows, columns = AxisSamples(**stored["rows"]), AxisSamples(**stored["columns"])
+        return cls(units, Samples(rows, columns, stored["alphas"]), projection=projection)
 
     def _lay_out(
-        self, axis: Axis, entries: AxisEntries, others: Latents, device: torch.device
+        self, axis: Axis, entries: AxisEntries, others: Latents, backend: Backend = NUMPY
     ) -> _FoldIn:
-        sides = self.samples.rows, self.samples.columns
-        own, across = sides if axis == "row" else sides[::-1]
-        return _FoldIn(entries, own, across, self.units, device, others.extra)
+        rows, columns = self.samples.rows, self.samples.columns
+        if axis == "row":
+            return _FoldIn(entries, rows, columns, self.units, backend, others.extra)
+        return _FoldIn(entries, columns, rows, self.units, backend, others.extra)
 
     def _split(self, factors: LatentArray) -> tuple[LatentArray, LatentArray, LatentArray]:
         """Return the factors of all samples side by side, the mean effects, and r and s of the
         spreads."""
         means = factors[:, :-2].reshape(len(factors), *self.samples.rows.means.shape)
-        effects = torch.from_numpy(means[..., -1].T.copy()).mean(0).numpy() * np.float32(
-            self.units.deviation
-        )
+        effects = np.float32(self.units.deviation) * means[..., -1].mean(axis=1)
         return means[..., :-1].reshape(len(factors), -1), effects, factors[:, -2:]
-
-
-def _end_in_ones(factors: Array) -> LatentArray:
-    """Return (v_j, 1) of columns with the factors (v_j, c_j)."""
-    return np.column_stack([factors[:, :-1], np.ones(len(factors))]).astype(np.float32)
 
 
 class Projection(NamedTuple):
@@ -296,7 +287,9 @@ MOST_FACTORS = 256
 _MOST_PROJECTED, _SPARE_VECTORS, _PROJECTION_STEPS, _LEAST_VALUE = 1_024, 16, 3, 1e-6
 
 
-def find_projection(rows: Tensor, columns: Tensor, *, most: int = MOST_FACTORS) -> Projection:
+def find_projection(
+    rows: LatentArray, columns: LatentArray, *, most: int = MOST_FACTORS
+) -> Projection:
     """Return the projection to at most some numbers that changes the products of rows and columns
     least.
 
@@ -304,102 +297,96 @@ def find_projection(rows: Tensor, columns: Tensor, *, most: int = MOST_FACTORS) 
     columns are projected by T = U'L / sqrt(s), and the rows by the least-squares solution P of U P
     (V T)' = U V'.
     """
-    rows, columns = rows.double(), columns.double()
+    rows, columns = rows.astype(np.float64), columns.astype(np.float64)
     n_vectors = min(most + _SPARE_VECTORS, len(rows), len(columns))
-    generator = torch.Generator().manual_seed(0)
-    right = torch.randn(len(columns), n_vectors, generator=generator, dtype=torch.float64).to(
-        columns.device
-    )
+    right = np.random.default_rng(0).standard_normal((len(columns), n_vectors))
     for _ in range(_PROJECTION_STEPS):
-        left = torch.linalg.qr(rows @ (columns.mT @ right)).Q
-        right = torch.linalg.qr(columns @ (rows.mT @ left)).Q
-    turn, values, _ = torch.linalg.svd((left.mT @ rows) @ (columns.mT @ right))
-    n_kept = max(1, int((values[:most] > _LEAST_VALUE * values[0]).sum()))
-    values = values[:n_kept].clamp_min(torch.finfo(torch.float64).tiny)
-    of_columns = rows.mT @ (left @ turn[:, :n_kept]) / values.sqrt()
-    projected = columns @ of_columns
+        left = np.linalg.qr(rows @ (columns.T @ right)).Q
+        right = np.linalg.qr(columns @ (rows.T @ left)).Q
+    turn, values, _ = np.linalg.svd((left.T @ rows) @ (columns.T @ right))
+    n_kept = max(1, np.count_nonzero(values[:most] > _LEAST_VALUE * values[0]))
+    values = values[:n_kept].clip(min=np.finfo(np.float64).tiny)
+    column_map = rows.T @ (left @ turn[:, :n_kept]) / np.sqrt(values)
+    projected = columns @ column_map
     # the columns of `projected` are orthogonal, of square `values`
-    of_rows = columns.mT @ (projected / values)
-    return Projection(of_rows.float().cpu().numpy(), of_columns.float().cpu().numpy())
+    row_map = columns.T @ (projected / values)
+    return Projection(row_map.astype(np.float32), column_map.astype(np.float32))
 
 
 class _FoldIn:
-    """The entries of some rows, laid out to find their posterior in several samples."""
+    """The entries of some rows, laid out to find their posterior in several samples.
+
+    samples: of the rows; column_samples: of the columns. new: the factors of new columns in all
+        samples.
+    """
 
     def __init__(
         self,
         entries: AxisEntries,
-        own: AxisSamples,
-        others: AxisSamples,
+        samples: AxisSamples,
+        column_samples: AxisSamples,
         units: Units,
-        device: torch.device,
+        backend: Backend,
         new: LatentArray,
     ) -> None:
-        self.shape = entries.starts.size - 1, own.means.shape[1]
-        n_others = others.draws.shape[1]
-        self._used: slice | IndexArray = slice(0, n_others)
-        n_used = n_others
-        if entries.others.size < n_others + len(new):  # few of the columns are needed
+        self.shape = entries.starts.size - 1, samples.means.shape[1]
+        n_columns = n_used = column_samples.draws.shape[1]
+        self._used: slice | IndexArray = slice(0, n_columns)
+        if entries.others.size < n_columns + len(new):  # few of the columns are needed
             used, entries = entries.renumber_others()
-            n_used = int(np.searchsorted(used, n_others))
-            self._used, new = used[:n_used], new[used[n_used:] - n_others]
-        self._new = new.reshape(len(new), *own.means.shape)
-        self._own, self._others, self._n_others, self._device = own, others, n_others, device
-        self._totals = torch.from_numpy(entries.totals.astype(np.float32)).to(device)
-        values = units.standardise(entries.values)
-        self._solver = AxisSolver(entries, values, n_others=n_used + len(new), device=device)
+            n_used = int(np.searchsorted(used, n_columns))
+            self._used, new = used[:n_used], new[used[n_used:] - n_columns]
+        self._new = new.reshape(len(new), *samples.means.shape)
+        self._samples, self._column_samples, self._n_columns = samples, column_samples, n_columns
+        self._backend, self._totals = backend, backend.send_single(entries.totals)
+        self._solver = AxisSolver(
+            entries, units.standardise(entries.values), n_others=n_used + len(new), backend=backend
+        )
         # New columns say nothing of the prior: no weights of their presence were learned.
-        self._inputs = Inputs(entries.below(n_used), None, n_others=n_used, device=device)
+        self._inputs = Inputs(entries.below(n_used), None, n_others=n_used, backend=backend)
 
-    def solve(self, sample: int, alpha: float, noise: Tensor | None = None) -> AxisPosterior:
+    def solve(self, sample: int, alpha: float, noise: AnyArray | None = None) -> AxisPosterior:
         """Return the posterior in a sample; with variances, unless it draws."""
-        own, others = self._own, self._others
-        of_inputs = own.weights[sample]
-        weights = torch.cat(
-            [self._copy(of_inputs[self._used]), self._copy(of_inputs[self._n_others :])]
-        )
-        means = self._copy(own.means[sample]) + self._inputs.multiply(
-            weights, self._copy(own.averages[sample])
-        )
-        means += self._inputs.centre_shares * self._copy(own.centres[sample])
-        draws = self._copy(others.draws[sample][self._used])
-        reliabilities = self._copy(others.reliabilities[sample][self._used])
-        if len(self._new):
-            draws = torch.cat([draws, self._copy(self._new[:, sample])])
-            reliabilities = torch.cat([reliabilities, reliabilities.new_ones(len(self._new))])
+        send, concatenate = self._backend.send_single, np.concatenate
+        rows, columns, moment = self._samples, self._column_samples, None
+        weights = rows.weights[sample]
+        weights = concatenate([weights[self._used], weights[self._n_columns :]])
+        average, centre = send(rows.averages[sample]), send(rows.centres[sample])
+        prior_means = send(rows.means[sample]) + self._inputs.multiply(send(weights), average)
+        prior_means = prior_means + self._inputs.centre_shares * centre
+        factors, new_factors = columns.draws[sample][self._used], self._new[:, sample]
+        reliabilities = columns.reliabilities[sample][self._used]
+        if noise is None:
+            moment = send(columns.moments[sample])
         return self._solver.draw(
-            draws,
-            means,
-            self._copy(own.precisions[sample]),
+            send(concatenate([factors, new_factors])),
+            prior_means,
+            send(rows.precisions[sample]),
             alpha,
-            other_reliabilities=reliabilities,
+            other_reliabilities=send(
+                concatenate([reliabilities, np.ones(len(new_factors), dtype=np.float16)])
+            ),
             noise=noise,
-            moment=self._copy(others.moments[sample]) if noise is None else None,
+            moment=moment,
         )
 
-    def compare_noise(self, found: AxisPosterior, alpha: float) -> Tensor:
+    def compare_noise(self, posterior: AxisPosterior, alpha: float) -> AnyArray:
         """Return the variance of the noise of each row divided by the usual 1 / alpha.
 
         Squared errors are those expected under the posterior: those of its means, and its own
         variance.
         """
-        errors = found.fit.squared_errors + found.fit.totals * found.variances
+        errors = posterior.fit.squared_errors + posterior.fit.totals * posterior.variances
         return (_NOISE_COUNT + alpha * errors) / (_NOISE_COUNT + self._totals)
-
-    def _copy(self, array: Array) -> Tensor:
-        """Return an array, which may be memory-mapped, as a tensor in single precision.
-
-        The tensor lies where torch puts tensors: last bits of products depend on the alignment of
-        their factors.
-        """
-        return torch.from_numpy(array.astype(np.float32)).to(self._device, copy=True)
 
 
 def _definite(least: float) -> Check:
     """Return the check that the eigenvalues of matrices are not below a number."""
     return Check(
         "be positive definite",
-        lambda found, _: np.linalg.eigvalsh(found.astype(np.float64)).min(initial=1.0) >= least,
+        lambda matrices, _: (
+            np.linalg.eigvalsh(matrices.astype(np.float64)).min(initial=1.0) >= least
+        ),
     )
 
 
@@ -428,14 +415,14 @@ _ENCODER = Form(
         "knots",
         "float64",
         (2, "knots"),
-        Check("increase", lambda found, _: np.all(np.diff(found, axis=1) > 0)),
+        Check("increase", lambda knots, _: np.all(np.diff(knots, axis=1) > 0)),
     ),
     Part(
         "alphas",
         "float32",
         ("samples",),
         positive,
-        Check("have numbers", lambda found, _: found.size),
+        Check("have numbers", lambda alphas, _: alphas.size),
     ),
     Part("rows", _declare_axis("rows", "row_inputs")),
     Part("columns", _declare_axis("columns", "column_inputs")),

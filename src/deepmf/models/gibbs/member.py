@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deepmf.linalg.backend import Backend
 from deepmf.matrix.arrays import IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -87,7 +88,7 @@ class SamplerMember:
             return None
 
     def _sample(self, inputs: MemberInputs) -> MemberFit:
-        seen, entries, _, device = inputs
+        seen, entries, backend = inputs.seen, inputs.entries, Backend.of(inputs.device)
         is_joined, is_small = seen is not entries, entries.train.n_entries <= FEW_ENTRIES
         n_blind = self.iterations
         if is_joined and not is_small and self.iterations > 1:
@@ -103,8 +104,8 @@ class SamplerMember:
             epochs = range(n_blind, n_blind + n_joined)
             part = run_chain(sampler, epochs, burn_in=n_joined // 6, n_samples=self.n_samples)
             samples = part.samples
-        blind = SampleEncoder(units, best.samples, device)
-        encoder = SampleEncoder(units, samples, device).narrow(entries)
+        blind = SampleEncoder(units, best.samples, backend)
+        encoder = SampleEncoder(units, samples, backend).narrow(entries)
 
         def encode_blind(rows: IndexArray, columns: AxisEntries) -> Factors:
             nothing = Factors(NOTHING_NEW, NOTHING_NEW, blind.on_cpu(), N_BESIDE)
@@ -124,27 +125,30 @@ class SamplerMember:
 
     def _run_blind(self, units: Units, inputs: MemberInputs, n_blind: int) -> SampledChain:
         """Run a chain that is not given the held-out entries."""
-        seen, entries, held_out, device = inputs
-        is_small, is_gpu = entries.train.n_entries <= FEW_ENTRIES, device.type == "cuda"
+        seen, entries, held_out, _ = inputs
+        backend, is_small = Backend.of(inputs.device), entries.train.n_entries <= FEW_ENTRIES
         earlier, begin, burn_in = self.earlier, 0, n_blind // 3
         if earlier is None or is_small or earlier.n_run >= n_blind:
+            size = self.size
+            if size is None:
+                size = choose_size(seen, is_gpu=backend.on_gpu)
             sampler = GibbsSampler(
                 seen,
                 units,
-                latent_size=choose_size(seen, is_gpu=is_gpu) if self.size is None else self.size,
+                latent_size=size,
                 seed=self.seed,
-                device=device,
+                backend=backend,
                 reliability_count=math.inf if is_small else RELIABILITY_COUNT,
             )
         else:
             sampler, begin, burn_in = copy.copy(earlier.sampler), earlier.n_run, 0
-        bound = None if held_out is None else NoiseBound(held_out, units, device)
+        bound = None if held_out is None else NoiseBound(held_out, units, backend)
         part = run_chain(
             sampler, range(begin, n_blind), burn_in=burn_in, n_samples=self.n_samples, bound=bound
         )
         if held_out is None:
             return SampledChain(sampler, n_blind, part.samples, None, 0.0)
-        predicted = units.deviation * part.predictions.cpu().numpy()
+        predicted = units.deviation * part.predictions
         location = (units.mean + predicted).astype(np.float32)
         if not np.all(np.isfinite(location)):
             raise np.linalg.LinAlgError("the predictions of the chain are not finite numbers")

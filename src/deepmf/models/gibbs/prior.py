@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-import torch
-from torch import Tensor
 
+from deepmf.linalg.backend import NUMPY, Backend, find_library, make_contiguous
 from deepmf.linalg.products import Product, make_product
 from deepmf.linalg.ridge import invert_root, take_steps
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import AnyArray, Array, FloatArray, fetch, send_like
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.nn.ranks import Ranks
-from deepmf.training.runtime import GraphFunction, make_generator
+
+if TYPE_CHECKING:
+    from deepmf.nn.ranks import Ranks
 
 # Normal-Wishart prior of (mean, precision) in units of the values' standard deviation: the mean
 # counts as this many rows at 0; the precision has D degrees of freedom and the identity as its
@@ -72,187 +72,175 @@ class Inputs:
         mirrored: AxisEntries | None,
         *,
         n_others: int,
-        device: torch.device,
+        backend: Backend = NUMPY,
         n_leading: int | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        self.ranks = ranks
+        self.ranks, self._backend, send = ranks, backend, backend.send_single
         self.dense: DenseInputs | None = None
         counts = np.diff(entries.starts)
         shares = counts / (counts + AVERAGE_COUNT)
-        self.centre_shares = _to_single(CENTRE_COUNT / (counts + CENTRE_COUNT)).to(device)[:, None]
-        self._entry_shares = _to_single(counts / max(1, counts.sum())).to(device)
-        self.scales = _to_single(shares * np.maximum(counts, 1) ** -0.5).to(device)[:, None]
-        self.average_shares = _to_single(1.0 - shares).to(device)[:, None]
+        self.centre_shares = send(CENTRE_COUNT / (counts + CENTRE_COUNT))[:, None]
+        self._entry_shares = send(counts / max(1, counts.sum()))
+        self.scales = send(shares * np.maximum(counts, 1) ** -0.5)[:, None]
+        self.average_shares = send(1.0 - shares)[:, None]
         self.n_vectors = counts.size
         self.blocks = [n_others]
-        self._present = make_product(entries.starts, entries.others, None, n_others, device)
+        self._present = make_product(entries.starts, entries.others, None, n_others, backend)
         self._features = self._features_back = self._empty_features = None
         if entries.features is not None:
             table = entries.features.to_sparse().astype(np.float32).tocsr()
-            table.sum_duplicates()  # in place, before its arrays are shared
             self.blocks.append(table.shape[1])
             if mirrored is not None and np.any((counts == 0) & (np.diff(table.indptr) > 0)):
                 empty = scipy.sparse.diags_array((counts == 0).astype(np.float32)) @ table
                 empty.eliminate_zeros()
-                self._empty_features = make_product(
-                    empty.indptr, empty.indices, empty.data, table.shape[1], device
-                )
+                self._empty_features = _multiply_by(empty, backend)
                 table = (table - empty).tocsr()
                 table.eliminate_zeros()
-            self._features = make_product(
-                table.indptr, table.indices, table.data, table.shape[1], device
-            )
-            back = table.T.tocsr()
-            self._features_back = make_product(
-                back.indptr, back.indices, back.data, self.n_vectors, device
-            )
-        block_of_input = np.repeat(np.arange(len(self.blocks)), self.blocks)
-        self._block_of_input = torch.from_numpy(block_of_input).to(device)
+            table.sum_duplicates()  # in place, before its arrays are shared
+            self._features = _multiply_by(table, backend)
+            self._features_back = _multiply_by(table.T.tocsr(), backend)
+        self._block_of_input = backend.send(np.repeat(np.arange(len(self.blocks)), self.blocks))
         if mirrored is not None:  # only the weights need these
             self._present_back = make_product(
-                mirrored.starts, mirrored.others, None, self.n_vectors, device
+                mirrored.starts, mirrored.others, None, self.n_vectors, backend
             )
-            roots = _to_single(np.sqrt(counts) / max(1, counts.sum())).to(device)[:, None]
+            roots = send(np.sqrt(counts) / max(1, counts.sum()))[:, None]
             self._average = self._present_back(roots)  # (columns, 1), of the rows of all entries
             # (inputs, 1), the diagonal of F'F
-            self.sizes = self._present_back(self.scales.square().contiguous())
+            self.sizes = self._present_back(self.scales**2)
             if self._features is not None:
-                of_features = torch.from_numpy(np.asarray(table.power(2).sum(axis=0)).ravel()).to(
-                    self.sizes
-                )
-                self.sizes = torch.cat([self.sizes, of_features[:, None]])
+                of_features = send(np.asarray(table.power(2).sum(axis=0)).ravel())
+                library = backend.library
+                self.sizes = library.concatenate([self.sizes, of_features[:, None]])
             n_inputs = sum(self.blocks)
             is_small = (
                 min(self.n_vectors, n_inputs) <= _LARGEST_DENSE
                 and self.n_vectors * n_inputs <= _LARGEST_TABLE
             )
-            if device.type == "cuda" and is_small:
-                self._make_dense()
-            n_leading = (
-                _LEADING
-                if n_leading is None and min(self.n_vectors, n_others) >= 4 * _LEADING
-                else n_leading
-            )
-            self._leading = (
-                None
-                if self.dense is not None or not n_leading
-                else self._find_leading(n_leading, device)
-            )
+            if backend.on_gpu and is_small:
+                self.make_dense()
+            if n_leading is None and min(self.n_vectors, n_others) >= 4 * _LEADING:
+                n_leading = _LEADING
+            self._leading = None
+            if self.dense is None and n_leading:
+                self._leading = self._find_leading(n_leading)
 
-    def average(self, weights: Tensor) -> Tensor:
+    def average(self, weights: AnyArray) -> AnyArray:
         """Return the average inputs times weights, (D,)."""
-        return (self._average.to(weights.dtype).mT @ weights[: self.blocks[0]])[0]
+        return (self._average.mT @ weights[: self.blocks[0]])[0]
 
-    def find_centre(self, factors: Tensor, prior: Prior, average: Tensor) -> Tensor:
+    def find_centre(self, factors: AnyArray, prior: Prior, average: AnyArray) -> AnyArray:
         """Return the average factors (D,) of the rows of all entries, less their prior mean without
         features."""
         if self._features is not None:
             factors = factors - self._features(prior.weights[self.blocks[0] :])
         return self._entry_shares @ factors - prior.mean - average
 
-    def multiply(self, weights: Tensor, average: Tensor | None = None) -> Tensor:
+    def multiply(self, weights: AnyArray, average: AnyArray | None = None) -> AnyArray:
         """Return F weights, (rows, D); `average` is that of all training rows, where these are
         others."""
         if self.dense is not None:
             return self.dense.multiply(weights)
-        average = self.average(weights) if average is None else average
-        found = self._present(weights[: self.blocks[0]]) * self.scales.to(weights.dtype)
-        found = found + self.average_shares.to(weights.dtype) * average
+        if average is None:
+            average = self.average(weights)
+        product = self._present(weights[: self.blocks[0]]) * self.scales
+        product = product + self.average_shares * average
         if self._features is not None:
-            found = found + self._features(weights[self.blocks[0] :])
-        return found
+            product = product + self._features(weights[self.blocks[0] :])
+        return product
 
-    def predict(self, prior: Prior, average: Tensor) -> Tensor:
+    def predict(self, prior: Prior, average: AnyArray) -> AnyArray:
         """Return the prior means of all rows, (rows, D)."""
         means = prior.mean + self.multiply(prior.weights, average)
         return means + self.multiply_features_of_empty(prior.weights)
 
-    def multiply_features_of_empty(self, weights: Tensor) -> Tensor | float:
+    def multiply_features_of_empty(self, weights: AnyArray) -> AnyArray | float:
         """Return the features of rows without entries times weights, (rows, D)."""
-        return (
-            0.0 if self._empty_features is None else self._empty_features(weights[self.blocks[0] :])
-        )
+        if self._empty_features is None:
+            return 0.0
+        return self._empty_features(weights[self.blocks[0] :])
 
-    def multiply_back(self, factors: Tensor) -> Tensor:
+    def multiply_back(self, factors: AnyArray) -> AnyArray:
         """Return F' factors, (inputs, D)."""
         if self.dense is not None:
             return self.dense.table.mT @ factors
-        present = self._present_back(factors * self.scales.to(factors.dtype))
-        present = present + self._average.to(factors.dtype) @ (
-            self.average_shares.to(factors.dtype).mT @ factors
-        )
-        return (
-            present
-            if self._features_back is None
-            else torch.cat([present, self._features_back(factors)])
-        )
+        product = self._present_back(factors * self.scales)
+        product = product + self._average @ (self.average_shares.mT @ factors)
+        if self._features_back is None:
+            return product
+        return self._backend.library.concatenate([product, self._features_back(factors)])
 
-    def sum_products(self, factors: Tensor, weights: Tensor, lambdas: Tensor) -> FloatArray:
+    def sum_products(self, factors: AnyArray, weights: AnyArray, lambdas: AnyArray) -> FloatArray:
         """Return the mean and the sum of outer products of factors less F weights, and the sum of
         lambda w w'.
 
         They are one below the other, (1 + 2D, D).
         """
-        compute = (
-            partial(_sum_products, self.multiply) if self.dense is None else self._recorded_sums
-        )
+        compute: Callable[..., tuple[AnyArray]] = partial(_sum_products, self.multiply)
+        if self.dense is not None:
+            compute = self._recorded_sums
         (sums,) = compute(factors, weights, lambdas)
-        return sums.double().cpu().numpy()
+        return fetch(sums).astype(np.float64)
 
-    def solve_densely(self, target: Tensor, lambdas: Tensor) -> Tensor:
+    def solve_densely(self, target: AnyArray, lambdas: AnyArray) -> AnyArray:
         """Return W with (F'F + lambda) W = target, by the dense table."""
         assert self.dense is not None
         (weights,) = self._recorded_solve(self.dense.invert_near(lambdas), target, lambdas)
         return weights
 
-    def repeat_lambdas(self, lambdas: Tensor) -> Tensor:
+    def repeat_lambdas(self, lambdas: AnyArray) -> AnyArray:
         """Return the lambda of each input, (inputs, 1), from those of the blocks."""
         return lambdas[self._block_of_input, None]
 
-    def precondition(self, residual: Tensor, lambdas: Tensor) -> Tensor:
+    def precondition(self, residual: AnyArray, lambdas: AnyArray) -> AnyArray:
         """Return about (F'F + lambda)^-1 residual: by leading eigenvectors if there are any, or by
         the diagonal."""
-        scaled = residual / (self.sizes.to(residual.dtype) + lambdas)
+        scaled = residual / (self.sizes + lambdas)
         if self._leading is None:
             return scaled
-        vectors, values = (each.to(residual.dtype) for each in self._leading)
-        present, own = residual[: self.blocks[0]], lambdas[0]
-        rest = 1.0 / (values.min() + own)
-        along = (1.0 / (values + own) - rest)[:, None] * (vectors.mT @ present)
+        vectors, values = self._leading
+        present, present_lambda = residual[: self.blocks[0]], lambdas[0]
+        rest = 1.0 / (values.min() + present_lambda)
+        differences = 1.0 / (values + present_lambda) - rest
+        along = differences[:, None] * (vectors.mT @ present)
         scaled[: self.blocks[0]] = rest * present + vectors @ along
         return scaled
 
-    def _find_leading(self, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _find_leading(self, count: int) -> tuple[AnyArray, AnyArray]:
         """Return leading eigenvectors (inputs, count) and eigenvalues of F'F without features, by
         subspace iteration.
 
         A few popular columns make the largest eigenvalues, which slow conjugate gradients down.
         """
-        generator = make_generator(0, "leading", device)
-        vectors = torch.randn(
-            self.blocks[0], count, generator=generator, dtype=torch.float32, device=device
-        )
+        linalg = self._backend.library.linalg
+        numbers = np.random.default_rng(0)
+        vectors = self._backend.draw_normals(numbers, self.blocks[0], count)
         for _ in range(_LEADING_STEPS):
-            vectors = torch.linalg.qr(vectors).Q
-            images = self._present_back(self._present(vectors) * self.scales.square())
-            values, turns = torch.linalg.eigh(vectors.mT @ images)
+            vectors = linalg.qr(vectors)[0]
+            images = self._present_back(self._present(vectors) * self.scales**2)
+            values, turns = linalg.eigh(vectors.mT @ images)
             eigenvectors, vectors = vectors @ turns, images
-        return eigenvectors, values.clamp_min(0.0)
+        return eigenvectors, values.clip(min=0.0)
 
-    def _make_dense(self) -> None:
-        """Make a dense table of the inputs, and use it from now on; its kernels are recorded as
-        CUDA graphs."""
-        n_inputs, device = sum(self.blocks), self.scales.device
-        table = torch.empty(self.n_vectors, n_inputs, dtype=torch.float32, device=device)
+    def make_dense(self) -> None:
+        """Make a dense table of the inputs, and use it from now on; on a GPU its kernels are
+        recorded as CUDA graphs."""
+        n_inputs = sum(self.blocks)
+        parts = []
         for first in range(0, n_inputs, 1024):  # F times a part of the identity
             size = min(1024, n_inputs - first)
-            part = torch.zeros(n_inputs, size, dtype=torch.float32, device=device)
-            part[first : first + size].fill_diagonal_(1.0)
-            table[:, first : first + size] = self.multiply(part)
+            identity = np.eye(n_inputs, size, -first, dtype=np.float32)
+            parts.append(self.multiply(self._backend.send(identity)))
+        table = self._backend.library.concatenate(parts, axis=1)
         self.dense = DenseInputs(table, self.blocks)
-        self._recorded_sums = GraphFunction(partial(_sum_products, self.dense.multiply))
-        self._recorded_solve = GraphFunction(self.dense.solve)
+        self._recorded_sums = self._backend.record(partial(_sum_products, self.dense.multiply))
+        self._recorded_solve = self._backend.record(self.dense.solve)
+
+
+def _multiply_by(table: scipy.sparse.csr_array, backend: Backend) -> Product:
+    """Return the product with a sparse table."""
+    return make_product(table.indptr, table.indices, table.data, table.shape[1], backend)
 
 
 class DenseInputs:
@@ -264,117 +252,120 @@ class DenseInputs:
     corrects: each step leaves the distance to the grid, at most `_LAMBDA_STEP` / 2, of the error.
     """
 
-    def __init__(self, table: Tensor, blocks: Sequence[int]) -> None:
-        self.table, self._is_wide = table, table.shape[1] > table.shape[0]
-        self._first = [sum(blocks[:block]) for block in range(len(blocks))]
-        self._sizes = torch.tensor(blocks, device=table.device)
-        parts = table.split(list(blocks), dim=1) if self._is_wide else [table]  # type: ignore[no-untyped-call]
-        self._grams = [part @ part.mT if self._is_wide else part.mT @ part for part in parts]
-        self._inverses: dict[tuple[int, ...], Tensor] = {}
+    def __init__(self, table: AnyArray, blocks: Sequence[int]) -> None:
+        self.table, self._is_wide, self._sizes = table, table.shape[1] > table.shape[0], blocks
+        ends = np.cumsum(blocks)
+        self._first = (ends - blocks).tolist()
+        if self._is_wide:
+            parts = [table[:, end - size : end] for end, size in zip(ends, blocks, strict=True)]
+            self._grams = [part @ part.mT for part in parts]
+        else:
+            self._grams = [table.mT @ table]
+        self._inverses: dict[tuple[int, ...], AnyArray] = {}
 
-    def multiply(self, weights: Tensor) -> Tensor:
+    def multiply(self, weights: AnyArray) -> AnyArray:
         """Return F weights, (rows, D)."""
         return self.table @ weights
 
-    def solve(self, inverse: Tensor, target: Tensor, lambdas: Tensor) -> tuple[Tensor]:
+    def solve(self, inverse: AnyArray, target: AnyArray, lambdas: AnyArray) -> tuple[AnyArray]:
         """Return W (inputs, D) for the lambda (inputs, 1) of each input, given the inverse by
         `invert_near`."""
-        of_blocks = [lambdas[first, 0] for first in self._first]
-        wanted = self.table @ (target / lambdas) if self._is_wide else target
-        solution = inverse @ wanted
+        block_lambdas = [lambdas[first, 0] for first in self._first]
+        target_rows = target
+        if self._is_wide:
+            target_rows = self.table @ (target / lambdas)
+        solution = inverse @ target_rows
         for _ in range(_REFINEMENTS):
-            solution = solution + inverse @ (wanted - self._multiply(solution, of_blocks, lambdas))
-        return ((target - self.table.mT @ solution) / lambdas if self._is_wide else solution,)
+            product = self._multiply(solution, block_lambdas, lambdas)
+            solution = solution + inverse @ (target_rows - product)
+        if self._is_wide:
+            solution = (target - self.table.mT @ solution) / lambdas
+        return (solution,)
 
-    def _multiply(self, vectors: Tensor, of_blocks: Sequence[Tensor], lambdas: Tensor) -> Tensor:
+    def _multiply(
+        self, vectors: AnyArray, block_lambdas: Sequence[AnyArray], lambdas: AnyArray
+    ) -> AnyArray:
         """Return the system's matrix times vectors."""
         if not self._is_wide:
             return self._grams[0] @ vectors + lambdas * vectors
-        return sum(
-            (gram @ vectors / own for gram, own in zip(self._grams, of_blocks, strict=True)),
-            vectors,
-        )
+        parts = zip(self._grams, block_lambdas, strict=True)
+        return sum((gram @ vectors / block_lambda for gram, block_lambda in parts), vectors)
 
-    def invert_near(self, lambdas: Tensor) -> Tensor:
+    def invert_near(self, lambdas: AnyArray) -> AnyArray:
         """Return the inverse of the system's matrix at the nearest lambda on the grid; the last two
         are kept."""
-        of_blocks = lambdas[self._first, 0].double().cpu().numpy()
-        place = tuple(map(int, np.rint(np.log(of_blocks) / _LAMBDA_STEP)))
+        block_lambdas = fetch(lambdas[self._first, 0]).astype(np.float64)
+        place = tuple(map(int, np.rint(np.log(block_lambdas) / _LAMBDA_STEP)))
         if place not in self._inverses:
-            near = torch.from_numpy(np.exp(_LAMBDA_STEP * np.array(place))).to(self.table)
+            near = np.exp(_LAMBDA_STEP * np.array(place))
             if self._is_wide:
-                system = torch.eye(len(self.table), dtype=near.dtype, device=near.device)
-                for gram, own in zip(self._grams, near, strict=True):
-                    system = system + gram / own
+                system = send_like(np.eye(len(self.table)), self.table)
+                for gram, block_lambda in zip(self._grams, near.tolist(), strict=True):
+                    system = system + gram / block_lambda
             else:
-                system = self._grams[0] + torch.diag(torch.repeat_interleave(near, self._sizes))
-            kept = list(self._inverses.items())[-1:]
-            self._inverses = dict(kept) | {
-                place: torch.cholesky_inverse(torch.linalg.cholesky_ex(system).L)
-            }
+                diagonal = np.diag(np.repeat(near, self._sizes))
+                system = self._grams[0] + send_like(diagonal, self.table)
+            root = invert_root(system)
+            latest = list(self._inverses.items())[-1:]
+            self._inverses = dict(latest) | {place: root.mT @ root}
         return self._inverses[place]
-
-
-def _to_single(array: FloatArray) -> Tensor:
-    return torch.from_numpy(array.astype(np.float32))
 
 
 class Prior(NamedTuple):
     """The prior of one side: p_i ~ Normal(mean + W'f_i, precision^-1), and a lambda for each block
     of inputs."""
 
-    mean: Tensor  # (D,)
-    precision: Tensor  # (D, D)
-    weights: Tensor  # W, (inputs, D)
-    lambdas: Tensor  # (blocks,)
+    mean: AnyArray  # (D,)
+    precision: AnyArray  # (D, D)
+    weights: AnyArray  # W, (inputs, D)
+    lambdas: AnyArray  # (blocks,)
 
 
 def draw_prior(
     prior: Prior,
-    factors: Tensor,
+    factors: AnyArray,
     inputs: Inputs,
     numbers: np.random.Generator,
-    noise: Callable[[int], Tensor] | None,
+    draw_noise: Callable[[int], AnyArray] | None,
 ) -> Prior:
     """Draw (mean, precision) given the factors and the weights, then the weights, then lambda.
 
-    noise: returns standard normal numbers (n, D); without it, weights and lambda stay as they are.
+    draw_noise: returns standard normal numbers (n, D); without it, weights and lambda stay as they
+        are.
     """
     factors = factors - inputs.multiply_features_of_empty(prior.weights)
-    of_inputs = inputs.repeat_lambdas(prior.lambdas)
-    size, sums = factors.shape[1], inputs.sum_products(factors, prior.weights, of_inputs)
-    moments, n_weights = (sums[0], sums[1 : 1 + size], sums[1 + size :]), len(prior.weights)
-    mean, precision = draw_mean_and_precision(len(factors), *moments, n_weights, numbers)
-    new = prior._replace(mean=_to_like(mean, factors), precision=_to_like(precision, factors))
-    if noise is None:
+    input_lambdas = inputs.repeat_lambdas(prior.lambdas)
+    n_rows, size = factors.shape
+    sums, n_weights = inputs.sum_products(factors, prior.weights, input_lambdas), len(prior.weights)
+    average, moment, weight_moment = sums[0], sums[1 : 1 + size], sums[1 + size :]
+    mean, precision = draw_mean_and_precision(
+        n_rows, average, moment, weight_moment, n_weights, numbers
+    )
+    new = prior._replace(mean=send_like(mean, factors), precision=send_like(precision, factors))
+    if draw_noise is None:
         return new
     weights = draw_weights(
         factors - new.mean,
         inputs,
-        of_inputs,
+        input_lambdas,
         new.precision,
-        noise(factors.shape[0]),
-        noise(prior.weights.shape[0]),
+        draw_noise(n_rows),
+        draw_noise(n_weights),
         steps=_LINK_STEPS,
         tolerance=_LINK_TOLERANCE,
     )
-    # as it is restored from a checkpoint: sums depend on the order in memory
-    weights = weights.contiguous()
-    return new._replace(
-        weights=weights, lambdas=draw_lambdas(weights, new.precision, inputs.blocks, numbers)
-    )
-
-
-def _to_like(array: FloatArray, like: Tensor) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)).to(like.device, like.dtype)
+    weights = make_contiguous(weights)
+    lambdas = draw_lambdas(weights, new.precision, inputs.blocks, numbers)
+    return new._replace(weights=weights, lambdas=lambdas)
 
 
 def _sum_products(
-    multiply: Product, factors: Tensor, weights: Tensor, lambdas: Tensor
-) -> tuple[Tensor]:
+    multiply: Product, factors: AnyArray, weights: AnyArray, lambdas: AnyArray
+) -> tuple[AnyArray]:
     residuals = factors - multiply(weights)
+    average = residuals.mean(0)[None]
     moments = residuals.mT @ residuals, (weights * lambdas).mT @ weights
-    return (torch.cat([residuals.mean(0, keepdim=True), *moments]),)
+    return (find_library(factors).concatenate([average, *moments]),)
 
 
 def draw_mean_and_precision(
@@ -405,10 +396,10 @@ def draw_mean_and_precision(
     return shrunk + spread, precision
 
 
-def require_finite(what: str, *arrays: FloatArray | float) -> None:
+def require_finite(noun: str, *arrays: FloatArray | float) -> None:
     """Raise `LinAlgError` where a posterior would be drawn from numbers that are not finite."""
     if not all(np.isfinite(array).all() for array in arrays):
-        raise np.linalg.LinAlgError(f"{what} of the chain are not finite numbers")
+        raise np.linalg.LinAlgError(f"{noun} of the chain are not finite numbers")
 
 
 def draw_wishart(
@@ -428,16 +419,16 @@ def draw_wishart(
 
 
 def draw_weights(
-    deviations: Tensor,
+    deviations: AnyArray,
     inputs: Inputs,
-    lambdas: Tensor,
-    precision: Tensor,
-    row_noise: Tensor,
-    input_noise: Tensor,
+    lambdas: AnyArray,
+    precision: AnyArray,
+    row_noise: AnyArray,
+    input_noise: AnyArray,
     *,
     steps: int,
     tolerance: float = 0.0,
-) -> Tensor:
+) -> AnyArray:
     """Draw W given the factors less their mean, `deviations` (rows, D).
 
     W solves (F'F + lambda) W = F'(deviations + E1) + sqrt(lambda) E2 with rows of E1 and E2 from
@@ -447,45 +438,46 @@ def draw_weights(
     """
     spread = invert_root(precision)
     row_noise, input_noise = row_noise @ spread, input_noise @ spread
-    target = inputs.multiply_back(deviations + row_noise) + lambdas.sqrt() * input_noise
+    target = inputs.multiply_back(deviations + row_noise) + lambdas**0.5 * input_noise
     if inputs.dense is not None:
         return inputs.solve_densely(target, lambdas)
 
-    def apply(weights: Tensor) -> Tensor:
+    def apply(weights: AnyArray) -> AnyArray:
         return inputs.multiply_back(inputs.multiply(weights)) + lambdas * weights
 
-    def multiply(direction: Tensor) -> tuple[Tensor, Tensor]:
+    def multiply(direction: AnyArray) -> tuple[AnyArray, AnyArray]:
         product = apply(direction)
         return product, (direction * product).sum(0)
 
-    def solve(factors: slice) -> Tensor:
-        start = input_noise[:, factors] / lambdas.sqrt()
+    def solve(factors: slice) -> AnyArray:
+        start = input_noise[:, factors] / lambdas**0.5
         return take_steps(
             start,
             target[:, factors] - apply(start),
             multiply=multiply,
             apply=lambda product, direction: product,
             precondition=lambda residual: inputs.precondition(residual, lambdas),
-            dot=lambda some, others: (some * others).sum(0),
+            dot=lambda left, right: (left * right).sum(0),
             most_steps=steps,
             tolerance=tolerance,
         )
 
     if inputs.ranks is None:
         return solve(slice(None))
-    own, found = inputs.ranks.find_lines(target.shape[1]), torch.zeros_like(target)
-    if own.start < own.stop:
-        found[:, own] = solve(own)
-    return inputs.ranks.sum_(found)
+    rank_factors = inputs.ranks.find_lines(target.shape[1])
+    weights = find_library(target).zeros_like(target)
+    if rank_factors.start < rank_factors.stop:
+        weights[:, rank_factors] = solve(rank_factors)
+    return inputs.ranks.sum_(weights)
 
 
 def draw_lambdas(
-    weights: Tensor, precision: Tensor, blocks: Sequence[int], numbers: np.random.Generator
-) -> Tensor:
+    weights: AnyArray, precision: AnyArray, blocks: Sequence[int], numbers: np.random.Generator
+) -> AnyArray:
     """Draw the lambda of each block of inputs from its Gamma posterior."""
-    squares = ((weights @ precision) * weights).sum(1, dtype=torch.float64)
-    sums = torch.stack([part.sum() for part in torch.split(squares, list(blocks))]).cpu().numpy()
+    squares: Array = fetch(((weights @ precision) * weights).sum(1)).astype(np.float64)
+    sums = np.array([part.sum() for part in np.split(squares, np.cumsum(blocks)[:-1])])
     require_finite("the weights of the prior", sums)
     counts = weights.shape[1] * np.array(blocks, dtype=np.float64)
-    drawn = numbers.gamma(_LAMBDA_SHAPE + counts / 2.0, 1.0 / (_LAMBDA_RATE + sums / 2.0))
-    return _to_like(drawn, weights)
+    lambdas = numbers.gamma(_LAMBDA_SHAPE + counts / 2.0, 1.0 / (_LAMBDA_RATE + sums / 2.0))
+    return send_like(lambdas, weights)

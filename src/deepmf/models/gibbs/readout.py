@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.special
-import torch
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import Array, FloatArray, SingleArray
@@ -73,10 +72,10 @@ class SampleReadout(Readout):
         exceedance = scipy.special.ndtr(
             (products[:, None].astype(np.float64) - self.cutpoints) / deviations
         )
-        found = PredictiveDistribution(
+        distribution = PredictiveDistribution(
             self.support, self.scale.from_unit(self.unit_boundaries), exceedance
         )
-        return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
+        return distribution.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
 
     def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one
@@ -85,10 +84,9 @@ class SampleReadout(Readout):
             return super().log_exceedance(products, row_fields, thresholds)
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
-        own = ends[np.searchsorted(self.scale.levels, thresholds)]
-        margins = torch.from_numpy((products - own[:, None]) / deviations)
-        found: Array = torch.special.log_ndtr(margins).numpy()  # in as many threads as torch uses
-        return found
+        row_ends = ends[np.searchsorted(self.scale.levels, thresholds)]
+        log_exceedance: Array = scipy.special.log_ndtr((products - row_ends[:, None]) / deviations)
+        return log_exceedance
 
     def pack(self) -> dict[str, Array]:
         """Return the support, its boundaries and the calibration."""
@@ -160,12 +158,14 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> Samp
 
     def surprise(candidate: SampleReadout) -> float:
         chances = candidate.distribution(held_out.means, held_out.spreads).probabilities
-        own = chances[np.arange(len(chances)), above.sum(axis=1)]
-        return float(-np.log(np.maximum(own, 1e-12)).mean())
+        chances_of_values = chances[np.arange(len(chances)), above.sum(axis=1)]
+        return float(-np.log(np.maximum(chances_of_values, 1e-12)).mean())
 
     best = choose(list(map(place, _SPREADS)), surprise).candidate
-    found = best.distribution(held_out.means, held_out.spreads)
-    best.coverages = found.choose_coverages(held_out.values, of_levels=scale.levels is not None)
+    distribution = best.distribution(held_out.means, held_out.spreads)
+    best.coverages = distribution.choose_coverages(
+        held_out.values, of_levels=scale.levels is not None
+    )
     return best
 
 
@@ -181,12 +181,12 @@ _READOUT = Form(
 
 def load_readout(scale: Scale, tensors: Tensors) -> SampleReadout:
     """Return the readout that `pack` described; raise `BadModelFile` for anything else."""
-    found = _READOUT.read({}, tensors)
-    noise, spread = found.pop("spread").tolist()
-    if scale.levels is not None and not np.array_equal(found["support"], scale.levels):
+    stored = _READOUT.read({}, tensors)
+    noise, spread = stored.pop("spread").tolist()
+    if scale.levels is not None and not np.array_equal(stored["support"], scale.levels):
         raise BadModelFile(
-            f"the stored support must be the levels of {scale}; it is {found['support'].tolist()}"
+            f"the stored support must be the levels of {scale}; it is {stored['support'].tolist()}"
         )
-    if scale.levels is not None and found.get("coverages") is None:
+    if scale.levels is not None and stored.get("coverages") is None:
         raise BadModelFile("the stored readout of levels lacks readout.coverages")
-    return SampleReadout(scale, noise=noise, spread=spread, **found)
+    return SampleReadout(scale, noise=noise, spread=spread, **stored)

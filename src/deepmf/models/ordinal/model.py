@@ -49,7 +49,7 @@ from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_set
 from deepmf.models.positions.member import PositionsMember
 from deepmf.models.trained_network import describe_branch, load_weights, read_weights
 from deepmf.models.traits import Recommends
-from deepmf.nn.ranks import find_ranks
+from deepmf.nn.group import find_ranks
 from deepmf.nn.summaries import N_SUMMARY_FEATURES
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.factors import Factors
