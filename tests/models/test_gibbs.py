@@ -5,14 +5,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 
+from deepmf.linalg.backend import NUMPY, Backend
 from deepmf.linalg.ridge import AxisSolver, RowFit
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.features import Features
+from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import (
+    Chain,
     GibbsSampler,
     NoiseBound,
     Parameters,
@@ -23,7 +26,7 @@ from deepmf.models.gibbs.chain import (
     draw_reliabilities,
     run_chain,
 )
-from deepmf.models.gibbs.encoder import find_projection
+from deepmf.models.gibbs.encoder import NOTHING_NEW, SampleEncoder, find_projection
 from deepmf.models.gibbs.prior import (
     DenseInputs,
     Inputs,
@@ -412,6 +415,28 @@ def test_an_iteration_draws_columns_and_noise_given_all_reliabilities() -> None:
     others = sampler.parameters.column_reliabilities
     squares = weights * (own[:, None] * others * np.square(errors))[rows, columns]
     assert sampler.parameters.alpha == pytest.approx(weights.sum() / squares.sum(), rel=0.06)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_numpy_and_torch_draw_the_same_chain(weighted: bool) -> None:
+    dice = np.random.default_rng(4)
+    rows, columns = np.divmod(dice.choice(60 * 40, 900, replace=False), 40)
+    weights = dice.uniform(0.5, 2.0, 900) if weighted else None
+    features = Features.from_columns(range(61), {"size": dice.normal(size=61).tolist()})
+    matrix = ObservedMatrix.from_entries(rows, columns, dice.normal(size=900), weights=weights)
+    entries = EntryStore.of(matrix, AxisFeatures.of(matrix.rows, features, matrix.row_counts))
+    iterations = []
+    for backend in (NUMPY, Backend(torch)):
+        sampler = GibbsSampler(entries, Units.of(matrix), latent_size=5, seed=0, backend=backend)
+        chain = Chain(sampler, range(4), burn_in=0, n_samples=2)
+        for epoch in chain.epochs:
+            iteration = chain.run_epoch(epoch)
+        samples = chain.find_samples()
+        encoder = SampleEncoder(Units.of(matrix), samples, backend)
+        latents = encoder.encode("row", entries.row_entries(np.arange(9)), NOTHING_NEW)
+        iterations.append((iteration.rows.draws, samples.columns.weights, latents))
+    for one, other in zip(*iterations, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_diagnostics_know_independent_numbers_from_a_walk() -> None:

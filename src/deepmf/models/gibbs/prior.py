@@ -48,9 +48,10 @@ LINK_EVERY = {False: 3, True: 1}
 # finds them.
 _LEADING, _LEADING_STEPS = 48, 4
 
-# On a GPU, systems of up to this many rows or inputs, and tables F of up to this many numbers, are
-# solved directly.
-_LARGEST_DENSE, _LARGEST_TABLE = 6144, 1 << 29
+# Systems of up to this many rows or inputs are solved directly, on a CPU and on a GPU: there that
+# takes less time than conjugate gradients. Tables F have up to this many numbers.
+_LARGEST_DENSE = {False: 256, True: 6144}
+_LARGEST_TABLE = 1 << 29
 
 # The grid of log lambda at which these systems are inverted, and the steps of refinement from
 # there.
@@ -114,12 +115,9 @@ class Inputs:
                 library = backend.library
                 self.sizes = library.concatenate([self.sizes, of_features[:, None]])
             n_inputs = sum(self.blocks)
-            is_small = (
-                min(self.n_vectors, n_inputs) <= _LARGEST_DENSE
-                and self.n_vectors * n_inputs <= _LARGEST_TABLE
-            )
-            if backend.on_gpu and is_small:
-                self.make_dense()
+            is_small = min(self.n_vectors, n_inputs) <= _LARGEST_DENSE[backend.on_gpu]
+            if is_small and self.n_vectors * n_inputs <= _LARGEST_TABLE:
+                self._make_dense()
             if n_leading is None and min(self.n_vectors, n_others) >= 4 * _LEADING:
                 n_leading = _LEADING
             self._leading = None
@@ -223,7 +221,7 @@ class Inputs:
             eigenvectors, vectors = vectors @ turns, images
         return eigenvectors, values.clip(min=0.0)
 
-    def make_dense(self) -> None:
+    def _make_dense(self) -> None:
         """Make a dense table of the inputs, and use it from now on; on a GPU its kernels are
         recorded as CUDA graphs."""
         n_inputs = sum(self.blocks)
