@@ -70,7 +70,8 @@ def make_product(
     arrays = weights.astype(np.float32), indices, starts
     shape = len(starts) - 1, n_inputs
     if backend.library is np:
-        return scipy.sparse.csr_array(arrays, shape=shape).__matmul__
+        table = scipy.sparse.csr_array(arrays, shape=shape)
+        return lambda dense: table @ dense
     values, columns, ends = (backend.send(array) for array in arrays)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls CSR tensors a beta

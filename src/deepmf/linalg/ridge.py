@@ -132,8 +132,8 @@ class AxisSolver:
         if ranks is None or ranks.index == 0:
             empty_rows = np.flatnonzero(np.diff(entries.starts) == 0)
         self._positions = [backend.send(empty_rows), *(batch.positions for batch in self._batches)]
-        self._draw = partial(_draw_all, self._batches)
-        self._draw_recorded = self._draw
+        self._draw: Callable[..., Any] = partial(_draw_all, self._batches)
+        self._draw_recorded: Callable[..., Any] = self._draw
         if entries.others.size <= _MOST_RECORDED:
             self._draw_recorded = backend.record(self._draw)
 

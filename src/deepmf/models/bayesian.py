@@ -442,7 +442,7 @@ class BayesianMF(Recommends, Model):
 
 def _multiply_factors(rows: LatentArray, columns: LatentArray) -> FloatArray:
     """Return u'v + b + c of pairs with the factors (u, b) and (v, c)."""
-    products = np.einsum("pd,pd->p", rows[:, :-1], columns[:, :-1])
+    products: FloatArray = (rows[:, :-1] * columns[:, :-1]).sum(axis=1, dtype=np.float64)
     return products + rows[:, -1] + columns[:, -1]
 
 

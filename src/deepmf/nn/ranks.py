@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from deepmf.errors import RankLost, UserError
-from deepmf.matrix.arrays import AnyArray
+from deepmf.matrix.arrays import Numbers
 
 # Turns sums over the entries of one rank into sums over the entries of all ranks.
 SumOverRanks = Callable[[Tensor], Tensor]
@@ -72,7 +72,7 @@ class Ranks:
         """
         return self.sum_(part.detach().clone()) + self.size * (part - part.detach())
 
-    def sum_(self, array: AnyArray) -> AnyArray:
+    def sum_(self, array: Numbers) -> Numbers:
         """Sum an array or a tensor over ranks, in place."""
         with report_lost_ranks():
             dist.all_reduce(torch.as_tensor(array))

@@ -158,7 +158,8 @@ class ColumnRidge:
             def score_by_all(entries: AxisEntries) -> torch.Tensor:
                 numbers = read_entries(entries, count_weight)
                 multiply = make_product(entries.starts, entries.others, numbers, n_trained, backend)
-                return multiply(dense)
+                scores: torch.Tensor = multiply(dense)
+                return scores
 
             return score_by_all
         if device.type == "cpu":
@@ -170,7 +171,8 @@ class ColumnRidge:
 
         def score_by_nearest(entries: AxisEntries) -> torch.Tensor:
             rows = read_rows(entries, n_trained, count_weight).toarray()
-            return multiply(torch.from_numpy(rows.T.copy()).to(device)).mT
+            scores: torch.Tensor = multiply(torch.from_numpy(rows.T.copy()).to(device)).mT
+            return scores
 
         return score_by_nearest
 
