@@ -165,13 +165,12 @@ def reached(module: str) -> set[str]:
     return found
 
 
-# What may load torch: networks and their training, ridge regressions, Gibbs sampling, fits of parts,
-# and devices. All else is numpy: loading, predicting, ranking, extending, evaluating.
+# What may load torch: networks and their training, and devices. All else is numpy: fitting closed
+# forms, loading, predicting, ranking, extending, evaluating.
 MAY_LOAD_TORCH = {
-    "training": "blocks checkpoint loop memory runtime trainer",
-    "linalg": "ridge",
-    "recommend": "column_gram device_ranking next_fit next_gram order_fit presence_fit",
-    "models": "als bayesian dmf dmf_network dmfd dmfd_network gibbs network_model ordinal paper simple solver",
+    "training": "blocks runtime trainer",
+    "recommend": "device_ranking",
+    "models": "dmf_network dmfd_network ordinal paper",
 }
 
 
@@ -192,7 +191,7 @@ def test_names_and_commands_are_light(module: str) -> None:
 
 
 def test_what_is_heavy_is_seen() -> None:
-    assert {"torch", "numpy"} <= reached("deepmf.models.dmf")
+    assert {"torch", "numpy"} <= reached("deepmf.training.trainer")
 
 
 def test_core_is_bare() -> None:

@@ -16,7 +16,7 @@ FIT = """
 import numpy as np
 
 from deepmf import ALS, BayesianMF, Means
-from deepmf.datasets import generate
+from deepmf.datasets import checkerboard, generate
 from deepmf.models import SimpleModel
 
 
@@ -44,14 +44,14 @@ ANSWER = """
 from deepmf import ObservedMatrix, load
 from deepmf.evaluation import evaluate
 
-matrix = generate(60, 40, density=0.2, seed=0).matrix
+matrix = checkerboard(60, 40, observed=0.4, seed=0).matrix
 path = sys.argv[2]
 MODELS[sys.argv[1]].fit(matrix, checkpoint=path + ".checkpoint").save(path)
 model = load(path)
 row, columns = model.row_labels_[0], model.column_labels_[:3]
-new = ObservedMatrix.from_entries(["new"] * 3, columns, [1, 3, 5], model.scale_)
+new = ObservedMatrix.from_entries(["new"] * 3, columns, [1, 5, 5], model.scale_)
 more = model.extend(new).forget(rows=[row])
-guest = model.fold_in(columns, [1, 3, 5])
+guest = model.fold_in(columns, [1, 5, 5])
 print(model.predict([row] * 3, columns).tolist(), guest.predict(columns).tolist())
 print(model.recommend(row, n=3).labels.tolist(), guest.recommend(n=3).labels.tolist())
 print(model.explain(row, columns[0]).labels.tolist(), more.complete().shape)
