@@ -49,7 +49,7 @@ path = sys.argv[2]
 MODELS[sys.argv[1]].fit(matrix, checkpoint=path + ".checkpoint").save(path)
 model = load(path)
 row, columns = model.row_labels_[0], model.column_labels_[:3]
-new = ObservedMatrix.from_entries(["new"] * 3, columns, [1, 5, 5], model.scale_)
+new = ObservedMatrix.from_entries([100] * 3, columns, [1, 5, 5], model.scale_)
 more = model.extend(new).forget(rows=[row])
 guest = model.fold_in(columns, [1, 5, 5])
 print(model.predict([row] * 3, columns).tolist(), guest.predict(columns).tolist())
@@ -57,7 +57,7 @@ print(model.recommend(row, n=3).labels.tolist(), guest.recommend(n=3).labels.tol
 print(model.explain(row, columns[0]).labels.tolist(), more.complete().shape)
 print(evaluate(model, model.entries_.train)[-1].rmse)
 if hasattr(model, "draw"):
-    more.draw(["new"], columns[:1])
+    more.draw([100], columns[:1])
 """
 
 

@@ -346,7 +346,7 @@ class WithColumnMeans(OrdinalDMF):
 @pytest.mark.slow
 def test_a_member_joins_extends_folds_in_forgets_and_is_saved(tmp_path: Path) -> None:
     matrix = generate(
-        60, 40, density=0.3, rank=1, noise=0.5, row_effect=0.0, column_effect=2.0, seed=0
+        60, 40, density=0.3, rank=1, noise=0.5, row_effect=0.0, column_effect=2.0, seed=2
     ).matrix
     parts = split_areas(matrix, seed=0)
     settings: dict[str, Any] = {"linear_size": 1, "linear_iterations": 1, "linear_samples": 1}
