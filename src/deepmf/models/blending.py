@@ -92,6 +92,11 @@ class HeldOutValues(NamedTuple):
         """Return the root mean squared error of expected values by logits (entries, cutpoints)."""
         return math.sqrt(self.square_errors(logits).mean())
 
+    def measure_slope(self, logits: LatentArray) -> float:
+        """Return how much the logits of a value rise with it: by the spread of the errors."""
+        spread = max(self.compute_rmse(logits), _LEAST_SPREAD * float(np.std(self.values)))
+        return float(_LOGISTIC / (spread or 1.0))
+
     def make_links(self, location: Array, units: Conversion, slopes: Sequence[float]) -> list[Link]:
         """Return the links of a member of values with some slopes.
 

@@ -111,6 +111,7 @@ _MEMBER = Form(
         ),
         optional=True,
     ),
+    Part("adds", "flag", optional=True),
 )
 
 
@@ -145,8 +146,10 @@ def load_members(
                 )
         own = select_tensors(tensors, name)
         fitted = members[name].load(found["content"], own, entries)
-        blended[name] = Blended(fitted, found["share"], link)
-    if not math.isclose(sum(member.share for member in blended.values()), 1.0, abs_tol=_ROUNDING):
+        blended[name] = Blended(fitted, found["share"], link, bool(found["adds"]))
+    total = sum(member.share for member in blended.values())
+    total_of_others = sum(member.share for member in blended.values() if not member.adds)
+    if not any(math.isclose(share, 1.0, abs_tol=_ROUNDING) for share in (total, total_of_others)):
         raise BadModelFile("the stored shares of the members must add up to 1")
     return blended
 

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -344,11 +345,15 @@ def tabulate_expected(
 
 
 class Blended(NamedTuple):
-    """A member, its share of the logits, and how its values become logits; None: they are."""
+    """A member, its share of the logits, and how its values become logits; None: they are.
+
+    adds: whether it is added to the others, which keep their shares.
+    """
 
     fitted: FittedMember
     share: float = 1.0
     link: Link | None = None
+    adds: bool = False
 
     def locate(self, locations: Array, share: Any) -> Array:
         """Return the part of the member in the locations of the blend, with a share there."""
@@ -456,15 +461,16 @@ class Predictor(BlockPredictor):
         for name, member in self.members.items():
             scores = member.fitted.score_pairs(rows, columns)
             located = member.locate(scores.location, shares[name])
-            filled = member.fill(scores.fields)
             location = located if location is None else location + located
-            fields = filled if fields is None else fields + filled
+            if not member.adds:
+                filled = member.fill(scores.fields)
+                fields = filled if fields is None else fields + filled
             if scores.deviation is not None:
                 slope = 1.0 if member.link is None else member.link.slope
                 deviations.append(shares[name] * np.float32(slope) * scores.deviation)
         assert location is not None and fields is not None
         deviation = np.sqrt(sum(map(np.square, deviations))) if deviations else None
-        return Scores(location, fields, deviation)
+        return Scores(location, self._average(fields), deviation)
 
     def locate_block(self, rows: IndexArray, columns: Positions) -> Array:
         shares = self._share_columns(columns)
@@ -475,12 +481,22 @@ class Predictor(BlockPredictor):
         return reduce(np.add, parts)
 
     def read_rows(self, rows: IndexArray) -> LatentArray:
-        parts = [member.fill(member.fitted.read_rows(rows)) for member in self.members.values()]
-        return reduce(np.add, parts)
+        members = [member for member in self.members.values() if not member.adds]
+        parts = [member.fill(member.fitted.read_rows(rows)) for member in members]
+        return self._average(reduce(np.add, parts))
+
+    def _average(self, fields: LatentArray) -> LatentArray:
+        """Return the sum of fields, which shares have multiplied, by the sum of these shares."""
+        total = sum(member.share for member in self.members.values() if not member.adds)
+        return fields if math.isclose(total, 1.0, abs_tol=1e-6) else fields / np.float32(total)
 
     def _share_columns(self, columns: Positions) -> dict[str, Any]:
         counts = None if self.column_counts is None else self.column_counts[columns]
-        return share_locations(self.members, counts)
+        blended = {name: member for name, member in self.members.items() if not member.adds}
+        added = {name: member.share for name, member in self.members.items() if member.adds}
+        return share_locations(blended, counts) | {
+            name: np.float32(share) for name, share in added.items()
+        }
 
     def with_few_count(self, few_count: float) -> Self:
         """Return a predictor whose linked members have smaller shares in columns of few entries."""
@@ -608,6 +624,7 @@ class Predictor(BlockPredictor):
             packed = member.fitted.pack()
             link = None if member.link is None else member.link._asdict()
             content[name] = {"share": member.share, "link": link, "content": packed.content}
+            content[name] |= {"adds": True} if member.adds else {}
             tensors |= {f"{name}.{key}": tensor for key, tensor in packed.tensors.items()}
         return Packed({"members": content}, tensors)
 

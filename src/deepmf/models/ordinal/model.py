@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import expit
 
 from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
@@ -41,6 +42,7 @@ from deepmf.models.gibbs.member import (
     bound_width,
 )
 from deepmf.models.members import Member, MemberFit, MemberInputs, load_members
+from deepmf.models.neighbours import NeighbourMember, SharedFit, choose_share, fit_to_residuals
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import NetworkMember, OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalReadout, describe_head, load_readout
@@ -53,7 +55,7 @@ from deepmf.nn.group import find_ranks
 from deepmf.nn.summaries import N_SUMMARY_FEATURES
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.factors import Factors
-from deepmf.scoring.predictor import Blended, Predictor
+from deepmf.scoring.predictor import Blended, Link, Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import History
 from deepmf.training.holdout import HeldOut
@@ -337,6 +339,8 @@ class OrdinalDMF(Recommends, NetworkModel):
                 earlier=self._chain,
             )
         members["positions"] = PositionsMember(settings.seed)
+        if settings.neighbours is not None:
+            members["neighbours"] = NeighbourMember()
         return members
 
     def _hold_out(
@@ -499,24 +503,19 @@ class OrdinalDMF(Recommends, NetworkModel):
             if name != "network":
                 link = find_own_link(fit, train.scale.from_unit(boundaries.astype(np.float64)))
             return Predictor({name: Blended(fit.fitted, 1.0, link)}, readout)
-        blend, stages = self._choose_shares(inputs, fits, readout)
+        predictor, stages = self._choose_shares(inputs, fits, readout)
         if inputs.seen is not inputs.entries:
             self.history_.means_error = measure_means(inputs.seen, inputs.held_out)
         if self.history_.best_error is not None:
             stages = {"branches": self.history_.best_error} | stages
         if self.history_.best_error is not None or not settings.networks:
             self.history_.stages, self.history_.best_error = stages, list(stages.values())[-1]
-        blended = {
-            name: Blended(fit.fitted, *blend[name]) for name, fit in fits.items() if name in blend
-        }
-        has_few = any(link and link.few_count for _, link in blend.values())
-        counts = inputs.entries.column_counts if has_few else None
-        return Predictor(blended, readout, counts)
+        return predictor
 
     def _choose_shares(
         self, inputs: MemberInputs, fits: dict[str, MemberFit], readout: OrdinalReadout
-    ) -> tuple[Blend, dict[str, float]]:
-        """Return the shares, and the held-out error of each stage; calibrate the readout."""
+    ) -> tuple[Predictor, dict[str, float]]:
+        """Return the blend, and the held-out error of each stage; calibrate the readout."""
         held_out, train = inputs.held_out, inputs.entries.train
         assert held_out is not None
         values = HeldOutValues.of(held_out, train, n_bins=self.settings.bins)
@@ -544,6 +543,14 @@ class OrdinalDMF(Recommends, NetworkModel):
         logits = mix_logits(blend, fits, counts)
         if list(fits) != ["network"]:
             stages["blended"] = values.compute_rmse(logits)
+        blended = {
+            name: Blended(fit.fitted, *blend[name]) for name, fit in fits.items() if name in blend
+        }
+        has_few = any(link and link.few_count for _, link in blend.values())
+        predictor = Predictor(blended, readout, inputs.entries.column_counts if has_few else None)
+        if self.settings.neighbours is not None and "neighbours" not in blend:
+            predictor, logits = add_neighbours(predictor, inputs, values, logits)
+            stages["neighbours"] = values.compute_rmse(logits)
         if values.support.size > 1:
             boundaries = train.scale.from_unit(readout.unit_boundaries)
             nominal = PredictiveDistribution(
@@ -552,7 +559,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             readout.coverages = nominal.choose_coverages(
                 held_out.values, of_levels=has_levels, seed=self.settings.seed
             )
-        return blend, stages
+        return predictor, stages
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         readout = load_readout(entries.scale, tensors)
@@ -561,6 +568,32 @@ class OrdinalDMF(Recommends, NetworkModel):
         )
         has_few = any(member.link and member.link.few_count for member in members.values())
         return Predictor(members, readout, entries.column_counts if has_few else None)
+
+
+def add_neighbours(
+    predictor: Predictor, inputs: MemberInputs, values: HeldOutValues, logits: LatentArray
+) -> tuple[Predictor, LatentArray]:
+    """Return a blend to which neighbours add what they say of its residuals, and its held-out
+    logits; the same ones where that lowers no error."""
+    assert inputs.held_out is not None
+    fits = fit_to_residuals(inputs.seen, inputs.entries, inputs.held_out, predictor)
+    slope = values.measure_slope(logits)
+
+    def add(option: SharedFit) -> LatentArray:
+        if option.fit is None:
+            return logits
+        moved: LatentArray = (
+            logits + np.float32(option.share * slope) * option.fit.location[:, None]
+        )
+        return moved
+
+    chosen = choose_share(fits, lambda option: values.square_errors(add(option)))
+    if chosen.fit is None:
+        return predictor, logits
+    link = Link(slope, 0.0, (0.0,) * logits.shape[1])
+    added = Blended(chosen.fit.fitted, chosen.share, link, adds=True)
+    members = predictor.members | {"neighbours": added}
+    return replace(predictor, members=members), add(chosen)
 
 
 def gather_inputs(

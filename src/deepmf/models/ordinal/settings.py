@@ -271,6 +271,11 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     linear_samples: int = setting(
         10, "Number of samples to keep, evenly spaced after the burn-in.", low=1, high=WIDEST
     )
+    neighbours: str | None = setting(
+        "auto",
+        "Predict a column also by the columns that are correlated with it (none: never).",
+        choices=("auto",),
+    )
     bins: int = setting(
         32,
         "Number of bins for values on a scale without levels; most bins have equal frequency.",
