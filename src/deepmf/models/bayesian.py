@@ -30,7 +30,8 @@ from deepmf.models.gibbs.chain import (
     compute_r_hat,
     estimate_chain_bytes,
 )
-from deepmf.models.gibbs.encoder import N_BESIDE, SampleEncoder
+from deepmf.models.gibbs.encoder import SampleEncoder
+from deepmf.models.gibbs.member import SamplerMember
 from deepmf.models.gibbs.prior import Prior
 from deepmf.models.gibbs.readout import (
     HeldOutPredictions,
@@ -40,11 +41,18 @@ from deepmf.models.gibbs.readout import (
     make_readout,
     predict_held_out,
 )
+from deepmf.models.members import load_members
+from deepmf.models.neighbours import (
+    NeighbourMember,
+    SharedFit,
+    choose_share,
+    fit_to_residuals,
+    fit_to_values,
+)
 from deepmf.models.traits import Recommends
 from deepmf.nn.group import find_ranks
-from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.scoring.pairs import check_has_values, find_pairs
-from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.predictor import Blended, Link, Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.devices import find_device
 from deepmf.training.holdout import HeldOut
@@ -100,6 +108,11 @@ class BayesianMFSettings(LoopSettings, RecommendationSettings):
         "Number of bins for values on a scale without levels; most bins have equal frequency.",
         low=2,
         high=1 << 16,
+    )
+    neighbours: str | None = setting(
+        "auto",
+        "Predict a column also by the columns that are correlated with it (none: never).",
+        choices=("auto",),
     )
     device: str = setting(
         "auto",
@@ -245,6 +258,33 @@ class GibbsTask:
         encoder = SampleEncoder(self.units, samples, self._backend).narrow(entries)
         return Predictor.of(encoder.encode_all(entries), readout)
 
+    def add_neighbours(
+        self, predictor: Predictor, held_out: HeldOutPredictions
+    ) -> tuple[Predictor, HeldOutPredictions]:
+        """Return a predictor with neighbours, and what it predicts for held-out entries; the same
+        ones where neighbours lower no error."""
+        assert self._validation is not None
+        given = self._seen, self._entries, self._validation
+        by_values = fit_to_values(*given)
+        fits = fit_to_residuals(*given, predictor) + ([] if by_values is None else [by_values])
+
+        def predict(option: SharedFit) -> FloatArray:
+            if option.fit is None:
+                return held_out.means
+            return option.kept * held_out.means + option.share * option.fit.location
+
+        def measure(option: SharedFit) -> FloatArray:
+            return np.square(self._seen.scale.clip(predict(option)) - held_out.values)
+
+        chosen = choose_share(fits, measure)
+        if chosen.fit is None:
+            return predictor, held_out
+        members = {
+            "sampler": Blended(predictor.factors, chosen.kept),
+            "neighbours": Blended(chosen.fit.fitted, chosen.share, Link(1.0, 0.0, ()), adds=True),
+        }
+        return replace(predictor, members=members), held_out._replace(means=predict(chosen))
+
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
         if first:
@@ -351,6 +391,8 @@ class BayesianMF(Recommends, Model):
                 noise = numbers.standard_normal(line.size)
                 line += deviation * noise * scores.fields[:, 1]
         draws = encoder.units.mean + encoder.units.deviation * draws
+        by_factors = predictor.factors.score_pairs(pairs.rows, pairs.columns).location
+        draws += scores.location.astype(np.float64) - by_factors
         if of == "means":
             return draws
         if self.scale_.levels is None:
@@ -423,6 +465,9 @@ class BayesianMF(Recommends, Model):
         fitting.show_stage("encoding all rows and columns in each sample")
         predictor = task.make_predictor(entries, task.chain.find_samples())
         held_out = task.find_held_out(predictor)
+        if held_out is not None and self.settings.neighbours is not None:
+            fitting.show_stage("neighbours")
+            predictor, held_out = task.add_neighbours(predictor, held_out)
         if held_out is not None:
             self.history_.best_error = rmse_error(
                 entries.scale.clip(held_out.means), held_out.values
@@ -434,10 +479,15 @@ class BayesianMF(Recommends, Model):
         return replace(predictor, readout=calibrate(plain, held_out))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        encoder = SampleEncoder.load(content, tensors, entries)
-        latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
-        factors = Factors(*latents, encoder, N_BESIDE).with_arrived(tensors, entries)
-        return Predictor.of(factors, load_readout(entries.scale, tensors))
+        settings, readout = self.settings, load_readout(entries.scale, tensors)
+        sampler = SamplerMember(
+            settings.latent_size, settings.epochs, settings.samples, settings.bins, settings.seed
+        )
+        if "members" not in content:
+            return Predictor.of(sampler.load(content, tensors, entries), readout)
+        kinds = {"sampler": sampler, "neighbours": NeighbourMember()}
+        members = load_members(content, tensors, entries, kinds, n_cutpoints=0)
+        return Predictor(members, readout)
 
 
 def _multiply_factors(rows: LatentArray, columns: LatentArray) -> FloatArray:

@@ -150,7 +150,7 @@ class Gram(NamedTuple):
             np.float32
         )
         if kind == "full":
-            return cls(_multiply(weighted, gpu), sizes, count_weight=count_weight)
+            return cls(multiply_columns(weighted, gpu), sizes, count_weight=count_weight)
         on_gpu = gpu is not None
         if most_dense is None:
             most_dense = _MOST_DENSE_ON_GPU if on_gpu else _MOST_DENSE_ON_CPU
@@ -162,7 +162,7 @@ class Gram(NamedTuple):
             counts = count_near(np.bincount(weighted.indices, minlength=n_columns), most)
         ranks = None if on_gpu else _find_sharing()
         if is_dense:
-            cells = _multiply(weighted, gpu)
+            cells = multiply_columns(weighted, gpu)
             return cls(cells, sizes, _find_near(cells, sizes, counts), count_weight, ranks=ranks)
         lines = Sparse(weighted.T)
         return cls(*_prune(weighted, lines, sizes, counts, ranks), count_weight, lines, ranks)
@@ -221,7 +221,7 @@ class Gram(NamedTuple):
                 near.places[targets, :width], by_lines=bool(are_short[targets[0]])
             )
             for ridge, weights in zip(ridges, weights_of_ridges, strict=True):
-                solutions = _solve(equations, near.cells[targets, :width], ridge)
+                solutions = solve_regressions(equations, near.cells[targets, :width], ridge)
                 weights[targets, :width] = round_weights(solutions)
 
         ranks = self.ranks
@@ -300,7 +300,7 @@ def _regress_on_all(gram: Cells, sums: Cells | None, ridge: Ridge) -> LatentArra
     return round_weights(inverse)
 
 
-def _solve(equations: Cells, sums: LatentArray, ridge: Ridge) -> Cells:
+def solve_regressions(equations: Cells, sums: LatentArray, ridge: Ridge) -> Cells:
     """Return the weights (targets, K) of some regressions.
 
     Where a pruned matrix is not positive definite, each column is regressed on its own.
@@ -482,7 +482,7 @@ def _multiply_lines(
     return products.reshape(n_targets, n_near, n_near)
 
 
-def _multiply(weighted: Sparse, gpu: torch.device | None) -> Cells:
+def multiply_columns(weighted: Sparse, gpu: torch.device | None) -> Cells:
     """Return the product of the transposed matrix with itself.
 
     Products of dense blocks of rows are faster than sparse ones on a GPU, and on a CPU between
