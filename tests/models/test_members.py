@@ -350,7 +350,8 @@ def test_a_member_joins_extends_folds_in_forgets_and_is_saved(tmp_path: Path) ->
     ).matrix
     parts = split_areas(matrix, seed=0)
     settings: dict[str, Any] = {"linear_size": 1, "linear_iterations": 1, "linear_samples": 1}
-    model = WithColumnMeans(networks=0, device="cpu", presence=None, **settings).fit(parts.train)
+    settings |= {"networks": 0, "neighbours": None, "presence": None, "device": "cpu"}
+    model = WithColumnMeans(**settings).fit(parts.train)
     shares = model.chosen_["members"]
     assert shares["means"] > 0.05 and sum(shares.values()) == pytest.approx(1.0)
     more = model.extend(parts.extension)

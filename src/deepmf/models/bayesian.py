@@ -338,6 +338,16 @@ class BayesianMF(Recommends, Model):
     holds_out: ClassVar[bool] = True
     fits_on_ranks: ClassVar[bool] = True
 
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """The settings that `fit` chose; "members" says which share neighbours have."""
+        if self._fitted is None or self.scale_.is_interactions:
+            return super().chosen_
+        members = self.predictor_.members.items()
+        return super().chosen_ | {
+            "members": {name or "sampler": member.share for name, member in members}
+        }
+
     def draw(
         self,
         rows: Iterable[Any],

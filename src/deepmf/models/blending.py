@@ -195,7 +195,9 @@ def choose_blend(fits: Mapping[str, MemberFit], held_out: HeldOutValues) -> Choi
     best = choose(alone, compute_errors, usual=usual, at_least=_LEAST_FALLS[0])
     at_least = _LEAST_FALLS[held_out.values.size < _MANY_HELD_OUT]
     for name in others:
-        blends = [best.candidate, {name: Share(1.0, links[name][len(links[name]) // 3])}]
+        blends = [best.candidate]
+        if fits[name].stands_alone:
+            blends.append({name: Share(1.0, links[name][len(links[name]) // 3])})
         for share in _SHARES:
             blends += _join(best.candidate, name, share, links)
         best = choose(blends, compute_errors, at_least=at_least)

@@ -64,6 +64,7 @@ class MemberFit(NamedTuple):
     units: those of values; noise: the standard deviation of their errors.
     blind: returns the member given the other entries, with some rows, and columns of some entries,
         alone.
+    stands_alone: whether it may be the whole blend: others have latents, by which rows are compared.
     """
 
     fitted: FittedMember
@@ -71,6 +72,7 @@ class MemberFit(NamedTuple):
     noise: float = 1.0
     units: Conversion = Conversion()
     blind: Callable[[IndexArray, AxisEntries], FittedMember] | None = None
+    stands_alone: bool = True
 
     @property
     def gives_logits(self) -> bool:

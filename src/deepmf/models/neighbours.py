@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 import scipy.sparse
 
+from deepmf.errors import BadModelFile
 from deepmf.linalg.ridge import Limits, lay_out, run_batches
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, locate
@@ -53,7 +54,7 @@ _CELLS_AT_A_TIME = 1 << 23
 _MOST_LOOKED_UP = 1.5e7
 
 # Shares of neighbours that are compared, and how many standard errors the squared error must fall.
-_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _LEAST_FALL = 1.0
 
 
@@ -78,7 +79,8 @@ class Neighbours:
     means: of trained columns, (trained,); inputs are values less these.
     near, weights: the neighbours of each column, and their weights, (columns, K).
     centres: what is predicted without entries, (columns,).
-    fill: the weights of earlier passes, (passes, trained, K).
+    fill_near, fill: the neighbours of trained columns, and their weights in earlier passes,
+        (trained, K) and (passes, trained, K); empty where nothing is filled.
     penalty: by which columns were solved for.
     predicts_residuals: whether residuals are predicted, of which new columns have none.
     """
@@ -88,6 +90,7 @@ class Neighbours:
     near: IndexArray
     weights: LatentArray
     centres: LatentArray
+    fill_near: IndexArray
     fill: LatentArray
     penalty: float = 0.0
     predicts_residuals: bool = False
@@ -106,7 +109,8 @@ class Neighbours:
             near,
             weights,
             centres,
-            fill=weights[None][:0],
+            fill_near=near[:0],
+            fill=weights[None][:0, :0],
             predicts_residuals=predicts_residuals,
         )
         inputs = empty._centre(empty._gather(np.arange(train.shape[0])))
@@ -122,10 +126,17 @@ class Neighbours:
         learned = []
         for weights, ridge in zip(found, ridges, strict=True):
             near = self.near[:, : weights.shape[1]]
-            fill = self.fill if len(self.fill) else weights[None][:0]
-            solved = replace(self, near=near, weights=weights, fill=fill, penalty=ridge.penalty)
-            learned.append(solved)
+            learned.append(replace(self, near=near, weights=weights, penalty=ridge.penalty))
         return learned
+
+    def fill_inputs(self) -> Neighbours:
+        """Return neighbours whose inputs are filled with what these predict."""
+        filled = (
+            np.concatenate([self.fill, self.weights[None]])
+            if len(self.fill)
+            else self.weights[None]
+        )
+        return replace(self, fill=filled, fill_near=self.near)
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Scores:
         """Return the values (or residuals) of pairs of positions."""
@@ -143,7 +154,7 @@ class Neighbours:
 
     def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the values (or residuals) of all pairs of some positions, (rows, columns)."""
-        products = _to_dense(self._read(rows) @ self._lay_out(self.weights)[:, columns])
+        products = _to_dense(self._read(rows) @ self._lay_out(self.near, self.weights)[:, columns])
         block: LatentArray = products + self.centres[columns]
         return block
 
@@ -202,7 +213,10 @@ class Neighbours:
     def load(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Neighbours:
         """Return the stored neighbours; impossible ones raise `BadModelFile`."""
         sizes = {"columns": len(entries.columns), "trained": entries.train.shape[1]}
-        return cls(source=entries.as_read, **_NEIGHBOURS.read(content, tensors, **sizes))
+        stored = _NEIGHBOURS.read(content, tensors, **sizes)
+        if len(stored["fill"]) and len(stored["fill_near"]) != sizes["trained"]:
+            raise BadModelFile("the stored neighbours must fill every trained column")
+        return cls(source=entries.as_read, **stored)
 
     def _solve_new(self, columns: AxisEntries) -> Self:
         """Return neighbours whose only columns are new, and have these entries."""
@@ -243,17 +257,16 @@ class Neighbours:
         known = self._centre(self._gather(rows))
         inputs = known.toarray() if is_dense(known) else known
         for weights in self.fill:
-            filled = _to_dense(inputs @ self._lay_out(weights))
+            filled = _to_dense(inputs @ self._lay_out(self.fill_near, weights))
             row_of = np.repeat(np.arange(rows.size), np.diff(known.indptr))
             filled[row_of, known.indices] = known.data
             inputs = filled
         return inputs
 
-    def _lay_out(self, weights: LatentArray) -> scipy.sparse.csc_array:
-        """Return weights (columns, K) as a sparse matrix (trained, columns)."""
+    def _lay_out(self, near: IndexArray, weights: LatentArray) -> scipy.sparse.csc_array:
+        """Return weights (columns, K) of neighbours as a sparse matrix (trained, columns)."""
         n_columns, n_near = weights.shape
         starts = np.arange(n_columns + 1) * n_near
-        near = self.near[:n_columns]
         shape = self.means.size, n_columns
         return scipy.sparse.csc_array((weights.ravel(), near.ravel(), starts), shape=shape)
 
@@ -265,7 +278,8 @@ _NEIGHBOURS = Form(
     Part("near", "int32", ("columns", "neighbours"), positions_of("trained")),
     Part("weights", "float32", ("columns", "neighbours")),
     Part("centres", "float32", ("columns",)),
-    Part("fill", "float32", ("passes", "trained", "neighbours")),
+    Part("fill_near", "int32", ("filled", "filling"), positions_of("trained")),
+    Part("fill", "float32", ("passes", "filled", "filling")),
 )
 
 
@@ -432,7 +446,7 @@ def fit_to_values(seen: EntryStore, entries: EntryStore, held_out: HeldOut) -> N
     def repeat(fit: NeighbourFit) -> NeighbourFit:
         """Return what another pass learns, over inputs that this one fills."""
         last = fit.fitted
-        filled = replace(last, fill=np.concatenate([last.fill, last.weights[None]]))
+        filled = last.fill_inputs()
         ridge = NearRidge(last.near.shape[1], last.penalty)
         return locate_held_out(*filled.learn(columns, targets, [ridge]))
 
@@ -520,7 +534,8 @@ class NeighbourMember:
             return blind.fold_in("column", columns).fold_in("row", inputs.seen.row_entries(rows))
 
         units = Conversion(centre=inputs.entries.train.mean)
-        return MemberFit(fit.fitted, Scores.of_values(fit.location), units=units, blind=see)
+        scores = Scores.of_values(fit.location)
+        return MemberFit(fit.fitted, scores, units=units, blind=see, stands_alone=False)
 
     def load(self, content: Any, tensors: Tensors, entries: EntryStore) -> Neighbours:
         """Return the stored neighbours."""

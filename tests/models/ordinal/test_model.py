@@ -41,6 +41,7 @@ PLAIN: dict[str, Any] = {
     "column_penalty": 1e12,
     "landmarks": 1,
     "linear_size": 0,
+    "neighbours": None,
 }
 STARS = Scale([1, 2, 3, 4, 5])
 
@@ -415,19 +416,18 @@ def test_best_is_no_worse_than_normal_on_held_out_entries_and_parts_say_why(seed
     assert (best.history_.best_error or 9.0) <= (normal.history_.best_error or 0.0)
     for model in (quick, normal, best):
         parts, stages = model.chosen_["parts"], model.history_.stages
-        assert list(parts) == ["sampler", "network", "refinement"]
+        assert list(parts) == ["sampler", "network", "refinement", "neighbours"]
         assert parts["network"].startswith("not fitted") == (model is quick)
         assert f"{stages['sampler alone']:.4f}" in parts["sampler"]
-        is_out = model.chosen_["members"] == {"sampler": 1.0} and model is not quick
+        is_out = "network" not in model.chosen_["members"] and model is not quick
         assert parts["network"].startswith("left out") == is_out
 
 
 @pytest.mark.slow
 def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
-    model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(
-        split.train, split.validation
-    )
+    settings = QUICK | {"validate_every": 5, "views": 12, "neighbours": None}
+    model = OrdinalDMF(**settings).fit(split.train, split.validation)
     rows, columns, values = split.validation.entries()
     # Epochs are compared by a few views; the error told at the end is by all of them, refined.
     assert model.history_.best_error == pytest.approx(

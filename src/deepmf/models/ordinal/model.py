@@ -194,6 +194,14 @@ class OrdinalDMF(Recommends, NetworkModel):
                 )
         elif "sampler" in shares:
             told["sampler"] = "fitted; no entries were held out"
+        if "neighbours" in errors:
+            told["neighbours"] = (
+                f"fitted: lower the held-out error from {errors['blended']} to {errors['neighbours']}"
+            )
+            if "neighbours" not in shares:
+                told["neighbours"] = "left out: they lower no held-out error beyond doubt"
+        elif "neighbours" in shares:
+            told["neighbours"] = f"fitted: together {errors['blended']}"
         network = self._get_factors("network")
         if network is not None:
             assert isinstance(network.encoder, OrdinalEncoder)
@@ -485,7 +493,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             fit = sampler_fit.result() if is_beside and sampler_fit else member.fit(inputs)
             if fit is not None:
                 fits[name] = fit
-        if not fits:
+        if not any(fit.stands_alone for fit in fits.values()):
             raise np.linalg.LinAlgError("the chain of the sampler has no posterior")
         sampler = members.get("sampler")
         if self._keeps_chain and isinstance(sampler, SamplerMember):
@@ -541,7 +549,7 @@ class OrdinalDMF(Recommends, NetworkModel):
             stages["sampler alone"] = math.sqrt(error)
         counts = inputs.seen.train.column_counts[held_out.columns]
         logits = mix_logits(blend, fits, counts)
-        if list(fits) != ["network"]:
+        if list(fits) != ["network"] or self.settings.neighbours is not None:
             stages["blended"] = values.compute_rmse(logits)
         blended = {
             name: Blended(fit.fitted, *blend[name]) for name, fit in fits.items() if name in blend
