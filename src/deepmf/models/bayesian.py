@@ -41,7 +41,7 @@ from deepmf.models.gibbs.readout import (
     make_readout,
     predict_held_out,
 )
-from deepmf.models.members import load_members
+from deepmf.models.members import Member, load_members
 from deepmf.models.neighbours import (
     NeighbourMember,
     SharedFit,
@@ -495,7 +495,7 @@ class BayesianMF(Recommends, Model):
         )
         if "members" not in content:
             return Predictor.of(sampler.load(content, tensors, entries), readout)
-        kinds = {"sampler": sampler, "neighbours": NeighbourMember()}
+        kinds: dict[str, Member] = {"sampler": sampler, "neighbours": NeighbourMember()}
         members = load_members(content, tensors, entries, kinds, n_cutpoints=0)
         return Predictor(members, readout)
 

@@ -24,13 +24,11 @@ import numpy as np
 import scipy.sparse
 
 from deepmf.errors import BadModelFile
-from deepmf.linalg.ridge import Limits, lay_out, run_batches
+from deepmf.linalg.positive import solve_positive
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, IndexPair, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, Axis, AxisEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.members import Conversion, MemberFit, MemberInputs
-from deepmf.recommend.column_gram import MOST_FULL, multiply_columns, solve_regressions
-from deepmf.recommend.column_ridge import Ridge
 from deepmf.scoring.encoders import Scores
 from deepmf.scoring.factors import Positions
 from deepmf.scoring.predictor import Predictor
@@ -192,10 +190,12 @@ class Neighbours:
         if axis == "row":
             return self
         gone = positions[positions >= self.means.size]
-        near, weights, centres = (
-            np.delete(array, gone, axis=0) for array in (self.near, self.weights, self.centres)
+        return replace(
+            self,
+            near=np.delete(self.near, gone, axis=0),
+            weights=np.delete(self.weights, gone, axis=0),
+            centres=np.delete(self.centres, gone),
         )
-        return replace(self, near=near, weights=weights, centres=centres)
 
     def fold_in(self, axis: Axis, entries: AxisEntries) -> Self:
         """Return neighbours whose only rows (or columns) have these entries."""
@@ -212,9 +212,9 @@ class Neighbours:
     @classmethod
     def load(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Neighbours:
         """Return the stored neighbours; impossible ones raise `BadModelFile`."""
-        sizes = {"columns": len(entries.columns), "trained": entries.train.shape[1]}
-        stored = _NEIGHBOURS.read(content, tensors, **sizes)
-        if len(stored["fill"]) and len(stored["fill_near"]) != sizes["trained"]:
+        n_columns, n_trained = len(entries.columns), entries.train.shape[1]
+        stored = _NEIGHBOURS.read(content, tensors, columns=n_columns, trained=n_trained)
+        if len(stored["fill"]) and len(stored["fill_near"]) != n_trained:
             raise BadModelFile("the stored neighbours must fill every trained column")
         return cls(source=entries.as_read, **stored)
 
@@ -315,6 +315,8 @@ def find_near(targets: Sparse, inputs: Sparse, n_near: int, *, are_same: bool) -
 
 def _multiply_lines(lines: Sparse, columns: Sparse) -> Callable[[slice], LatentArray]:
     """Return the products of some lines (targets, rows) with all columns (rows, columns)."""
+    from deepmf.recommend.column_gram import MOST_FULL, multiply_columns
+
     if columns.shape[1] <= MOST_FULL and lines.shape == columns.shape[::-1]:
         whole = multiply_columns(columns, None)
         return lambda span: whole[span]
@@ -334,6 +336,8 @@ def regress(
     inputs: (rows, trained). columns: their entries, by rows of the inputs. targets: (entries,).
     near: (columns, neighbours), the nearest first.
     """
+    from deepmf.linalg.ridge import Limits, lay_out, run_batches
+
     sizes = [min(ridge.n_near, near.shape[1]) for ridge in ridges]
     found = [np.zeros((len(near), size), dtype=np.float32) for size in sizes]
     widest = max(sizes)
@@ -352,8 +356,8 @@ def regress(
             grams = cells @ cells.mT
             sums = np.einsum("cke,ce->ck", cells, values * roots)
             for weights, size, ridge in zip(found, sizes, ridges, strict=True):
-                shrunk = Ridge(ridge.penalty, noise=0.0)
-                weights[at] = solve_regressions(grams[:, :size, :size], sums[:, :size], shrunk)
+                equations = grams[:, :size, :size] + ridge.penalty * np.eye(size, dtype=np.float32)
+                weights[at], _ = solve_positive(equations, sums[:, :size])
 
     run_batches(solve, lay_out(columns, targets, n_others=n_rows, limits=limits))
     return found

@@ -221,7 +221,7 @@ class Gram(NamedTuple):
                 near.places[targets, :width], by_lines=bool(are_short[targets[0]])
             )
             for ridge, weights in zip(ridges, weights_of_ridges, strict=True):
-                solutions = solve_regressions(equations, near.cells[targets, :width], ridge)
+                solutions = _solve(equations, near.cells[targets, :width], ridge)
                 weights[targets, :width] = round_weights(solutions)
 
         ranks = self.ranks
@@ -300,7 +300,7 @@ def _regress_on_all(gram: Cells, sums: Cells | None, ridge: Ridge) -> LatentArra
     return round_weights(inverse)
 
 
-def solve_regressions(equations: Cells, sums: LatentArray, ridge: Ridge) -> Cells:
+def _solve(equations: Cells, sums: LatentArray, ridge: Ridge) -> Cells:
     """Return the weights (targets, K) of some regressions.
 
     Where a pruned matrix is not positive definite, each column is regressed on its own.
