@@ -62,12 +62,18 @@ class Cost(NamedTuple):
     megabytes: float
 
 
+# Bytecode is kept, as an installed package has it.
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+
+
 def measure(folder: Path, *arguments: str, repeats: int) -> Cost:
     """Run Python with some arguments in a folder, several times; return the smallest costs."""
     costs = []
     for _ in range(repeats):
         process = subprocess.Popen(
-            [sys.executable, *arguments], cwd=folder, stdout=subprocess.DEVNULL
+            [sys.executable, *arguments], cwd=folder, stdout=subprocess.DEVNULL, env=ENVIRONMENT
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -84,7 +90,7 @@ def start_service(folder: Path, name: str) -> Cost:
     words = f"-m deepmf serve {name}.safetensors --port 0 --json --log-level warning".split()
     start = time.perf_counter()
     with subprocess.Popen(
-        [sys.executable, *words], cwd=folder, stdout=subprocess.PIPE, text=True
+        [sys.executable, *words], cwd=folder, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -1,10 +1,17 @@
 """Models are fitted and answer where torch cannot be imported."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+from deepmf import ALS, DMF, DMFD, BayesianMF, Means, OrdinalDMF
+from deepmf.datasets import generate
+from deepmf.models.base import Model
 
 FORBID = """
 import sys
@@ -61,6 +68,45 @@ if hasattr(model, "draw"):
 """
 
 
+ASK = """
+import json
+from pathlib import Path
+
+import numpy as np
+from deepmf import ObservedMatrix
+from deepmf.evaluation import evaluate
+from deepmf.evaluation.ranking import evaluate_ranking
+from deepmf.models.loading import load
+
+answers = {}
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    model = load(path)
+    train, columns = model.entries_.train, model.column_labels_[:3]
+    row = model.row_labels_[0]
+    new = ObservedMatrix.from_entries(
+        ["new"] * 3 + [row] * 2, [*columns, "film", "other"], [1, 3, 5, 4, 2], model.scale_
+    )
+    more = model.extend(new)
+    less = more.forget(rows=[row])
+    guest = more.fold_in([*columns, "film"], [1, 3, 5, 2])
+    less.save(path.with_suffix(".less"))
+    again = load(path.with_suffix(".less"))
+    test = train.take_entries(np.arange(0, train.n_entries, 9))
+    assert again.recommend("new", n=3).labels.tolist() == less.recommend("new", n=3).labels.tolist()
+    assert model.explain(row, columns[0]).labels.size > 0
+    assert evaluate_ranking(again, new.take_entries(np.arange(2)), unknown="nan").n == 10
+    answers[path.stem] = {
+        "predictions": model.predict(*train.take_entries(np.arange(40)).entries()[:2]).tolist(),
+        "extended": more.predict(["new"] * 3, columns).tolist(),
+        "folded in": guest.predict(columns).tolist(),
+        "recommended": guest.recommend(n=5).labels.tolist(),
+        "completed": float(np.sum(again.complete())),
+        "error": evaluate(model, test)[-1].rmse,
+    }
+print(json.dumps(answers))
+"""
+
+
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -78,3 +124,37 @@ def test_a_gpu_needs_torch() -> None:
     script = FORBID + FIT + "BayesianMF(device='cuda').fit(generate(9, 9, seed=0).matrix)"
     last_line = run(script).stderr.splitlines()[-1]
     assert "DeviceUnavailable" in last_line and "torch is not installed" in last_line
+
+
+QUICK: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 4, "device": "cpu"}
+
+SAVED: list[Model] = [
+    Means(),
+    ALS(epochs=3, seed=0),
+    BayesianMF(epochs=20, burn_in=10, samples=3, seed=0),
+    DMF(**QUICK),
+    DMFD(**QUICK),
+    OrdinalDMF(**QUICK, networks=2, views=4, landmarks=6, linear_iterations=8, linear_samples=2),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::deepmf.errors.NotBetterThanMeans")
+def test_every_model_answers_without_torch(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    matrix = generate(60, 40, density=0.2, seed=0).matrix
+    rows, columns, _ = matrix.take_entries(np.arange(40)).entries()
+    for model in SAVED:
+        model.fit(matrix).save(folder / f"{type(model).__name__}.safetensors")
+    asked = run(FORBID + ASK, str(folder))
+    assert asked.stderr == ""
+    answers = json.loads(asked.stdout)
+    for model in SAVED:
+        found = answers[type(model).__name__]
+        np.testing.assert_allclose(found["predictions"], model.predict(rows, columns), atol=1e-5)
+        assert np.all(np.isfinite(found["extended"] + found["folded in"]))
+        assert len(found["recommended"]) == 5 and found["error"] < 2.0
+    command = "from deepmf.cli.app import main\nmain(sys.argv[1:])"
+    shown = run(FORBID + command, "inspect", str(folder / "OrdinalDMF.safetensors"))
+    assert shown.returncode == 0 and "OrdinalDMF" in shown.stdout

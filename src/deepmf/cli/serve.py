@@ -181,9 +181,7 @@ def write_demo_model(
     ratings = ratings.with_form(TableForm("person", "film", "stars"))
     # A network this small is no faster with more threads.
     with use_threads(1), warnings.catch_warnings(action="ignore", category=DeepMFWarning):
-        model = OrdinalDMF(effort="quick", seed=seed, device="cpu", **settings).fit(
-            ratings, progress=False
-        )
+        model = OrdinalDMF(effort="quick", seed=seed, device="cpu", **settings).fit(ratings)
     model.save(path)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from deepmf.evaluation.areas import STARTS, UNKNOWN, AreaErrors, ColdStart
 from deepmf.evaluation.calibration import IntervalCoverage
@@ -669,7 +668,7 @@ def make_settings_section(found: Findings) -> Section:
     return Section(
         title="Settings",
         how="These settings and the same entries give the same model again; settings marked as chosen were chosen at "
-        f"fit. Written on {written} with torch {torch.__version__} on {platform.machine()}.",
+        f"fit. Written on {written} on {platform.machine()}.",
         tables=[
             Table(
                 f"Settings of {type(model).__name__}", ["setting", "value"], settings, in_words=True

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.optimize
 from scipy.special import expit, logit
 
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
@@ -160,9 +159,9 @@ class Odds(NamedTuple):
             loss = np.logaddexp(0.0, odds).sum() - (is_above * odds).sum() + moved @ pull / 2.0
             return loss, pull - np.append((missing * learned_odds).sum(), missing.sum(axis=0))
 
-        solution = scipy.optimize.minimize(
-            measure_loss, usual, jac=True, method="BFGS", options={"gtol": 1e-6}
-        )
+        from scipy.optimize import minimize  # takes half as long as all of numpy
+
+        solution = minimize(measure_loss, usual, jac=True, method="BFGS", options={"gtol": 1e-6})
         change = solution.x
         plain = cls(max(float(change[0]), 0.0), change[1:], COVERAGES)
         moved = plain.apply(learned).shift(effects)

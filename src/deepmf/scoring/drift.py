@@ -33,7 +33,6 @@ from itertools import compress
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
-import scipy.optimize
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries, locate
@@ -423,7 +422,9 @@ def find_shares(
     parts = [component.evaluate(rows, columns, times) for component in components]
     # The triangle of a QR decomposition has the same squares, in a few lines.
     triangle: FloatArray = np.asarray(np.linalg.qr(np.column_stack([*parts, residuals]), mode="r"))
-    solution = scipy.optimize.lsq_linear(
+    from scipy.optimize import lsq_linear  # takes half as long as all of numpy
+
+    solution = lsq_linear(
         triangle[:, :-1], triangle[:, -1], (0.0, 1.0), method="bvls", max_iter=100
     )
     shares: FloatArray = solution.x

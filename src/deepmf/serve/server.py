@@ -21,9 +21,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 import uvicorn
 from fastapi import FastAPI
+from threadpoolctl import threadpool_limits
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from deepmf.errors import BadSetting, UserError
@@ -139,7 +139,7 @@ def build_app(options: ServeOptions) -> FastAPI:
     sys.setswitchinterval(0.001)
     if "OMP_NUM_THREADS" not in os.environ:
         # each computation is so small that threads would wait for each other
-        torch.set_num_threads(1)
+        threadpool_limits(1)
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model, digest = load_with_digest(path)

@@ -110,6 +110,11 @@ class EpochDisplay(ProgressLine):
         epoch = f"epoch {record.epoch + 1} of {self._n_epochs}, {left} left, loss {record.loss:.4f}"
         self.write(f"{self._title}: {', '.join(filter(None, [epoch, self._error, self._best]))}")
 
+    def show_start(self) -> None:
+        """Say on a terminal that the fit has begun: the first epoch may take long."""
+        if self._rewritten:
+            self.show_stage("preparing")
+
     def show_stage(self, name: str) -> None:
         """Show a stage at once: it may take long."""
         self.put(f"{self._title}: {', '.join(filter(None, [name, self._best]))}")
@@ -144,6 +149,7 @@ def show_epochs(
     if (text := plan()) is not None:
         _put(stream, f"{text}\n")
     with closing(EpochDisplay(title, n_epochs, stream)) as display:
+        display.show_start()
         yield (display,)
 
 
