@@ -138,6 +138,29 @@ SAVED: list[Model] = [
 ]
 
 
+FIT_OTHERS = """
+import warnings
+
+import pytest
+from deepmf import DMF, OrdinalDMF
+from deepmf.datasets import generate
+from deepmf.errors import MissingDependency
+
+matrix = generate(60, 40, density=0.2, seed=0).matrix
+with pytest.raises(MissingDependency, match="torch"):
+    DMF().fit(matrix)
+with warnings.catch_warnings(record=True) as caught:
+    model = OrdinalDMF(linear_iterations=8, linear_samples=2).fit(matrix)
+assert ["torch" in str(warning.message) for warning in caught] == [True]
+assert list(model.chosen_["members"]) == ["sampler"]
+"""
+
+
+@pytest.mark.slow
+def test_a_blend_is_fitted_without_its_network_and_others_say_what_is_missing() -> None:
+    assert run(FORBID + FIT_OTHERS).stderr == ""
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::deepmf.errors.NotBetterThanMeans")
 def test_every_model_answers_without_torch(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepmf.errors import BadModelFile
+from deepmf.errors import BadModelFile, MissingDependency
 from deepmf.matrix.arrays import Array
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -25,6 +25,7 @@ from deepmf.scoring.encoders import Encoder
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form
+from deepmf.training.devices import has_torch
 from deepmf.training.settings import TrainingSettings, TwoBranchSettings
 
 if TYPE_CHECKING:
@@ -104,6 +105,12 @@ class NetworkModel(Model):
         return train.n_entries * sum(
             min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True)
         )
+
+    def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
+        if not has_torch():
+            name = type(self).__name__
+            raise MissingDependency(f"{name} is fitted by torch: install it with pip install torch")
+        return {}
 
     def _estimate_bytes(self, entries: EntryStore) -> FitBytes:
         import torch

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, warn
 from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -57,9 +57,9 @@ from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.factors import Factors
 from deepmf.scoring.predictor import Blended, Link, Predictor
 from deepmf.storage.model_file import Tensors
+from deepmf.training.devices import find_device, has_torch
 from deepmf.training.history import History
 from deepmf.training.holdout import HeldOut
-from deepmf.training.runtime import Runtime, measure_slowness
 from deepmf.training.settings import EFFORTS, Settings
 from deepmf.training.threads import keep_numpy_to_one_thread, limit_threads
 
@@ -233,6 +233,8 @@ class OrdinalDMF(Recommends, NetworkModel):
         """Return about how long a fit takes now; on a GPU, the sampler runs beside the network and
         takes longer."""
         if not self._on_gpu:
+            from deepmf.training.runtime import measure_slowness
+
             return self._estimate_work(train) * measure_slowness(train.n_entries)
         return _GPU_SECONDS[0] + self._count_iterations(train) * (
             _GPU_SECONDS[1] + _GPU_SECONDS[2] * train.n_entries
@@ -266,12 +268,17 @@ class OrdinalDMF(Recommends, NetworkModel):
         return 0.0 if self.settings.linear_size == 0 else n_chains * self.settings.linear_iterations
 
     def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
+        if "networks" in self._given and self.settings.networks:
+            super()._choose_settings(train)
+        elif not has_torch() and self.settings.effort != EFFORTS[0]:
+            warn("torch is not installed: without the network; pip install torch")
         return self._choose_for(train, self.settings.effort)
 
     def _choose_for(self, train: ObservedMatrix, effort: str) -> dict[str, Any]:
-        facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
+        facts = Facts(*train.shape, train.n_entries, find_device(self.settings.device) != "cpu")
         epochs = self.settings.epochs if "epochs" in self._given else None
-        return choose_settings(facts, effort, epochs=epochs)
+        chosen = choose_settings(facts, effort, epochs=epochs)
+        return chosen if has_torch() else chosen | {"networks": 0}
 
     def _learn(
         self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting
@@ -320,7 +327,7 @@ class OrdinalDMF(Recommends, NetworkModel):
         afterwards, or beside it on a GPU."""
         if self.settings.networks:
             return super()._learn(entries, validation, fitting)
-        device, settings = Runtime(self.settings.device).device, self.settings
+        device, settings = find_device(self.settings.device), self.settings
         if find_ranks() is not None:
             check_alike(identify_training(type(self).__name__, settings, entries, validation))
         self.history_ = History(stopped="epochs")
@@ -605,11 +612,7 @@ def add_neighbours(
 
 
 def gather_inputs(
-    entries: EntryStore,
-    seen: ObservedMatrix,
-    held_out: HeldOut | None,
-    seed: int,
-    device: torch.device,
+    entries: EntryStore, seen: ObservedMatrix, held_out: HeldOut | None, seed: int, device: Any
 ) -> MemberInputs:
     """Return what members learn from: a sample of the held-out entries is enough to choose by."""
     store = entries
