@@ -11,7 +11,7 @@ TESTS := $(if $(PACKAGE),$(wildcard $(foreach name,$(PACKAGE) $(PACKAGE).py,src/
 # Bytecode of the rewritten tests is kept, whatever the shell says: the next run collects them in half the time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check types all-tests quick-tests fuzz attack format docs dist bench peers clean
+.PHONY: demo test check types all-tests quick-tests fuzz attack format docs dist bench bench-start peers clean
 
 demo: $(READY)
 	@$(BIN)/deepmf demo
@@ -68,6 +68,10 @@ dist: $(READY)
 bench: $(READY)
 	@for name in reading latency extension als imputers ranks defaults serving; do \
 	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# What commands take from start to end, and their memory.
+bench-start: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/start.py
 
 # Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.
 peers: $(READY)

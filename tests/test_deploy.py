@@ -50,6 +50,21 @@ def test_the_container_runs_as_an_ordinary_user() -> None:
     assert all((DEPLOY.parent / name).exists() for names in copied for name in names.split())
 
 
+def test_the_container_installs_what_the_service_needs_without_torch() -> None:
+    sys.path.append(str(DEPLOY.parent / "tools"))
+    try:
+        from slim_requirements import list_requirements
+    finally:
+        sys.path.pop()
+    head, *stored = (DEPLOY / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert stored == list_requirements() and "slim_requirements" in head
+    names = {line.partition("==")[0].lower() for line in stored}
+    assert {"numpy", "scipy", "uvicorn", "psycopg-binary"} < names
+    assert not any(name.startswith(("torch", "nvidia", "triton")) for name in names)
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    assert "-r requirements.txt" in text and "--no-deps ." in text
+
+
 def test_compose_starts_the_service_with_its_database() -> None:
     services: dict[str, Any] = yaml.safe_load(
         (DEPLOY / "compose.yaml").read_text(encoding="utf-8")

@@ -165,18 +165,20 @@ def reached(module: str) -> set[str]:
     return found
 
 
-# What may load torch: networks and their training, and devices. All else is numpy: fitting closed
-# forms, loading, predicting, ranking, extending, evaluating.
+# What may load torch at the top: the training of networks, the paper's networks, and rankings on a
+# device. All else is numpy: fitting, loading, predicting, ranking, extending, evaluating.
 MAY_LOAD_TORCH = {
     "training": "blocks runtime trainer",
     "recommend": "device_ranking",
-    "models": "dmf_network dmfd_network ordinal paper",
+    "models": "dmf_network dmfd_network paper",
 }
+MODULES_THAT_LOAD_TORCH = {"deepmf.models.ordinal.network", "deepmf.models.ordinal.trainer"}
 
 
 def may_load_torch(module: str) -> bool:
     _, package, *names = [*module.split("."), ""]
-    return names[0] in MAY_LOAD_TORCH.get(package, "").split()
+    may_load = names[0] in MAY_LOAD_TORCH.get(package, "").split()
+    return may_load or module in MODULES_THAT_LOAD_TORCH
 
 
 @pytest.mark.parametrize("package", sorted(CORE - {"experiments", "nn"}))
