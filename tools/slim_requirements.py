@@ -35,7 +35,9 @@ def collect(name: str, extras: frozenset[str], found: set[str]) -> None:
 def list_requirements() -> list[str]:
     """Return the pinned packages of the service and PostgreSQL, in the order of their names."""
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    pins = {canonicalize_name(name): line for line, name in re.findall(r"^((\S+)==\S+)", text, re.M)}
+    pins = {
+        canonicalize_name(name): line for line, name in re.findall(r"^((\S+)==\S+)", text, re.M)
+    }
     names = set[str]()
     collect("deepmf", frozenset({"serve", "postgres"}), names)
     return [pins[name] for name in sorted(names)]

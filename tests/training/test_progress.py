@@ -158,7 +158,8 @@ def test_a_terminal_sees_a_line_of_its_width(
         "fitting DMF: epoch 1 of 10, 0:00:18 left",
         "fitting DMF: epoch 2 of 10, 0:00:24 left",
     )
-    assert capsys.readouterr().err == f"\r{first[:39]}\r{second[:39]}\n"
+    start = "fitting DMF: preparing"
+    assert capsys.readouterr().err == f"\r{start}\r{first[:39]}\r{second[:39]}\n"
 
 
 @pytest.mark.usefixtures("notebook")
