@@ -152,30 +152,14 @@ async def _handle_api_error(_: Request, error: Any) -> Response:
 async def _handle_invalid_request(request: Request, error: Any) -> Response:
     """Report the first problem and its place in one sentence, without repeating the input."""
     first = error.errors()[0]
-    kind = request.headers.get("content-type")
-    if first["loc"] == ("body",) and (kind is None or "json" not in kind.lower()):
-        description = (
-            "the request has no Content-Type"
-            if kind is None
-            else f"the Content-Type is {kind!r:.100}"
-        )
-        return respond(
-            ApiError(
-                422,
-                "content_type",
-                f"{description}; send Content-Type: application/json with a JSON body",
-            )
-        )
-    if first["type"] == "json_invalid":
-        return respond(
-            ApiError(
-                422, "invalid", f"the body is not JSON, from its character {first['loc'][-1]} on"
-            )
-        )
-    place = ".".join(str(part) for part in first["loc"])
-    return respond(
-        ApiError(422, "invalid", f"{place}: {first['msg'].removeprefix('Value error, ')}")
-    )
+    kind = request.headers.get("content-type", "no Content-Type")
+    code, message = "invalid", f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if first["loc"] == ("body",) and "json" not in kind.lower():
+        code = "content_type"
+        message = f"got {kind:.100}; send Content-Type: application/json with a JSON body"
+    elif first["type"] == "json_invalid":
+        message = f"the body is not JSON, from its character {first['loc'][-1]} on"
+    return respond(ApiError(422, code, message.replace(": Value error, ", ": ", 1)))
 
 
 async def _handle_database_error(_: Request, error: Any) -> Response:

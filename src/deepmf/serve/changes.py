@@ -59,6 +59,8 @@ FeatureValues = Mapping[str, Any]  # by name, as they were given
 # by axis and label; None forgets them
 FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]
 
+OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
+
 # how a model refuses entries: ours, and those of the solvers
 UNUSABLE = (UserError, ArithmeticError, ValueError)
 _MOST_TRIALS = 200  # each takes milliseconds; a bulk write may have thousands of bad lines
@@ -141,21 +143,13 @@ def find_refused(model: Model, entries: EntryChanges) -> dict[Pair, str]:
 def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
     """Return the entries of a row by column, or of a column by row; none if the label is
     unknown."""
-    entries = model.entries_
-    labels, other_labels = (
-        (entries.rows, entries.columns) if axis == "row" else (entries.columns, entries.rows)
-    )
-    at = labels.find([label])
+    store, other_axis = model.entries_, OTHER_AXIS[axis]
+    at = get_labels(model, axis).find([label])
     if at[0] < 0:
         return {}
-    axis_entries = entries.seen_columns(at) if axis == "row" else entries.seen_rows(at)
-    return dict(
-        zip(
-            other_labels[axis_entries.others].tolist(),
-            list_entries(axis_entries.values, axis_entries.extras),
-            strict=True,
-        )
-    )
+    entries = store.all_entries(axis, at)
+    other_labels = get_labels(model, other_axis)[entries.others].tolist()
+    return dict(zip(other_labels, list_entries(entries.values, entries.extras), strict=True))
 
 
 def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
@@ -224,19 +218,17 @@ def read_features(model: Model, axis: Axis, label: Any) -> dict[str, EncodedFeat
     """Return the features of a row or column as the model encodes them; none if the label is
     unknown."""
     axis_features, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
-    return (
-        {}
-        if axis_features is None or at[0] < 0
-        else axis_features.encoding.decode(axis_features.take(at))
-    )
+    if axis_features is None or at[0] < 0:
+        return {}
+    return axis_features.encoding.decode(axis_features.take(at))
 
 
 def has_features(model: Model, axis: Axis, label: Any) -> bool:
     """Whether a model has features of a row or column, even if its encoding ignores all of them."""
     axis_features, at = get_axis_features(model, axis), get_labels(model, axis).find([label])
-    return (
-        axis_features is not None and bool(at[0] >= 0) and bool(axis_features.take(at).are_known[0])
-    )
+    if axis_features is None or at[0] < 0:
+        return False
+    return bool(axis_features.take(at).are_known[0])
 
 
 def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatures:
@@ -356,16 +348,13 @@ def _number_within_rows(row_of: IndexArray) -> PlaceArray:
 def _find_empty(entries: EntryStore, axis: Axis, touched: list[Any]) -> list[Any]:
     """Return the labels that were added after training and have neither entries nor features
     left."""
-    labels, trained = (
-        (entries.rows, entries.train.rows)
-        if axis == "row"
-        else (entries.columns, entries.train.columns)
-    )
-    at = np.unique(labels.find(touched)) if touched else np.empty(0, dtype=np.int64)
-    at = at[at >= len(trained)]
-    empty: list[Any] = (
-        labels[at[entries.all_entries(axis, at).are_empty]].tolist() if at.size else []
-    )
+    if not touched:
+        return []
+    n_trained = entries.train.shape[axis == "column"]
+    labels = entries.rows if axis == "row" else entries.columns
+    at = np.unique(labels.find(touched))
+    at = at[at >= n_trained]
+    empty: list[Any] = labels[at[entries.all_entries(axis, at).are_empty]].tolist()
     return empty
 
 

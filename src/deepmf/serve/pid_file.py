@@ -18,28 +18,27 @@ if sys.platform != "win32":
 
 
 @contextmanager
-def hold_pid_file(path: Path) -> Iterator[Callable[[], None]]:
-    """Lock a pid file; the function that is yielded writes the id of this process into it.
+def hold_pid_file(path: str | Path | None) -> Iterator[Callable[[], None]]:
+    """Lock a pid file, if there is one; the function that is yielded writes the id of this process
+    into it.
 
     The service calls it when it handles signals. The file stays, empty: if it were removed, a
     service that starts meanwhile could lock a file that nobody finds.
     """
+    if path is None:
+        yield lambda: None
+        return
     _require_signals("--pid-file")
     try:
-        file = path.open("a+", encoding="ascii")
+        file = Path(path).open("a+", encoding="ascii")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise CannotSave(f"{path} could not be written ({error.strerror})") from error
     with file:
         if not _lock(file):
             raise BadSetting(f"{path} is the pid file of a running service; choose another")
         file.truncate(0)
-
-        def write() -> None:
-            file.write(f"{os.getpid()}\n")
-            file.flush()
-
         try:
-            yield write
+            yield lambda: print(os.getpid(), file=file, flush=True)
         finally:
             file.truncate(0)
 

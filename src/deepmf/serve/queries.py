@@ -286,14 +286,12 @@ def list_entries(
     axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None, *, offset: int, limit: int
 ) -> s.EntriesResponse:
     """List a page of the entries of a row by column, or of a column by row."""
-    store = snapshot.model.entries_
-    labels, trained = (
-        (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
-    )
+    labels = get_labels(snapshot.model, axis)
     label = convert_id(given, labels)
     entries = snapshot.read_entries(axis, label)
     if not entries:
         find_label(given, labels)
+    trained = snapshot.model.entries_.train
     names, listed = snapshot.model.column_names_, []
     for other_label, entry in sorted(entries.items())[offset : offset + limit]:
         if axis == "column":
@@ -304,7 +302,7 @@ def list_entries(
     return s.EntriesResponse(
         axis=axis,
         id=label,
-        trained=label in trained,
+        trained=label in (trained.rows if axis == "row" else trained.columns),
         n_entries=len(entries),
         next_offset=offset + limit if offset + limit < len(entries) else None,
         entries=listed,

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -102,16 +102,13 @@ def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: Non
     with ExitStack() as stack:
         configure_log(options.log_level)
         stack.callback(_release_log)
-        write_pid = None
-        if options.pid_file is not None:
-            write_pid = stack.enter_context(hold_pid_file(Path(options.pid_file)))
+        write_pid = stack.enter_context(hold_pid_file(options.pid_file))
         listener = stack.enter_context(_listen(options))
         host = f"[{options.host}]" if ":" in options.host else options.host
         address = f"http://{host}:{listener.getsockname()[1]}"
 
         def announce_ready() -> None:
-            if write_pid is not None:
-                write_pid()
+            write_pid()
             announce(address)
 
         if options.workers == 1:
@@ -143,8 +140,7 @@ def build_app(options: ServeOptions) -> FastAPI:
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model, digest = load_with_digest(path)
-    database = open_database(options.database)
-    service = Service(model, database, source=path, digest=digest)
+    service = Service(model, open_database(options.database), source=path, digest=digest)
     app = create_app(service, keys=keys)
     gc.collect()
     gc.freeze()  # the model stays: scanning it in every collection would delay requests
@@ -270,8 +266,8 @@ class _Workers(Multiprocess):
         on_ready: Callable[[], None],
     ) -> None:
         super().__init__(config, sockets)
-        self._folder = folder
-        self._on_ready: Callable[[], None] | None = on_ready
+        self._folder, self._on_ready = folder, on_ready
+        self._is_announced = False
         self._end_reason = ""
 
     def run(self) -> None:
@@ -298,9 +294,10 @@ class _Workers(Multiprocess):
                 not _name_report(self._folder, worker.pid, "ready").exists()
                 and (worker.exitcode or 0) >= 0
             ):
-                failure = _name_report(self._folder, worker.pid, "failure")
-                reason = failure.read_text(encoding="utf-8") if failure.exists() else ""
-                self._end_reason = reason or "a worker could not be started; the log says why"
+                self._end_reason = "a worker could not be started; the log says why"
+                with suppress(FileNotFoundError):
+                    failure = _name_report(self._folder, worker.pid, "failure")
+                    self._end_reason = failure.read_text(encoding="utf-8")
                 self.should_exit.set()
                 return
             code = worker.exitcode or 0
@@ -309,9 +306,9 @@ class _Workers(Multiprocess):
             logger.error("a worker died and is started again", extra={"fields": fields})
             self.processes[place] = Process(self.config, self.sockets)
             self.processes[place].start()
-        if self._on_ready is not None and all(map(self._is_ready, self.processes)):
+        if not self._is_announced and all(map(self._is_ready, self.processes)):
             self._on_ready()
-            self._on_ready = None
+            self._is_announced = True
 
     def _check_alive(self, worker: Process) -> bool:
         """Ping a worker, kill it if it hangs, and return whether it lives."""
