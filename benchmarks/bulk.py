@@ -50,7 +50,7 @@ def main() -> None:
         for number in range(options.requests):
             body = make_lines(options.lines, seed=number)
             times = [time.process_time()]
-            write = parse_bulk(body, "", max_bytes=len(body), key=None)
+            write = parse_bulk(body, "", max_bytes=len(body), key="")
             times.append(time.process_time())
             snapshot = commit_writes(database, snapshot, [write]).snapshot
             times.append(time.process_time())

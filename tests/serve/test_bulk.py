@@ -167,7 +167,7 @@ def test_lines_that_the_model_cannot_learn_are_refused_alone(
     ids=["joined", "bracketed", "nested", "array", "surrogate", "values", "others"],
 )
 def test_an_entry_is_one_line(lines: list[bytes]) -> None:
-    whole = {"max_bytes": 10_000, "key": None}
+    whole = {"max_bytes": 10_000, "key": ""}
     written = parse_bulk(
         b"\n".join([ENTRY, *lines, b'{"value": 2, "column": 3, "row": "B"}']), "", **whole
     )
@@ -268,7 +268,7 @@ def test_all_members_of_a_gzip_file_are_read() -> None:
         gzip.compress(ENTRY + b"\n") + gzip.compress(b"") + gzip.compress(ENTRY.replace(b"A", b"B"))
     )
     assert [
-        one.row for one in parse_bulk(body, "gzip", max_bytes=1_000, key=None).entries.values()
+        one.row for one in parse_bulk(body, "gzip", max_bytes=1_000, key="").entries.values()
     ] == ["A", "B"]
 
 
@@ -276,7 +276,7 @@ def test_a_long_line_is_refused_and_the_others_are_read() -> None:
     escaped = b"\\ud83d\\ude00" * 1_000  # the longest id
     longest = b'{"row": "%b", "column": "%b", "value": 1}' % (escaped, escaped)
     body = b"\n".join([ENTRY, b"[%b]" % (b"{}," * 20_000), *[longest] * 30, ENTRY])
-    written = parse_bulk(body, "", max_bytes=len(body), key=None)
+    written = parse_bulk(body, "", max_bytes=len(body), key="")
     assert [(code, lines) for (code, _), lines in written.refused.items()] == [("too_long", [2])]
     assert list(written.entries) == [1, *range(3, 34)]
     assert written.entries[7].row == "\U0001f600" * 1_000

@@ -91,6 +91,11 @@ def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(
         assert ask(row="new")[0] == f"column {following:02d}"
     assert client.write("new", {"column 11": None}, method="PATCH").is_success
     assert ask(row="new")[0] == "column 04"
+    places = ("20", "03", "20")  # in bulk, an entry has the place of its last line
+    lines = [{"row": "bulk", "column": f"column {place}", "value": 1} for place in places]
+    answer = client.post("/v1/entries/bulk", content="\n".join(map(json.dumps, lines)))
+    assert answer.json()["n_changed"] == 2
+    assert ask(row="bulk")[0] == "column 21"
 
 
 def test_what_comes_next_is_the_same_after_a_restart_and_on_another_worker(

@@ -25,7 +25,7 @@ _LINE_BYTES = 32 << 10  # two of the longest ids need fewer, however they are es
 _EXPORTED_ENTRIES = 2_000  # at a time: they stay in memory while a client reads slowly
 
 
-def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -> BulkWrite:
+def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str) -> BulkWrite:
     """Return the write of a body of JSON lines; raise `ApiError` if it is too large or cannot be
     decompressed.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from operator import attrgetter, itemgetter
@@ -436,8 +436,10 @@ class Transaction:
         values: list[Any] = lines if order is None else list(map(itemgetter(*order), lines))
         self._connection.exec_driver_sql(compiled.string, values)
 
-    def read_receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
+    def read_receipts(self, keys: Collection[str]) -> dict[str, Receipt]:
         """Return the receipts of keys."""
+        if not keys:
+            return {}
         asked = sa.select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
             RECEIPTS.c.key.in_(list(keys)), _is_valid()
         )
@@ -496,8 +498,8 @@ def _list_fields(entry: Entry | None) -> dict[str, Any]:
 def _read_entry(line: Any) -> Entry | None:
     if line.value is None:
         return None
-    given = {"time": line.time, "weight": line.weight}
-    return Entry(line.value, **{name: part for name, part in given.items() if part is not None})
+    extras = {"time": line.time, "weight": line.weight}
+    return Entry(line.value, **{name: part for name, part in extras.items() if part is not None})
 
 
 def _parse_content(topic: Topic, content: bytes | None) -> Any:

@@ -159,9 +159,9 @@ def _read_request(given: s.RecommendRequest, snapshot: Snapshot) -> Request:
         **options,
         n=given.n,
         at=find_moment(given.at, snapshot),
-        among=None if given.among is None else find_labels(given.among, columns),
+        among=find_labels(given.among or (), columns) or None,
         exclude=_find_omitted(given, snapshot),
-        where=None if given.where is None else _read_conditions(given.where, snapshot),
+        where=given.where and _read_conditions(given.where, snapshot),
     )
 
 
@@ -181,11 +181,11 @@ def find_moment(at: int | None, snapshot: Snapshot) -> int | None:
 
 def _find_omitted(
     request: s.RecommendRequest, snapshot: Snapshot
-) -> npt.NDArray[np.bool_] | list[Any] | None:
+) -> npt.NDArray[np.bool_] | list[Any]:
     """Return the columns to leave out: those that the request excludes, hidden ones, and those the
     row dismissed."""
     columns, omissions = snapshot.model.entries_.columns, snapshot.omissions
-    excluded = None if request.exclude is None else find_labels(request.exclude, columns)
+    excluded = find_labels(request.exclude or (), columns)
     omitted = [omissions.find_hidden(columns)]
     if request.row is not None:
         omitted.append(
@@ -194,7 +194,7 @@ def _find_omitted(
     if not any(positions.size for positions in omitted):
         return excluded
     mask = np.zeros(len(columns), dtype=bool)
-    for positions in (*omitted, columns.positions(excluded or [])):
+    for positions in (*omitted, columns.positions(excluded)):
         mask[positions] = True
     return mask
 
@@ -394,9 +394,9 @@ def check_history(
     if snapshot.model.entries_.train.has_values and None in given_values:
         raise ApiError(422, "value_missing", "every entry of a history needs a value")
     values = [1.0 if value is None else value for value in given_values]  # one interaction
-    if len(set(columns)) < len(columns):
-        twice = next(label for label, count in Counter(columns).items() if count > 1)
-        raise ApiError(422, "given_twice", f"column {quote_id(twice)} was given twice")
+    twice = [label for label, count in Counter(columns).items() if count > 1]
+    if twice:
+        raise ApiError(422, "given_twice", f"column {quote_id(twice[0])} was given twice")
     off_scale = np.flatnonzero(~snapshot.model.scale_.holds(values))
     if off_scale.size:
         check_value(snapshot, values[off_scale[0]])

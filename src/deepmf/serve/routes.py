@@ -80,7 +80,10 @@ IncludeHidden = Annotated[
     bool, Query(description="Also list columns that cannot be recommended now.")
 ]
 IfMatch = Annotated[
-    str | None, Header(max_length=1_000, description="Write only if the entries have this ETag.")
+    str,
+    Header(
+        max_length=1_000, pattern=r"[^\s,]", description="Write only if the entries have this ETag."
+    ),
 ]
 IdempotencyKey = Annotated[
     str | None,
@@ -101,14 +104,12 @@ class Writing:
         service: TheService,
         response: Response,
         api_key: Writer,
-        if_match: IfMatch = None,
+        if_match: IfMatch = "",
         idempotency_key: IdempotencyKey = None,
     ) -> None:
         self.service, self.response, self.api_key = service, response, api_key
-        self.if_match = (
-            None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
-        )
-        self.key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
+        self.if_match = frozenset(filter(None, map(str.strip, if_match.split(","))))
+        self.key = f"{api_key.name}\n{idempotency_key}" if idempotency_key else ""
 
     async def run(
         self, write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite

@@ -301,17 +301,17 @@ class Service:
         """
         pruned_version = last_version = 0
         is_erased = True
-        due = time.monotonic() + self.limits.keep_changes
+        next_pruning = time.monotonic() + self.limits.keep_changes
         while not self._is_stopping.wait(self.limits.staleness):
             try:
                 if self.follower.wait() is None:
                     continue  # the follower reports it
                 self._follow_model(self._database.read_state().model_version)
-                if time.monotonic() >= due:
+                if time.monotonic() >= next_pruning:
                     pruned_version, last_version = last_version, self.current.data_version
                     self._database.prune(pruned_version)
                     is_erased = False
-                    due += self.limits.keep_changes
+                    next_pruning += self.limits.keep_changes
                 if not is_erased:  # tried again as long as a reader is in the way
                     largest = self.limits.rewritten_bytes
                     is_erased = self._database.erase(pruned_version, largest=largest)

@@ -187,15 +187,15 @@ def resolve(given: EntryRequest, known: Entry | None, now: int) -> Entry | None:
 class _Write:
     """A write to one row or one column.
 
-    if_match: ETags, one of which the content must have; None for any.
-    key: the Idempotency-Key of the request and the name of its API key; the database stores only
-        hashes of it.
+    if_match: ETags, one of which the content must have; none for any.
+    key: the Idempotency-Key of the request and the name of its API key, if it has one; the database
+        stores only hashes of it.
     """
 
     axis: Axis
     id: Id
-    if_match: frozenset[str] | None = field(default=None, kw_only=True)
-    key: str | None = field(default=None, kw_only=True)
+    if_match: frozenset[str] = field(default=frozenset(), kw_only=True)
+    key: str = field(default="", kw_only=True)
 
     def digest(self) -> str:
         """Return a hash that distinguishes this request from others with the same key."""
@@ -206,16 +206,12 @@ class _Write:
 
     def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
         """Return the receipt of an earlier request with the same key."""
-        return WriteReceipt.from_json(pending.find_label(self.axis, self.id), answer, str(self.key))
+        return WriteReceipt.from_json(pending.find_label(self.axis, self.id), answer, self.key)
 
     def check_etag(self, current: Mapping[Any, Any], what: str) -> None:
         """Raise `ApiError` if the current content does not have an ETag that the write requires."""
-        etags = self.if_match
-        if (
-            etags is not None
-            and not ("*" in etags and current)
-            and compute_etag(current) not in etags
-        ):
+        matching = {compute_etag(current), "*" if current else ""}
+        if self.if_match and not matching & self.if_match:
             message = f"the {what} of {self.axis} {quote_id(self.id)} do not have the ETag given in If-Match"
             raise ApiError(412, "changed_meanwhile", message)
 
@@ -377,7 +373,7 @@ class BulkWrite:
     entries: Mapping[int, EntryLine]
     refused: Refusals
     body_digest: str
-    key: str | None = None
+    key: str = ""
 
     def digest(self) -> str:
         """Return a hash that distinguishes this request from others with the same key."""
@@ -385,7 +381,7 @@ class BulkWrite:
 
     def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
         """Return the receipt of an earlier request with the same key."""
-        return WriteReceipt.from_json("", answer, str(self.key))
+        return WriteReceipt.from_json("", answer, self.key)
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the lines and add their changes to the transaction."""
@@ -547,9 +543,7 @@ def commit_writes(
             {
                 _digest(write.key): Receipt(write.digest(), receipt.to_json(write.key))
                 for write, receipt in zip(writes, receipts, strict=True)
-                if write.key is not None
-                and isinstance(receipt, WriteReceipt)
-                and not receipt.repeated
+                if write.key and isinstance(receipt, WriteReceipt) and not receipt.repeated
             }
         )
     n_learned = sum(entry is not None for entry in pending.entries.values())
@@ -566,18 +560,17 @@ def commit_writes(
 def _stage_writes(
     pending: PendingChanges, writes: Sequence[Write], transaction: Transaction
 ) -> list[WriteReceipt | Exception]:
-    keys = {_digest(write.key) for write in writes if write.key is not None}
-    earlier_receipts = transaction.read_receipts(keys) if keys else {}
+    keys = {_digest(write.key) for write in writes if write.key}
+    earlier_receipts = transaction.read_receipts(keys)
     receipts: list[WriteReceipt | Exception] = []
     for write in writes:
         try:
-            earlier = earlier_receipts.get(_digest(write.key)) if write.key is not None else None
+            earlier = earlier_receipts.get(_digest(write.key))
             if earlier is None:
                 receipt = write.stage(pending)
-                if write.key is not None:  # the same key may occur twice in this batch
-                    earlier_receipts[_digest(write.key)] = Receipt(
-                        write.digest(), receipt.to_json(write.key)
-                    )
+                if write.key:  # the same key may occur twice in this batch
+                    stored = Receipt(write.digest(), receipt.to_json(write.key))
+                    earlier_receipts[_digest(write.key)] = stored
             elif earlier.request == write.digest():
                 receipt = write.recall(pending, earlier.answer)
             else:
