@@ -22,14 +22,14 @@ from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
 from deepmf.models.gibbs.chain import GibbsSampler
 from deepmf.models.gibbs.encoder import N_BESIDE, NOTHING_NEW, SampleEncoder
-from deepmf.models.gibbs.readout import HeldOutPredictions, SampleReadout, calibrate, load_readout
+from deepmf.models.gibbs.readout import HeldOutPredictions, SampleReadout, calibrate
 from deepmf.models.loading import load
+from deepmf.scoring.confidence import load_confidence
 from deepmf.scoring.distribution import (
     CalibratedDistribution,
     PredictiveDistribution,
     choose_targets,
 )
-from deepmf.scoring.readouts import Readout
 from deepmf.training.settings import EFFORTS
 
 
@@ -385,21 +385,28 @@ def test_intervals_of_levels_hold_what_they_state() -> None:
     np.testing.assert_allclose(few, np.linspace(0.0, 1.0, 21), atol=0.06)
 
 
-def test_targets_of_intervals_are_stored_and_checked(ratings: Any, model: BayesianMF) -> None:
+def test_confidence_is_stored_and_checked(ratings: Any, model: BayesianMF) -> None:
     tensors = dict(model.predictor_.pack().tensors)
     rows, columns = ratings.test.entries()[:2]
-    loaded = replace(model.predictor_, readout=load_readout(model.scale_, tensors))
-    at = model.entries_.rows.find(rows), model.entries_.columns.find(columns)
+    entries, readout = model.entries_, model.predictor_.readout
+    confidence = load_confidence(entries, tensors, readout)
+    loaded = replace(model.predictor_, confidence=confidence)
+    at = entries.rows.find(rows), entries.columns.find(columns)
     expected = np.stack(model.predict_interval(rows, columns, coverage=0.8), axis=1)
     np.testing.assert_array_equal(loaded.distribution(*at).ends(0.8, model.scale_), expected)
-    for wrong in (
-        np.linspace(1, 0, 21),
-        np.linspace(-0.1, 1, 21),
-        np.linspace(0, 1.1, 21),
-        np.linspace(0, 1, 20),
+    for name, wrong in (
+        ("coverages", np.linspace(1, 0, 21)),
+        ("coverages", np.linspace(-0.1, 1, 21)),
+        ("coverages", np.linspace(0, 1.1, 21)),
+        ("coverages", np.linspace(0, 1, 20)),
+        ("row_excess", np.full(5, -1.0)),
+        ("column_pool", np.zeros(4)),
+        ("frequencies", np.zeros(5)),
+        ("row_counts", -np.ones(len(entries.rows), dtype=np.int64)),
+        ("column_odds", np.zeros((1, 4), dtype=np.float32)),
     ):
-        with pytest.raises(BadModelFile, match="coverages"):
-            load_readout(model.scale_, tensors | {"readout.coverages": wrong})
+        with pytest.raises(BadModelFile, match=name):
+            load_confidence(entries, tensors | {f"confidence.{name}": wrong}, readout)
 
 
 def test_diagnostics_name_the_chain_and_are_stored(model: BayesianMF, tmp_path: Path) -> None:
@@ -420,9 +427,9 @@ def test_chances_of_liking_are_those_of_the_distribution(ratings: Any, model: Ba
     )
     for thresholds in (np.array([4.0, 3.0]), np.array([1.0, 5.0])):
         found = readout.log_exceedance(products, spreads, thresholds)
-        np.testing.assert_allclose(
-            found, Readout.log_exceedance(readout, products, spreads, thresholds), atol=1e-9
-        )
+        distribution = readout.distribution(products.ravel(), np.repeat(spreads, 3, axis=0))
+        chances = distribution.exceed(np.repeat(readout.lower_ends(thresholds), 3))
+        np.testing.assert_allclose(found, np.log(chances).reshape(2, 3), atol=1e-9)
 
 
 def test_columns_are_recommended_by_relevance(model: BayesianMF) -> None:

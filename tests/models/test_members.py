@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -17,11 +18,11 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import calibration_error, rmse_error
 from deepmf.models.blending import (
     Blend,
-    CutColumns,
     HeldOutValues,
     Share,
     choose_blend,
     choose_few_count,
+    make_blind,
     mix_logits,
 )
 from deepmf.models.gibbs.chain import Units
@@ -31,6 +32,8 @@ from deepmf.models.loading import load
 from deepmf.models.members import BlendPredictor, Conversion, Member, MemberFit, MemberInputs
 from deepmf.models.ordinal.head import OrdinalReadout
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.scoring.confidence import Confidence, Histories, Trust
+from deepmf.scoring.distribution import COVERAGES, Frequencies
 from deepmf.scoring.encoders import Scores
 from deepmf.scoring.factors import list_positions
 from deepmf.scoring.predictor import Blended, Link
@@ -193,12 +196,32 @@ def test_columns_with_few_entries_lose_the_sampler_where_that_is_worse_on_them(
         "network": Share(0.5, None),
         "sampler": Share(0.5, Link(1.0, 3.0, (-1.5, -0.5, 0.5, 1.5))),
     }
-    entries = ObservedMatrix.from_array([[1.0, 5.0]])
-    readout = OrdinalReadout(entries.scale, SUPPORT, BOUNDARIES.astype(np.float32))
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    described = EntryStore.of(entries).row_entries(np.array([0]))._replace(starts=starts)
-    cut = CutColumns(described, np.zeros(n, dtype=np.int64), np.arange(n), values)
-    assert choose_few_count(blend, blind, cut, readout) in chosen
+    scale = ObservedMatrix.from_array([[1.0, 5.0]]).scale
+    readout = OrdinalReadout(scale, SUPPORT, BOUNDARIES.astype(np.float32))
+    make = make_blind(blend, blind, readout)
+    assert make is not None
+    arrived = replace(make(None, None), confidence=count_entries(readout, counts))  # type: ignore[arg-type]
+    pairs = np.zeros(n, dtype=np.int64), np.arange(n)
+    rehearsal: Any = SimpleNamespace(pairs=pairs, few_columns=slice(0, n), values=values)
+    assert choose_few_count(arrived, rehearsal) in chosen
+
+
+def test_a_member_that_cannot_be_blind_leaves_nothing_to_rehearse() -> None:
+    fits = {"sampler": say_values(SUPPORT)}
+    scale = ObservedMatrix.from_array([[1.0, 5.0]]).scale
+    readout = OrdinalReadout(scale, SUPPORT, BOUNDARIES.astype(np.float32))
+    assert make_blind({"sampler": Share(1.0, None)}, fits, readout) is None
+
+
+def count_entries(readout: OrdinalReadout, counts: npt.NDArray[Any]) -> Confidence:
+    """Return the numbers of entries of columns, with full trust."""
+    n_boundaries = readout.support.size - 1
+    one = Histories(np.array([1]), np.zeros((1, n_boundaries), dtype=np.float32))
+    columns = Histories(counts, np.zeros((counts.size, n_boundaries), dtype=np.float32))
+    shares = np.full(readout.support.size, 1.0 / readout.support.size)
+    frequencies = Frequencies(readout.scale, readout.unit_boundaries, shares)
+    shape = 1, counts.size
+    return Confidence(Trust.make_full(), COVERAGES, frequencies, shape, one, columns)
 
 
 def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, HeldOut]:
@@ -255,7 +278,8 @@ def test_the_fitted_sampler_is_given_all_entries_and_the_blind_one_is_not() -> N
     inputs = MemberInputs(EntryStore.of(seen), EntryStore.of(train), held_out, "cpu")
     sampled = SamplerMember(3, 12, 5, 16, 0).fit(inputs)
     assert sampled is not None and sampled.blind is not None
-    blind = sampled.blind(held_out.rows, inputs.seen.column_entries(held_out.columns))
+    rows = inputs.seen.row_entries(held_out.rows)
+    blind = sampled.blind(rows, inputs.seen.column_entries(held_out.columns))
     every = np.arange(held_out.values.size)
     targets = sampled.units.convert(held_out.values)
     errors = [
@@ -401,7 +425,8 @@ def test_a_blend_adds_its_members_and_few_entries_of_a_column_shrink_a_share() -
     readout = OrdinalReadout(scale, np.array([1.0, 2.0, 3.0]), np.array([-0.5, 0.5], np.float32))
     counts = np.array([0, 10, 10**6])
     for few_count, kept in ((0.0, np.ones(3)), (10.0, np.array([0.5, 0.75, 1.0]))):
-        blend = BlendPredictor(members, readout, counts).with_few_count(few_count)
+        confidence = count_entries(readout, counts)
+        blend = BlendPredictor(members, readout, confidence).with_few_count(few_count)
         share = 0.25 * kept
         expected = share * 2.0 * (one.columns - 3.0) + (1.0 - share) * other.columns
         pairs = np.zeros(3, dtype=np.int64), np.arange(3)

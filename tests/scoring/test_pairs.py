@@ -179,7 +179,8 @@ def test_what_a_distribution_says_of_unknown_pairs(ordinal: OrdinalDMF) -> None:
     )
     lower, upper = ordinal.predict_interval(ROWS, COLUMNS, coverage=0.8, unknown="fallback")
     covered = (np.arange(1, 6) >= lower[:, None]) & (np.arange(1, 6) <= upper[:, None])
-    assert np.all(np.abs((chances * covered).sum(1)[1:] - 0.8) < 0.1)
+    inside = (chances * covered).sum(1)[1:]
+    assert np.all((inside >= 0.8) & (inside < 1.0))
     # calibrated
     assert (lower[:1], upper[:1]) == ordinal.predict_interval(ROWS[:1], COLUMNS[:1], coverage=0.8)
     modes = ordinal.predict_levels(ROWS, COLUMNS, metric="accuracy", unknown="fallback")

@@ -326,9 +326,9 @@ class Model(Estimator):
         """Return intervals that contain the true value with about this probability, at a time as in
         `predict`.
 
-        On a scale with levels, the interval grows from the most probable level until its
-        probability is nearest to the coverage. Without levels, it lies between two tails of equal
-        probability. A model that predicts only values raises `BadSetting`.
+        On a scale with levels, it is the smallest interval with at least the probability at which
+        intervals held this share of held-out entries. Without levels, it lies between two tails of
+        equal probability. A model that predicts only values raises `BadSetting`.
         """
         check_coverage(coverage)
         ends = self._read_distributions(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.special
 
 from deepmf.errors import BadSetting, check_count
 from deepmf.linalg.backend import Backend
@@ -37,6 +38,7 @@ from deepmf.models.gibbs.readout import (
     HeldOutPredictions,
     SampleReadout,
     calibrate,
+    combine_spreads,
     load_readout,
     make_readout,
     predict_held_out,
@@ -51,8 +53,11 @@ from deepmf.models.neighbours import (
 )
 from deepmf.models.traits import Recommends
 from deepmf.nn.group import find_ranks
+from deepmf.scoring.confidence import Confidence, load_confidence
+from deepmf.scoring.encoders import Scores
 from deepmf.scoring.pairs import check_has_values, find_pairs
 from deepmf.scoring.predictor import Blended, Link, Predictor
+from deepmf.scoring.rehearsal import Rehearsal, fit_trust, make_confidence
 from deepmf.storage.model_file import Tensors
 from deepmf.training.devices import find_device
 from deepmf.training.holdout import HeldOut
@@ -161,9 +166,15 @@ class GibbsTask:
         self._seen, self._entries, self._n_bins = seen, entries, settings.bins
         burn_share = min(1.0, settings.burn_in / epochs)
         self._join_at = None if seen is entries else choose_join(epochs, burn_share)
-        n_validation = 0 if validation is None else validation.values.size
-        # Means and spreads by the first part of the chain.
-        self._held_out = np.zeros((3, n_validation), dtype=np.float32)
+        self.rehearsal = None
+        n_held_out = n_rehearsed = 0
+        if validation is not None:
+            self.rehearsal = Rehearsal.of(seen, validation, seed=0)
+            n_held_out, n_rehearsed = validation.values.size, self.rehearsal.pairs[0].size
+        # Means and spreads of held-out entries, and of rehearsed ones, by the first part of the
+        # chain.
+        self._held_out = np.zeros((3, n_held_out), dtype=np.float32)
+        self._rehearsed = np.zeros((3, n_rehearsed), dtype=np.float32)
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Run one iteration, and keep it where it is the turn of a sample."""
@@ -191,7 +202,8 @@ class GibbsTask:
         return rmse_error(self._seen.scale.clip(values), self._validation.values)
 
     def get_learned(self) -> dict[str, AnyArray]:
-        return {**self.chain.arrays, "held_out": self._held_out}
+        predicted = {"held_out": self._held_out, "rehearsed": self._rehearsed}
+        return {**self.chain.arrays, **predicted}
 
     def set_learned(self, learned: Mapping[str, AnyArray]) -> None:
         for name, array in self.get_learned().items():
@@ -237,13 +249,28 @@ class GibbsTask:
     def find_held_out(self, predictor: Predictor) -> HeldOutPredictions | None:
         """Return predictions of entries that the chain was not given: of the validation, or by its
         first part."""
-        validation = self._validation
-        if validation is None:
+        if self._validation is None:
             return None
-        if self._join_at is not None and self.chain.n_run > self._join_at:
-            means, *spreads = self._held_out.astype(np.float64)
-            return HeldOutPredictions(means, np.column_stack(spreads), validation.values)
-        return predict_held_out(predictor, validation)
+        if self._join_at is None or self.chain.n_run <= self._join_at:
+            self._predict_unseen(predictor)
+        means, *spreads = self._held_out.astype(np.float64)
+        return HeldOutPredictions(means, np.column_stack(spreads), self._validation.values)
+
+    def make_confidence(
+        self, readout: SampleReadout, held_out: HeldOutPredictions
+    ) -> Confidence | None:
+        """Return how far distributions can be trusted; None for a single value."""
+        if readout.support.size < 2:
+            return None
+        assert self.rehearsal is not None and self._validation is not None
+        boundaries = readout.unit_boundaries
+        histories = self.rehearsal.read_histories(self._seen, boundaries)
+        means, *spreads = self._rehearsed.astype(np.float64)
+        scores = Scores(means, np.column_stack(spreads))
+        trust = fit_trust(self.rehearsal, scores, readout, histories)
+        learned = readout.distribution(held_out.means, held_out.spreads)
+        stores = self._seen, self._entries
+        return make_confidence(trust, learned, self._validation, stores, boundaries)
 
     def find_means_error(self) -> float | None:
         """Return the error of the means on entries that the fit itself held out; None without
@@ -288,14 +315,21 @@ class GibbsTask:
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
         if first:
-            assert self._validation is not None
             samples = self.chain.find_samples().take_last(_CALIBRATION_SAMPLES)
-            predictor = self.make_predictor(self._seen, samples)
-            held_out = predict_held_out(predictor, self._validation)
-            self._held_out[...] = held_out.means, *held_out.spreads.T
+            self._predict_unseen(self.make_predictor(self._seen, samples))
             self.chain.drop_samples()
         self.sampler.set_entries(self._entries)
         self.chain.bound = None
+
+    def _predict_unseen(self, predictor: Predictor) -> None:
+        """Predict the held-out entries, and those of rehearsed arrivals."""
+        assert self._validation is not None and self.rehearsal is not None
+        held_out = predict_held_out(predictor, self._validation)
+        self._held_out[...] = held_out.means, *held_out.spreads.T
+        rehearsal = self.rehearsal
+        arrived = predictor.with_only("row", rehearsal.rows).with_only("column", rehearsal.columns)
+        scores = arrived.score(*rehearsal.pairs)
+        self._rehearsed[...] = scores.location, *scores.fields.T
 
 
 # Samples whose posterior spreads calibrate intervals in the first part of a chain.
@@ -407,8 +441,11 @@ class BayesianMF(Recommends, Model):
             return draws
         if self.scale_.levels is None:
             return self.scale_.clip(draws)
-        draws = scores.location + readout.spread * (draws - scores.location)
-        return readout.support[np.searchsorted(readout.cutpoints, draws)]
+        learned = readout.distribution(scores.location, scores.fields)
+        trusted = predictor.trust(learned, pairs.rows, pairs.columns)
+        deviations = combine_spreads(readout.noise, scores.fields)
+        shares = scipy.special.ndtr((draws - scores.location) / deviations)
+        return np.stack([trusted.sample(share, self.scale_) for share in shares])
 
     def _draw_columns(
         self, at: IndexArray, which: Sequence[int], numbers: np.random.Generator
@@ -486,18 +523,24 @@ class BayesianMF(Recommends, Model):
             self.history_.means_error = means_error
         plain = predictor.readout
         assert isinstance(plain, SampleReadout)
-        return replace(predictor, readout=calibrate(plain, held_out))
+        if held_out is None:
+            return predictor
+        readout = calibrate(plain, held_out)
+        confidence = task.make_confidence(readout, held_out)
+        return replace(predictor, readout=readout, confidence=confidence)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         settings, readout = self.settings, load_readout(entries.scale, tensors)
+        confidence = load_confidence(entries, tensors, readout)
         sampler = SamplerMember(
             settings.latent_size, settings.epochs, settings.samples, settings.bins, settings.seed
         )
         if "members" not in content:
-            return Predictor.of(sampler.load(content, tensors, entries), readout)
+            alone = Predictor.of(sampler.load(content, tensors, entries), readout)
+            return replace(alone, confidence=confidence)
         kinds: dict[str, Member] = {"sampler": sampler, "neighbours": NeighbourMember()}
         members = load_members(content, tensors, entries, kinds, n_cutpoints=0)
-        return Predictor(members, readout)
+        return Predictor(members, readout, confidence)
 
 
 def _multiply_factors(rows: LatentArray, columns: LatentArray) -> FloatArray:

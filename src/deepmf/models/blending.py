@@ -9,20 +9,20 @@ one joins with a share if that lowers the squared error beyond doubt.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.members import Conversion, MemberFit
 from deepmf.scoring.distribution import find_support, place_cutpoints
 from deepmf.scoring.predictor import Blended, Link, Predictor, share_locations
 from deepmf.scoring.readouts import Readout
+from deepmf.scoring.rehearsal import Rehearsal
 from deepmf.training.holdout import Choice, HeldOut, choose
 
 # Shares of a further member, and slopes of links. These are in units of the slope of a logistic
@@ -46,10 +46,8 @@ _LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
 # between levels.
 _MOST_PLACED, _BOUNDARY_COUNT = 8192, 100
 
-# Numbers of entries that are compared as few for a column, and those of the columns on which they
-# are compared; the largest numbers of columns and of held-out entries.
-_FEW_CANDIDATES, _CUT_COUNTS = (0.0, 5.0, 12.0, 25.0), (1, 2, 5, 10, 20, 50)
-_MOST_CUT, _MOST_PREDICTED = 500, 5_000
+# Numbers of entries that are compared as few for a column.
+_FEW_CANDIDATES = (0.0, 5.0, 12.0, 25.0)
 
 # How far a count of few entries must lower the error.
 _LEAST_GAIN = 2e-4
@@ -232,54 +230,32 @@ def _join(
     return [joined | {linked: others[linked]._replace(link=link)} for link in links[linked]]
 
 
-class CutColumns(NamedTuple):
-    """Columns with few of their entries, as if they were new, and held-out entries of theirs."""
+def make_blind(
+    blend: Blend, fits: Mapping[str, MemberFit], readout: Readout
+) -> Callable[[AxisEntries, AxisEntries], Predictor] | None:
+    """Return what makes the blend without held-out entries, with rows and columns of some entries
+    alone; None where a member cannot."""
+    if any(fits[name].blind is None for name in blend):
+        return None
 
-    entries: AxisEntries
-    rows: IndexArray  # (pairs,) positions
-    places: IndexArray  # (pairs,) in `entries`
-    values: FloatArray  # (pairs,)
+    def blind(rows: AxisEntries, columns: AxisEntries) -> Predictor:
+        members: dict[str, Blended] = {}
+        for name, share in blend.items():
+            fold_in = fits[name].blind
+            assert fold_in is not None
+            members[name] = Blended(fold_in(rows, columns), *share)
+        return Predictor(members, readout)
 
-
-def cut_columns(seen: EntryStore, held_out: HeldOut, *, seed: int) -> CutColumns:
-    """Return some of the columns that have held-out entries, each with a few of its entries."""
-    numbers = np.random.default_rng(seed)
-    pairs = numbers.permutation(held_out.values.size)
-    columns = np.unique(held_out.columns)
-    if columns.size > _MOST_CUT:
-        columns = np.sort(numbers.choice(columns, _MOST_CUT, replace=False))
-    pairs = np.sort(pairs[np.isin(held_out.columns[pairs], columns)][:_MOST_PREDICTED])
-    entries = seen.column_entries(columns)
-    of_column = entries.group_of
-    order = np.lexsort((numbers.random(of_column.size), of_column))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size) - entries.starts[of_column]
-    limits = numbers.choice(_CUT_COUNTS, columns.size)
-    places = np.searchsorted(columns, held_out.columns[pairs])
-    return CutColumns(
-        entries.select(rank < limits[of_column]),
-        held_out.rows[pairs],
-        places,
-        held_out.values[pairs],
-    )
+    return blind
 
 
-def choose_few_count(
-    blend: Blend, fits: Mapping[str, MemberFit], cut: CutColumns, readout: Readout
-) -> float:
-    """Return the count of few entries with which a blend predicts cut columns best."""
-    rows, row_at = np.unique(cut.rows, return_inverse=True)
-    members: dict[str, Blended] = {}
-    for name, share in blend.items():
-        blind = fits[name].blind
-        if blind is None:
-            return 0.0
-        members[name] = Blended(blind(rows, cut.entries), share.share, share.link)
-    predictor = Predictor(members, readout, column_counts=np.diff(cut.entries.starts))
+def choose_few_count(blind: Predictor, rehearsal: Rehearsal) -> float:
+    """Return the count of few entries with which a blend predicts columns of few entries best."""
+    rows, columns = (places[rehearsal.few_columns] for places in rehearsal.pairs)
+    values = np.tile(rehearsal.values, rows.size // rehearsal.values.size)
 
     def compute_error(few_count: float) -> float:
-        changed = predictor.with_few_count(few_count)
-        predicted = changed.score_pairs(row_at, cut.places)
-        return math.sqrt(np.mean(np.square(predicted - cut.values)))
+        predicted = blind.with_few_count(few_count).score_pairs(rows, columns)
+        return math.sqrt(np.mean(np.square(predicted - values)))
 
     return choose(_FEW_CANDIDATES, compute_error, at_least=_LEAST_GAIN).candidate

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.encoders import Scores
@@ -62,8 +62,7 @@ class MemberFit(NamedTuple):
     fitted: given all entries. scores: of held-out entries, given the others; None where nothing is
     held out. Scores with fields are logits, and their fields cutpoints; others are values.
     units: those of values; noise: the standard deviation of their errors.
-    blind: returns the member given the other entries, with some rows, and columns of some entries,
-        alone.
+    blind: returns the member given the other entries, with rows and columns of some entries alone.
     stands_alone: whether it may be the whole blend: others have latents, by which rows are compared.
     """
 
@@ -71,7 +70,7 @@ class MemberFit(NamedTuple):
     scores: Scores | None
     noise: float = 1.0
     units: Conversion = Conversion()
-    blind: Callable[[IndexArray, AxisEntries], FittedMember] | None = None
+    blind: Callable[[AxisEntries, AxisEntries], FittedMember] | None = None
     stands_alone: bool = True
 
     @property

@@ -534,8 +534,8 @@ class NeighbourMember:
             return None
         blind = replace(fit.fitted, source=inputs.seen)
 
-        def see(rows: IndexArray, columns: AxisEntries) -> Neighbours:
-            return blind.fold_in("column", columns).fold_in("row", inputs.seen.row_entries(rows))
+        def see(rows: AxisEntries, columns: AxisEntries) -> Neighbours:
+            return blind.fold_in("column", columns).fold_in("row", rows)
 
         units = Conversion(centre=inputs.entries.train.mean)
         scores = Scores.of_values(fit.location)

@@ -15,6 +15,7 @@ from deepmf.recommend.column_choice import BestColumns, Omitted
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import EncodedRows, NextRanker, Ranker
+from deepmf.scoring.confidence import OddsChange
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
 
@@ -43,6 +44,7 @@ class DeviceColumns:
                 f"this model does not rank by products of latents; leave out device={device!r}"
             )
         self._device, self._has_values = Runtime(device).device, has_values
+        self._positions = columns
         self._latents = self._send(predictor.stack_columns(columns))
         if relevance is not None:
             self._presence = relevance.presence.model.send(columns, self._device)
@@ -140,7 +142,12 @@ class DeviceColumns:
                 "the probabilities of this model are computed on the CPU alone: set rank_by='value'"
             )
         slopes, cutpoints = (self._send(numbers)[:, None] for numbers in logits)
-        return functional.logsigmoid(products * slopes - cutpoints)
+        odds = products * slopes - cutpoints
+        change = predictor.change_odds(rows, self._positions, thresholds)
+        if change is not None:
+            excess, pooled = (self._send(numbers.astype(np.float32)) for numbers in change)
+            odds = OddsChange(excess, pooled).apply(odds)
+        return functional.logsigmoid(odds)
 
     def _send(self, array: Array) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,9 +10,11 @@ import numpy as np
 from scipy.special import expit, logit
 
 from deepmf.errors import BadSetting, show_value
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, SingleArray
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.scoring.effects import SHRINKAGE
 
 # Added to the count of every value, so that one that never occurs still has a probability above 0.
 _PRIOR_COUNT = 0.5
@@ -24,10 +26,10 @@ _HALVED, _MOST_HALVED, _FEWEST_IN_BIN = 5, 8, 8
 # added to those held out, and the smallest rise of stated coverages as a share of a step.
 _COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
 
-# Targets of intervals: the coverages with a target each, the steps in which the least target of an
-# entry is found, and how many entries count as held by intervals of just their coverage.
+# Targets of intervals: the coverages with a target each, and how many entries count as held by
+# intervals of just their coverage.
 COVERAGES = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
-_BISECTIONS, _HELD_COUNT = 12, 100
+_HELD_COUNT = 100
 
 # Bisections that place a cutpoint to a millionth of the range of values.
 _CUTPOINT_STEPS = 24
@@ -100,6 +102,56 @@ def _shares_below(n_bins: int, n_entries: int) -> FloatArray:
         n_halved = max(n_halved, min(n_filled, _MOST_HALVED))
     tail = 0.5 ** np.arange(n_halved, 0, -1) / n_alike
     return np.concatenate([tail, np.arange(1, n_alike) / n_alike, 1.0 - tail[::-1]])
+
+
+class Frequencies(NamedTuple):
+    """The shares of values between boundaries, by which those of few entries are smoothed."""
+
+    scale: Scale
+    unit_boundaries: SingleArray
+    shares: FloatArray  # (values,)
+
+    @classmethod
+    def of(cls, train: ObservedMatrix, unit_boundaries: SingleArray) -> Frequencies:
+        """Return the shares among all entries, with half an entry added to each value."""
+        values: Array = train.values  # in single precision
+        every_entry = AxisEntries(
+            np.array([0, values.size]), train.by_row.columns, values, extras=train.extras
+        )
+        plain = cls(train.scale, unit_boundaries, np.empty(0))
+        counts = plain.count_values(every_entry)[0] + _PRIOR_COUNT
+        return plain._replace(shares=counts / np.sum(counts))
+
+    @property
+    def are_of_levels(self) -> bool:
+        """Whether the values are levels."""
+        return self.scale.levels is not None
+
+    def count_values(self, entries: AxisEntries) -> Array:
+        """Count the values of each group by their weights, (groups, values)."""
+        n_groups, n_bins = entries.starts.size - 1, self.unit_boundaries.size + 1
+        # In the precision of the boundaries: a value that is one itself lies below it.
+        bins = np.searchsorted(
+            self.unit_boundaries, self.scale.to_unit(entries.values).astype(np.float32)
+        )
+        cells = entries.group_of * n_bins + bins
+        counts = np.bincount(cells, entries.extras.weights, minlength=n_groups * n_bins)
+        return counts.reshape(n_groups, n_bins)
+
+    def smooth(self, entries: AxisEntries) -> FloatArray:
+        """Return the shares in each group, with five entries at those of all added, (groups,
+        values)."""
+        counts = self.count_values(entries)
+        smoothed: FloatArray = (counts + SHRINKAGE * self.shares) / (
+            counts.sum(axis=1, keepdims=True) + SHRINKAGE
+        )
+        return smoothed
+
+    def find_boundaries(self, thresholds: FloatArray) -> IndexArray:
+        """Return the boundary below each of some levels; the first one where there is none."""
+        assert self.scale.levels is not None
+        places = np.searchsorted(self.scale.levels, thresholds)
+        return np.clip(places, 1, max(self.unit_boundaries.size, 1)) - 1
 
 
 class Interval(NamedTuple):
@@ -192,29 +244,40 @@ class PredictiveDistribution:
         return chances[pairs, above] + part * (chances[pairs, above + 1] - chances[pairs, above])
 
     def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of the interval of values whose probability is nearest to a coverage.
+        """Return the ends of the smallest interval of values with at least some probability.
 
-        It grows from the likeliest value, each time to the likelier neighbour. The probabilities of
-        a few values cannot add up to the coverage exactly. The smallest interval that reaches it
-        would be too wide; the nearest one has the right coverage on average.
+        It grows from the likeliest value, each time to the likelier neighbour.
         """
+        first, last = self.support.size * np.ones((2, len(self.exceedance)), dtype=np.int64)
+        for inside, lower, upper in self._grow():
+            is_first = (first == self.support.size) & (inside >= coverage)
+            first, last = np.where(is_first, lower, first), np.where(is_first, upper, last)
+        return self.support[first], self.support[last]
+
+    def _grow(self) -> Iterator[tuple[FloatArray, IndexArray, IndexArray]]:
+        """Yield the probabilities and the places of both ends of ever larger intervals of
+        values."""
         # nothing lies beyond the ends
         chances = np.pad(self.probabilities, ((0, 0), (1, 1)), constant_values=-1.0)
         pairs = np.arange(len(chances))
         first = last = chances.argmax(axis=1)
         inside = chances[pairs, first]
-        best_first, best_last, smallest_gap = first, last, np.abs(inside - coverage)
         for _ in range(self.support.size - 1):
+            yield inside, first - 1, last - 1
             down = chances[pairs, first - 1] >= chances[pairs, last + 1]
             first, last = first - down, last + ~down
             inside = inside + chances[pairs, np.where(down, first, last)]
-            nearer = np.abs(inside - coverage) < smallest_gap
-            smallest_gap = np.where(nearer, np.abs(inside - coverage), smallest_gap)
-            best_first, best_last = (
-                np.where(nearer, first, best_first),
-                np.where(nearer, last, best_last),
-            )
-        return self.support[best_first - 1], self.support[best_last - 1]
+        yield np.full(inside.size, np.inf), first - 1, last - 1  # all values, in spite of rounding
+
+    def find_least_targets(self, values: FloatArray) -> FloatArray:
+        """Return the probability that an interval of levels must exceed to hold each value
+        (pairs,)."""
+        places = np.searchsorted(self.support, values)
+        outside = np.zeros(values.size)
+        for inside, first, last in self._grow():
+            is_outside = (places < first) | (last < places)
+            outside = np.where(is_outside, inside, outside)
+        return outside
 
     def measure_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
         """Return the stated coverages, (21,), of central intervals that hold the shares 0, .05, ...
@@ -325,14 +388,10 @@ def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatAr
 
     It is the quantile of the least targets at which intervals hold each value.
     """
-    low, high = np.zeros(values.size), np.ones(values.size)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2.0
-        lower, upper = found.interval(middle)  # type: ignore[arg-type]  # a coverage for each pair
-        holds = (lower <= values) & (values <= upper)
-        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
     as_stated = (np.arange(_HELD_COUNT) + 0.5) / _HELD_COUNT
-    targets: FloatArray = np.quantile(np.concatenate([high, as_stated]), COVERAGES)
+    targets: FloatArray = np.quantile(
+        np.concatenate([found.find_least_targets(values), as_stated]), COVERAGES
+    )
     return targets
 
 

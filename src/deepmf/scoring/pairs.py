@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend, check_choice
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, SingleArray
-from deepmf.matrix.axis_entries import Axis, AxisEntries
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labels, build_label_array, count_distinct
@@ -33,9 +33,6 @@ PairFunction = Callable[[IndexArray, IndexArray], Array]
 
 # From a predictor and the positions of pairs to answers (pairs, ...).
 Question = Callable[[PairPredictor, IndexArray, IndexArray], FloatArray]
-
-# Added to the count of every level, so that a level that never occurs has a probability above 0.
-_PRIOR_COUNT = 0.5
 
 # The area in which a new row meets trained columns, and a new column trained rows.
 _AREA_OF_NEW: dict[Axis, str] = {"row": "II", "column": "III"}
@@ -191,42 +188,21 @@ class Fallback:
         added to each value. If one is known: among its own entries, with five entries at those
         frequencies added.
         """
-        from deepmf.scoring.distribution import PredictiveDistribution
+        from deepmf.scoring.distribution import Frequencies, PredictiveDistribution
 
-        support, boundaries, train = readout.support, readout.unit_boundaries, self.seen.train
-        values: Array = train.values  # in single precision
-        every_entry = AxisEntries(
-            np.array([0, values.size]), train.by_row.columns, values, extras=train.extras
-        )
-        counts = self._counts(every_entry, boundaries)[0]
-        overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
-        frequencies = np.tile(overall, (rows.size, 1))
+        support, boundaries = readout.support, readout.unit_boundaries
+        overall = Frequencies.of(self.seen.train, boundaries)
+        frequencies = np.tile(overall.shares, (rows.size, 1))
         for positions, entries_of in (
             (rows, self.seen.row_entries),
             (columns, self.seen.column_entries),
         ):
             is_known = positions >= 0
             distinct, which = np.unique(positions[is_known], return_inverse=True)
-            own_counts = self._counts(entries_of(distinct), boundaries)
-            mixed = (own_counts + SHRINKAGE * overall) / (
-                own_counts.sum(axis=1, keepdims=True) + SHRINKAGE
-            )
-            frequencies[is_known] = mixed[which]
+            frequencies[is_known] = overall.smooth(entries_of(distinct))[which]
         return PredictiveDistribution.of_probabilities(
             support, self.seen.scale.from_unit(boundaries), frequencies
         )
-
-    def _counts(self, entries: AxisEntries, boundaries: SingleArray) -> Array:
-        """Count the values of each group between the boundaries by their weights, (groups,
-        boundaries + 1)."""
-        n_groups, n_bins = entries.starts.size - 1, boundaries.size + 1
-        # In the precision of the boundaries: a value that is one itself lies below it.
-        bins = np.searchsorted(
-            boundaries, self.seen.scale.to_unit(entries.values).astype(np.float32)
-        )
-        cells = entries.group_of * n_bins + bins
-        counts = np.bincount(cells, entries.extras.weights, minlength=n_groups * n_bins)
-        return counts.reshape(n_groups, n_bins)
 
     @cached_property
     def _effects(self) -> Effects:

@@ -21,10 +21,11 @@ from deepmf.matrix.extras import TimeArray
 from deepmf.scoring.encoders import Encoder, Scores
 from deepmf.scoring.factors import Factors, Positions, list_positions
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.readouts import Readout, check_levels
+from deepmf.scoring.readouts import LEAST_PROBABILITY, Readout, check_levels
 from deepmf.storage.model_file import Packed
 
 if TYPE_CHECKING:
+    from deepmf.scoring.confidence import Confidence, OddsChange
     from deepmf.scoring.distribution import PredictiveDistribution
     from deepmf.scoring.drift import Drift
     from deepmf.scoring.effects import Effects
@@ -142,7 +143,21 @@ class BlockPredictor(PairPredictor):
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         scores = self.score(rows, columns)
-        return self.readout.distribution(scores.location, scores.fields)
+        learned = self.readout.as_chosen.distribution(scores.location, scores.fields)
+        return self.readout.calibrate(self.trust(learned, rows, columns))
+
+    def trust(
+        self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
+    ) -> PredictiveDistribution:
+        """Return the distributions of pairs as far as they can be trusted."""
+        return learned
+
+    def change_odds(
+        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray
+    ) -> OddsChange | None:
+        """Return the change of the log-odds that values are at least a threshold (rows,), as in
+        `Confidence.change_block`; None where they stay as learned."""
+        return None
 
     def predict_block(self, rows: IndexArray, columns: Positions) -> FloatArray:
         """Return the predictions (rows, columns) of all pairs of some positions."""
@@ -218,29 +233,44 @@ class BlockPredictor(PairPredictor):
     ) -> Array:
         """Return the logarithms (rows, columns) of the probabilities that values are at least a
         threshold (rows,)."""
-        return self.log_exceed(self.locate_block(rows, columns), rows, thresholds, spread)
+        products = self.locate_block(rows, columns)
+        return self._log_exceed(products, rows, list_positions(columns), thresholds, spread)
 
     def log_exceed_pairs(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
     ) -> Array:
         """Return the logarithms for n columns of each row, (rows, n)."""
         locations = self.score(np.repeat(rows, columns.shape[1]), columns.ravel()).location
-        return self.log_exceed(locations.reshape(columns.shape), rows, thresholds, spread)
+        products = locations.reshape(columns.shape)
+        return self._log_exceed(products, rows, columns, thresholds, spread)
 
-    def log_exceed(
-        self, products: Array, rows: IndexArray, thresholds: FloatArray, spread: float
+    def _log_exceed(
+        self,
+        products: Array,
+        rows: IndexArray,
+        columns: IndexArray,
+        thresholds: FloatArray,
+        spread: float,
     ) -> Array:
-        """Return the logarithms for products (rows, n).
+        """Return the logarithms for products (rows, n), of all columns (n,) or of n of each row.
 
         If the model predicts only values, their errors are taken as normal with the given spread.
         """
         readout, row_fields = self.readout.as_chosen, self.read_rows(rows)
-        if readout.gives_distribution:
-            return readout.log_exceedance(products, row_fields, thresholds)
-        units = readout.units(readout.scores(products, row_fields[:, None]))
-        margins = units - readout.lower_ends(thresholds)[:, None]
-        found: Array = log_ndtr(margins / spread)
-        return found
+        if not readout.gives_distribution:
+            units = readout.units(readout.scores(products, row_fields[:, None]))
+            margins = units - readout.lower_ends(thresholds)[:, None]
+            log_chances: Array = log_ndtr(margins / spread)
+            return log_chances
+        if readout.scale.levels is not None:
+            learned = readout.log_exceedance(products, row_fields, thresholds)
+            change = self.change_odds(rows, columns, thresholds)
+            return learned if change is None else change.apply_to_logarithms(learned)
+        n_each = products.shape[1]
+        distribution = readout.distribution(products.ravel(), np.repeat(row_fields, n_each, axis=0))
+        pairs = np.repeat(rows, n_each), np.broadcast_to(columns, products.shape).ravel()
+        chances = self.trust(distribution, *pairs).exceed(np.repeat(thresholds, n_each))
+        return np.log(np.maximum(chances, LEAST_PROBABILITY)).reshape(products.shape)
 
 
 ALONE = ""  # the name of a single member, which is stored without a name
@@ -401,13 +431,14 @@ def share_locations(members: Mapping[str, Shared], counts: Array | None) -> dict
 class Predictor(BlockPredictor):
     """A blend of fitted members: it adds what they say, times their shares, and a readout reads it.
 
-    column_counts: the number of entries of each column, where shares depend on it. drift: how
-    predictions move with time. effects: what is added to those of rows and columns.
+    confidence: how far distributions can be trusted, by the numbers of entries of rows and columns;
+    None where no entries were held out. drift: how predictions move with time. effects: what is
+    added to those of rows and columns.
     """
 
     members: dict[str, Blended]
     readout: Readout
-    column_counts: Array | None = None
+    confidence: Confidence | None = None
     drift: Drift | None = None
     effects: Effects | None = None
     time: int | TimeArray | None = None
@@ -491,12 +522,27 @@ class Predictor(BlockPredictor):
         return fields if math.isclose(total, 1.0, abs_tol=1e-6) else fields / np.float32(total)
 
     def _share_columns(self, columns: Positions) -> dict[str, Any]:
-        counts = None if self.column_counts is None else self.column_counts[columns]
+        confidence = self.confidence
+        counts = None if confidence is None else confidence.columns.counts[columns]
         blended = {name: member for name, member in self.members.items() if not member.adds}
         added = {name: member.share for name, member in self.members.items() if member.adds}
         return share_locations(blended, counts) | {
             name: np.float32(share) for name, share in added.items()
         }
+
+    def trust(
+        self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
+    ) -> PredictiveDistribution:
+        if self.confidence is None:
+            return learned
+        return self.confidence.apply(learned, rows, columns)
+
+    def change_odds(
+        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray
+    ) -> OddsChange | None:
+        if self.confidence is None:
+            return None
+        return self.confidence.change_block(rows, columns, thresholds)
 
     def with_few_count(self, few_count: float) -> Self:
         """Return a predictor whose linked members have smaller shares in columns of few entries."""
@@ -519,16 +565,18 @@ class Predictor(BlockPredictor):
 
         crossed: as in `ChangedStore`.
         """
-        extended = self._change(lambda member: member.extend(entries, rows, columns, crossed))
-        counts = None if self.column_counts is None else entries.column_counts
-        return replace(extended, column_counts=counts)
+        confidence = self.confidence and self.confidence.extend(entries, rows, columns)
+        changed = self._change(lambda member: member.extend(entries, rows, columns, crossed))
+        return replace(changed, confidence=confidence)
 
     def without(self, axis: Axis, positions: IndexArray) -> Self:
         """Return a predictor without what was computed since training for some rows (or
         columns)."""
         if positions.size == 0:
             return self
-        return self._change(lambda member: member.forget(axis, positions))
+        confidence = self.confidence and self.confidence.without(axis, positions)
+        changed = self._change(lambda member: member.forget(axis, positions))
+        return replace(changed, confidence=confidence)
 
     def with_only(
         self, axis: Axis, entries: AxisEntries, *, without: IndexArray | None = None
@@ -542,15 +590,15 @@ class Predictor(BlockPredictor):
         effects, drift = self.effects and self.effects.without(axis), self.drift
         if drift is not None:
             drift = drift.fold_in(entries) if axis == "row" else drift.without_columns()
-        counts = self.column_counts
-        if counts is not None and axis == "column":
-            counts = np.diff(read.starts)
+        confidence = self.confidence and self.confidence.with_only(axis, read)
         folded = self._change(lambda member: member.fold_in(axis, read))
-        return replace(folded, effects=effects, drift=drift, column_counts=counts)
+        return replace(folded, effects=effects, drift=drift, confidence=confidence)
 
     def take_rows(self, rows: IndexArray) -> Self:
         """Return a predictor of some rows alone."""
-        return self._change(lambda member: member.take_rows(rows))
+        confidence = self.confidence and self.confidence.take_rows(rows)
+        changed = self._change(lambda member: member.take_rows(rows))
+        return replace(changed, confidence=confidence)
 
     def _change(self, change: Callable[[FittedMember], FittedMember]) -> Self:
         members = {
@@ -616,6 +664,8 @@ class Predictor(BlockPredictor):
     def pack(self) -> Packed:
         """Return the members and the readout as JSON content and tensors."""
         tensors = dict(self.readout.pack())
+        if self.confidence is not None:
+            tensors |= self.confidence.pack()
         if ALONE in self.members:
             packed = self.members[ALONE].fitted.pack()
             return Packed(packed.content, tensors | packed.tensors)
@@ -657,3 +707,13 @@ class KnownProducts(BlockPredictor):
 
     def read_rows(self, rows: IndexArray) -> LatentArray:
         return self.whole.read_rows(rows)
+
+    def trust(
+        self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
+    ) -> PredictiveDistribution:
+        return self.whole.trust(learned, rows, columns)
+
+    def change_odds(
+        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray
+    ) -> OddsChange | None:
+        return self.whole.change_odds(rows, columns, thresholds)

@@ -117,14 +117,9 @@ class Readout:
     def log_exceedance(
         self, products: Array, row_fields: LatentArray, thresholds: FloatArray
     ) -> Array:
-        """Return the logarithms of P(value >= threshold) for products (rows, columns); fields and
-        thresholds by row."""
-        n_rows, n_columns = products.shape
-        fields = np.repeat(row_fields, n_columns, axis=0)
-        found = self.distribution(products.ravel(), fields).exceed(
-            np.repeat(self.lower_ends(thresholds), n_columns)
-        )
-        return np.log(np.maximum(found, LEAST_PROBABILITY)).reshape(n_rows, n_columns)
+        """Return the logarithms of P(value >= threshold) for products (rows, columns), on a scale
+        with levels; fields and thresholds by row."""
+        raise BadSetting(f"this model {NO_DISTRIBUTION}")
 
     @property
     def _level_ends(self) -> FloatArray:

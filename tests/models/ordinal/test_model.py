@@ -1,7 +1,7 @@
 """OrdinalDMF: the contract, its distributions, levels and intervals, and scales without levels."""
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -132,10 +132,19 @@ def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> Non
     assert found.min() >= 0
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
     np.testing.assert_array_equal(stars.model.support_, [1, 2, 3, 4, 5])
-    # Its mean is the prediction; what is left is the rounding of single precision.
+    # The mean of what is learned is the prediction; what is left is the rounding of single precision.
     np.testing.assert_allclose(
-        found @ stars.model.support_, stars.model.predict(*stars.pairs), atol=2e-6
+        learn_distribution(stars) @ stars.model.support_,
+        stars.model.predict(*stars.pairs),
+        atol=2e-6,
     )
+
+
+def learn_distribution(stars: HeldOut) -> Any:
+    """Return distributions as they were learned, whatever the numbers of entries."""
+    pairs = find_pairs(stars.model.entries_, *stars.pairs, "error")
+    learned = replace(stars.model.predictor_, confidence=None)
+    return learned.distribution(pairs.rows, pairs.columns).probabilities
 
 
 @pytest.mark.slow
@@ -146,9 +155,9 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     total, cutpoints = np.zeros(rows.size), np.zeros((rows.size, 4))
     assert set(model.predictor_.members) == {"network", "sampler"}
     link = model.predictor_.members["sampler"].link
-    assert link is not None and link.few_count > 0
+    assert link is not None
     counts = model.entries_.column_counts[columns]
-    kept = 1 - 0.5 / (1 + (counts / link.few_count) ** 2)
+    kept = 1 - (link.few_count > 0) * 0.5 / (1 + (counts / max(link.few_count, 1)) ** 2)
     share = model.chosen_["members"]["sampler"] * kept
     for name, member in model.predictor_.members.items():
         factors: Any = member.fitted
@@ -167,7 +176,7 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
         [np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1
     )
     np.testing.assert_allclose(
-        model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6
+        learn_distribution(stars), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6
     )
 
 
@@ -186,7 +195,7 @@ def test_levels_by_metric_are_read_off_the_distribution(stars: HeldOut) -> None:
     model, levels = stars.model, np.arange(1.0, 6.0)
     table = model.predict_distribution(*stars.pairs)
     losses = np.abs(np.subtract.outer(levels, levels)) @ table.T
-    squares = np.subtract.outer(levels, levels) ** 2 @ table.T
+    squares = np.subtract.outer(levels, levels) ** 2 @ learn_distribution(stars).T
     by_metric = {
         metric: model.predict_levels(*stars.pairs, metric=metric)
         for metric in ("rmse", "mae", "accuracy")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepmf.linalg.backend import Backend
-from deepmf.matrix.arrays import IndexArray, LatentArray
+from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.blending import HeldOutValues
@@ -37,6 +37,9 @@ from deepmf.training.holdout import choose
 # the same noise everywhere; a factor needs fewer entries, as one that says nothing costs little
 # there.
 FEW_ENTRIES, _FEW_A_FACTOR = 20_000, 2
+
+# Samples that predict rehearsed arrivals: few are enough to tell how far they can be trusted.
+REHEARSAL_SAMPLES = 8
 
 # The latent size of a sample: the least; the size above which a factor needs twice the entries; the
 # most on a CPU and on a GPU; and how many entries of the average row or column each factor needs.
@@ -104,12 +107,12 @@ class SamplerMember:
             epochs = range(n_blind, n_blind + n_joined)
             part = run_chain(sampler, epochs, burn_in=n_joined // 6, n_samples=self.n_samples)
             samples = part.samples
-        blind = SampleEncoder(units, best.samples, backend)
+        blind = SampleEncoder(units, best.samples.take_last(REHEARSAL_SAMPLES), backend)
         encoder = SampleEncoder(units, samples, backend).narrow(entries)
 
-        def encode_blind(rows: IndexArray, columns: AxisEntries) -> Factors:
+        def encode_blind(rows: AxisEntries, columns: AxisEntries) -> Factors:
             nothing = Factors(NOTHING_NEW, NOTHING_NEW, blind.on_cpu(), N_BESIDE)
-            return nothing.fold_in("row", seen.row_entries(rows)).fold_in("column", columns)
+            return nothing.fold_in("row", rows).fold_in("column", columns)
 
         noise = units.deviation * math.sqrt(np.mean(1.0 / samples.alphas.astype(np.float64)))
         scores = None

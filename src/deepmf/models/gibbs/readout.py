@@ -13,16 +13,11 @@ from deepmf.matrix.arrays import Array, FloatArray, SingleArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import Samples, Units
-from deepmf.scoring.distribution import (
-    COVERAGES,
-    PredictiveDistribution,
-    find_support,
-    place_cutpoints,
-)
+from deepmf.scoring.distribution import PredictiveDistribution, find_support, place_cutpoints
 from deepmf.scoring.predictor import Predictor
 from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
-from deepmf.storage.parts import Form, Part, between, not_falling, positive
+from deepmf.storage.parts import Form, Part, not_falling, positive
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # Scales of the predictive spread that are compared on held-out entries, and the most of these.
@@ -39,9 +34,6 @@ class SampleReadout(Readout):
         held-out entries place them.
     noise : standard deviation of the usual noise.
     spread : factor on the standard deviation of predictions, chosen on held-out entries.
-    coverages : calibration of intervals, as in `OrdinalReadout`; default: intervals are not
-        calibrated. A few levels cannot add up to a coverage exactly, and tails of real entries are
-        not quite normal.
     """
 
     def __init__(
@@ -53,17 +45,9 @@ class SampleReadout(Readout):
         cutpoints: FloatArray,
         noise: float,
         spread: float = 1.0,
-        coverages: FloatArray | None = None,
     ) -> None:
         super().__init__(scale, support, unit_boundaries)
-        self.cutpoints, self.noise, self.spread, self.coverages = (
-            cutpoints,
-            noise,
-            spread,
-            coverages,
-        )
-        if coverages is None and scale.levels is not None:
-            self.coverages = COVERAGES
+        self.cutpoints, self.noise, self.spread = cutpoints, noise, spread
 
     def distribution(self, products: Array, row_fields: Array) -> PredictiveDistribution:
         """Return the distribution of each product, with spreads of its row, or of its row and
@@ -72,16 +56,13 @@ class SampleReadout(Readout):
         exceedance = scipy.special.ndtr(
             (products[:, None].astype(np.float64) - self.cutpoints) / deviations
         )
-        distribution = PredictiveDistribution(
-            self.support, self.scale.from_unit(self.unit_boundaries), exceedance
-        )
-        return distribution.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
+        boundaries = self.scale.from_unit(self.unit_boundaries)
+        return PredictiveDistribution(self.support, boundaries, exceedance)
 
     def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one
         cutpoint a row."""
-        if self.scale.levels is None:
-            return super().log_exceedance(products, row_fields, thresholds)
+        assert self.scale.levels is not None
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
         row_ends = ends[np.searchsorted(self.scale.levels, thresholds)]
@@ -127,15 +108,14 @@ def predict_held_out(predictor: Predictor, held_out: HeldOut) -> HeldOutPredicti
     return HeldOutPredictions(scores.location.astype(np.float64), scores.fields, held_out.values)
 
 
-def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> SampleReadout:
-    """Return the readout whose distributions fit held-out entries best; without any, the model's
-    own `plain` readout.
+def calibrate(plain: SampleReadout, held_out: HeldOutPredictions) -> SampleReadout:
+    """Return the readout whose distributions fit held-out entries best.
 
     On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the
     spread under which the held-out entries are most probable. On other scales, cutpoints are the
     boundaries.
     """
-    if held_out is None or plain.support.size < 2:
+    if plain.support.size < 2:
         return plain
     scale, noise, boundaries = (
         plain.scale,
@@ -161,12 +141,7 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions | None) -> Samp
         chances_of_values = chances[np.arange(len(chances)), above.sum(axis=1)]
         return float(-np.log(np.maximum(chances_of_values, 1e-12)).mean())
 
-    best = choose(list(map(place, _SPREADS)), surprise).candidate
-    distribution = best.distribution(held_out.means, held_out.spreads)
-    best.coverages = distribution.choose_coverages(
-        held_out.values, of_levels=scale.levels is not None
-    )
-    return best
+    return choose(list(map(place, _SPREADS)), surprise).candidate
 
 
 _READOUT = Form(
@@ -174,7 +149,6 @@ _READOUT = Form(
     Part("unit_boundaries", "float32", ("support - 1",), not_falling),
     Part("cutpoints", "float64", ("support - 1",), not_falling),
     Part("spread", "float64", (2,), positive),
-    Part("coverages", "float64", COVERAGES.shape, between(0.0, 1.0), not_falling, optional=True),
     prefix="readout",
 )
 
@@ -187,6 +161,4 @@ def load_readout(scale: Scale, tensors: Tensors) -> SampleReadout:
         raise BadModelFile(
             f"the stored support must be the levels of {scale}; it is {stored['support'].tolist()}"
         )
-    if scale.levels is not None and stored.get("coverages") is None:
-        raise BadModelFile("the stored readout of levels lacks readout.coverages")
     return SampleReadout(scale, noise=noise, spread=spread, **stored)

@@ -235,8 +235,9 @@ class NetworkMember:
         blind = _refine_in_rounds(encoder, rows, seen)
         scores = blind.score_pairs(held_out.rows, held_out.columns)
 
-        def encode_blind(rows: IndexArray, columns: AxisEntries) -> Factors:
-            return blind.fold_in("column", columns).take_rows(rows)
+        def encode_blind(rows: AxisEntries, columns: AxisEntries) -> Factors:
+            folded_columns = blind.fold_in("column", columns).columns
+            return replace(blind.fold_in("row", rows), columns=folded_columns)
 
         if seen is entries:
             encoder.leave_gpu()

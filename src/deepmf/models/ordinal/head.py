@@ -18,7 +18,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
-from deepmf.storage.parts import Check, Form, Part, between, not_falling
+from deepmf.storage.parts import Form, Part, not_falling
 
 
 @dataclass(frozen=True)
@@ -223,22 +223,9 @@ class OrdinalReadout(Readout):
     Parameters
     ----------
     support, unit_boundaries : the values of the distribution, and the boundaries between them.
-    coverages : calibration of intervals: the nominal coverages whose intervals contain evenly
-        spaced shares of the held-out values (on levels, those of `choose_targets`); default:
-        intervals are not calibrated.
     """
 
     ranks_by_products = True
-
-    def __init__(
-        self,
-        scale: Scale,
-        support: FloatArray,
-        unit_boundaries: SingleArray,
-        coverages: FloatArray | None = None,
-    ) -> None:
-        super().__init__(scale, support, unit_boundaries)
-        self.coverages = coverages
 
     def scores(self, products: Array, row_fields: LatentArray) -> FloatArray:
         """Return the expected value of each location, boundary by boundary, in memory of the size of
@@ -250,10 +237,8 @@ class OrdinalReadout(Readout):
 
     def distribution(self, products: Array, row_fields: LatentArray) -> PredictiveDistribution:
         exceedance = expit(products[:, None] - row_fields).astype(np.float64)
-        found = PredictiveDistribution(
-            self.support, self.scale.from_unit(self.unit_boundaries), exceedance
-        )
-        return found.with_coverages(self.coverages, of_levels=self.scale.levels is not None)
+        boundaries = self.scale.from_unit(self.unit_boundaries)
+        return PredictiveDistribution(self.support, boundaries, exceedance)
 
     def log_exceedance(
         self, products: Array, row_fields: LatentArray, thresholds: FloatArray
@@ -261,8 +246,7 @@ class OrdinalReadout(Readout):
         """Return the logarithms of P(value >= threshold) for locations (rows, columns), by one
         boundary a row."""
         logits = self.find_logits(row_fields, thresholds)
-        if logits is None:
-            return super().log_exceedance(products, row_fields, thresholds)
+        assert logits is not None
         _, cutpoints = logits
         found: Array = log_expit(products - cutpoints[:, None])
         return found
@@ -280,22 +264,13 @@ class OrdinalReadout(Readout):
         return slopes, ends[np.arange(len(ends)), np.searchsorted(levels, thresholds)]
 
     def pack(self) -> dict[str, Array]:
-        """Return the support, its boundaries and the calibration."""
+        """Return the support and its boundaries."""
         return _READOUT.pack(self).tensors
 
 
 _READOUT = Form(
     Part("support", "float64", ("support",), not_falling),
     Part("unit_boundaries", "float32", ("support - 1",), not_falling),
-    Part(
-        "coverages",
-        "float64",
-        ("coverages",),
-        not_falling,
-        between(0.0, 1.0),
-        Check("have numbers", lambda found, _: found.size > 1),
-        optional=True,
-    ),
     prefix="readout",
 )
 

@@ -25,8 +25,8 @@ from deepmf.models.blending import (
     Share,
     choose_blend,
     choose_few_count,
-    cut_columns,
     find_own_link,
+    make_blind,
     mix_logits,
 )
 from deepmf.models.estimator import check_products, refuse_unsolvable
@@ -53,9 +53,11 @@ from deepmf.models.trained_network import describe_branch, load_weights, read_we
 from deepmf.models.traits import Recommends
 from deepmf.nn.group import find_ranks
 from deepmf.nn.summaries import N_SUMMARY_FEATURES
+from deepmf.scoring.confidence import Trust, load_confidence
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.factors import Factors
 from deepmf.scoring.predictor import Blended, Link, Predictor
+from deepmf.scoring.rehearsal import Rehearsal, fit_trust, make_confidence
 from deepmf.storage.model_file import Tensors
 from deepmf.training.devices import find_device, has_torch
 from deepmf.training.history import History
@@ -530,7 +532,7 @@ class OrdinalDMF(Recommends, NetworkModel):
     def _choose_shares(
         self, inputs: MemberInputs, fits: dict[str, MemberFit], readout: OrdinalReadout
     ) -> tuple[Predictor, dict[str, float]]:
-        """Return the blend, and the held-out error of each stage; calibrate the readout."""
+        """Return the blend, and the held-out error of each stage."""
         held_out, train = inputs.held_out, inputs.entries.train
         assert held_out is not None
         values = HeldOutValues.of(held_out, train, n_bins=self.settings.bins)
@@ -538,14 +540,20 @@ class OrdinalDMF(Recommends, NetworkModel):
         order: list[str] = [name for name in ("sampler", "network") if name in fits]
         order += [name for name in fits if name not in order]
         blend: Blend = choose_blend({name: fits[name] for name in order}, values).candidate
-        has_levels = train.scale.levels is not None
-        if has_levels and "network" in blend and len(blend) > 1:
-            cut = cut_columns(inputs.seen, held_out, seed=0)
-            few_count = choose_few_count(blend, fits, cut, readout)
-            blend = {
-                name: Share(share, link and link._replace(few_count=few_count))
-                for name, (share, link) in blend.items()
-            }
+        trust = Trust.make_full()
+        blind = make_blind(blend, fits, readout)
+        if blind is not None and values.support.size > 1:
+            rehearsal = Rehearsal.of(inputs.seen, held_out, seed=0)
+            histories = rehearsal.read_histories(inputs.seen, readout.unit_boundaries)
+            arrived = replace(blind(rehearsal.rows, rehearsal.columns), confidence=histories)
+            if train.scale.levels is not None and "network" in blend and len(blend) > 1:
+                few_count = choose_few_count(arrived, rehearsal)
+                arrived = arrived.with_few_count(few_count)
+                blend = {
+                    name: Share(share, link and link._replace(few_count=few_count))
+                    for name, (share, link) in blend.items()
+                }
+            trust = fit_trust(rehearsal, arrived.score(*rehearsal.pairs), readout, histories)
         stages: dict[str, float] = {}
         if "network" in fits:
             stages["refined"] = values.compute_rmse(mix_logits({"network": Share(1.0, None)}, fits))
@@ -561,19 +569,11 @@ class OrdinalDMF(Recommends, NetworkModel):
         blended = {
             name: Blended(fit.fitted, *blend[name]) for name, fit in fits.items() if name in blend
         }
-        has_few = any(link and link.few_count for _, link in blend.values())
-        predictor = Predictor(blended, readout, inputs.entries.column_counts if has_few else None)
+        predictor = trust_blend(Predictor(blended, readout), inputs, trust, logits)
         if self.settings.neighbours is not None and "neighbours" not in blend:
             predictor, logits = add_neighbours(predictor, inputs, values, logits)
+            predictor = trust_blend(predictor, inputs, trust, logits)
             stages["neighbours"] = values.compute_rmse(logits)
-        if values.support.size > 1:
-            boundaries = train.scale.from_unit(readout.unit_boundaries)
-            nominal = PredictiveDistribution(
-                values.support, boundaries, expit(logits).astype(np.float64)
-            )
-            readout.coverages = nominal.choose_coverages(
-                held_out.values, of_levels=has_levels, seed=self.settings.seed
-            )
         return predictor, stages
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
@@ -581,8 +581,23 @@ class OrdinalDMF(Recommends, NetworkModel):
         members = load_members(
             content, tensors, entries, self._make_members(), n_cutpoints=readout.support.size - 1
         )
-        has_few = any(member.link and member.link.few_count for member in members.values())
-        return Predictor(members, readout, entries.column_counts if has_few else None)
+        return Predictor(members, readout, load_confidence(entries, tensors, readout))
+
+
+def trust_blend(
+    predictor: Predictor, inputs: MemberInputs, trust: Trust, logits: LatentArray
+) -> Predictor:
+    """Return a blend whose intervals are calibrated by the logits of held-out entries."""
+    readout, held_out = predictor.readout, inputs.held_out
+    if readout.support.size < 2:
+        return predictor
+    assert held_out is not None
+    unit_boundaries, stores = readout.unit_boundaries, (inputs.seen, inputs.entries)
+    learned = PredictiveDistribution(
+        readout.support, readout.scale.from_unit(unit_boundaries), expit(logits).astype(np.float64)
+    )
+    confidence = make_confidence(trust, learned, held_out, stores, unit_boundaries)
+    return replace(predictor, confidence=confidence)
 
 
 def add_neighbours(

@@ -408,9 +408,9 @@ class PositionsMember:
             best.run(_BURN_IN // 3, _N_SAMPLES)
             fitted = best.make_encoder().encode_all(entries)
 
-        def encode_blind(rows: IndexArray, columns: AxisEntries) -> Factors:
+        def encode_blind(rows: AxisEntries, columns: AxisEntries) -> Factors:
             nothing = Factors(NOTHING_NEW, NOTHING_NEW, blind, 1)
-            return nothing.fold_in("row", seen.row_entries(rows)).fold_in("column", columns)
+            return nothing.fold_in("row", rows).fold_in("column", columns)
 
         return MemberFit(
             fitted,

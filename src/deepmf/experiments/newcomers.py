@@ -1,0 +1,211 @@
+"""How true probabilities are for rows and columns that arrive with few entries.
+
+A share of the rows, of the columns, or of both is kept out of a fit and arrives with k entries
+each; the others are predicted. Beside the model are the smoothed frequencies of the known side: of
+the column of a new row, of the row of a new column, of all entries where both are new.
+
+    python -m deepmf.experiments.newcomers [FILE] [--models dmf-o bayesian] [--seeds 3]
+
+Without a file, matrices of 400 x 150 with noise .5 are generated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from deepmf.data.synthetic import generate
+from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import interval_coverage_score, rmse_error
+from deepmf.models.base import Model
+from deepmf.models.registry import model_class
+from deepmf.scoring.distribution import Frequencies
+
+Side = Literal["rows", "columns", "both"]
+
+SIDES: tuple[Side, ...] = ("rows", "columns", "both")
+
+# The share of rows and columns that arrive, and of the other entries that are predicted.
+_NEW_SHARE, _KNOWN_SHARE = 0.15, 0.05
+
+_COVERAGE = 0.9
+
+# No probability is taken to be smaller.
+_LEAST_CHANCE = 1e-9
+
+
+class Figures(NamedTuple):
+    """What was measured on the entries of newcomers with a number of known ones."""
+
+    side: str  # "known" for entries of known rows and columns
+    n_known: int  # entries that a newcomer arrives with
+    n_entries: int
+    log_loss: float
+    frequencies_loss: float
+    coverage: float  # of predict_interval
+    rmse: float
+
+
+class Newcomers(NamedTuple):
+    """A matrix, and which of its rows and columns are new, and of its other entries are tests."""
+
+    matrix: ObservedMatrix
+    new_rows: BoolArray
+    new_columns: BoolArray
+    are_tests: BoolArray  # (entries,)
+
+    @classmethod
+    def draw(cls, matrix: ObservedMatrix, side: Side, *, seed: int) -> Newcomers:
+        """Return newcomers at random."""
+        numbers = np.random.default_rng(seed)
+        new_rows = numbers.random(matrix.shape[0]) < _NEW_SHARE * (side != "columns")
+        new_columns = numbers.random(matrix.shape[1]) < _NEW_SHARE * (side != "rows")
+        are_tests = numbers.random(matrix.n_entries) < _KNOWN_SHARE
+        are_known = ~new_rows[matrix.entry_rows] & ~new_columns[matrix.by_row.columns]
+        return cls(matrix, new_rows, new_columns, are_tests & are_known)
+
+    def take(self, chosen: BoolArray) -> ObservedMatrix:
+        """Return some entries, with the rows and columns that they are in."""
+        places = np.flatnonzero(chosen)
+        rows = np.unique(self.matrix.entry_rows[places])
+        columns = np.unique(self.matrix.by_row.columns[places])
+        return self.matrix.take_entries(places).take(rows, columns)
+
+    @property
+    def are_of_new_rows(self) -> BoolArray:
+        """Which entries are in new rows."""
+        return self.new_rows[self.matrix.entry_rows]
+
+    @property
+    def are_of_new_columns(self) -> BoolArray:
+        """Which entries are in new columns."""
+        return self.new_columns[self.matrix.by_row.columns]
+
+    @property
+    def train(self) -> ObservedMatrix:
+        """The entries of known rows and columns that are not predicted."""
+        return self.take(~(self.are_of_new_rows | self.are_of_new_columns | self.are_tests))
+
+    def measure(self, model: Model, side: Side, counts: Iterable[int]) -> Iterator[Figures]:
+        """Yield what a model that was fitted to `train` predicts for newcomers with each number of
+        entries."""
+        matrix, row_of, column_of = self.matrix, self.matrix.entry_rows, self.matrix.by_row.columns
+        in_new_row, in_new_column = self.are_of_new_rows, self.are_of_new_columns
+        knows_row = np.isin(row_of, matrix.rows.find(model.row_labels_))
+        knows_column = np.isin(column_of, matrix.columns.find(model.column_labels_))
+        yield self._predict(model, "known", 0, self.are_tests & knows_row & knows_column)
+        for count in counts:
+            of_rows = draw_first(row_of, in_new_row & knows_column, count)
+            of_columns = draw_first(column_of, in_new_column & knows_row, count)
+            given = of_rows | of_columns
+            has_row = np.bincount(row_of[of_rows], minlength=len(matrix.rows)) == count
+            has_column = np.bincount(column_of[of_columns], minlength=len(matrix.columns)) == count
+            row_arrives = in_new_row & has_row[row_of]
+            column_arrives = in_new_column & has_column[column_of]
+            arrived = {
+                "rows": row_arrives & knows_column,
+                "columns": column_arrives & knows_row,
+                "both": row_arrives & column_arrives,
+            }[side]
+            extended = model.extend(self.take(given))
+            yield self._predict(extended, side, count, arrived & ~given)
+
+    def _predict(self, model: Model, side: str, count: int, asked: BoolArray) -> Figures:
+        """Return the figures of some entries."""
+        entries = self.matrix.take_entries(asked)
+        rows, columns, values = entries.entries()
+        chances = model.predict_distribution(rows, columns)
+        interval = model.predict_interval(rows, columns, coverage=_COVERAGE)
+        return Figures(
+            side,
+            count,
+            values.size,
+            find_log_loss(chances, model, values),
+            find_log_loss(self._read_frequencies(model, side, rows, columns), model, values),
+            interval_coverage_score(*interval, values),
+            rmse_error(model.predict(rows, columns), values),
+        )
+
+    def _read_frequencies(self, model: Model, side: str, rows: Any, columns: Any) -> FloatArray:
+        """Return the smoothed frequencies of the known side for each pair."""
+        entries = model.entries_
+        frequencies = Frequencies.of(entries.train, model.predictor_.readout.unit_boundaries)
+        if side == "columns":
+            return frequencies.smooth(entries.row_entries(entries.rows.positions(rows)))
+        if side == "both":
+            return np.broadcast_to(frequencies.shares, (len(rows), frequencies.shares.size))
+        return frequencies.smooth(entries.column_entries(entries.columns.positions(columns)))
+
+
+def draw_first(groups: IndexArray, allowed: BoolArray, count: int) -> BoolArray:
+    """Return some random entries of each group, among the allowed ones."""
+    order = np.random.default_rng(count).permutation(np.flatnonzero(allowed))
+    order = order[np.argsort(groups[order], kind="stable")]
+    _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    rank = np.arange(order.size) - np.repeat(starts, sizes)
+    is_drawn = np.zeros(groups.size, dtype=bool)
+    is_drawn[order[rank < count]] = True
+    return is_drawn
+
+
+def find_log_loss(chances: FloatArray, model: Model, values: FloatArray) -> float:
+    """Return the mean negative logarithm of the probabilities of values."""
+    places = np.searchsorted(model.support_, values)
+    return float(-np.log(np.maximum(chances[np.arange(values.size), places], _LEAST_CHANCE)).mean())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line of figures for each model, kind of newcomer and number of entries."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deepmf.experiments.newcomers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", nargs="?", help="entries; default: generated matrices")
+    parser.add_argument("--models", nargs="+", default=["dmf-o", "bayesian"])
+    parser.add_argument("--effort", default="quick")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--counts", nargs="+", type=int, default=[1, 3, 10])
+    parser.add_argument("--seeds", type=int, default=1, help="how many splits are averaged")
+    options = parser.parse_args(arguments)
+    for name in options.models:
+        for side in options.sides:
+            figures: list[list[Figures]] = []
+            for seed in range(options.seeds):
+                matrix = _read(options.file, seed)
+                newcomers = Newcomers.draw(matrix, side, seed=seed)
+                model = model_class(name)(effort=options.effort, seed=seed, device="cpu")
+                model.fit(newcomers.train)
+                figures.append(list(newcomers.measure(model, side, options.counts)))
+            for of_seeds in zip(*figures, strict=True):
+                _print(name, of_seeds)
+    return 0
+
+
+def _read(file: str | None, seed: int) -> ObservedMatrix:
+    if file is None:
+        return generate(400, 150, noise=0.5, named=False, seed=seed).matrix
+    from deepmf.data.read import read_matrix
+
+    return read_matrix(file)
+
+
+def _print(name: str, figures: Sequence[Figures]) -> None:
+    """Print the figures of several splits, averaged over their entries."""
+    weights = [each.n_entries for each in figures]
+    means = np.average([each[3:] for each in figures], axis=0, weights=weights).round(4)
+    record = dict(zip(Figures._fields[3:], means.tolist(), strict=True))
+    first = figures[0]
+    described = {"model": name, "side": first.side, "known": first.n_known, "n": sum(weights)}
+    sys.stdout.write(json.dumps(described | record) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
