@@ -132,9 +132,9 @@ def test_features_as_json_and_what_is_refused(run: Run, described: Path, tmp_pat
     words = ["export-entries", described, "-o", tmp_path / "all.csv", "--new-row-features"]
     assert run.json(*words, people)["row_features"] == 2
     for target, said in (
-        (tmp_path / "people.jsonl", "--new-row-features needs a file"),
+        (tmp_path / "people.txt", "people.txt"),
         (tmp_path / "all.csv", "all.csv"),
-        (described, "ends in"),
+        (described, "must end in"),
     ):
         code, out, err = run(*words, target)
         assert (code, out, err.count("\n")) == (2, "", 1) and said in err

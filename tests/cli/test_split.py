@@ -108,7 +108,7 @@ def test_the_commands_that_are_printed_run_as_printed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "{folder}/p", "--format", "xlsx"], "store; got 'xlsx'"),
+        (["-o", "{folder}/p", "--format", "xlsx"], "got 'xlsx'"),
         (["-o", "{folder}/p", "--test-share", "2"], "got 0.05 and 2"),
         (["-o", "{folder}/p", "--areas", "--new-rows", "1"], "one must stay known"),
         (["-o", "{folder}/p", "--row", "nobody"], "no column 'nobody'"),

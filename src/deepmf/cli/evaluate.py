@@ -74,9 +74,7 @@ def evaluate(
     """
     from deepmf.evaluation.areas import UNKNOWN_HINT, count_seen, evaluate as errors_by_area
     from deepmf.evaluation.ranking import evaluate_ranking
-    from deepmf.scoring.pairs import check_unknown
 
-    check_unknown(unknown)
     if report:
         check_writable(report, inputs=[*source.paths, test])
     elif title:

@@ -67,6 +67,7 @@ def impute(
         option(
             "--m --many M",
             f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}.",
+            min=2,
         ),
     ] = None,
     page: Annotated[
@@ -91,8 +92,6 @@ def impute(
     Example: deepmf impute survey.csv -o completed.csv --m 20 --page survey.html
     """
     check_frame_target(output, inputs=[table])
-    if many is not None and many < 2:
-        raise BadSetting(f"--m takes a whole number of at least 2; got {many}")
     import polars
 
     from deepmf.data.features import read_mixed_table

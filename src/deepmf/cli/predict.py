@@ -84,9 +84,7 @@ def predict(
 
     from deepmf.evaluation.areas import UNKNOWN_HINT
     from deepmf.matrix.table_form import TableForm
-    from deepmf.scoring.pairs import check_unknown
 
-    check_unknown(unknown)
     fitted = source.load()
     how: dict[str, Any] = {"at": parse_moment(at), "unknown": unknown}
     with hint_at_extension(UNKNOWN_HINT):

@@ -40,7 +40,7 @@ from deepmf.cli.output import (
     show_written,
     write_frames,
 )
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, check_choice
 from deepmf.formatting import describe_relevant
 from deepmf.recommend.request import Request
 
@@ -307,8 +307,7 @@ def explain(
         raise BadSetting(
             "give either --row ID for a known row, or --history FILE or --features for a new one"
         )
-    if axis not in ("row", "column"):
-        raise BadSetting(f"--axis must be row or column; got {axis!r}")
+    check_choice("--axis", axis, ["row", "column"])
     if axis == "column" and which.is_new:
         raise BadSetting(
             "--axis column needs --row; a new row is explained by its own entries and features"

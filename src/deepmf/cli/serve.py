@@ -27,7 +27,6 @@ from deepmf.cli.options import (
 from deepmf.cli.output import (
     STANDARD,
     check_frame_target,
-    check_writable,
     say,
     show_result,
     show_share,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from deepmf.data.read import FileEntries
     from deepmf.matrix.features import Features
 
-_FEATURE_ENDINGS = (".csv", ".tsv", ".parquet")
 _MOST_SHOWN = 10  # refused entries that are shown
 
 Database = Annotated[
@@ -288,7 +286,7 @@ def export_entries(
         Path | None,
         option(
             "--new-row-features FILE",
-            "Also write the row features added since training: .csv, .tsv or .parquet.",
+            "Also write the row features added since training, in a format of the entries.",
         ),
     ] = None,
     column_features: Annotated[
@@ -315,13 +313,8 @@ def export_entries(
     used_files = [*source.paths, Path(output)]
     axes = {"row": row_features, "column": column_features}
     targets = {axis: target for axis, target in axes.items() if target}
-    for axis, target in targets.items():
-        if target.suffix.lower() not in _FEATURE_ENDINGS:
-            endings = ", ".join(_FEATURE_ENDINGS)
-            raise BadSetting(
-                f"--new-{axis}-features needs a file that ends in {endings}; got '{target}'"
-            )
-        check_writable(target, inputs=used_files)
+    for target in targets.values():
+        check_frame_target(str(target), inputs=used_files)
         used_files.append(target)
     fitted = source.load()
     snapshot = export_data(fitted, database or choose_database(source.model))

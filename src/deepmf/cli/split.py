@@ -34,7 +34,7 @@ from deepmf.cli.output import (
     show_table,
 )
 from deepmf.cli.settings import parse_scale
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, check_choice
 from deepmf.files import check_parts, write_folder_atomically
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def split(
             "--validation-share and --test-share must be 0 or more and leave entries for training; "
             f"got {validation_share:g} and {test_share:g}"
         )
-    if by not in _WAYS:
-        raise BadSetting(f"--by must be {' or '.join(_WAYS)}; got {by!r}")
+    check_choice("--by", by, _WAYS)
     if by != "entries" and areas:
         raise BadSetting(f"--by {by} and --areas are two ways to split; give one of them")
     if by != "time" and (train_before or validation_before):
@@ -226,8 +225,7 @@ def _adapt_options(reading: InputOptions, matrix: ObservedMatrix) -> InputOption
 
 def _choose_format(ratings: Path, file_format: str | None) -> str:
     if file_format:
-        if file_format not in _FORMATS:
-            raise BadSetting(f"--format must be {', '.join(_FORMATS)}; got {file_format!r}")
+        check_choice("--format", file_format, _FORMATS)
         return file_format
     from deepmf.storage.model_file import is_own_file
 
