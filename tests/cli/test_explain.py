@@ -35,6 +35,7 @@ def test_a_known_row(run: Any, folder: Path, split: AreaSplit, axis: Any, other:
     places = [text.index(label) for label in found.labels]
     assert places == sorted(places)
     assert f"{found.effects[0]:.4f}" in text
+    assert f" {found.values[0]:.0f} " in text  # stars are whole
 
 
 def test_a_history(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:

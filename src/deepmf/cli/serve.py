@@ -36,7 +36,6 @@ from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency
 
 if TYPE_CHECKING:
     from deepmf.data.read import FileEntries
-    from deepmf.matrix.features import Features
 
 _MOST_SHOWN = 10  # refused entries that are shown
 
@@ -307,6 +306,7 @@ def export_entries(
         from deepmf.serve.snapshot import export_data
     import polars as pl
 
+    from deepmf.data.frame_file import make_feature_frame
     from deepmf.matrix.frames import build_extra_series, build_label_series
 
     check_frame_target(output, inputs=source.paths)
@@ -332,17 +332,12 @@ def export_entries(
         if features is None:
             words.append(f"no {axis} features were added since training; {target} is not written")
             continue
-        _write_features(features, target, getattr(form, axis))
+        label = getattr(form, axis)
+        if label in features.names:
+            label = f"{label} id"
+        described = make_feature_frame(features, label)
+        write_frames([described], described.schema, str(target))
         summary[f"{axis}_features"] = len(features)
         words.append(f"features of {len(features):,} {axis}s in {target}")
     if output != STANDARD:
         show_result(summary, "\n".join(words), as_json=as_json)
-
-
-def _write_features(features: Features, target: Path, label: str) -> None:
-    from deepmf.data.frame_file import join_lists, make_feature_frame
-
-    frame = make_feature_frame(features, f"{label} id" if label in features.names else label)
-    if target.suffix.lower() != ".parquet":
-        frame = join_lists(frame)
-    write_frames([frame], frame.schema, str(target))
