@@ -141,10 +141,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         is_pipe = isinstance(ending.__context__, BrokenPipeError)
         return _discard(sys.stdout, code=0) if is_pipe else int(ending.code or 0)
     except _UsageError as error:
-        path = error.ctx.command_path if error.ctx is not None else "deepmf"
+        path = getattr(error.ctx, "command_path", "deepmf")
         return _complain(f"{error.format_message().rstrip('.')} (see {path} --help)", code=2)
     except UserError as error:
-        text = str(error) if error.hint is None else f"{error.message}; {error.hint.command}"
+        text = str(error)
+        if error.hint:
+            text = f"{error.message}; {error.hint.command}"
         return _complain(text, code=2)
     except DeepMFError as error:
         return _complain(str(error), code=1)
@@ -154,9 +156,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             return _discard(sys.stdout, code=2)
         if os.environ.get("DEEPMF_TRACEBACK"):
             traceback.print_exc()
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
         return _complain(f"internal error: {text} (DEEPMF_TRACEBACK=1 shows where)", code=1)
-    return code if isinstance(code, int) else 0
+    return int(code or 0)
 
 
 @cache

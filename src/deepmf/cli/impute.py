@@ -221,13 +221,13 @@ def _explain_unfit(series: pl.Series) -> str | None:
     if series.dtype.is_temporal() or series.dtype.is_nested():
         return f"holds {series.dtype}"
     n_distinct = series.drop_nulls().n_unique()
-    if series.dtype in (polars.String, polars.Categorical, polars.Enum):
-        return f"holds {n_distinct:,} different texts" if n_distinct > MOST_LEVELS else None
-    is_id = (
-        series.name.strip().lower().rsplit("_", 1)[-1] in ("id", "ids", "index", "")
-        and series.dtype.is_integer()
-    )
-    return "holds ids" if is_id and n_distinct == series.len() else None
+    is_text = series.dtype in (polars.String, polars.Categorical, polars.Enum)
+    if is_text and n_distinct > MOST_LEVELS:
+        return f"holds {n_distinct:,} different texts"
+    is_id = series.name.strip().lower().rsplit("_", 1)[-1] in ("id", "ids", "index", "")
+    if is_id and series.dtype.is_integer() and n_distinct == series.len():
+        return "holds ids"
+    return None
 
 
 def _draw_many(

@@ -192,8 +192,10 @@ class InputOptions:
         # no model learns from them
         with warnings.catch_warnings(action="ignore", category=ConstantValues):
             try:
-                is_interval = scale.levels is None and not scale.is_interactions
-                matrix = reading.read_matrix(path, scale=None if is_interval else scale)
+                if scale.levels is None and not scale.is_interactions:
+                    matrix = reading.read_matrix(path)
+                else:
+                    matrix = reading.read_matrix(path, scale=scale)
             except OffScale as error:
                 raise OffScale(error.message, hint=_SCALE_HINT) from error
         with locate_errors(path):

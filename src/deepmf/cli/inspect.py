@@ -106,12 +106,14 @@ def _show_own_file(opened: Path, file: Path, *, verified: bool, as_json: bool) -
         "format": FORMAT,
         "version": stored.version,
     }
-    is_store = stored.kind == "matrix"
-    facts |= (_describe_store if is_store else _describe_model)(opened, verified=verified)
+    describe, list_lines = _describe_model, _format_model
+    if stored.kind == "matrix":
+        describe, list_lines = _describe_store, _format_store
+    facts |= describe(opened, verified=verified)
     if as_json:
         show_json(facts)
         return
-    for name, shown in _format_store(facts) if is_store else _format_model(facts):
+    for name, shown in list_lines(facts):
         line = f"{name:<12}{shown}"
         say(textwrap.fill(line, 110, subsequent_indent=" " * 12, break_on_hyphens=False))
 
@@ -246,12 +248,13 @@ def _format_scale(content: dict[str, Any]) -> str:
 
 
 def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
-    shown = {
-        name: float(f"{v:.{digits}g}") if isinstance(v, float) else v
-        for name, v in settings.items()
-        if not isinstance(v, dict)
-    }
-    return " ".join(f"{name}={format_value(value)}" for name, value in shown.items())
+    floats = {name: value for name, value in settings.items() if isinstance(value, float)}
+    shown = settings | {name: float(f"{value:.{digits}g}") for name, value in floats.items()}
+    return " ".join(
+        f"{name}={format_value(value)}"
+        for name, value in shown.items()
+        if not isinstance(value, dict)
+    )
 
 
 def _format_training(training: dict[str, Any]) -> str:

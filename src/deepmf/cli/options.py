@@ -37,13 +37,8 @@ class GroupedCommand(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
-            is_argument = parameter.param_type_name == "argument"
-            group = (
-                "Arguments"
-                if is_argument
-                else getattr(parameter, "rich_help_panel", None) or "Options"
-            )
-            groups.setdefault(group, []).append(record)
+            group = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            groups[getattr(parameter, "rich_help_panel", None) or group].append(record)
         for name, records in groups.items():
             if records:
                 with formatter.section(name):
@@ -76,45 +71,6 @@ def offer(shown: str, text: str, default: Any = None) -> Any:
     return field(default=default, metadata={"shown": shown, "help": text})
 
 
-class _Group:
-    """A dataclass of options, with those of its fields that a command takes as options or as
-    groups."""
-
-    def __init__(
-        self, kind: Any, taken: Sequence[str] | None, only: Mapping[str, Sequence[str]]
-    ) -> None:
-        self.kind, self.options = kind, dict[str, Parameter]()
-        self.groups = dict[str, _Group]()
-        types = get_type_hints(kind, include_extras=True)
-        for setting in fields(kind):
-            name, declared = (
-                setting.name,
-                _declare_option(setting, types[setting.name])
-                if setting.metadata
-                else types[setting.name],
-            )
-            if is_dataclass(declared):
-                self.groups[name] = _Group(declared, only.get(name), only)
-            elif get_origin(declared) is Annotated and (taken is None or name in taken):
-                declared.__metadata__[0].rich_help_panel = getattr(kind, "panel", None)
-                default = Parameter.empty if setting.default is MISSING else setting.default
-                self.options[name] = Parameter(
-                    name, Parameter.KEYWORD_ONLY, default=default, annotation=declared
-                )
-
-    def list_parameters(self) -> list[Parameter]:
-        return [
-            *self.options.values(),
-            *(option for group in self.groups.values() for option in group.list_parameters()),
-        ]
-
-    def build(self, given: Mapping[str, Any]) -> Any:
-        options = {name: given[name] for name in self.options}
-        return self.kind(
-            **options, **{name: group.build(given) for name, group in self.groups.items()}
-        )
-
-
 def with_option_groups(
     **only: Sequence[str],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -129,63 +85,84 @@ def with_option_groups(
     """
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
-        declared_signature = signature(command, eval_str=True)
-        kinds = {
-            name: parameter.annotation
-            for name, parameter in declared_signature.parameters.items()
-            if is_dataclass(parameter.annotation)
-        }
-        groups = {name: _Group(kind, only.get(name), only) for name, kind in kinds.items()}
-        parameters = [
-            option
-            for name, parameter in declared_signature.parameters.items()
-            for option in (groups[name].list_parameters() if name in groups else [parameter])
-        ]
+        declared = signature(command, eval_str=True)
+        parameters: list[Parameter] = []
+        for name, parameter in declared.parameters.items():
+            if is_dataclass(parameter.annotation):
+                parameters += _list_parameters(name, parameter.annotation, only)
+            else:
+                parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
         @wraps(command)
-        def run(**given: Any) -> None:
-            command(
-                **{
-                    name: groups[name].build(given) if name in groups else given[name]
-                    for name in declared_signature.parameters
-                }
-            )
+        def run(**options: Any) -> None:
+            groups = {
+                name: _build_group(parameter.annotation, options)
+                for name, parameter in declared.parameters.items()
+                if is_dataclass(parameter.annotation)
+            }
+            options |= groups
+            command(**{name: options[name] for name in declared.parameters})
 
-        run.__signature__ = declared_signature.replace(  # type: ignore[attr-defined]
-            parameters=[parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
-        )
+        run.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return expand
 
 
+def _list_parameters(name: str, kind: Any, only: Mapping[str, Sequence[str]]) -> list[Parameter]:
+    """Return the options of a dataclass of options, and of the dataclasses inside it."""
+    types = get_type_hints(kind, include_extras=True)
+    parameters: list[Parameter] = []
+    for setting in fields(kind):
+        declared = types[setting.name]
+        if is_dataclass(declared):
+            parameters += _list_parameters(setting.name, declared, only)
+            continue
+        if setting.metadata:
+            declared = _declare_option(setting, declared)
+        if get_origin(declared) is Annotated and setting.name in only.get(name, types):
+            declared.__metadata__[0].rich_help_panel = getattr(kind, "panel", None)
+            parameter = Parameter(setting.name, Parameter.KEYWORD_ONLY, annotation=declared)
+            if setting.default is not MISSING:
+                parameter = parameter.replace(default=setting.default)
+            parameters.append(parameter)
+    return parameters
+
+
+def _build_group(kind: Any, options: Mapping[str, Any]) -> Any:
+    """Return a dataclass of options; an option that the command does not take has its default."""
+    types = get_type_hints(kind)
+    groups = {
+        name: _build_group(inner, options) for name, inner in types.items() if is_dataclass(inner)
+    }
+    return kind(**groups, **{name: options[name] for name in types if name in options})
+
+
 def list_words(group: Any) -> list[str]:
     """Return the words of a command line for the options of a group that are not the defaults."""
     words: list[str] = []
-    for name, parameter in _Group(type(group), None, {}).options.items():
-        value, flag = getattr(group, name), parameter.annotation.__metadata__[0].param_decls[0]
-        if value != parameter.default:
-            for item in value if isinstance(value, list) else [value]:
-                words += [flag] if item is True else [flag, str(item)]
+    for setting in fields(group):
+        value = getattr(group, setting.name)
+        if setting.metadata and value != setting.default:
+            words.append(setting.metadata["shown"].split()[0])
+            words += [str(value)] * (value is not True)
     return words
 
 
-def _declare_option(own: Field[Any], declared: Any) -> Any:
+def _declare_option(setting: Field[Any], declared: Any) -> Any:
     """Return the type of an option that is declared by the help of a field, and how it is shown if
     that says so."""
-    if "shown" in own.metadata:
-        return Annotated[declared, option(own.metadata["shown"], own.metadata["help"])]
+    if "shown" in setting.metadata:
+        return Annotated[declared, option(setting.metadata["shown"], setting.metadata["help"])]
     parts = get_args(declared)
-    words = [word for part in parts for word in get_args(part)]  # of a literal
-    is_flag = bool in (declared, *parts)
-    word = "N" if declared is int else "NAME" if str in parts else "NUMBER"
-    flag = own.name.replace("_", "-")
-    flag = f"{flag}/--no-{flag}" if bool in parts else flag
-    metavar = "|".join(words) or ("" if is_flag else word)
-    return Annotated[
-        str | None if words else declared, option(f"--{flag} {metavar}", own.metadata["help"])
-    ]
+    flag = setting.name.replace("_", "-")
+    choices = "|".join(word for part in parts for word in get_args(part))  # of a literal
+    if choices:
+        return Annotated[str | None, option(f"--{flag} {choices}", setting.metadata["help"])]
+    words = {bool: f"/--no-{flag}", str: " NAME", int: " N", float: " NUMBER"}
+    word = next(word for kind, word in words.items() if kind in (declared, *parts))
+    return Annotated[declared, option(f"--{flag}{word}", setting.metadata["help"])]
 
 
 # Files of entries, and models

@@ -257,11 +257,9 @@ def write_frames(
         for frame in frames:
             if stopped.is_set():
                 raise _StoppedByUser
-            yield (
-                frame
-                if digits is None
-                else frame.with_columns(polars.col(polars.Float64).round(digits))
-            )
+            if digits is not None:
+                frame = frame.with_columns(polars.col(polars.Float64).round(digits))
+            yield frame
 
     def write() -> None:
         if target != STANDARD:

@@ -233,10 +233,9 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
     from deepmf.matrix.frames import build_label_series, name_wide_columns
 
     form, rows, columns = model.entries_.train.form, model.row_labels_, model.column_labels_
-    legal_levels = model.scale_.levels if levels else None
-    value_type = (
-        polars.Float64 if legal_levels is None or (legal_levels % 1).any() else polars.Int64
-    )
+    value_type: Any = polars.Float64
+    if levels and not (model.scale_.levels % 1).any():
+        value_type = polars.Int64
     if is_wide:
         row, *names = name_wide_columns(form.row, columns)
         row_type = build_label_series(rows[:1]).dtype
@@ -255,7 +254,7 @@ def _show_summary(
     if n_unknown:
         facts["unknown"] = n_unknown
         shown.append(f"{n_unknown:,} unknown")
-    text = (
-        f"{facts['predictions']:,} predictions ({', '.join(shown)})" if shown else "no predictions"
-    )
+    text = "no predictions"
+    if shown:
+        text = f"{facts['predictions']:,} predictions ({', '.join(shown)})"
     show_written(facts, text, target, as_json=as_json)
