@@ -227,6 +227,7 @@ def _iterate_frames(
 def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any]:
     """Return the types of a completed table or of a file with a line per prediction; whole levels
     are integers."""
+    import numpy as np
     import polars
 
     from deepmf.data.frame_file import find_label_type
@@ -234,7 +235,8 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
 
     form, rows, columns = model.entries_.train.form, model.row_labels_, model.column_labels_
     value_type: Any = polars.Float64
-    if levels and not (model.scale_.levels % 1).any():
+    scale_levels = model.scale_.levels
+    if levels and scale_levels is not None and not np.any(scale_levels % 1):
         value_type = polars.Int64
     if is_wide:
         row, *names = name_wide_columns(form.row, columns)
