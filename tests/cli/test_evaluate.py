@@ -97,6 +97,7 @@ def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> No
     out = run(*asked, "--ranking", "--relevant", 5, "-n", 5, "--report", report).out
     assert "first 5 columns" in out
     assert f"{found.model.ndcg:.4f}" in out and f"{found.popularity.ndcg:.4f}" in out
+    assert "Of all lists" in out and f"{found.model.coverage:.4f}" in out
     assert f"{found.n_rows} rows with {found.n_relevant} relevant test entries" in out
     assert f"{found.n_without} rows without" in out
     assert "relevant: at least 5" in report.read_text("utf-8")

@@ -96,7 +96,7 @@ def with_option_groups(
         @wraps(command)
         def run(**options: Any) -> None:
             groups = {
-                name: _build_group(parameter.annotation, options)
+                name: _build_group(name, parameter.annotation, only, options)
                 for name, parameter in declared.parameters.items()
                 if is_dataclass(parameter.annotation)
             }
@@ -130,13 +130,18 @@ def _list_parameters(name: str, kind: Any, only: Mapping[str, Sequence[str]]) ->
     return parameters
 
 
-def _build_group(kind: Any, options: Mapping[str, Any]) -> Any:
+def _build_group(
+    name: str, kind: Any, only: Mapping[str, Sequence[str]], options: Mapping[str, Any]
+) -> Any:
     """Return a dataclass of options; an option that the command does not take has its default."""
     types = get_type_hints(kind)
     groups = {
-        name: _build_group(inner, options) for name, inner in types.items() if is_dataclass(inner)
+        inner_name: _build_group(inner_name, inner, only, options)
+        for inner_name, inner in types.items()
+        if is_dataclass(inner)
     }
-    return kind(**groups, **{name: options[name] for name in types if name in options})
+    names = {parameter.name for parameter in _list_parameters(name, kind, only)}
+    return kind(**groups, **{option: options[option] for option in names & types.keys()})
 
 
 def list_words(group: Any) -> list[str]:
