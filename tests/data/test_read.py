@@ -219,6 +219,7 @@ HEADER = "user,item,rating\n"
         ("e.csv", "", UnreadableFile, "empty"),
         ("e.csv", "\n\n", UnreadableFile, "empty"),
         ("h.csv", HEADER, UnreadableFile, "entries"),
+        ("f.csv", "user,item,rating,when\n1,2,3\n", UnreadableFile, "the header 4"),
         ("two.csv", "item,rating\n1,2\n", BadEntries, "columns are needed"),
         ("v.csv", HEADER + "1,2,3\n2,2,four\n", BadEntries, "'four'"),
         ("n.csv", HEADER + "1,2,3\n2,2,nan\n", BadEntries, "missing='drop'"),

@@ -22,7 +22,7 @@ from deepmf.data.layout import (
 )
 from deepmf.data.lists import LISTS, are_lists, read_lists
 from deepmf.data.npz import read_npz
-from deepmf.data.source import check_encoding, locate_errors
+from deepmf.data.source import locate_errors
 from deepmf.data.table import is_typed_file
 from deepmf.data.wide import read_wide
 from deepmf.errors import (
@@ -183,7 +183,6 @@ class ReadOptions(ColumnOptions):
             raise BadSetting(
                 "lists hold a row and its columns alone; no fields can be named in them"
             )
-        check_encoding(self.encoding)
         check_roles(self.value, self.count)
         if self.kind is not EITHER:
             scale = choose_scale(self.scale, are_interactions=self.kind is INTERACTIONS)

@@ -96,8 +96,23 @@ def name_format(path: Path) -> str:
 
 def open_typed_table(path: Path) -> FileTable:
     """Open a file that carries the types of its columns."""
-    with translate_polars_errors(path, name_format(path)):
-        lines = _scan_typed_file(path)
+    polars = import_polars()
+    file_format = name_format(path)
+    with translate_polars_errors(path, file_format):
+        if file_format == "Excel":
+            lines: pl.LazyFrame = read_excel(path).lazy()
+        elif file_format == "JSON lines":
+            source = prepare_text(path)
+            if isinstance(source, Path) and any(sign in str(source) for sign in "*?["):
+                source = path.read_bytes()  # polars would take the name for a pattern
+            _refuse_json_array(path, source)
+            # Types come from all lines: a first null, or a first whole number, says nothing of
+            # the lines that follow.
+            lines = polars.scan_ndjson(source, infer_schema_length=None)
+        else:
+            # Neither the name of the file nor that of its folder is a pattern or describes the
+            # content.
+            lines = polars.scan_parquet(prepare_path(path), glob=False, hive_partitioning=False)
         names = lines.collect_schema().names()
         sample = lines.head(SAMPLE_LINES).collect().rows()
     return FileTable(path, names, True, [_show_cells(line) for line in sample], lines)
@@ -107,25 +122,6 @@ def _show_cells(line: Sequence[object]) -> list[str]:
     """Return the cells of a line as delimited text would show them."""
     numbers = (int(cell) if isinstance(cell, bool) else cell for cell in line)
     return ["" if cell is None else str(cell).strip(SPACES) for cell in numbers]
-
-
-def _scan_typed_file(path: Path) -> pl.LazyFrame:
-    polars = import_polars()
-    file_format = name_format(path)
-    if file_format == "Excel":
-        lines: pl.LazyFrame = read_excel(path).lazy()
-    elif file_format == "JSON lines":
-        source = prepare_text(path)
-        if isinstance(source, Path) and any(sign in str(source) for sign in "*?["):
-            source = path.read_bytes()  # polars would take the name for a pattern
-        _refuse_json_array(path, source)
-        # Types come from all lines: a first null, or a first whole number, says nothing of the
-        # lines that follow.
-        lines = polars.scan_ndjson(source, infer_schema_length=None)
-    else:
-        # Neither the name of the file nor that of its folder is a pattern or describes the content.
-        lines = polars.scan_parquet(prepare_path(path), glob=False, hive_partitioning=False)
-    return lines
 
 
 def _refuse_json_array(path: Path, source: Path | bytes) -> None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
@@ -110,10 +110,6 @@ class FeatureVectors:
         column_weights = np.zeros(len(self), dtype=np.float32)
         column_weights[self._by_input.indices[span]] = self._by_input.data[span]
         return column_weights
-
-    def read_column_input(self, first: int, at: int) -> SingleArray:
-        """Return the weight of each vector at one input of the feature that starts at `first`."""
-        return self.read_input(first + at)
 
     @cached_property
     def _by_input(self) -> scipy.sparse.csc_array:
@@ -326,20 +322,17 @@ class CategoryEncoding(ColumnEncoding):
             items = list(words) if isinstance(words, LISTS) else [words]
             if not items:
                 raise BadSetting(f"the condition {word!r} of {self.name} has no categories")
-            has = [weights(self._find_place(item)) != 0 for item in items]
+            unknown = [item for item in items if to_text(item) not in self._places]
+            if unknown:
+                raise BadSetting(
+                    f"{unknown[0]!r} is not a category of {self.name} that the model knows; "
+                    f"{suggest_name(unknown[0], self.categories[:20])}"
+                )
+            has = [weights(self._places[to_text(item)]) != 0 for item in items]
             found &= (
                 np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
             )
         return found
-
-    def _find_place(self, item: Any) -> int:
-        place = self._places.get(to_text(item))
-        if place is None:
-            raise BadSetting(
-                f"{item!r} is not a category of {self.name} that the model knows; "
-                f"{suggest_name(item, self.categories[:20])}"
-            )
-        return place
 
 
 @dataclass(frozen=True)
@@ -696,8 +689,9 @@ class FeatureEncoding:
         found: BoolArray = vectors.read_input(0) != 0
         for first, column in self.locate_columns():
             if column.name in where:
-                read = partial(vectors.read_column_input, first)
-                found &= column.match(where[column.name], read)
+                found &= column.match(
+                    where[column.name], lambda at, first=first: vectors.read_input(first + at)
+                )
         return found
 
     def locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:

@@ -143,7 +143,15 @@ def sort_entries(
         row_of = row_of[~is_repeat]
         column_of = column_of[~is_repeat]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
-            ordered = _round_to_levels(ordered, scale)
+            means = ordered
+            ordered = scale.nearest_level(means)
+            n_moved = int(np.count_nonzero(ordered != means))
+            if n_moved:
+                warn(
+                    f"{format_quantity(n_moved, 'mean')} of repeated entries between the levels of "
+                    f"the scale {scale}; the nearest level is used",
+                    MeansOffLevels,
+                )
     return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), extras)
 
 
@@ -259,18 +267,6 @@ def _pick_repeats(
         )
     run_of = np.repeat(np.arange(firsts.size), ends - firsts)
     return np.lexsort((times, run_of))[ends - 1]  # stable: the last of equal times is kept
-
-
-def _round_to_levels(means: FloatArray, scale: Scale) -> FloatArray:
-    """Return the nearest levels of means; warn if some were none."""
-    levels = scale.nearest_level(means)
-    if n_moved := int(np.count_nonzero(levels != means)):
-        warn(
-            f"{format_quantity(n_moved, 'mean')} of repeated entries between the levels of the scale {scale}; "
-            "the nearest level is used",
-            MeansOffLevels,
-        )
-    return levels
 
 
 # Column order
