@@ -64,7 +64,7 @@ def _iterate_lines(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
 def _build_frame(path: Path, lines: list[tuple[Any, ...]]) -> pl.DataFrame:
     """Return the columns that have a name; the first line names them."""
     polars = import_polars()
-    names = lines[0] if lines else ()
+    names = next(iter(lines), ())
     places = [at for at, name in enumerate(names) if name not in (None, "")]
     series = [
         polars.Series(

@@ -162,7 +162,7 @@ def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int |
     """Read all columns, those of delimited text as text; also return the number of its first
     line."""
     table = open_table(path, FEATURES, options)
-    frame = table.collect()
+    frame = table.collect(table.lines)
     if table.separator == "::" and frame[table.names[-1]].str.contains("::", literal=True).any():
         raise UnreadableFile(f"{path} has lines with more columns than line 1")
     if not table.has_names:

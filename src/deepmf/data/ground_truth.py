@@ -204,7 +204,7 @@ def draw_column_features(columns: Labels, *, rank: int, seed: int) -> DrawnFeatu
         has_two, (qualities[:, first] + qualities[:, second]) * 0.5**0.5, qualities[:, first]
     )
     genres = [
-        [GENRES[first_genre], GENRES[second_genre]] if two else [GENRES[first_genre]]
+        [GENRES[first_genre], GENRES[second_genre]][: 1 + two]
         for first_genre, second_genre, two in zip(
             first.tolist(), second.tolist(), has_two.tolist(), strict=True
         )

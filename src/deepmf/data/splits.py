@@ -600,7 +600,7 @@ def deal(count: int, shares: tuple[float, ...], stream: np.random.PCG64) -> npt.
     part_of = np.zeros(count, dtype=np.uint8)
     firsts = _find_ends(count, shares)[:-1]
     firsts = firsts[firsts < count]  # the parts after are empty
-    for draw in np.partition(draws, firsts)[firsts] if firsts.size else ():
+    for draw in np.partition(draws, firsts)[firsts]:
         part_of += draws >= draw
     return part_of
 

@@ -67,9 +67,8 @@ class FileTable:
             return f"entry {position}"
         return f"line {position + self.first_line}"
 
-    def collect(self, lines: pl.LazyFrame | None = None) -> pl.DataFrame:
-        """Read all lines, of all columns or as a lazy frame of this table selects them."""
-        selected = self.lines if lines is None else lines
+    def collect(self, selected: pl.LazyFrame) -> pl.DataFrame:
+        """Read all lines of this table, or of the columns that are selected from it."""
         file_format = name_format(self.path)
         with translate_polars_errors(self.path, file_format):
             if file_format == "Parquet":

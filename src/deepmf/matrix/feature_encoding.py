@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
@@ -104,9 +104,9 @@ class FeatureVectors:
         found: Array = self.to_sparse() @ table
         return found
 
-    def read_input(self, at: int) -> SingleArray:
-        """Return the weight of each vector at one input; 0 if it has none."""
-        span = slice(*self._by_input.indptr[at : at + 2])
+    def read_input(self, first: int, at: int = 0) -> SingleArray:
+        """Return the weight of each vector at an input after the first; 0 if it has none."""
+        span = slice(*self._by_input.indptr[first + at : first + at + 2])
         column_weights = np.zeros(len(self), dtype=np.float32)
         column_weights[self._by_input.indices[span]] = self._by_input.data[span]
         return column_weights
@@ -689,9 +689,8 @@ class FeatureEncoding:
         found: BoolArray = vectors.read_input(0) != 0
         for first, column in self.locate_columns():
             if column.name in where:
-                found &= column.match(
-                    where[column.name], lambda at, first=first: vectors.read_input(first + at)
-                )
+                read = partial(vectors.read_input, first)
+                found &= column.match(where[column.name], read)
         return found
 
     def locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:

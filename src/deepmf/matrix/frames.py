@@ -131,7 +131,7 @@ def _drop_missing(table: nw.DataFrame[Any], name: str) -> nw.DataFrame[Any]:
     is_gap = values.is_null()
     if values.dtype.is_float():
         is_gap = is_gap | values.is_nan()
-    return table.filter(~is_gap) if is_gap.any() else table
+    return table.filter(~is_gap)
 
 
 def read_extras(times: Any, weights: Any) -> tuple[Extras, str | None]:
@@ -327,7 +327,7 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
     """Read the values and the labels of a wide frame, without some columns."""
     table = _collect(frame)
     check_excluded(table.columns, exclude)
-    table = table.drop(*exclude) if exclude else table
+    table = table.drop(*exclude)
     if row is None:
         refuse_long_frame(table.columns)
     labels = None
@@ -342,7 +342,7 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
                 f"column {name!r} holds values of type {name_type(series)}; numbers are needed (or row={name!r})"
             )
     columns = [_to_numpy(table.get_column(name)).astype(np.float64) for name in table.columns]
-    array = np.column_stack(columns) if columns else np.empty((len(table), 0))
+    array = np.column_stack([np.empty((len(table), 0)), *columns])
     return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True))
 
 

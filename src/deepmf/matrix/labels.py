@@ -344,7 +344,7 @@ def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
     if high - low > _TABLE_SPREAD * array.size + 1024:
         distinct, positions = np.unique(array, return_inverse=True)
         return distinct, positions
-    offsets = array - low if low else array
+    offsets = array - low
     is_used = np.zeros(high - low + 1, dtype=bool)
     is_used[offsets] = True
     # 32-bit positions halve the memory traffic of every later pass over the entries.

@@ -122,7 +122,7 @@ def choose_name_field(fields: tuple[str, ...], wanted: str | None = None) -> str
         raise BadSetting(
             f"the field of names is not clear: call it title or name, or give two fields; got {listed}"
         )
-    return usual[0] if usual else fields[0]
+    return [*usual, *fields][0]
 
 
 def take_names_from(

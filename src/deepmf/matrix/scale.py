@@ -303,7 +303,7 @@ class Scale:
         return f"Scale(levels=[{', '.join(f'{level:g}' for level in self.levels)}])"
 
     def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, Scale) else NotImplemented
+        return isinstance(other, Scale) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())

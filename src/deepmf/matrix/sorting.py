@@ -216,7 +216,7 @@ def number_within(groups: IndexArray) -> IndexArray:
     >>> number_within(np.array([3, 3, 7, 7, 7]))
     array([0, 1, 0, 1, 2])
     """
-    firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if groups.size else groups
+    firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
     numbers: IndexArray = np.arange(groups.size) - np.repeat(
         firsts, np.diff(firsts, append=groups.size)
     )
