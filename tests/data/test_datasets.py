@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,19 +79,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 
 def test_progress_grows_to_the_total(served: Served, tmp_path: Path) -> None:
-    seen: list[tuple[int, int | None]] = []
-    download(
-        served.address,
-        tmp_path / "new" / "data.zip",
-        checksum=RIGHT,
-        progress=lambda *counts: seen.append(counts),
-    )
-    assert [path.read_bytes() for path in (tmp_path / "new").iterdir()] == [CONTENT]
-    done = [counts[0] for counts in seen]
-    assert len(seen) > 1
-    assert done == sorted(set(done))
-    assert {counts[1] for counts in seen} == {len(CONTENT)}
-    assert done[-1] == len(CONTENT)
+    steps: list[Any] = []
+    target = tmp_path / "new" / "data.zip"
+    download(served.address, target, checksum=RIGHT, progress=lambda *step: steps.append(step))
+    assert [path.read_bytes() for path in target.parent.iterdir()] == [CONTENT]
+    done, totals = zip(*steps, strict=True)
+    assert len(done) > 1 and list(done) == sorted(set(done))
+    assert done[-1] == len(CONTENT) and set(totals) == {len(CONTENT)}
 
 
 @pytest.mark.parametrize(
@@ -180,24 +175,17 @@ def _closed_address(file_name: str) -> str:
 def _text(dataset: Dataset, entries: list[tuple[int, int, int]] = ENTRIES) -> bytes:
     """Entries written as the publisher of a data set writes them."""
     ratings = dataset.ratings
-    header = (
-        []
-        if isinstance(ratings.row, int)
-        else [[ratings.row, ratings.column, ratings.value, "timestamp"]]
-    )
-    lines = [*header, *[[*entry, 978300760] for entry in entries]]
-    if "/" not in ratings.member:  # those not from MovieLens have no timestamps
-        lines = [line[:3] for line in lines]
-    return "".join(ratings.separator.join(map(str, line)) + "\n" for line in lines).encode()
+    lines: list[Any] = [[*entry, 978300760] for entry in entries]
+    if not isinstance(ratings.row, int):
+        lines.insert(0, [ratings.row, ratings.column, ratings.value, "timestamp"])
+    width = 4 if "/" in ratings.member else 3  # those not from MovieLens have no timestamps
+    return "".join(ratings.separator.join(map(str, line[:width])) + "\n" for line in lines).encode()
 
 
-def _npz(
-    entries: list[tuple[int, int, int]], shape: tuple[int, int] = (4, 6)
-) -> scipy.sparse.csr_matrix:
-    rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
-    return scipy.sparse.csr_matrix(
-        (values.astype(np.float32), (rows - 1, columns - 1)), shape=shape
-    )
+def _npz(entries: list[tuple[int, int, int]]) -> scipy.sparse.csr_matrix:
+    rows, columns, values = np.array(entries, dtype=np.float32).T
+    cells = rows.astype(int) - 1, columns.astype(int) - 1
+    return scipy.sparse.csr_matrix((values, cells), shape=(4, 6))
 
 
 def _put(path: Path, content: bytes) -> Path:
@@ -230,19 +218,14 @@ def _expected(name: str) -> ObservedMatrix:
 
 
 def test_the_catalogue_is_consistent() -> None:
-    assert datasets.names() == list(DATASETS)
-    assert len(set(datasets.names())) == 12
-    for name in datasets.names():
-        dataset = datasets.info(name)
-        assert dataset.name == name
-        assert dataset.address.startswith("https://")
+    assert datasets.names() == list(DATASETS) and len(DATASETS) == 12
+    for name, dataset in DATASETS.items():
+        assert dataset == datasets.info(name) and dataset.name == name
+        assert dataset.address.startswith("https://") and dataset.licence.endswith(".")
         assert dataset.archive.endswith(".zip") or not dataset.has_archive
-        assert dataset.licence.endswith(".")
         if (checksum := dataset.checksum) is not None:
-            assert (
-                len(bytes.fromhex(checksum.digest)) == hashlib.new(checksum.algorithm).digest_size
-            )
-            assert checksum.verified
+            n_bytes = hashlib.new(checksum.algorithm).digest_size
+            assert len(bytes.fromhex(checksum.digest)) == n_bytes and checksum.verified
     assert datasets.info("ml-latest-small").checksum is None
 
 
@@ -302,13 +285,13 @@ def test_the_official_file_is_found_and_read(data: Path, name: str, ending: str)
 @pytest.mark.parametrize("place", ["", "own folder"])
 def test_the_official_archive_is_found_unpacked_and_read(data: Path, name: str, place: str) -> None:
     dataset = datasets.info(name)
-    archive = _put_zip(
-        (data / name if place else data) / dataset.archive,
-        {dataset.ratings.member: _text(dataset), "../evil.txt": b"evil"},
-    )
+    member = dataset.ratings.member
+    folder = data / name if place else data
+    members = {member: _text(dataset), "../evil.txt": b"evil"}
+    archive = _put_zip(folder / dataset.archive, members)
     assert datasets.find(name) == archive
     assert datasets.load(name) == _expected(name)
-    unpacked = data / name / Path(dataset.ratings.member).name
+    unpacked = data / name / Path(member).name
     assert datasets.find(name) == unpacked
     assert {path for path in data.parent.rglob("*") if path.is_file()} == {archive, unpacked}
 
@@ -354,18 +337,16 @@ def test_a_corrupt_archive_of_the_user_is_told_and_kept(data: Path) -> None:
 # No copy here
 
 
-def test_offline_one_sentence_says_what_to_put_where(data: Path) -> None:
-    for name in datasets.names():
-        assert datasets.find(name) is None
-        with pytest.raises(DatasetUnavailable) as caught:
-            datasets.load(name)
-        told = str(caught.value)
-        assert datasets.info(name).address in told
-        dataset = datasets.info(name)
-        assert told.endswith(
-            f"put it at {data / (dataset.archive if dataset.has_archive else dataset.ratings.member)}"
-        )
-        assert "\n" not in told
+@pytest.mark.parametrize("name", DATASETS)
+def test_offline_one_sentence_says_what_to_put_where(data: Path, name: str) -> None:
+    dataset = datasets.info(name)
+    assert datasets.find(name) is None
+    with pytest.raises(DatasetUnavailable) as caught:
+        datasets.load(name)
+    message = str(caught.value)
+    file = dataset.archive if dataset.has_archive else dataset.ratings.member
+    assert dataset.address in message and message.endswith(f"put it at {data / file}")
+    assert "\n" not in message
 
 
 def _publish(
@@ -373,31 +354,23 @@ def _publish(
 ) -> None:
     """Let the catalogue name a local archive, with its own checksum or the one given."""
     digest = checksum or hashlib.md5(archive.read_bytes()).hexdigest()
-    published = replace(
-        datasets.info(name),
-        address=archive.as_uri(),
-        checksum=Checksum("md5", digest, "computed in this test"),
-    )
-    monkeypatch.setitem(DATASETS, name, published)
+    there = {"address": archive.as_uri(), "checksum": Checksum("md5", digest, "in this test")}
+    monkeypatch.setitem(DATASETS, name, replace(datasets.info(name), **there))
 
 
 def test_a_set_is_downloaded_once(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = datasets.info("ml-20m")
-    archive = _put_zip(
-        tmp_path / "publisher" / "ml-20m.zip", {"ml-20m/ratings.csv": _text(dataset)}
-    )
+    members = {"ml-20m/ratings.csv": _text(datasets.info("ml-20m"))}
+    archive = _put_zip(tmp_path / "publisher" / "ml-20m.zip", members)
     n_bytes = archive.stat().st_size
     _publish(monkeypatch, archive, "ml-20m")
-    seen: list[tuple[int, int | None]] = []
-    assert datasets.load("ml-20m", progress=lambda *counts: seen.append(counts)) == _expected(
-        "ml-20m"
-    )
-    assert seen[-1] == (n_bytes, n_bytes)
+    steps: list[tuple[int, int | None]] = []
+    matrix = datasets.load("ml-20m", progress=lambda *counts: steps.append(counts))
+    assert matrix == _expected("ml-20m") and steps[-1] == (n_bytes, n_bytes)
     archive.unlink()
     assert datasets.fetch("ml-20m") == data / "ml-20m" / "ratings.csv"
-    assert datasets.load("ml-20m") == _expected("ml-20m")
+    assert datasets.load("ml-20m") == matrix
 
 
 @pytest.mark.parametrize(("checksum", "word"), [("0" * 32, "0" * 32), (None, "archive")])
@@ -416,18 +389,14 @@ def test_a_download_that_is_not_what_it_should_be_is_not_kept(
 
 def test_the_split_of_ml_1m_follows_the_masks(data: Path) -> None:
     _put_npz(data / "ml-1m" / "rating.npz", _npz(ENTRIES))
-    parts = {"train": ENTRIES[:3], "val": ENTRIES[3:4], "test": ENTRIES[4:]}
-    for part, entries in parts.items():
+    masks = {"train": ENTRIES[:3], "val": ENTRIES[3:4], "test": ENTRIES[4:]}
+    for part, entries in masks.items():
         _put_npz(data / "ml-1m" / f"{part}_mask.npz", _npz(entries).astype(bool))
     split = datasets.load_split("ml-1m")
-    for matrix, entries in zip(
-        (split.train, split.validation, split.test), parts.values(), strict=True
-    ):
-        assert list(zip(*(part.tolist() for part in matrix.entries()), strict=True)) == sorted(
-            entries
-        )
-        assert matrix.rows == MATRIX.rows
-        assert matrix.columns == MATRIX.columns
+    parts = split.train, split.validation, split.test
+    for matrix, entries in zip(parts, masks.values(), strict=True):
+        assert list(zip(*map(np.ndarray.tolist, matrix.entries()), strict=True)) == sorted(entries)
+        assert (matrix.rows, matrix.columns) == (MATRIX.rows, MATRIX.columns)
 
 
 def test_masks_that_are_absent_or_of_another_matrix_are_refused(data: Path) -> None:
@@ -447,19 +416,15 @@ def test_the_split_of_ml_100k_is_u1_without_validation(
 ) -> None:
     dataset = datasets.info("ml-100k")
     assert dataset.split is not None
-    monkeypatch.setitem(
-        DATASETS, "ml-100k", replace(dataset, split=replace(dataset.split, address=dataset.address))
-    )
-    members = {
-        "ml-100k/u.data": _text(dataset),
-        "ml-100k/u1.base": _text(dataset, ENTRIES[1:]),
-        "ml-100k/u1.test": _text(dataset, ENTRIES[:1]),
-    }
+    split_there = replace(dataset.split, address=dataset.address)
+    monkeypatch.setitem(DATASETS, "ml-100k", replace(dataset, split=split_there))
+    members = {"u.data": ENTRIES, "u1.base": ENTRIES[1:], "u1.test": ENTRIES[:1]}
+    files = {f"ml-100k/{name}": _text(dataset, entries) for name, entries in members.items()}
     if form == "archive":
-        _put_zip(data / "ml-100k.zip", members)
+        _put_zip(data / "ml-100k.zip", files)
     else:
-        for member, content in members.items():
-            _put(data / member, content)
+        for name, content in files.items():
+            _put(data / name, content)
     split = datasets.load_split("ml-100k")
     assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (4, 0, 1)
     assert [part.tolist() for part in split.test.entries()] == [[1], [5], [3.0]]
@@ -480,11 +445,7 @@ def test_the_split_of_lightgcn_is_read_from_lists_or_positions(data: Path, name:
     assert list(zip(*split.test.entries()[:2], strict=True)) == [(0, 0), (1, 3)]
     for part, matrix in (("train", split.train), ("test", split.test)):
         (data / name / f"{part}.txt").unlink()
-        places = matrix.entry_rows, matrix.by_row.columns
-        _put_npz(
-            data / name / f"{part}.npz",
-            scipy.sparse.csr_matrix((matrix.values, places), shape=matrix.shape),
-        )
+        _put_npz(data / name / f"{part}.npz", scipy.sparse.csr_matrix(matrix.to_sparse()))
     again = datasets.load_split(name)
     assert (again.train, again.test) == (split.train, split.test)
 

@@ -67,22 +67,18 @@ def test_further_marks_are_gaps_in_columns_of_any_type(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tsv", "gz", "parquet", "jsonl", "semicolon"])
 def test_every_format_gives_the_same(films: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"films.{kind}"
     if kind in ("parquet", "jsonl"):
-        path = tmp_path / f"films.{kind}"
+        types: Any = {"code": pl.String}
         frame = pl.read_csv(
-            films,
-            null_values=["NA", "?"],
-            schema_overrides={"code": pl.String},
-            try_parse_dates=True,
+            films, null_values=["NA", "?"], schema_overrides=types, try_parse_dates=True
         )
         frame = frame.with_columns(pl.col("genres").str.strip_chars().str.split("|"))
         frame.write_parquet(path) if kind == "parquet" else frame.write_ndjson(path)
     elif kind == "gz":
-        path = tmp_path / "films.csv.gz"
         path.write_bytes(gzip.compress(FILMS.encode()))
     else:
-        path = tmp_path / "films.txt"
-        path.write_text(FILMS.replace(",", "\t" if kind == "tsv" else ";"))
+        path.write_text(FILMS.replace(",", {"tsv": "\t", "semicolon": ";"}[kind]))
     found, expected = read_features(path), read_features(films)
     assert found.kinds == expected.kinds
     for name in expected.names:
@@ -90,15 +86,16 @@ def test_every_format_gives_the_same(films: Path, tmp_path: Path, kind: str) -> 
 
 
 def test_files_without_a_header(tmp_path: Path) -> None:
+    titles = ["Star Wars: Episode IV (1977)", "Heat, the (1995)"]
     (tmp_path / "users.dat").write_text("1::F::1::10::48067\n2::M::56::16::70072\n")
     (tmp_path / "movies.dat").write_text(
-        "1::Star Wars: Episode IV (1977)::Action|Sci-Fi\n2::Heat, the (1995)::Action\n\n"
+        f"1::{titles[0]}::Action|Sci-Fi\n2::{titles[1]}::Action\n\n"
     )
     users, movies = read_features(tmp_path / "users.dat"), read_features(tmp_path / "movies.dat")
     assert users.labels.tolist() == [1, 2]
     assert users.names == ("field 1", "field 2", "field 3", "field 4")
     assert users.values("field 1").tolist() == ["F", "M"]
-    assert movies.values("field 1").tolist() == ["Star Wars: Episode IV (1977)", "Heat, the (1995)"]
+    assert movies.values("field 1").tolist() == titles
     assert movies.kinds == {"field 1": "category", "field 2": "list"}
     assert read_features(tmp_path / "movies.dat", header=True).labels.tolist() == [2]
 
@@ -168,13 +165,14 @@ def test_bad_files_are_one_sentence(
 def test_names_are_no_patterns_and_folders_no_files(tmp_path: Path) -> None:
     (tmp_path / "a[1]*.csv").write_text("user,age\na,1\nb,2\n")
     assert read_features(tmp_path / "a[1]*.csv").labels.tolist() == ["a", "b"]
-    with pytest.raises(FileAbsent, match="file"):
-        read_features(tmp_path / "*.csv")
-    with pytest.raises(UnreadableFile, match="directory"):
-        read_features(tmp_path)
     (tmp_path / "x.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(UnreadableFile, match="Parquet"):
-        read_features(tmp_path / "x.parquet")
+    for name, error, word in (
+        ("*.csv", FileAbsent, "file"),
+        ("", UnreadableFile, "directory"),
+        ("x.parquet", UnreadableFile, "Parquet"),
+    ):
+        with pytest.raises(error, match=word):
+            read_features(tmp_path / name)
     (tmp_path / "latin.csv").write_bytes("user,city\na,Köln\n".encode("latin-1"))
     with pytest.warns(DeepMFWarning, match="1252"):
         assert read_features(tmp_path / "latin.csv").values("city").tolist() == ["Köln"]

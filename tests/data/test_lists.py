@@ -55,18 +55,15 @@ def test_lists_that_are_asked_for(
 
 
 def test_sequences_keep_the_order_of_a_line(tmp_path: Path) -> None:
-    made = read(tmp_path / "played.txt", "ann Big Alien\nbob Alien\nann Heat\n", form="sequences")
+    path, later = tmp_path / "played.txt", tmp_path / "later.txt"
+    made = read(path, "ann Big Alien\nbob Alien\nann Heat\n", form="sequences")
     expected = ObservedMatrix.from_sequences({"ann": ["Big", "Alien", "Heat"], "bob": ["Alien"]})
-    assert (
-        made.extras.places is not None
-        and made.extras.places.tolist() == expected.extras.places.tolist()
-    )
+    assert made == expected and made.extras.places is not None
     assert list_pairs(split_last(made).test) == [("ann", "Heat")]
-    files = [tmp_path / "played.txt", tmp_path / "later.txt"]
-    files[1].write_text("bob Big\nann Alien\n")
-    packed = pack(files, tmp_path / "played.store", form="sequences")
+    later.write_text("bob Big\nann Alien\n")
+    packed = pack([path, later], tmp_path / "played.store", form="sequences")
     assert list_pairs(split_last(packed).test) == [("ann", "Alien"), ("bob", "Big")]
-    again = pack([tmp_path / "played.store", files[1]], tmp_path / "more.store", form="sequences")
+    again = pack([tmp_path / "played.store", later], tmp_path / "more.store", form="sequences")
     assert list_pairs(split_last(again).test) == list_pairs(split_last(packed).test)
 
 
@@ -110,11 +107,7 @@ def test_recboles_files(tmp_path: Path, form: Any) -> None:
     path = tmp_path / "ml-100k.inter"
     matrix = read(path, f"{INTER}196\t242\t3\t881250949\n186\t302\t4\t891717742\n", form=form)
     assert list_pairs(matrix) == [(186, 302), (196, 242)]
-    assert (matrix.form.row, matrix.form.column, matrix.form.value) == (
-        "user_id",
-        "item_id",
-        "rating",
-    )
+    assert matrix.form[:3] == ("user_id", "item_id", "rating")
     assert matrix.times is not None
     assert sorted(matrix.times.tolist()) == [881250949, 891717742]
     third = "user_id:token\ttimestamp:float\titem_id:token\nann\t881250949\tBig\n"

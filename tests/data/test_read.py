@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import os
 import tracemalloc
@@ -31,6 +32,7 @@ from deepmf.errors import (
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
+HEADER = "user,item,rating\n"
 EXPECTED = ObservedMatrix.from_entries([1, 2, 2], [30, 30, 10], [4, 2.5, 1])
 
 
@@ -70,46 +72,46 @@ def test_text_in_many_forms(tmp_path: Path, name: str, content: str) -> None:
 
 def test_an_archive_of_several_files_and_a_cut_file_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "r.zip", "w") as archive:
-        archive.writestr("a.csv", "1,2,3\n")
-        archive.writestr("b.csv", "1,2,3\n")
+        for name in ("a.csv", "b.csv"):
+            archive.writestr(name, "1,2,3\n")
     with pytest.raises(UnreadableFile, match=r"2 files \(a.csv, b.csv"):
         read_matrix(tmp_path / "r.zip")
     for compress in (gzip, bz2, lzma):
-        content = compress.compress(b"user,item,rating\n1,30,4\n")[:-9]
         with pytest.raises(UnreadableFile, match="damaged"):
-            read_matrix(write(tmp_path, content))
+            read_matrix(write(tmp_path, compress.compress(b"user,item,rating\n1,30,4\n")[:-9]))
 
 
 def test_ids_that_differ_by_spaces_alone_are_one_id(tmp_path: Path) -> None:
-    path = write(tmp_path, 'user,item,rating\nann, big,3\nbob,"big ",4\nbob,#1,5\n')
-    matrix = read_matrix(path)
-    assert matrix.column_labels.tolist() == ["#1", "big"]
-    wide = read_matrix(write(tmp_path, "id, q1,q2\n ann,1, 2\nbob ,3,\n"), wide=True)
-    assert wide.row_labels.tolist() == ["ann", "bob"]
-    assert wide.column_labels.tolist() == ["q1", "q2"]
-    lists = read_matrix(write(tmp_path, "ann\tbig \tup\nbob\t big\n"), form="lists")
-    assert lists.column_labels.tolist() == ["big", "up"]
+    def read(content: str, **options: Any) -> tuple[list[str], list[str]]:
+        matrix = read_matrix(write(tmp_path, content), **options)
+        return list(matrix.rows), list(matrix.columns)
+
+    lines = HEADER + 'ann, big,3\nbob,"big ",4\nbob,#1,5\n'
+    assert read(lines) == (["ann", "bob"], ["#1", "big"])
+    wide = "id, q1,q2\n ann,1, 2\nbob ,3,\n"
+    assert read(wide, wide=True) == (["ann", "bob"], ["q1", "q2"])
+    lists = "ann\tbig \tup\nbob\t big\n"
+    assert read(lists, form="lists") == (["ann", "bob"], ["big", "up"])
     with pytest.raises(DuplicateEntries, match="line 3"):
-        read_matrix(write(tmp_path, "user,item,rating\nann,big,3\nann, big,4\n"))
+        read(HEADER + "ann,big,3\nann, big,4\n")
     with pytest.raises(BadEntries, match="line 3: the column id"):
-        read_matrix(write(tmp_path, "user,item,rating\nann,big,3\nann, ,4\n"))
+        read(HEADER + "ann,big,3\nann, ,4\n")
+
+
+VISITS = "timestamp,visitorid,event,itemid,transactionid\n"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (
-            "timestamp,visitorid,event,itemid,transactionid\n"
-            "1433221332117,25,view,355,\n1433224214164,99,view,248,\n",
-            "'view' is not a number .*'visitorid' is taken as the row, 'itemid' as the column.*value=None",
+            f"{VISITS}1433221332117,25,view,355,\n1433224214164,99,view,248,\n",
+            "'view' is not a number .*'visitorid' is taken as the row, 'itemid' as the column.*=None",
         ),
+        ("user,item,note\nann,big,\nbob,big,3\n", "missing.*'note' as the value.*value=None"),
         (
-            "user,item,note\nann,big,\nbob,big,3\nbob,up,\n",
-            "missing.*'note' as the value.*value=None",
-        ),
-        (
-            "ann\t2009-05-04T23:08:57Z\tDeep\tComposition\nbob\t2009-05-04T13:54:10Z\tMoby\tHonor\n",
-            "'Composition' is not.* field 2 as the column.*value=None",
+            "ann\t2009-05-04T23:08:57Z\tDeep\tUp\nbob\t2009-05-04T13:54:10Z\tMoby\tHonor\n",
+            "'Up' is not.* field 2 as the column.*value=None",
         ),
     ],
 )
@@ -137,12 +139,15 @@ def test_columns_by_name_and_position(tmp_path: Path) -> None:
 
 
 def test_ids_are_kept_as_given(tmp_path: Path) -> None:
-    quoted = read_matrix(write(tmp_path, 'user,film,stars\n"Ng, A.","The ""It""",3\nBo,Käse,4\n'))
-    assert quoted.row_labels.tolist() == ["Bo", "Ng, A."]
-    assert quoted.column_labels.tolist() == ["Käse", 'The "It"']
-    zeros = read_matrix(write(tmp_path, "user,item,rating\n007,1,3\n12,2,4\n"))
-    assert zeros.row_labels.tolist() == ["007", "12"]
-    assert zeros.column_labels.tolist() == [1, 2]
+    for content, rows, columns in (
+        ('"Ng, A.","The ""It""",3\nBo,Käse,4\n', ["Bo", "Ng, A."], ["Käse", 'The "It"']),
+        ("007,1,3\n12,2,4\n", ["007", "12"], [1, 2]),
+    ):
+        matrix = read_matrix(write(tmp_path, HEADER + content))
+        assert (list(matrix.rows), list(matrix.columns)) == (rows, columns)
+    # a quotation mark in a tab-separated file is a character
+    tabs = read_matrix(write(tmp_path, 'a\t"Weird\t5\nb\t"Odd"\t3\n', "films.tsv"))
+    assert tabs.column_labels.tolist() == ['"Odd"', '"Weird']
 
 
 @pytest.mark.parametrize(
@@ -189,18 +194,12 @@ def test_counts_hint_at_the_option_that_reads_them(tmp_path: Path, header: str) 
     )
 
 
-def test_quotation_marks_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
-    matrix = read_matrix(write(tmp_path, 'a\t"Weird\t5\nb\t"Odd"\t3\n', "films.tsv"))
-    assert matrix.column_labels.tolist() == ['"Odd"', '"Weird']
-
-
 @pytest.mark.parametrize("name", ["ratings.jsonl", "rat*[1]ngs.NDJSON"])
 def test_json_lines(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    path.write_text(
-        '{"rating": 4, "user": 1, "item": 30}\n{"rating": 2.5, "user": 2, "item": 30}\n\n'
-        '{"rating": 1, "user": 2, "item": 10}\n{"rating": null, "user": 1, "item": 10}\n'
-    )
+    lines = (4, 1, 30), (2.5, 2, 30), (1, 2, 10), (None, 1, 10)
+    named = [dict(zip(("rating", "user", "item"), line, strict=True)) for line in lines]
+    path.write_text("\n\n".join(map(json.dumps, named)))
     assert read_matrix(path, missing="drop") == EXPECTED
     assert read_matrix(path, row="user", column=2, value="rating", missing="drop") == EXPECTED
     with pytest.raises(BadEntries, match="value|missing"):
@@ -208,9 +207,6 @@ def test_json_lines(tmp_path: Path, name: str) -> None:
     path.write_text('{"rating": 4, "user": 1, "it')
     with pytest.raises(UnreadableFile, match="lines"):
         read_matrix(path)
-
-
-HEADER = "user,item,rating\n"
 
 
 @pytest.mark.parametrize(
@@ -304,8 +300,8 @@ def test_sparse_matrices(tmp_path: Path) -> None:
 
 def test_the_rows_of_a_sparse_matrix_take_few_bytes_each(tmp_path: Path) -> None:
     n_rows = 10**6
-    entries = (np.array([1.0, 2, 3]), (np.array([0, 5, n_rows - 1]), np.array([0, 4, 1])))
-    scipy.sparse.save_npz(tmp_path / "tall.npz", scipy.sparse.coo_array(entries, shape=(n_rows, 5)))
+    cells = np.array([1.0, 2, 3]), (np.array([0, 5, n_rows - 1]), np.array([0, 4, 1]))
+    scipy.sparse.save_npz(tmp_path / "tall.npz", scipy.sparse.coo_array(cells, shape=(n_rows, 5)))
     tracemalloc.start()
     matrix = read_matrix(tmp_path / "tall.npz")
     peak = tracemalloc.get_traced_memory()[1]
@@ -369,16 +365,8 @@ def test_paths_that_are_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_matrix(path)
 
 
-LINES = "user,item,rating\n1,10,4\n1,20,NA\n2,10,\n,20,3\n2,20,null\n3,20,5\n"
-
-
-@pytest.fixture
-def messy(tmp_path: Path) -> Path:
-    (tmp_path / "r.csv").write_text(LINES)
-    return tmp_path / "r.csv"
-
-
-def test_lines_without_a_value_are_counted_or_dropped(messy: Path, tmp_path: Path) -> None:
+def test_lines_without_a_value_are_counted_or_dropped(tmp_path: Path) -> None:
+    messy = write(tmp_path, HEADER + "1,10,4\n1,20,NA\n2,10,\n,20,3\n2,20,null\n3,20,5\n", "m.csv")
     with pytest.raises(BadEntries, match="4 of 6"):
         read_matrix(messy)
     with pytest.raises(BadSetting, match="'zero'"):
@@ -400,16 +388,19 @@ def test_lines_without_a_value_are_counted_or_dropped(messy: Path, tmp_path: Pat
         read_matrix(write(tmp_path, HEADER + "1,10,NA\n"), missing="drop")
 
 
-def test_decimal_commas(tmp_path: Path) -> None:
-    for content in (
-        "user;item;rating\n1;10;4,5\n2;10;3\n",
-        'user,item,rating\n1,10,"4,5"\n2,10,3\n',
-        "1;10;4,5\n2;10;3\n",
-    ):
-        (tmp_path / "r.csv").write_text(content)
-        assert read_matrix(tmp_path / "r.csv", decimal=",").entries().values.tolist() == [4.5, 3]
-        with pytest.raises(BadEntries, match="decimal"):
-            read_matrix(tmp_path / "r.csv", separator=";" if ";" in content else ",")
+@pytest.mark.parametrize(
+    ("content", "separator"),
+    [
+        ("user;item;rating\n1;10;4,5\n2;10;3\n", ";"),
+        ('user,item,rating\n1,10,"4,5"\n2,10,3\n', ","),
+        ("1;10;4,5\n2;10;3\n", ";"),
+    ],
+)
+def test_decimal_commas(tmp_path: Path, content: str, separator: str) -> None:
+    path = write(tmp_path, content)
+    assert read_matrix(path, decimal=",").values.tolist() == [4.5, 3]
+    with pytest.raises(BadEntries, match="decimal"):
+        read_matrix(path, separator=separator)
 
 
 TABLE = pl.DataFrame({"id": ["ann", "bob"], "q1": [1, None], "q2": [2, 3], "q3": [None, 5]})

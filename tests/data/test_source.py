@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 
 from deepmf.data import pack, read_features, read_matrix, source
 from deepmf.data.source import prepare_text
-from deepmf.errors import BadSetting, DeepMFWarning, FileAbsent, UnreadableFile
-from deepmf.files import check_path
+from deepmf.errors import BadSetting, DeepMFWarning, UnreadableFile
 
 TEXT = b"user,item,rating\n" + b"".join(b"%d,%d,%d\n" % (k, k * 7 % 13, k % 5) for k in range(2000))
 
@@ -21,18 +19,6 @@ TEXT = b"user,item,rating\n" + b"".join(b"%d,%d,%d\n" % (k, k * 7 % 13, k % 5) f
 def write(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
-
-
-def test_names_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match=r"'a\\x00b'"):
-        check_path("a\0b")
-    with pytest.raises(UnreadableFile, match="long"):
-        check_path(tmp_path / ("x" * 300))
-    with pytest.raises(FileAbsent):
-        check_path(tmp_path / "none")
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnreadableFile, match="ordinary"):
-        check_path(tmp_path / "pipe")
 
 
 def test_gzip_of_several_members(tmp_path: Path) -> None:

@@ -107,17 +107,13 @@ def test_everything_comes_back(
     assert_same(read_file(str(path), kind=kind), kind, content, tensors)
 
 
-def test_memory_in_any_order_is_stored_in_order(tmp_path: Path) -> None:
+def test_memory_in_any_order_is_stored_in_order(path: Path) -> None:
     square = np.arange(16.0).reshape(4, 4)
     square.flags.writeable = False
-    views = {
-        "turned": square.T,
-        "stepped": square[::2, ::-1],
-        "big": square.astype(">f8"),
-        "one": square[1:2, 3],
-    }
-    write_file(tmp_path / "file", kind="model", content={}, tensors=views)
-    for name, array in read_file(tmp_path / "file", kind="model").tensors.items():
+    views = {"turned": square.T, "stepped": square[::2, ::-1], "one": square[1:2, 3]}
+    views["big"] = square.astype(">f8")
+    write_file(path, kind="model", content={}, tensors=views)
+    for name, array in read_file(path, kind="model").tensors.items():
         np.testing.assert_array_equal(array, views[name])
         assert array.dtype == np.float64
 
@@ -129,16 +125,12 @@ def test_the_file_is_plain_safetensors_and_depends_on_content_alone(path: Path) 
     assert json.loads(header_of(path))["content"] == CONTENT
 
 
-def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
-    content = {
-        "loss": [float("nan"), 1.0, (float("inf"), -float("inf"))],
-        "best": {"epoch": np.float64("nan")},
-    }
-    write_file(tmp_path / "file", kind="checkpoint", content=content, tensors={})
-    assert read_file(tmp_path / "file", kind="checkpoint").content == {
-        "loss": [None, 1.0, [None, None]],
-        "best": {"epoch": None},
-    }
+def test_numbers_that_json_lacks_become_null(path: Path) -> None:
+    infinite = float("inf"), -float("inf")
+    content = {"loss": [float("nan"), 1.0, infinite], "best": {"epoch": np.float64("nan")}}
+    write_file(path, kind="checkpoint", content=content, tensors={})
+    plain = {"loss": [None, 1.0, [None, None]], "best": {"epoch": None}}
+    assert read_file(path, kind="checkpoint").content == plain
 
 
 @pytest.mark.parametrize(
@@ -183,12 +175,12 @@ def test_verify_reads_everything(path: Path) -> None:
     assert verify_file(path, kind="model").content == CONTENT
     content, digest = bytearray(path.read_bytes()), compute_digest(path)
     content[-1] ^= 1
-    path.write_bytes(bytes(content))
+    path.write_bytes(content)
     map_file(path)  # whose values are not read
     assert compute_digest(path) == digest
     with pytest.raises(BadModelFile, match="checksum"):
         verify_file(path, kind="model")
-    path.write_bytes(bytes(content[:-1]))
+    path.write_bytes(content[:-1])
     for read in (map_file, verify_file):
         with pytest.raises(BadModelFile, match="truncated"):
             read(path, kind="model")  # type: ignore[operator]
@@ -199,13 +191,7 @@ def test_verify_reads_everything(path: Path) -> None:
 def test_own_files_are_told_from_others(path: Path, tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "foreign")
     os.mkfifo(tmp_path / "pipe")
-    others = [
-        tmp_path / "foreign",
-        tmp_path / "pipe",
-        tmp_path / "none",
-        tmp_path,
-        "null\0character",
-    ]
+    others = [tmp_path, *(tmp_path / name for name in ("foreign", "pipe", "none", "null\0"))]
     assert is_own_file(path) and not any(map(is_own_file, others))
 
 
@@ -302,10 +288,8 @@ def test_what_is_no_model_file(tmp_path: Path, content: bytes, word: str) -> Non
 
 def test_nesting_at_the_very_limit_is_refused(tmp_path: Path) -> None:
     for depth in range(900, 1010):
-        craft(
-            tmp_path / "file",
-            json.dumps(HEADER).replace("{}", '{"a":' + "[" * depth + "]" * depth + "}"),
-        )
+        nested = '{"a":' + "[" * depth + "]" * depth + "}"
+        craft(tmp_path / "file", json.dumps(HEADER).replace("{}", nested))
         with pytest.raises(BadModelFile):
             read_file(tmp_path / "file", kind="model")
 
