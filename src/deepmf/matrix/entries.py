@@ -529,10 +529,9 @@ def _are_changed(known: Extras, new: Extras) -> BoolArray:
     """Return whether each entry has a new date, or another weight where weights are given."""
     changed: BoolArray = np.zeros(1, dtype=bool)
     if new.times is not None:
-        dated = new.times != NO_TIME
-        changed = changed | (dated if known.times is None else dated & (new.times != known.times))
+        changed = changed | ((new.times != NO_TIME) & (new.times != known.times))
     if new.weights is not None:
-        changed = changed | (new.weights != (1.0 if known.weights is None else known.weights))
+        changed = changed | (new.weights != known.fill_weights(new.weights.size))
     return changed
 
 
@@ -542,9 +541,8 @@ def _add_counts(held: Extras, known: FloatArray, new: ObservedMatrix) -> Extras:
     before = np.nan_to_num(known)
     after = new.values.astype(np.float64)
     times = held.times if new.times is None else np.maximum(held.times, new.times)
-    weights = (before * held.weights + after * (1.0 if new.weights is None else new.weights)) / (
-        before + after
-    )
+    weights = before * held.weights + after * new.extras.fill_weights(after.size)
+    weights /= before + after
     return Extras(times, weights).simplify()
 
 

@@ -317,18 +317,19 @@ class CategoryEncoding(ColumnEncoding):
         if not isinstance(condition, Mapping):
             condition = {"any": condition}
         _check_words(self.name, condition, ("any", "all", "none"))
+        places = self._places
         found: BoolArray = weights(1) == 0
         for word, words in condition.items():
             items = list(words) if isinstance(words, LISTS) else [words]
             if not items:
                 raise BadSetting(f"the condition {word!r} of {self.name} has no categories")
-            unknown = [item for item in items if to_text(item) not in self._places]
+            unknown = [item for item in items if to_text(item) not in places]
             if unknown:
                 raise BadSetting(
                     f"{unknown[0]!r} is not a category of {self.name} that the model knows; "
                     f"{suggest_name(unknown[0], self.categories[:20])}"
                 )
-            has = [weights(self._places[to_text(item)]) != 0 for item in items]
+            has = [weights(places[to_text(item)]) != 0 for item in items]
             found &= (
                 np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
             )

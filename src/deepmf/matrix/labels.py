@@ -475,8 +475,8 @@ class TextLabels(Labels):
             raise BadSetting(
                 f"the {axis} text {error.object[:20]!r} holds half of a surrogate pair, which no file can hold"
             ) from error
-        starts = np.zeros(len(items) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=starts[1:])
+        lengths = np.fromiter(map(len, items), dtype=np.int64, count=len(items))
+        starts = np.append(0, np.cumsum(lengths))
         text = np.frombuffer(b"".join(items), dtype=np.uint8)
         return cls(
             text,

@@ -27,9 +27,23 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, scale: Scale, values: ValueArray, weights: ValueArray | None) -> Limits:
-        """Return the limits that training values (entries,) and their weights set."""
+        """Return the limits that training values (entries,) and their weights set.
+
+        If all training values are equal, the range reaches to the ends of the scale.
+
+        >>> Limits.of(Scale(low=-9, high=9), np.array([-1.0, 3.0]), None)
+        Limits(low=-1.0, high=3.0, weight=1.0)
+        >>> Limits.of(Scale(low=-9, high=9), np.array([2.0, 2.0]), np.array([0.5, 4.0]))
+        Limits(low=-9.0, high=9.0, weight=4.0)
+        """
         weight = 1.0 if weights is None else float(weights.max(initial=0.0))
-        return cls(*find_range(scale, values), weight)
+        if scale.levels is not None or not values.size:
+            return cls(scale.low, scale.high, weight)
+        low = float(values.min())
+        high = float(values.max())
+        if low < high:
+            return cls(low, high, weight)
+        return cls(min(low, scale.low), max(high, scale.high), weight)
 
     def bound(self, entries: AnyEntries) -> AnyEntries:
         """Return entries as a model reads them; the same object if all are within the limits."""
@@ -41,20 +55,3 @@ class Limits(NamedTuple):
             extras = entries.extras._replace(weights=np.minimum(weights, self.weight))
             entries = entries._replace(extras=extras)
         return entries
-
-
-def find_range(scale: Scale, values: ValueArray) -> tuple[float, float]:
-    """Return the lowest and the highest value that a model reads.
-
-    If all training values are equal, the range reaches to the ends of the scale.
-
-    >>> find_range(Scale(low=-9, high=9), np.array([-1.0, 3.0]))
-    (-1.0, 3.0)
-    >>> find_range(Scale(low=-9, high=9), np.array([2.0, 2.0]))
-    (-9.0, 9.0)
-    """
-    if scale.levels is not None or not values.size:
-        return scale.low, scale.high
-    low = float(values.min())
-    high = float(values.max())
-    return (low, high) if low < high else (min(low, scale.low), max(high, scale.high))
