@@ -225,7 +225,7 @@ def change_checkpoint(made: Any, target: Path, dice: Dice) -> None:
     write_file(target, kind="checkpoint", content=fields, tensors=tensors)
 
 
-def use_checkpoint(made: Any, target: Path) -> None:
+def resume(made: Any, target: Path) -> None:
     made[target.with_suffix(".name").read_text()][1](target)
 
 
@@ -248,24 +248,20 @@ def learn(target: Path) -> None:
     if sum(matrix.shape) > 1 << 16:
         return
     matrix.describe()
-    refused(lambda: Means(presence=None).fit(matrix).predict(*matrix.entries()[:2]))
-    refused(
-        lambda: (
-            ALS(epochs=1, latent_size=2, presence=None).fit(matrix).predict(*matrix.entries()[:2])
-        )
-    )
+    for model in (Means(presence=None), ALS(epochs=1, latent_size=2, presence=None)):
+        refused(lambda model=model: model.fit(matrix).predict(*matrix.entries()[:2]))
 
 
 def make_stores(folder: Path) -> Any:
     from deepmf.matrix.matrix import ObservedMatrix
 
     matrix = some_matrix()
-    rows, columns, values = matrix.entries()
     matrix.write(folder / "texts.store")
-    noise = np.random.default_rng(0).random(values.size)
-    ObservedMatrix.from_entries(
-        np.unique(rows, return_inverse=True)[1] * 3, columns, values + noise
-    ).write(folder / "ints.store")
+    _, columns, values = matrix.entries()
+    numbers = values + np.random.default_rng(0).random(values.size)
+    ObservedMatrix.from_entries(matrix.entry_rows * 3, columns, numbers).write(
+        folder / "ints.store"
+    )
     return list(folder.glob("*.store"))
 
 
@@ -296,27 +292,21 @@ def change_npz(files: Any, target: Path, dice: Dice) -> None:
     with np.load(io.BytesIO(content)) as archive:
         arrays = dict(archive)
     name = pick(dice, arrays)
+    array = arrays[name].copy()
+    is_number = array.dtype.kind in "iuf"
     match dice.integers(4):
-        case 0 if arrays[name].dtype.kind in "iuf" and arrays[name].size:
-            array = arrays[name].copy()
+        case 0 if is_number and array.size:
             other = np.array(pick(dice, [-1, -9, 0, 1, 2**20, 2**31 - 1, 10**6]))
             array.reshape(-1)[dice.integers(array.size)] = other.astype(array.dtype)
             arrays[name] = array
         case 1:
             del arrays[name]
         case _:
-            is_number = arrays[name].dtype.kind in "iuf"
-            arrays[name] = (
-                changed_tensor(arrays[name], dice) if is_number else np.atleast_1d(arrays[name])[:0]
-            )
+            arrays[name] = changed_tensor(array, dice) if is_number else np.atleast_1d(array)[:0]
     np.savez_compressed(target, **arrays)
     # one array with bytes of its header or content changed, in an archive that is whole
     if dice.integers(4) == 0:
         change_member(target, damaged, dice)
-
-
-def use_npz(_: Any, target: Path) -> None:
-    learn(target.with_suffix(".npz"))
 
 
 def make_texts(folder: Path) -> Any:
@@ -399,11 +389,8 @@ def use_features(_: Any, target: Path) -> None:
     from deepmf.models.means import Means
 
     features, matrix = read_features(find_file(target)), some_matrix()
-    refused(
-        lambda: (
-            Means(presence=None).fit(matrix, row_features=features).predict(*matrix.entries()[:2])
-        )
-    )
+    model = Means(presence=None)
+    refused(lambda: model.fit(matrix, row_features=features).predict(*matrix.entries()[:2]))
 
 
 # --- the service
@@ -417,7 +404,7 @@ def make_keys(folder: Path) -> Any:
     return [folder / "k.keys"]
 
 
-def use_keys(_: Any, target: Path) -> None:
+def find_key(_: Any, target: Path) -> None:
     from deepmf.serve.auth import read_keys
 
     read_keys(find_file(target)).find("x")
@@ -448,18 +435,13 @@ def make_database(folder: Path) -> Any:
     from deepmf.serve.changes import Entry
     from deepmf.serve.database import open_database
 
-    model, database = (
-        ALS(epochs=1, latent_size=2).fit(some_matrix()),
-        open_database(str(folder / "entries.sqlite")),
-    )
+    model = ALS(epochs=1, latent_size=2).fit(some_matrix())
+    database = open_database(str(folder / "entries.sqlite"))
     columns = model.column_labels_.tolist()
+    entries = {("ann", column): Entry(float(model.scale_.low)) for column in columns[:4]}
+    contents: Any = {("row", "ann"): {"age": 1}, ("skips", "ann"): frozenset(columns[5:7])}
     with database.begin_write() as transaction:
-        transaction.write_changes(
-            {("ann", column): Entry(float(model.scale_.low)) for column in columns[:4]},
-            set(),
-            {("row", "ann")},
-            contents={("row", "ann"): {"age": 1}, ("skips", "ann"): frozenset(columns[5:7])},
-        )
+        transaction.write_changes(entries, set(), {("row", "ann")}, contents=contents)
     database.close()
     return model, folder / "entries.sqlite"
 
@@ -494,14 +476,14 @@ def use_database(made: Any, target: Path) -> None:
 KINDS = {
     "model file": Kind(make_models, change_model, use_model),
     "mapped model": Kind(make_mapped, change_mapped, use_mapped),
-    "checkpoint": Kind(make_checkpoints, change_checkpoint, use_checkpoint),
+    "checkpoint": Kind(make_checkpoints, change_checkpoint, resume),
     "store": Kind(make_stores, change_mapped, use_store),
-    "npz": Kind(make_npz, change_npz, use_npz),
+    "npz": Kind(make_npz, change_npz, lambda _, target: learn(target.with_suffix(".npz"))),
     "text": Kind(make_texts, change_file, lambda _, target: learn(find_file(target))),
     "json lines": Kind(make_json_lines, change_file, lambda _, target: learn(find_file(target))),
     "excel": Kind(make_excel, change_file, lambda _, target: learn(find_file(target))),
     "features": Kind(make_features, change_file, use_features),
-    "keys": Kind(make_keys, change_file, use_keys),
+    "keys": Kind(make_keys, change_file, find_key),
     "configuration": Kind(make_configurations, change_file, use_configuration),
     "database": Kind(make_database, change_database, use_database),
 }
@@ -533,15 +515,13 @@ def outcome(name: str, made: Any, target: Path, number: int) -> list[str]:
     where."""
     kind, before = KINDS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kind.change(made, target, np.random.default_rng([sorted(KINDS).index(name), number]))
+    found = ["used", ""]
     try:
         kind.use(made, target)
-        found = ["used", ""]
     except DeepMFError as error:
-        found = (
-            ["refused", ""]
-            if str(error) and "\n" not in str(error)
-            else ["several lines", str(error)]
-        )
+        found = ["refused", ""]
+        if not str(error) or "\n" in str(error):
+            found = ["several lines", str(error)]
     except Exception as error:  # noqa: BLE001 (what we look for)
         found = [type(error).__name__, traceback.format_exc()]
     taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
