@@ -248,8 +248,10 @@ def learn(target: Path) -> None:
     if sum(matrix.shape) > 1 << 16:
         return
     matrix.describe()
-    for model in (Means(presence=None), ALS(epochs=1, latent_size=2, presence=None)):
-        refused(lambda model=model: model.fit(matrix).predict(*matrix.entries()[:2]))
+    pairs = matrix.entries()[:2]
+    means, als = Means(presence=None), ALS(epochs=1, latent_size=2, presence=None)
+    refused(lambda: means.fit(matrix).predict(*pairs))
+    refused(lambda: als.fit(matrix).predict(*pairs))
 
 
 def make_stores(folder: Path) -> Any:
