@@ -52,52 +52,44 @@ def demo(
     split = split_areas(generated.matrix, new_rows=0.2, new_columns=0.2, seed=seed)
     if not as_json:
         say(
-            f"Generated ratings of made-up people and films (spread of tastes 1, of noise {RATINGS['noise']:g}):\n"
+            "Generated ratings of made-up people and films "
+            f"(spread of tastes 1, of noise {RATINGS['noise']:g}):\n\n"
+            f"{generated.matrix.describe()}\n\n{_AREAS.format(**_count_entries(split))}"
         )
-        say(f"{generated.matrix.describe()}\n")
-        say(_AREAS.format(**_count_entries(split)))
     # a network this small gains little from a second, and waits for it if it is busy
     with use_threads(1):
         best_model, methods = _fit_both(split, generated, seed=seed, quiet=as_json)
     entries = _rate_films(split.train)
     arrival = time.perf_counter()
     best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST, rank_by="relevance")
-    arrival = time.perf_counter() - arrival
-    write_report(
-        best_model,
-        join_tests(list(split.test.values())),
-        report,
-        title=f"{BEST} on generated ratings",
-    )
-    if not as_json:
-        lines = [[method["name"], *method["errors"].values()] for method in methods]
-        show_table(
-            ["", *(f"area {area}" for area in split.test)], lines, title="RMSE on test entries"
+    milliseconds = 1000 * (time.perf_counter() - arrival)
+    test = join_tests(list(split.test.values()))
+    write_report(best_model, test, report, title=f"{BEST} on generated ratings")
+    if as_json:
+        show_json(
+            {
+                "seed": seed,
+                "ratings": generated.matrix.describe().to_dict(),
+                "entries": _count_entries(split),
+                "generator": RATINGS,
+                "settings": {BEST: SETTINGS},
+                "report": str(report),
+                "methods": methods,
+                "newcomer": {
+                    "entries": dict(entries.to_frame().select("column", "value").rows()),
+                    "best": dict(zip(best.labels.tolist(), best.values.tolist(), strict=True)),
+                    "milliseconds": milliseconds,
+                },
+                "seconds": time.perf_counter() - start,
+            }
         )
-        say("\nThe error of the truth is the noise alone: no method can do better.\n")
-        _show_newcomer(entries, best, milliseconds=1000 * arrival)
-        say(f"\nThe report on {BEST} is in {report}: open it in a browser.")
-        say(_NEXT_STEPS)
         return
-    show_json(
-        {
-            "seed": seed,
-            "ratings": generated.matrix.describe().to_dict(),
-            "entries": _count_entries(split),
-            "generator": RATINGS,
-            "settings": {BEST: SETTINGS},
-            "report": str(report),
-            "methods": methods,
-            "newcomer": {
-                "entries": dict(
-                    zip(entries.column_labels.tolist(), entries.values.tolist(), strict=True)
-                ),
-                "best": dict(zip(best.labels.tolist(), best.values.tolist(), strict=True)),
-                "milliseconds": 1000 * arrival,
-            },
-            "seconds": time.perf_counter() - start,
-        }
-    )
+    lines = [[method["name"], *method["errors"].values()] for method in methods]
+    heads = ["", *(f"area {area}" for area in split.test)]
+    show_table(heads, lines, title="RMSE on test entries")
+    say("\nThe error of the truth is the noise alone: no method can do better.\n")
+    _show_newcomer(entries, best, milliseconds=milliseconds)
+    say(f"\nThe report on {BEST} is in {report}: open it in a browser.\n{_NEXT_STEPS}")
 
 
 def _fit_both(
@@ -111,11 +103,11 @@ def _fit_both(
     from deepmf.models.ordinal.model import OrdinalDMF
 
     methods: list[dict[str, Any]] = []
-    model: Model
-    for name, model in (
-        ("means", Means(presence=None)),  # only the best model recommends
-        (BEST, OrdinalDMF(**SETTINGS, seed=seed, device="cpu")),
-    ):
+    models: dict[str, Model] = {
+        "means": Means(presence=None),  # only the best model recommends
+        BEST: OrdinalDMF(**SETTINGS, seed=seed, device="cpu"),
+    }
+    for name, model in models.items():
         start = time.perf_counter()
         model.fit(split.train, split.validation)
         seconds = time.perf_counter() - start
@@ -125,10 +117,10 @@ def _fit_both(
         if not quiet:
             say(f"fitted {name} in {seconds:.1f} s")
     # The errors of the true means are the noise, which no model can predict.
-    noise = {}
-    for area, test in split.test.items():
-        rows, columns, values = test.entries()
-        noise[area] = rmse_error(generated.truth.mean(rows, columns), values)
+    noise = {
+        area: rmse_error(generated.truth.mean(*test.entries()[:2]), test.entries().values)
+        for area, test in split.test.items()
+    }
     return extended, [*methods, {"name": "the truth itself", "errors": noise, "seconds": 0.0}]
 
 
