@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
@@ -17,31 +16,7 @@ from torch import Tensor
 
 from deepmf.nn.group import find_ranks
 from deepmf.training.devices import find_device
-from deepmf.training.threads import count_threads, limit_threads, use_threads
-
-# The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates
-# are in, and the rounds: enough to wait for other programs several times.
-_USUAL_SECONDS, _ROUNDS = 0.004, 16
-
-
-def measure_slowness(n_entries: int) -> float:
-    """Return how long a fit to some entries takes on the CPU now, as a multiple of the time of one
-    idle core.
-
-    Solves small systems, which other programs slow down as they do a fit.
-    """
-    factors = torch.randn(2000, 16, generator=make_generator(0, "probe"), dtype=torch.float32)
-    places = torch.arange(500 * 64).remainder(1999).view(500, 64)
-    with limit_threads(n_entries=n_entries):
-        n_threads = count_threads()
-    with use_threads(1):
-        start = time.monotonic()
-        for _ in range(_ROUNDS):
-            lines = factors[places]
-            torch.linalg.cholesky(lines.mT @ lines + 10.0 * torch.eye(16))
-        seconds = time.monotonic() - start
-    return seconds / _ROUNDS / _USUAL_SECONDS / float(n_threads**0.8)
-
+from deepmf.training.threads import count_threads
 
 Step = Callable[[], None]
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 # environment variables for the number of threads
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -87,6 +89,30 @@ def count_threads() -> int:
         int(text) for name in _THREAD_VARIABLES if (text := os.environ.get(name, "")).isdigit()
     ]
     return max(1, min([_count_allowed_cores(), *given, *_limits]))
+
+
+# The time of a round of `measure_slowness` on an idle core of the machine whose seconds estimates
+# are in, and the rounds: enough to wait for other programs several times.
+_USUAL_SECONDS, _ROUNDS = 0.004, 16
+
+
+def measure_slowness(n_entries: int) -> float:
+    """Return how long a fit to some entries takes on the CPU now, as a multiple of the time of one
+    idle core.
+
+    Solves small systems, which other programs slow down as they do a fit.
+    """
+    factors = np.random.default_rng(0).standard_normal((2000, 16), dtype=np.float32)
+    places = (np.arange(500 * 64) % 1999).reshape(500, 64)
+    with limit_threads(n_entries=n_entries):
+        n_threads = count_threads()
+    with use_threads(1):
+        start = time.monotonic()
+        for _ in range(_ROUNDS):
+            lines = factors[places]
+            np.linalg.cholesky(lines.mT @ lines + 10.0 * np.eye(16, dtype=np.float32))
+        seconds = time.monotonic() - start
+    return seconds / _ROUNDS / _USUAL_SECONDS / float(n_threads**0.8)
 
 
 def set_threads(number: int) -> None:

@@ -63,7 +63,7 @@ from deepmf.training.devices import find_device, has_torch
 from deepmf.training.history import History
 from deepmf.training.holdout import HeldOut
 from deepmf.training.settings import EFFORTS, Settings
-from deepmf.training.threads import keep_numpy_to_one_thread, limit_threads
+from deepmf.training.threads import keep_numpy_to_one_thread, limit_threads, measure_slowness
 
 if TYPE_CHECKING:
     import torch
@@ -235,8 +235,6 @@ class OrdinalDMF(Recommends, NetworkModel):
         """Return about how long a fit takes now; on a GPU, the sampler runs beside the network and
         takes longer."""
         if not self._on_gpu:
-            from deepmf.training.runtime import measure_slowness
-
             return self._estimate_work(train) * measure_slowness(train.n_entries)
         return _GPU_SECONDS[0] + self._count_iterations(train) * (
             _GPU_SECONDS[1] + _GPU_SECONDS[2] * train.n_entries
