@@ -6,13 +6,13 @@ the few steps in which they differ.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from deepmf.matrix.arrays import AnyArray, Array
+from deepmf.matrix.library import find_library
 
 
 class Backend(NamedTuple):
@@ -63,11 +63,6 @@ class Backend(NamedTuple):
 
 
 NUMPY = Backend()
-
-
-def find_library(array: AnyArray) -> Any:
-    """Return numpy or torch, whose array this is."""
-    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
 def make_contiguous(array: AnyArray) -> AnyArray:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import scipy.linalg
 
-from deepmf.linalg.backend import NUMPY, Backend, factorise, find_library, solve_triangular
+from deepmf.linalg.backend import NUMPY, Backend, factorise, solve_triangular
 from deepmf.matrix.arrays import AnyArray, Array, FloatArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
+from deepmf.matrix.library import find_library
 from deepmf.training.threads import count_threads, set_threads
 
 if TYPE_CHECKING:

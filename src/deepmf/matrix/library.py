@@ -23,19 +23,13 @@ def find_library(numbers: Any) -> Any:
     return torch
 
 
-def send_like(array: Array, like: Any) -> Any:
+def place_beside(array: Array, like: Any) -> Any:
     """Return an array, or a tensor with its numbers where `like` is a tensor, on its device."""
     if isinstance(like, np.ndarray | np.generic):
         return array
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)
-
-
-def fetch(numbers: Any) -> Array:
-    """Return numbers as an array, wherever they are."""
-    array: Array = numbers if isinstance(numbers, np.ndarray) else numbers.cpu().numpy()
-    return array
 
 
 def to_single(numbers: Any) -> Any:

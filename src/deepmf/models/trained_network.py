@@ -15,10 +15,10 @@ import numpy as np
 import scipy.sparse
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import Array, LatentArray
+from deepmf.matrix.arrays import Array, LatentArray, fetch
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureVectors
-from deepmf.matrix.library import fetch, normalise, send_like
+from deepmf.matrix.library import normalise, place_beside
 from deepmf.nn.summaries import summarise
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form
@@ -170,7 +170,7 @@ class TrainedBranch:
             return 0.0
         table = np.zeros((len(features.inputs), self.features.shape[1]), dtype=np.float32)
         np.add.at(table, (np.arange(len(table))[:, None], features.inputs), features.weights)
-        return send_like(table, self.features) @ self.features.T
+        return place_beside(table, self.features) @ self.features.T
 
     def finish(self, sums: Any) -> Any:
         """Return the outputs of the first layer's sums (vectors, outputs)."""

@@ -18,10 +18,10 @@ from scipy.linalg.lapack import spotrf, spotri
 
 from deepmf.linalg.positive import solve_positive
 from deepmf.linalg.ridge import run_batches
-from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, LatentArray, fetch
 from deepmf.matrix.axis_entries import AxisEntries, find_spans
 from deepmf.matrix.extras import Extras
-from deepmf.matrix.library import fetch, send_like
+from deepmf.matrix.library import place_beside
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.column_ridge import (
     ROW_POWER,
@@ -253,10 +253,12 @@ class Gram(NamedTuple):
             is_missing = places == n_columns
             at = np.minimum(places, n_columns - 1).astype(np.int64)
             gathered = self.cells.take(
-                send_like(at[:, :, None] * n_columns + at[:, None], self.cells)
+                place_beside(at[:, :, None] * n_columns + at[:, None], self.cells)
             )
             if is_missing.any():
-                gathered[send_like(is_missing[:, :, None] | is_missing[:, None], self.cells)] = 0.0
+                gathered[place_beside(is_missing[:, :, None] | is_missing[:, None], self.cells)] = (
+                    0.0
+                )
             return gathered
         target, first = np.nonzero(places < n_columns)
         columns = places[target, first]
@@ -306,7 +308,7 @@ def _solve(equations: Cells, sums: LatentArray, ridge: Ridge) -> Cells:
     Where a pruned matrix is not positive definite, each column is regressed on its own.
     """
     diagonals = equations.diagonal(0, 1, 2) * (1.0 + ridge.noise) + ridge.penalty
-    right = send_like(sums, equations)
+    right = place_beside(sums, equations)
     shrunk = equations * 1.0
     every = np.arange(sums.shape[1])
     shrunk[:, every, every] = diagonals
@@ -365,7 +367,7 @@ def _find_near(cells: Cells, sizes: LatentArray, counts: IndexArray) -> Near:
 def _find_near_on_gpu(cells: Any, roots: LatentArray, near: Near) -> Near:
     """Write the nearest columns, as many for each column as there is room for."""
     n_columns, most = near.places.shape
-    roots = send_like(roots, cells)
+    roots = place_beside(roots, cells)
     for start in range(0, n_columns, _LINES_AT_A_TIME):
         span = slice(start, start + _LINES_AT_A_TIME)
         cosines = cells[span] / roots
@@ -495,7 +497,7 @@ def multiply_columns(weighted: Sparse, gpu: torch.device | None) -> Cells:
     square = send_cells(np.zeros((dense.size, dense.size), dtype=np.float32), gpu)
     dense_columns = weighted if sparse.size == 0 else weighted[:, dense]
     for start in range(0, n_rows if dense.size else 0, _ROWS_AT_A_TIME):
-        block = send_like(dense_columns[start : start + _ROWS_AT_A_TIME].toarray(), square)
+        block = place_beside(dense_columns[start : start + _ROWS_AT_A_TIME].toarray(), square)
         square += block.T @ block  # numpy computes one half of it, and copies that
     if sparse.size == 0:
         return square

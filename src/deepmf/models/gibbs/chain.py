@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from deepmf.linalg.backend import NUMPY, Backend, find_library, make_contiguous
+from deepmf.linalg.backend import NUMPY, Backend, make_contiguous
 from deepmf.linalg.ridge import AxisPosterior, AxisSolver, RowFit
 from deepmf.matrix.arrays import (
     AnyArray,
@@ -46,6 +46,7 @@ from deepmf.matrix.arrays import (
     send_like,
 )
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.library import find_library
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior, require_finite
 from deepmf.training.holdout import HeldOut

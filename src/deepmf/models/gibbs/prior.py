@@ -14,11 +14,12 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from deepmf.linalg.backend import NUMPY, Backend, find_library, make_contiguous
+from deepmf.linalg.backend import NUMPY, Backend, make_contiguous
 from deepmf.linalg.products import Product, make_product
 from deepmf.linalg.ridge import invert_root, take_steps
 from deepmf.matrix.arrays import AnyArray, Array, FloatArray, fetch, send_like
 from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.library import find_library
 
 if TYPE_CHECKING:
     from deepmf.nn.ranks import Ranks

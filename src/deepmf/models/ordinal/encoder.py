@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import BoolArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import BoolArray, IndexArray, LatentArray, fetch
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.library import fetch, send_like
+from deepmf.matrix.library import place_beside
 from deepmf.matrix.scale import Scale
 from deepmf.models.members import MemberFit, MemberInputs
 from deepmf.models.network_model import TrainedEncoder
@@ -173,7 +173,7 @@ class OrdinalEncoder(TrainedEncoder, SolvingEncoder):
 
     def send(self, latents: LatentArray) -> Any:
         """Return latents where the network is: an array, or a tensor on a GPU."""
-        return send_like(latents, self.network.head.scale)
+        return place_beside(latents, self.network.head.scale)
 
 
 def share_empty(are_empty: BoolArray) -> tuple[IndexArray, IndexArray]:

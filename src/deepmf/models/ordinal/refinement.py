@@ -25,10 +25,10 @@ import numpy as np
 
 from deepmf.errors import TrainingDiverged
 from deepmf.linalg.positive import solve_positive
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray, fetch
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.feature_encoding import FeatureVectors
-from deepmf.matrix.library import fetch, find_library, send_like, sigmoid, to_double, to_single
+from deepmf.matrix.library import find_library, place_beside, sigmoid, to_double, to_single
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.head import CumulativeLogits, LatentLayout, TrainedHead
 from deepmf.models.trained_network import TrainedBranch, TrainedNetwork
@@ -208,9 +208,9 @@ class PaddedEntries(NamedTuple):
             return cls(places, real, real, roots)
         return cls(np.where(is_real, vectors.others[places], 0), units[places] * real, real, roots)
 
-    def send_like(self, like: Any) -> PaddedEntries:
+    def place_beside(self, like: Any) -> PaddedEntries:
         """Return the entries where some numbers are: on the CPU or a GPU."""
-        return PaddedEntries(*(None if part is None else send_like(part, like) for part in self))
+        return PaddedEntries(*(None if part is None else place_beside(part, like) for part in self))
 
     def below(self, index: int) -> PaddedEntries:
         """Return the entries as if those from an index on were padding."""
@@ -350,7 +350,7 @@ class Refinement(ABC):
         for ids in split_by_length(
             order, counts, most_vectors=most_vectors, most_entries=most_entries
         ):
-            entries = PaddedEntries.of(vectors, units, ids).send_like(self.others)
+            entries = PaddedEntries.of(vectors, units, ids).place_beside(self.others)
             seen = entries if self.new is None else entries.below(len(self.others))
             features = None if vectors.features is None else vectors.features.take(ids)
             outputs = encode_views(self.branch, self.views, seen, features)
@@ -433,7 +433,7 @@ class RowRefinement(Refinement):
     def add_landmarks(self, latents: Any, counts: Any) -> Any:
         """Return latents whose landmark fields are 0 before the step."""
         zeros = np.zeros((len(latents), self.layout.n_landmarks), dtype=np.float32)
-        return self._insert_landmarks(latents, send_like(zeros, latents))
+        return self._insert_landmarks(latents, place_beside(zeros, latents))
 
     def make_features(self, others: Any) -> Any:
         """Return the landmark features of columns, and the constant feature."""
@@ -494,12 +494,12 @@ class ColumnRefinement(Refinement):
     def _size_features(self, like: Any) -> Any:
         sizes = np.full(self.layout.factors.stop, LANDMARK_STEP_SIZE, dtype=np.float32)
         sizes[self.layout.direction] = 1.0 / fetch(self.network.head.scale)
-        return send_like(sizes, like)
+        return place_beside(sizes, like)
 
 
 def _append_constant(features: Any) -> Any:
     constant = np.full((*features.shape[:-1], 1), CONSTANT_SIZE, dtype=np.float32)
-    parts = features, send_like(constant, features)
+    parts = features, place_beside(constant, features)
     return find_library(features).concatenate(parts, -1)
 
 
@@ -639,7 +639,7 @@ def compute_penalty_errors(
         if not are_rows:
             rows, columns = columns, rows
         scores, response = (rows * columns).sum(1), rows[:, refinement.layout.response]
-        logits = send_like(head.logits(scores, response), head.support)
+        logits = place_beside(head.logits(scores, response), head.support)
         errors = fetch(head.expectation(logits)) - values
         return float(np.sqrt(np.mean(np.square(errors))))
 
