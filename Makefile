@@ -11,7 +11,7 @@ TESTS := $(if $(PACKAGE),$(wildcard $(foreach name,$(PACKAGE) $(PACKAGE).py,src/
 # Bytecode of the rewritten tests is kept, whatever the shell says: the next run collects them in half the time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check types all-tests quick-tests fuzz attack format docs dist bench bench-start peers clean
+.PHONY: demo test check types all-tests quick-tests fuzz attack format docs dist bench bench-start bench-fields peers clean
 
 demo: $(READY)
 	@$(BIN)/deepmf demo
@@ -72,6 +72,11 @@ bench: $(READY)
 # What commands take from start to end, and their memory.
 bench-start: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/start.py
+
+# Sensors and genotypes, where their data are in the folder of data sets: minutes.
+bench-fields: $(READY)
+	$(BIN)/python benchmarks/fields.py
+	$(BIN)/python benchmarks/fields.py --model BayesianMF
 
 # Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.
 peers: $(READY)
