@@ -16,7 +16,9 @@ from deepmf import load
 
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
-COMPARED = re.compile(r"(.*): means ([\d.]+), (?:OrdinalDMF|DMF|DMF-D|ALS|DMFImputer) ([\d.]+)$", re.MULTILINE)
+COMPARED = re.compile(
+    r"(.*): means ([\d.]+), (?:OrdinalDMF|DMF|DMF-D|ALS|DMFImputer) ([\d.]+)$", re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("name", ["film_features", "genotypes", "sensors", "text_features"])

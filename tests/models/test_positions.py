@@ -1,13 +1,14 @@
 """Smooth factors along positions: the chain against dense algebra, and models with times."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.special import expit
 
-from deepmf import Features, ObservedMatrix, OrdinalDMF
+from deepmf import BayesianMF, Features, ObservedMatrix, OrdinalDMF
 from deepmf.errors import BadFeatures
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -43,7 +44,7 @@ def split(
     return ObservedMatrix.from_entries(rows, columns, table[rows, columns]), hidden
 
 
-def measure(model: OrdinalDMF, table: Floats, hidden: npt.NDArray[np.bool_]) -> float:
+def measure(model: BayesianMF | OrdinalDMF, table: Floats, hidden: npt.NDArray[np.bool_]) -> float:
     rows, columns = np.nonzero(hidden)
     errors = model.predict(rows, columns) - table[rows, columns]
     return float(np.sqrt(np.mean(np.square(errors))))
@@ -150,10 +151,10 @@ def test_new_times_continue_their_neighbours_and_end_at_the_mean(
 
 @pytest.mark.slow
 def test_what_is_stored_predicts_the_same_and_a_known_series_folds_in(
-    waves: tuple[OrdinalDMF, Floats, Floats], tmp_path: object
+    waves: tuple[OrdinalDMF, Floats, Floats], tmp_path: Path
 ) -> None:
     model, table, _ = waves
-    path = f"{tmp_path}/model"
+    path = tmp_path / "model"
     model.save(path)
     again = load(path)
     rows, columns = np.repeat(np.arange(8), 100), np.tile(np.arange(100), 8)
@@ -161,6 +162,23 @@ def test_what_is_stored_predicts_the_same_and_a_known_series_folds_in(
     guest = again.fold_in(np.arange(100), table[3, :100])
     expected = model.predict(np.full(100, 3), np.arange(100))
     np.testing.assert_allclose(guest.predict(np.arange(100)), expected, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_samples_with_positions_are_better_and_intervals_hold_what_they_say(tmp_path: Path) -> None:
+    at = np.arange(150.0)
+    table = make_waves(12, at, noise=0.1, seed=1)
+    matrix, hidden = split(table, share=0.5, seed=2)
+    model = BayesianMF(effort="quick", seed=0, device="cpu").fit(matrix, column_features=place(at))
+    assert model.chosen_["members"]["positions"] > 0.7
+    assert measure(model, table, hidden) < 0.2
+    rows, columns = np.nonzero(hidden)
+    interval = model.predict_interval(rows, columns, coverage=0.9)
+    is_inside = (interval[0] <= table[hidden]) & (table[hidden] <= interval[1])
+    assert 0.8 < is_inside.mean() < 0.98
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model").predict(rows, columns)
+    assert np.array_equal(again, model.predict(rows, columns))
 
 
 def test_without_positions_there_is_no_member() -> None:

@@ -43,14 +43,16 @@ from deepmf.models.gibbs.readout import (
     make_readout,
     predict_held_out,
 )
-from deepmf.models.members import Member, load_members
+from deepmf.models.members import Member, MemberInputs, load_members
 from deepmf.models.neighbours import (
+    LEAST_FALL,
     NeighbourMember,
     SharedFit,
     choose_share,
     fit_to_residuals,
     fit_to_values,
 )
+from deepmf.models.positions.member import PositionsMember
 from deepmf.models.traits import Recommends
 from deepmf.nn.group import find_ranks
 from deepmf.scoring.confidence import Confidence, load_confidence
@@ -60,7 +62,7 @@ from deepmf.scoring.predictor import Blended, Link, Predictor
 from deepmf.scoring.rehearsal import Rehearsal, fit_trust, make_confidence
 from deepmf.storage.model_file import Tensors
 from deepmf.training.devices import find_device
-from deepmf.training.holdout import HeldOut
+from deepmf.training.holdout import HeldOut, choose
 from deepmf.training.loop import Epoch
 from deepmf.training.memory import FitBytes
 from deepmf.training.settings import (
@@ -164,6 +166,7 @@ class GibbsTask:
             bound=self._bound,
         )
         self._seen, self._entries, self._n_bins = seen, entries, settings.bins
+        self._seed = settings.seed
         burn_share = min(1.0, settings.burn_in / epochs)
         self._join_at = None if seen is entries else choose_join(epochs, burn_share)
         self.rehearsal = None
@@ -312,6 +315,33 @@ class GibbsTask:
         }
         return replace(predictor, members=members), held_out._replace(means=predict(chosen))
 
+    def add_positions(
+        self, predictor: Predictor, held_out: HeldOutPredictions
+    ) -> tuple[Predictor, HeldOutPredictions]:
+        """Return a predictor with factors that are smooth along positions, and what it predicts for
+        held-out entries; the same ones without positions, or where they lower no error."""
+        assert self._validation is not None
+        inputs = MemberInputs(self._seen, self._entries, self._validation, "cpu")
+        fit = PositionsMember(self._seed).fit(inputs)
+        if fit is None or fit.scores is None:
+            return predictor, held_out
+        smooth = fit.scores.location
+
+        def predict(share: float) -> FloatArray:
+            return (1.0 - share) * held_out.means + share * smooth
+
+        def measure(share: float) -> FloatArray:
+            return np.square(self._seen.scale.clip(predict(share)) - held_out.values)
+
+        share = choose((0.0, *_POSITION_SHARES), measure, at_least=LEAST_FALL).candidate
+        if share == 0.0:
+            return predictor, held_out
+        members = {
+            "sampler": Blended(predictor.factors, 1.0 - share),
+            "positions": Blended(fit.fitted, share, Link(1.0, 0.0, ()), adds=True),
+        }
+        return replace(predictor, members=members), held_out._replace(means=predict(share))
+
     def _join(self, *, first: bool) -> None:
         """Predict the held-out entries, then sample given all entries."""
         if first:
@@ -331,6 +361,9 @@ class GibbsTask:
         scores = arrived.score(*rehearsal.pairs)
         self._rehearsed[...] = scores.location, *scores.fields.T
 
+
+# Shares of smooth factors; the samples keep some, as distributions are theirs.
+_POSITION_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 # Samples whose posterior spreads calibrate intervals in the first part of a chain.
 _CALIBRATION_SAMPLES = 4
@@ -512,7 +545,10 @@ class BayesianMF(Recommends, Model):
         fitting.show_stage("encoding all rows and columns in each sample")
         predictor = task.make_predictor(entries, task.chain.find_samples())
         held_out = task.find_held_out(predictor)
-        if held_out is not None and self.settings.neighbours is not None:
+        if held_out is not None:
+            predictor, held_out = task.add_positions(predictor, held_out)
+        is_alone = len(predictor.members) == 1
+        if held_out is not None and is_alone and self.settings.neighbours is not None:
             fitting.show_stage("neighbours")
             predictor, held_out = task.add_neighbours(predictor, held_out)
         if held_out is not None:
@@ -539,6 +575,7 @@ class BayesianMF(Recommends, Model):
             alone = Predictor.of(sampler.load(content, tensors, entries), readout)
             return replace(alone, confidence=confidence)
         kinds: dict[str, Member] = {"sampler": sampler, "neighbours": NeighbourMember()}
+        kinds["positions"] = PositionsMember(settings.seed)
         members = load_members(content, tensors, entries, kinds, n_cutpoints=0)
         return Predictor(members, readout, confidence)
 

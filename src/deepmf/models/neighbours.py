@@ -53,7 +53,7 @@ _MOST_LOOKED_UP = 1.5e7
 
 # Shares of neighbours that are compared, and how many standard errors the squared error must fall.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_LEAST_FALL = 1.0
+LEAST_FALL = 1.0
 
 
 class NearRidge(NamedTuple):
@@ -515,7 +515,7 @@ def choose_share(
 ) -> SharedFit:
     """Return the neighbours and the share with the least squared errors of held-out entries."""
     options = [SharedFit(fit, share) for fit in fits for share in _SHARES]
-    return choose([SharedFit(), *options], measure, at_least=_LEAST_FALL).candidate
+    return choose([SharedFit(), *options], measure, at_least=LEAST_FALL).candidate
 
 
 # Pairs that are predicted at a time: 32 MB for 32 cutpoints.

@@ -3,6 +3,7 @@ entries."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -141,7 +142,11 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions) -> SampleReado
         chances_of_values = chances[np.arange(len(chances)), above.sum(axis=1)]
         return float(-np.log(np.maximum(chances_of_values, 1e-12)).mean())
 
-    return choose(list(map(place, _SPREADS)), surprise).candidate
+    errors = np.square(held_out.values - held_out.means).mean()
+    expected = np.square(combine_spreads(noise, held_out.spreads)).mean()
+    # other members than the sampler may be far nearer
+    usual = math.sqrt(errors / expected) if errors < _SPREADS[0] ** 2 * expected else 1.0
+    return choose(list(map(place, usual * _SPREADS)), surprise).candidate
 
 
 _READOUT = Form(
