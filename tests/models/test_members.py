@@ -127,6 +127,35 @@ def test_errors_are_those_of_the_mixed_logits_and_hardly_above_those_of_a_member
     assert np.sqrt(errors.mean()) == pytest.approx(rmse_error(expected, values), rel=1e-5)
 
 
+@pytest.mark.parametrize("support", [np.arange(2.0), SUPPORT])
+@pytest.mark.parametrize("n_held_out", [100, 400])
+def test_a_link_by_few_entries_predicts_hardly_worse_than_the_values(
+    support: npt.NDArray[Any], n_held_out: int
+) -> None:
+    """The mean of levels is known for each entry; others than the held-out ones are predicted."""
+    boundaries, ratios = (support[1:] + support[:-1]) / 2, []
+    for seed in range(8):
+        dice = np.random.default_rng(seed)
+        position = 0.6 + 0.2 * dice.standard_normal(20_000)
+        means = support[0] + np.ptp(support) * position.clip(0, 1)
+        noise = (
+            dice.uniform(size=means.size) if support.size == 2 else dice.normal(0.5, 1, means.size)
+        )
+        values = np.floor(means + noise).clip(support[0], support[-1])
+        fit = MemberFit(
+            None,  # type: ignore[arg-type]
+            Scores.of_values(means[:n_held_out].astype(np.float32)),
+            units=Conversion(centre=float(values.mean())),
+        )
+        held_out = HeldOutValues(values[:n_held_out], support, boundaries, has_repeats=True)
+        link = choose_blend({"sampler": fit}, held_out).candidate["sampler"].link
+        assert link is not None
+        logits = link.locate(means)[:, None] - np.array(link.cutpoints)
+        expected = support[0] + expit(logits).sum(1)
+        ratios.append(rmse_error(expected, values) / rmse_error(means, values))
+    assert np.mean(ratios) < 1.005
+
+
 def test_a_further_member_joins_where_it_knows_more() -> None:
     dice = np.random.default_rng(5)
     values = dice.choice(SUPPORT, 4 * N)
@@ -276,8 +305,10 @@ def test_the_fitted_sampler_is_given_all_entries_and_the_blind_one_is_not() -> N
     seen, held_out = HeldOut.split(train, seed=0, one_in=10)
     assert held_out is not None
     inputs = MemberInputs(EntryStore.of(seen), EntryStore.of(train), held_out, "cpu")
-    sampled = SamplerMember(3, 12, 5, 16, 0).fit(inputs)
+    member = SamplerMember(3, 12, 5, 16, 0)
+    sampled = member.fit(inputs)
     assert sampled is not None and sampled.blind is not None
+    assert member.chain is not None and member.chain.n_run == 4  # of few entries, a third is blind
     rows = inputs.seen.row_entries(held_out.rows)
     blind = sampled.blind(rows, inputs.seen.column_entries(held_out.columns))
     every = np.arange(held_out.values.size)

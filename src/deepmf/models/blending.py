@@ -38,8 +38,8 @@ _LOGISTIC = np.pi / np.sqrt(3.0)
 # certain.
 _LEAST_SPREAD = 0.05
 
-# A further member joins where that lowers the squared error of many held-out entries, or of few, by
-# this many of its own standard errors. Slopes change as with many.
+# A slope changes, and a further member joins, where that lowers the squared error of many held-out
+# entries, or of few, by this many of its own standard errors.
 _LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
 
 # Held-out entries that place cutpoints, and how many of them count as much as the boundaries
@@ -108,7 +108,8 @@ class HeldOutValues(NamedTuple):
         boundaries = units.convert(self.boundaries) - units.centre
         least = _LEAST_SPREAD * float(np.std(targets))
         spread = math.hypot(float(np.std(targets - predicted)), least)
-        unit = float(_LOGISTIC / max(spread, 1e-6 * float(np.ptp(boundaries)) or 1.0))
+        width = float(np.ptp(units.convert(self.support)))
+        unit = float(_LOGISTIC / max(spread, 1e-6 * width))
         trust = self.has_repeats * self.values.size / (self.values.size + _BOUNDARY_COUNT)
         support: tuple[float, ...] = ()
         if not self.has_repeats and units.keeps(self.boundaries):
@@ -190,8 +191,8 @@ def choose_blend(fits: Mapping[str, MemberFit], held_out: HeldOutValues) -> Choi
         return Choice(only, np.zeros(held_out.values.size))
     alone: list[Blend] = [{first: Share(1.0, link)} for link in links[first]]
     usual = 0 if len(alone) == 1 else _SLOPES.index(1.0)
-    best = choose(alone, compute_errors, usual=usual, at_least=_LEAST_FALLS[0])
     at_least = _LEAST_FALLS[held_out.values.size < _MANY_HELD_OUT]
+    best = choose(alone, compute_errors, usual=usual, at_least=at_least)
     for name in others:
         blends = [best.candidate]
         if fits[name].stands_alone:

@@ -60,7 +60,7 @@ _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
 
 # The prior of a reliability counts as this many entries of usual noise. Half precision holds the
 # smallest and largest.
-RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
+_RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
 
 # Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard
 # deviations; and the lambda that it starts from. Lambda moves slowly. From 2 instead of its prior
@@ -83,24 +83,13 @@ def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Genera
 
 
 def draw_reliabilities(
-    fit: RowFit,
-    totals: FloatArray,
-    alpha: float,
-    numbers: np.random.Generator,
-    *,
-    prior_count: float = RELIABILITY_COUNT,
+    fit: RowFit, totals: FloatArray, alpha: float, numbers: np.random.Generator
 ) -> AnyArray:
     """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma
-    posteriors.
-
-    prior_count: the number of entries that the prior counts as; infinity for the same noise
-        everywhere.
-    """
+    posteriors."""
     errors = fit.squared_errors
-    if math.isinf(prior_count):
-        return find_library(errors).ones_like(errors)
-    drawn = send_like(numbers.standard_gamma((prior_count + totals) / 2.0), errors)
-    reliabilities = drawn / ((prior_count + alpha * errors) / 2.0)
+    drawn = send_like(numbers.standard_gamma((_RELIABILITY_COUNT + totals) / 2.0), errors)
+    reliabilities = drawn / ((_RELIABILITY_COUNT + alpha * errors) / 2.0)
     return reliabilities.clip(*_RELIABILITIES)
 
 
@@ -133,11 +122,10 @@ class GibbsSampler:
         backend: Backend = NUMPY,
         ranks: Ranks | None = None,
         start_lambda: float = START_LAMBDA,
-        reliability_count: float = RELIABILITY_COUNT,
     ) -> None:
         n_rows, n_columns = entries.train.shape
         self._seed, self.backend, self._ranks, self.units = seed, backend, ranks, units
-        self._reliability_count, self.most_alpha = reliability_count, math.inf
+        self.most_alpha = math.inf
         size = min(latent_size, n_rows, n_columns) + 1
         self.set_entries(entries)
         self.row_factors = backend.send(np.zeros((n_rows, size), dtype=np.float32))
@@ -190,7 +178,7 @@ class GibbsSampler:
     def iterate(self, epoch: int) -> Iteration:
         """Draw everything once."""
         numbers = np.random.default_rng([self._seed, epoch])
-        size, prior_count = self.row_factors.shape[1], self._reliability_count
+        size = self.row_factors.shape[1]
 
         def draw_noise(count: int) -> AnyArray:
             return self.backend.draw_normals(numbers, count, size)
@@ -213,9 +201,7 @@ class GibbsSampler:
             reliabilities=row_reliabilities,
             noise=draw_noise(row_inputs.n_vectors),
         )
-        row_reliabilities = draw_reliabilities(
-            row_posterior.fit, self._row_totals, alpha, numbers, prior_count=prior_count
-        )
+        row_reliabilities = draw_reliabilities(row_posterior.fit, self._row_totals, alpha, numbers)
         used = Parameters(rows, columns, alpha, row_reliabilities, column_reliabilities)
         column_posterior = self.columns.draw(
             row_posterior.draws,
@@ -227,7 +213,7 @@ class GibbsSampler:
             noise=draw_noise(column_inputs.n_vectors),
         )
         column_reliabilities = draw_reliabilities(
-            column_posterior.fit, self._column_totals, alpha, numbers, prior_count=prior_count
+            column_posterior.fit, self._column_totals, alpha, numbers
         )
         squared_error, total = (
             float(fetch(column_reliabilities).astype(np.float64) @ fetch(sums))

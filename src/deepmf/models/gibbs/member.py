@@ -18,14 +18,7 @@ from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.blending import HeldOutValues
-from deepmf.models.gibbs.chain import (
-    RELIABILITY_COUNT,
-    GibbsSampler,
-    NoiseBound,
-    Samples,
-    Units,
-    run_chain,
-)
+from deepmf.models.gibbs.chain import GibbsSampler, NoiseBound, Samples, Units, run_chain
 from deepmf.models.gibbs.encoder import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder
 from deepmf.models.members import Conversion, MemberFit, MemberInputs
 from deepmf.scoring.encoders import Scores
@@ -33,9 +26,11 @@ from deepmf.scoring.factors import Factors, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.holdout import choose
 
-# Up to this many entries, held-out entries choose between chains of values and of scores, both with
-# the same noise everywhere; a factor needs fewer entries, as one that says nothing costs little
-# there.
+# The blind part of a chain, as one in so many of its iterations: of many entries, and of few.
+_BLIND_PARTS = {False: 2, True: 3}
+
+# Up to this many entries, held-out entries choose between chains of values and of scores; a factor
+# needs fewer entries, as one that says nothing costs little there.
 FEW_ENTRIES, _FEW_A_FACTOR = 20_000, 2
 
 # Samples that predict rehearsed arrivals: few are enough to tell how far they can be trusted.
@@ -66,8 +61,8 @@ class SampledChain(NamedTuple):
 class SamplerMember:
     """Samples of the posterior (`gibbs/`).
 
-    The first half of a chain is given the entries without the held-out ones, and predicts these; the
-    second half is given all entries. Of a few entries, two longer chains are compared in this way.
+    The first half of a chain, or third of few entries, is given the entries without the held-out
+    ones, and predicts these; the rest is given all entries. Of few entries, two chains are compared.
 
     size: the latent size of a sample; None: it is chosen. bins: those of values without levels.
     earlier: a shorter chain of many entries to go on from. chain: the chain that was run.
@@ -94,13 +89,13 @@ class SamplerMember:
         seen, entries, backend = inputs.seen, inputs.entries, Backend.of(inputs.device)
         is_joined, is_small = seen is not entries, entries.train.n_entries <= FEW_ENTRIES
         n_blind = self.iterations
-        if is_joined and not is_small and self.iterations > 1:
-            n_blind = self.iterations // 2
+        if is_joined and self.iterations > 1:
+            n_blind = max(1, self.iterations // _BLIND_PARTS[is_small])
         makers = (Units.of, Units.by_scores) if is_small else (Units.by_scores,)
         chains = [self._run_blind(make(entries.train), inputs, n_blind) for make in makers]
         best = choose(chains, lambda chain: chain.error).candidate
         self.chain, units, samples = best, best.units, best.samples
-        n_joined = self.iterations - self.iterations // 2
+        n_joined = self.iterations - n_blind
         if is_joined and self.iterations > 1:
             sampler = copy.copy(best.sampler)
             sampler.set_entries(entries)
@@ -135,14 +130,7 @@ class SamplerMember:
             size = self.size
             if size is None:
                 size = choose_size(seen, is_gpu=backend.on_gpu)
-            sampler = GibbsSampler(
-                seen,
-                units,
-                latent_size=size,
-                seed=self.seed,
-                backend=backend,
-                reliability_count=math.inf if is_small else RELIABILITY_COUNT,
-            )
+            sampler = GibbsSampler(seen, units, latent_size=size, seed=self.seed, backend=backend)
         else:
             sampler, begin, burn_in = copy.copy(earlier.sampler), earlier.n_run, 0
         bound = None if held_out is None else NoiseBound(held_out, units, backend)

@@ -113,7 +113,7 @@ _LARGE, _MOST_LANDMARKS, _MOST_SAMPLES = 3_000_000, 512, 20
 _LEAST_SHARE = 0.5
 
 # Samples of the sampler, and how often the validation error is computed, on a CPU and on a GPU.
-_SAMPLES = {False: 20, True: 32}
+_SAMPLES = 32
 _VALIDATIONS = {False: 4, True: 12}
 
 
@@ -152,7 +152,7 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     views = spent.views * math.sqrt(many)
     share = max(math.sqrt(_USUAL_ENTRIES / facts.n_entries), _LEAST_SHARE)
     iterations = min(round(share * spent.iterations[0]), spent.iterations[1])
-    landmarks, samples = spent.landmarks, _SAMPLES[facts.on_gpu]
+    landmarks, samples = spent.landmarks, _SAMPLES
     if facts.n_entries > _LARGE:
         landmarks, samples = min(landmarks, _MOST_LANDMARKS), min(samples, _MOST_SAMPLES)
     return {
