@@ -59,12 +59,13 @@ def test_weights_are_the_ridge_regressions_of_a_column_on_its_neighbours() -> No
     columns = seen.all_entries("column", np.arange(table.shape[1]))
     targets = columns.values - start.means[columns.group_of]
     narrow, wide = start.learn(columns, targets, [NearRidge(2, 3.0), NearRidge(4, 1.0)])
-    inputs = np.nan_to_num(table - np.nanmean(table, axis=0))
+    deviations = table - np.nanmean(table, axis=0)
+    inputs, variance = np.nan_to_num(deviations), np.nanmean(np.square(deviations))
     for neighbours, penalty in ((narrow, 3.0), (wide, 1.0)):
         for column in (0, 7):
             rows = ~np.isnan(table[:, column])
             near = inputs[rows][:, neighbours.near[column]]
-            gram = near.T @ near + penalty * np.eye(near.shape[1])
+            gram = near.T @ near + variance * penalty * np.eye(near.shape[1])
             expected = np.linalg.solve(gram, near.T @ inputs[rows, column])
             np.testing.assert_allclose(neighbours.weights[column], expected, atol=1e-4)
 

@@ -64,6 +64,26 @@ def test_a_wide_table_of_few_rows_is_completed_from_its_factors() -> None:
     assert np.sqrt(np.mean(np.square(errors))) < 0.56  # of the noise alone: .5
 
 
+def make_pairs(n_rows: int) -> npt.NDArray[Any]:
+    """Return a wide table whose columns 2k and 2k + 1 are equal up to little noise, and to no
+    others."""
+    random = np.random.default_rng(0)
+    signal = np.repeat(random.normal(size=(n_rows, 260)), 2, axis=1)
+    return signal + 0.1 * random.normal(size=signal.shape)
+
+
+@pytest.mark.slow
+def test_a_wide_table_without_factors_is_completed_by_neighbours() -> None:
+    truth = make_pairs(150)
+    table = holes(truth, 0.1)
+    imputer = DMFImputer(random_state=0).fit(table)
+    assert imputer.weights_ == {"neighbours": 1.0}
+    missing = np.isnan(table)
+    errors = (imputer.transform(table) - truth)[missing]
+    assert np.sqrt(np.mean(np.square(errors))) < 0.6
+    assert imputer.score_ is not None
+
+
 @pytest.mark.slow
 def test_left_out_cells_are_as_hard_as_missing_ones() -> None:
     """Predictions of cells that a candidate has seen would be too good, and weights would

@@ -12,7 +12,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models import registry
 from deepmf.models.registry import model_class
 from deepmf.sklearn.blend import WHOLE_ROWS, Choice
-from deepmf.sklearn.candidates import AUTO, MODELS, choose, list_candidates
+from deepmf.sklearn.candidates import AUTO, MODELS, NEIGHBOURS, choose, list_candidates
 from deepmf.sklearn.completers import ByMeans, ByModel, Completer
 from deepmf.sklearn.table import ColumnUnits, TableEntries
 
@@ -22,14 +22,18 @@ def test_no_name_is_also_that_of_a_model() -> None:
     assert set(MODELS) <= set(registry.MODELS)
 
 
+WIDE = ("means", "als", NEIGHBOURS)
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_columns", "share", "own_units", "expected"),
     [
         (8, 500, 0.5, True, (AUTO,)),
         (100, 600, 0.8, True, (AUTO,)),
         (600, 1_300, 0.9, True, (AUTO,)),
-        (1_000, 1_300, 0.5, True, MODELS),  # half of the cells to solve for in each row
-        (8, 2_600, 0.5, True, MODELS),
+        (1_000, 1_300, 0.5, True, WIDE),  # half of the cells to solve for in each row
+        (8, 2_600, 0.5, True, WIDE),
+        (400, 2_600, 0.1, True, MODELS),
         (8, 5, 0.5, False, MODELS),
     ],
 )
@@ -38,8 +42,11 @@ def test_the_blend_is_for_tables_whose_covariance_is_learned_in_seconds(
 ) -> None:
     observed = np.random.default_rng(0).random((n_rows, n_columns)) < share
     entries = TableEntries.of(np.where(observed, 1.0, np.nan))
-    assert list_candidates(AUTO, entries, own_units=own_units) == expected
-    assert list_candidates("als", entries, own_units=own_units) == ("als",)
+    sources = np.arange(n_columns)
+    assert list_candidates(AUTO, entries, sources, own_units=own_units) == expected
+    assert list_candidates("als", entries, sources, own_units=own_units) == ("als",)
+    if expected == WIDE:  # cells of several columns have no neighbours
+        assert list_candidates(AUTO, entries, sources // 2, own_units=own_units) == MODELS
 
 
 UNITS = Scale(low=-4, high=4)

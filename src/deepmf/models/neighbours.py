@@ -5,7 +5,7 @@ j has the K columns with the largest |correlation| n / (n + 200), for n common e
 weights w on them over the rows with an entry in j:
 
     (A'A + penalty) w = A'z,    A the inputs of these rows in the K columns, z what is to be
-    predicted.
+    predicted, and the penalty in variances of the inputs.
 
 Where most cells have entries, as in genotypes, z are values, and neighbours are a member of a blend.
 Further passes fill missing inputs with the predictions of the pass before. Elsewhere, as in ratings,
@@ -43,7 +43,7 @@ _HALF_TRUSTED = 200.0
 
 # From this share of the cells on, a table of all cells takes no more memory than a few times the
 # entries.
-_LEAST_DENSE = 1 / 8
+LEAST_DENSE = 1 / 8
 
 # Cells that exist at a time: 32 MB.
 _CELLS_AT_A_TIME = 1 << 23
@@ -57,7 +57,8 @@ LEAST_FALL = 1.0
 
 
 class NearRidge(NamedTuple):
-    """The number of neighbours, and the penalty on the squares of their weights."""
+    """The number of neighbours, and the penalty on the squares of their weights, in variances of
+    the inputs: in entries that say that there is no correlation."""
 
     n_near: int
     penalty: float
@@ -65,7 +66,7 @@ class NearRidge(NamedTuple):
 
 # Ridges that are compared on held-out entries, of values and of residuals. Residuals are mostly
 # noise: more neighbours need a larger penalty.
-VALUE_RIDGES = (NearRidge(60, 10.0), NearRidge(20, 5.0), NearRidge(5, 3.0))
+VALUE_RIDGES = (NearRidge(60, 50.0), NearRidge(20, 25.0), NearRidge(5, 10.0))
 RESIDUAL_RIDGES = (NearRidge(3, 3.0), NearRidge(10, 10.0), NearRidge(30, 60.0))
 
 
@@ -120,7 +121,10 @@ class Neighbours:
         """Return neighbours with weights for targets (entries,) of columns, one for each ridge."""
         rows, renumbered = columns.renumber_others()
         inputs = self._read(rows)
-        found = regress(inputs, renumbered, targets, self.near, ridges)
+        known = inputs[inputs != 0] if isinstance(inputs, np.ndarray) else inputs.data
+        variance = float(np.square(known, dtype=np.float64).mean()) if known.size else 0.0
+        scaled = [ridge._replace(penalty=ridge.penalty * (variance or 1.0)) for ridge in ridges]
+        found = regress(inputs, renumbered, targets, self.near, scaled)
         learned = []
         for weights, ridge in zip(found, ridges, strict=True):
             near = self.near[:, : weights.shape[1]]
@@ -410,7 +414,7 @@ def _average_columns(
 
 def is_dense(matrix: Any) -> bool:
     """Return whether a table of all cells takes hardly more memory than the entries."""
-    return bool(matrix.nnz >= _LEAST_DENSE * matrix.shape[0] * matrix.shape[1])
+    return bool(matrix.nnz >= LEAST_DENSE * matrix.shape[0] * matrix.shape[1])
 
 
 def _mark(matrix: Sparse) -> Sparse:
@@ -434,7 +438,7 @@ class NeighbourFit(NamedTuple):
 def fit_to_values(seen: EntryStore, entries: EntryStore, held_out: HeldOut) -> NeighbourFit | None:
     """Return neighbours that predict values; None where few cells have entries."""
     train = seen.train
-    if train.n_entries < _LEAST_DENSE * train.shape[0] * train.shape[1]:
+    if train.n_entries < LEAST_DENSE * train.shape[0] * train.shape[1]:
         return None
     most_near = max(ridge.n_near for ridge in VALUE_RIDGES)
     start = Neighbours.start(seen, most_near, predicts_residuals=False)

@@ -20,6 +20,7 @@ from deepmf.sklearn.completers import (
     MOST_WORK,
     ROWS_OF_A_COLUMN,
     ByMeans,
+    ByNeighbours,
     Completer,
     Gaussian,
     Stacked,
@@ -47,6 +48,10 @@ SHRINKAGES, _MANY_ROWS = (0.1, 1.0), 20
 # The same for more than MOST_COLUMNS columns. These may follow from few factors, and then hardly any
 # shrinkage is best.
 _STEPS_OF_SHRINKAGE = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+
+# Gaussians that are behind neighbours go on while each step leaves at most this share of the squared
+# error.
+_CATCHING_UP = 0.9
 
 _FEW_PASSES = 8  # that a fit to more than MOST_COLUMNS columns takes
 
@@ -276,6 +281,12 @@ def fit_blend(
     gaussian, by_gaussian = _fit_left_out(
         table, entries.row_weights, sample, counted, cells, units, seed=seed
     )
+    if isinstance(gaussian, ByNeighbours):
+        shares = np.ones((1, table.shape[1]))
+        rows, columns = np.nonzero(~np.isnan(by_gaussian) & ~np.isnan(sample))
+        truths = sample[rows, columns]
+        residuals = Residuals(columns, truths - by_gaussian[rows, columns], truths)
+        return Choice(Stacked((gaussian,), shares, units), {"neighbours": 1.0}, residuals)
     medians = _find_medians(table, sources)
     by_trees = np.full(sample.shape, np.nan)
     predictions = {}
@@ -369,9 +380,9 @@ def _fit_left_out(
     units: ColumnUnits,
     *,
     seed: int,
-) -> tuple[Gaussian, FloatArray]:
-    """Return a Gaussian of all rows, and predictions (rows, columns) of cells of the sampled rows
-    that are left out."""
+) -> tuple[Gaussian | ByNeighbours, FloatArray]:
+    """Return what completes all rows, a Gaussian or neighbours, and predictions (rows, columns) of
+    cells of the sampled rows that are left out."""
     n_columns = sample.shape[1]
     if n_columns > MOST_COLUMNS_OF_TREES:
         candidates = _hide_some_cells(sample, weights, cells, seed=seed)
@@ -387,17 +398,24 @@ def _fit_left_out(
     errors = [_mean_square(prediction - sample) for prediction in predictions]
     best = int(np.argmin(errors))
     shrinkage, start = candidates[best].shrinkage, candidates[best].start
+    neighbours = ByNeighbours.fit(table, seed=seed) if shrinkage is None else None
+    if neighbours is not None:
+        return neighbours, predictions[best]
     gaussian = fit_gaussian(
-        table, weights=table_weights, seed=seed, shrinkage=shrinkage, start=start
+        table,
+        weights=table_weights,
+        seed=seed,
+        shrinkage=SHRINKAGES[0] if shrinkage is None else shrinkage,
+        start=start,
     )
     return gaussian, predictions[best]
 
 
 class _LeftOutGaussian(NamedTuple):
     """Predictions (rows, columns) of cells that Gaussians of a shrinkage did not see, and where a
-    Gaussian of all cells starts."""
+    Gaussian of all cells starts; without a shrinkage, those of neighbours."""
 
-    shrinkage: float
+    shrinkage: float | None
     predictions: FloatArray
     start: Gaussian | None = None
 
@@ -415,6 +433,7 @@ def _hide_some_cells(
 
     Fewer rows would need more shrinkage than all do. Of more than `MOST_COLUMNS` columns, shrinkage
     becomes weaker while that helps, and each Gaussian starts at the one before, which saves passes.
+    There, neighbours come first where no column is a part of a cell, and no row counts more.
     """
     random = np.random.default_rng(seed)
     hidden = np.zeros(table.shape, dtype=bool)
@@ -423,14 +442,21 @@ def _hide_some_cells(
     shown = np.where(hidden, np.nan, table)
     in_steps = table.shape[1] > MOST_COLUMNS
     candidates: list[_LeftOutGaussian] = []
-    start, least_error = None, np.inf
+    start, least_error, error_of_neighbours = None, np.inf, np.inf
+    if in_steps and len(cells) == table.shape[1] and np.ptp(weights) == 0:
+        neighbours = ByNeighbours.fit(shown, seed=seed)
+        if neighbours is not None:
+            predictions = np.where(hidden, neighbours.complete(shown), np.nan)
+            candidates.append(_LeftOutGaussian(None, predictions))
+            error_of_neighbours = _mean_square(predictions - table)
     for shrinkage in _STEPS_OF_SHRINKAGE if in_steps else SHRINKAGES:
         gaussian = fit_gaussian(shown, weights=weights, seed=seed, shrinkage=shrinkage, start=start)
         start = gaussian if in_steps else None
         predictions = np.where(hidden, gaussian.complete(shown), np.nan)
         candidates.append(_LeftOutGaussian(shrinkage, predictions, start))
         error = _mean_square(predictions - table)
-        if in_steps and error >= least_error:
+        is_behind = error >= error_of_neighbours and error > _CATCHING_UP * least_error
+        if in_steps and (error >= least_error or is_behind):
             break
         least_error = error
     return candidates

@@ -3,6 +3,7 @@ fitted."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from deepmf.errors import BadSetting, CannotExtend, suggest_name
 from deepmf.matrix.arrays import IndexArray
 from deepmf.models import registry
 from deepmf.models.base import Model
+from deepmf.models.neighbours import LEAST_DENSE
 from deepmf.models.registry import model_class
 from deepmf.sklearn.blend import WHOLE_ROWS, Choice, Residuals, Show, can_fit_blend
 from deepmf.sklearn.completers import Completer
@@ -22,6 +24,7 @@ from deepmf.training import holdout
 MODELS = ("means", "als", "dmf-o")
 
 AUTO = "auto"
+NEIGHBOURS = "neighbours"
 
 # The models' own defaults are for a million ratings; these are for tables of some thousand rows and
 # some ten columns, chosen on masked entries of generated and of public tables.
@@ -73,14 +76,22 @@ def check_model(asked: str, given: Mapping[str, Any], *, own_units: bool) -> Non
         make_model(asked, given, seed=0)
 
 
-def list_candidates(asked: str, entries: TableEntries, *, own_units: bool) -> tuple[str, ...]:
+def list_candidates(
+    asked: str, entries: TableEntries, sources: IndexArray, *, own_units: bool
+) -> tuple[str, ...]:
     """Return the names of the candidates for a table; ("auto",) is the blend of `WHOLE_ROWS`.
 
-    The blend needs standardised columns.
+    The blend needs standardised columns, and so do neighbours, which complete tables of more
+    columns.
     """
     if asked != AUTO:
         return (asked,)
-    return (AUTO,) if own_units and can_fit_blend(entries) else MODELS
+    if own_units and can_fit_blend(entries):
+        return (AUTO,)
+    is_plain = len(np.unique(sources)) == sources.size and np.ptp(entries.row_weights) == 0
+    if own_units and is_plain and entries.values.size >= LEAST_DENSE * math.prod(entries.shape):
+        return (*MODELS[:-1], NEIGHBOURS)
+    return MODELS
 
 
 def make_model(name: str, given: Mapping[str, Any], *, seed: int) -> Model:

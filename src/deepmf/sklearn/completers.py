@@ -12,9 +12,15 @@ import numpy as np
 import torch
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows, fold_in_matrix
+from deepmf.models.neighbours import Neighbours, fit_to_values
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
+from deepmf.training.holdout import HeldOut
 
 
 class Completer(ABC):
@@ -62,6 +68,34 @@ class ByMeans(WholeRows):
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with the value of the column where they have NaN."""
         return np.where(np.isnan(table), self.values, table)
+
+
+@dataclass(frozen=True, eq=False)
+class ByNeighbours(WholeRows):
+    """Completes each column by ridge regressions on the columns that are most correlated with
+    it."""
+
+    neighbours: Neighbours
+
+    @classmethod
+    def fit(cls, table: FloatArray, *, seed: int) -> ByNeighbours | None:
+        """Fit rows (rows, columns) with NaN; None where few cells are observed, or few rows."""
+        scale = Scale(low=float(np.nanmin(table)), high=float(np.nanmax(table)))
+        train = ObservedMatrix.from_array(table, scale)
+        seen, held_out = HeldOut.split(train, seed=seed)
+        if held_out is None:
+            return None
+        fit = fit_to_values(EntryStore.of(seen), EntryStore.of(train), held_out)
+        return None if fit is None else cls(fit.fitted)
+
+    def complete(self, table: FloatArray) -> FloatArray:
+        """Return rows with predictions in place of NaN."""
+        is_observed = ~np.isnan(table)
+        starts = np.concatenate([[0], np.cumsum(is_observed.sum(axis=1))])
+        entries = AxisEntries(starts, np.nonzero(is_observed)[1], table[is_observed])
+        rows, columns = np.arange(len(table)), slice(0, table.shape[1])
+        predictions = self.neighbours.fold_in("row", entries).score_block(rows, columns)
+        return np.where(is_observed, table, predictions)
 
 
 @dataclass(frozen=True, eq=False)

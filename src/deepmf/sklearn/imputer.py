@@ -39,8 +39,15 @@ from deepmf.sklearn.blend import (
     fit_blend,
     fit_whole_rows,
 )
-from deepmf.sklearn.candidates import AUTO, check_model, choose, list_candidates, make_model
-from deepmf.sklearn.completers import ByMeans, ByModel, Completer
+from deepmf.sklearn.candidates import (
+    AUTO,
+    NEIGHBOURS,
+    check_model,
+    choose,
+    list_candidates,
+    make_model,
+)
+from deepmf.sklearn.completers import ByMeans, ByModel, ByNeighbours, Completer
 from deepmf.sklearn.constraints import keep_constraints, read_constraints
 from deepmf.sklearn.draws import JointDraws
 from deepmf.sklearn.scores import HiddenScore, score_residuals
@@ -82,10 +89,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     model
         "auto" blends a Gaussian of the rows with trees, with the weights that best predict the
-        cells of each column when these are left out. For a shared scale, and for a table whose
-        covariances take long to learn (more than 500 columns and many rows or gaps), it chooses
-        among means, als and dmf-o instead. Or a name: "gaussian", "trees",
-        "als", "dmf-o", or any model that can predict for new rows.
+        cells of each column when these are left out. Of more than 500 columns, it chooses between
+        the Gaussian and "neighbours", ridge regressions of each column on those that are most
+        correlated with it; among these, means and als where covariances take long to learn. For a
+        shared scale, and for wide tables with categories or few observed cells, it chooses among
+        means, als and dmf-o. Or a name: "gaussian", "trees", "als", "dmf-o", or any model that can
+        predict for new rows.
     metric
         The error of "auto" and "trees" that should be small: "rmse"; "mae", which predicts medians;
         or "both", which predicts the mean of the two.
@@ -502,7 +511,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(self, entries: TableEntries, sources: IndexArray) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
         own_units = self.scale == "columns"
-        candidates = list_candidates(self.model, entries, own_units=own_units)
+        candidates = list_candidates(self.model, entries, sources, own_units=own_units)
         if own_units:
             reach = WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH
             self.units_ = ColumnUnits.from_columns(entries, reach=reach)
@@ -568,6 +577,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return fit_whole_rows(
                 name, seen, sources, seed=self._seed, metric=self.metric, effort=self.effort
             )
+        if name == NEIGHBOURS:
+            neighbours = ByNeighbours.fit(seen.to_array(), seed=self._seed)
+            return neighbours or ByMeans(np.zeros(self._known.size))
         matrix = seen.matrix(self.units_.scale, column_labels=self._codes.labels[self._known])
         # scikit-learn's own also take 0 and 1
         progress = None if self.verbose is None else bool(self.verbose)
