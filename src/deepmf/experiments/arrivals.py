@@ -4,7 +4,7 @@ A share of the rows, of the columns, or of both is kept out of a fit and arrives
 each; the others are predicted. Beside the model are the smoothed frequencies of the known side: of
 the column of a new row, of the row of a new column, of all entries where both are new.
 
-    python -m deepmf.experiments.newcomers [FILE] [--models dmf-o bayesian] [--seeds 3]
+    python -m deepmf.experiments.arrivals [FILE] [--models dmf-o bayesian] [--seeds 3]
 
 Without a file, matrices of 400 x 150 with noise .5 are generated.
 """
@@ -41,10 +41,10 @@ _LEAST_CHANCE = 1e-9
 
 
 class Figures(NamedTuple):
-    """What was measured on the entries of newcomers with a number of known ones."""
+    """What was measured on entries of rows and columns that arrived with a number of them."""
 
     side: str  # "known" for entries of known rows and columns
-    n_known: int  # entries that a newcomer arrives with
+    n_known: int  # entries that each arrives with
     n_entries: int
     log_loss: float
     frequencies_loss: float
@@ -52,7 +52,7 @@ class Figures(NamedTuple):
     rmse: float
 
 
-class Newcomers(NamedTuple):
+class Arrivals(NamedTuple):
     """A matrix, and which of its rows and columns are new, and of its other entries are tests."""
 
     matrix: ObservedMatrix
@@ -61,8 +61,8 @@ class Newcomers(NamedTuple):
     are_tests: BoolArray  # (entries,)
 
     @classmethod
-    def draw(cls, matrix: ObservedMatrix, side: Side, *, seed: int) -> Newcomers:
-        """Return newcomers at random."""
+    def draw(cls, matrix: ObservedMatrix, side: Side, *, seed: int) -> Arrivals:
+        """Return arrivals at random."""
         numbers = np.random.default_rng(seed)
         new_rows = numbers.random(matrix.shape[0]) < _NEW_SHARE * (side != "columns")
         new_columns = numbers.random(matrix.shape[1]) < _NEW_SHARE * (side != "rows")
@@ -93,7 +93,7 @@ class Newcomers(NamedTuple):
         return self.take(~(self.are_of_new_rows | self.are_of_new_columns | self.are_tests))
 
     def measure(self, model: Model, side: Side, counts: Iterable[int]) -> Iterator[Figures]:
-        """Yield what a model that was fitted to `train` predicts for newcomers with each number of
+        """Yield what a model that was fitted to `train` predicts for arrivals with each number of
         entries."""
         matrix, row_of, column_of = self.matrix, self.matrix.entry_rows, self.matrix.by_row.columns
         in_new_row, in_new_column = self.are_of_new_rows, self.are_of_new_columns
@@ -161,9 +161,9 @@ def find_log_loss(chances: FloatArray, model: Model, values: FloatArray) -> floa
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line of figures for each model, kind of newcomer and number of entries."""
+    """Print a line of figures for each model, kind of arrival and number of entries."""
     parser = argparse.ArgumentParser(
-        prog="python -m deepmf.experiments.newcomers",
+        prog="python -m deepmf.experiments.arrivals",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -179,10 +179,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures: list[list[Figures]] = []
             for seed in range(options.seeds):
                 matrix = _read(options.file, seed)
-                newcomers = Newcomers.draw(matrix, side, seed=seed)
+                arrivals = Arrivals.draw(matrix, side, seed=seed)
                 model = model_class(name)(effort=options.effort, seed=seed, device="cpu")
-                model.fit(newcomers.train)
-                figures.append(list(newcomers.measure(model, side, options.counts)))
+                model.fit(arrivals.train)
+                figures.append(list(arrivals.measure(model, side, options.counts)))
             for of_seeds in zip(*figures, strict=True):
                 _print(name, of_seeds)
     return 0

@@ -1,4 +1,4 @@
-"""Newcomers: rows and columns that arrive with few entries, and how true probabilities are."""
+"""Arrivals: rows and columns that arrive with few entries, and how true probabilities are."""
 
 import json
 from dataclasses import replace
@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from deepmf.datasets import generate
-from deepmf.experiments.newcomers import Newcomers, Side, draw_first, main
+from deepmf.experiments.arrivals import Arrivals, Side, draw_first, main
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.ordinal.model import OrdinalDMF
 
 SMALL = generate(150, 80, density=0.2, noise=0.5, named=False, seed=0).matrix
 
 
-def test_newcomers_are_kept_out_and_arrive_with_some_entries_each() -> None:
-    newcomers = Newcomers.draw(SMALL, "both", seed=1)
-    train = newcomers.train
-    assert not np.isin(np.flatnonzero(newcomers.new_rows), train.row_labels).any()
-    assert not np.isin(np.flatnonzero(newcomers.new_columns), train.column_labels).any()
+def test_arrivals_are_kept_out_and_arrive_with_some_entries_each() -> None:
+    arrivals = Arrivals.draw(SMALL, "both", seed=1)
+    train = arrivals.train
+    assert not np.isin(np.flatnonzero(arrivals.new_rows), train.row_labels).any()
+    assert not np.isin(np.flatnonzero(arrivals.new_columns), train.column_labels).any()
     assert 0.6 < train.n_entries / SMALL.n_entries < 0.75  # .85 * .85 * .95
     groups, allowed = np.array([4, 4, 4, 2, 2, 9]), np.array([1, 1, 1, 1, 0, 0], dtype=bool)
     drawn = draw_first(groups, allowed, 2)
@@ -28,10 +28,10 @@ def test_newcomers_are_kept_out_and_arrive_with_some_entries_each() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["rows", "columns", "both"])
-def test_probabilities_for_newcomers_are_at_least_as_true_as_frequencies(side: Side) -> None:
-    newcomers = Newcomers.draw(SMALL, side, seed=0)
-    model = BayesianMF(epochs=60, latent_size=5, device="cpu", presence=None).fit(newcomers.train)
-    known, *figures = newcomers.measure(model, side, (1, 3, 10))
+def test_probabilities_for_arrivals_are_at_least_as_true_as_frequencies(side: Side) -> None:
+    arrivals = Arrivals.draw(SMALL, side, seed=0)
+    model = BayesianMF(epochs=60, latent_size=5, device="cpu", presence=None).fit(arrivals.train)
+    known, *figures = arrivals.measure(model, side, (1, 3, 10))
     assert known.side == "known" and known.coverage > 0.85
     for figure in figures:
         assert figure.side == side and figure.n_entries > 30
@@ -41,9 +41,9 @@ def test_probabilities_for_newcomers_are_at_least_as_true_as_frequencies(side: S
 
 @pytest.mark.slow
 def test_a_single_entry_is_not_taken_for_certainty() -> None:
-    newcomers = Newcomers.draw(SMALL, "rows", seed=0)
+    arrivals = Arrivals.draw(SMALL, "rows", seed=0)
     model = OrdinalDMF(networks=0, linear_iterations=60, device="cpu", presence=None)
-    model.fit(newcomers.train)
+    model.fit(arrivals.train)
     labels = model.column_labels_
     guest = model.fold_in(labels[:1], [5.0])
     columns = np.arange(labels.size)
