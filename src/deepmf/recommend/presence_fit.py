@@ -38,9 +38,9 @@ T = TypeVar("T")
 # Columns that are candidates, at most: popular ones are drawn more often.
 _MOST_CANDIDATES = 1 << 10
 
-# Rows on which the parts of relevance are chosen, at most, and their cells: 32 MB for each table.
-_MOST_ROWS = 2000
-_MOST_CELLS = 1 << 23
+# Rows on which the parts of relevance are chosen, at most, and their cells: 4 MB for each table.
+_MOST_ROWS = 1000
+_MOST_CELLS = 1 << 20
 
 # Cells without an entry on which probabilities are calibrated.
 _CALIBRATION_CELLS = 1 << 18
