@@ -14,7 +14,9 @@ from tests.serve.conftest import Caller, StartClient, refusal
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
+from deepmf.serve.schemas import GivenEntry
 from deepmf.serve.snapshot import export_data
+from deepmf.serve.writer import EntryWrite
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,16 @@ def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(
     answer = client.post("/v1/entries/bulk", content="\n".join(map(json.dumps, lines)))
     assert answer.json()["n_changed"] == 2
     assert ask(row="bulk")[0] == "column 21"
+
+
+def test_writes_that_are_committed_together_keep_their_order(
+    start_client: StartClient, walking: ALS
+) -> None:
+    client, given = start_client(walking), (("20", 1), ("03", 1), ("20", 2))
+    entries = [GivenEntry(column=f"column {place}", value=value) for place, value in given]
+    writes = [EntryWrite("row", "new", "patch", (entry,)) for entry in entries]
+    client.app.state.service._perform_writes(writes)  # type: ignore[attr-defined]
+    assert client.best(row="new", n=1) == ["column 21"]
 
 
 def test_what_comes_next_is_the_same_after_a_restart_and_on_another_worker(

@@ -39,16 +39,13 @@ class Entry(NamedTuple):
     time: int = NO_TIME
     weight: float = 1.0
 
-    def list_given(self) -> dict[str, Any]:
-        """Return its fields, without an absent date and a weight of 1."""
-        defaults = self._field_defaults
-        return {name: part for name, part in self._asdict().items() if part != defaults.get(name)}
-
     def describe(self) -> dict[str, Any]:
-        """Return the same fields as JSON has them."""
-        fields = self.list_given()
-        if "time" in fields:
+        """Return its fields as JSON has them, without an absent date and a weight of 1."""
+        fields: dict[str, Any] = {"value": self.value}
+        if self.time != NO_TIME:
             fields["time"] = f"{np.datetime64(self.time, 's')}Z"
+        if self.weight != 1:
+            fields["weight"] = self.weight
         return fields
 
 

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.types import TypeDecorator
 
 from deepmf.errors import BadModelFile, BadSetting, MissingDependency, UnreadableFile
+from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.packed import unpack_scale
 from deepmf.matrix.scale import Scale
 from deepmf.serve.changes import Entry, EntryChanges, Pair
@@ -73,6 +74,8 @@ def encode_id(label: Any) -> bytes:
         else b"s" + str(label).encode("utf-8", "surrogatepass")
     )
 
+
+_FORGOTTEN = (None, NO_TIME, 1.0)  # the fields of an entry that is forgotten
 
 METADATA = sa.MetaData()
 
@@ -353,9 +356,12 @@ class Transaction:
                 "version": version,
                 "first_version": version * ((row, column) not in in_file),
                 "place": place,
-                **_list_fields(entry),
+                "value": value,
+                "time": None if time == NO_TIME else time,
+                "weight": None if weight == 1 else weight,
             }
             for place, ((row, column), entry) in enumerate(changes.items())
+            for value, time, weight in [entry or _FORGOTTEN]
         ]
         # as the index of the table is sorted, and its pages lie
         lines.sort(key=itemgetter("row_id", "column_id"))
@@ -488,11 +494,6 @@ class Transaction:
 def _is_valid() -> sa.ColumnElement[bool]:
     """Return the condition that a receipt is not too old."""
     return RECEIPTS.c.time >= time.time() - _RECEIPT_SECONDS
-
-
-def _list_fields(entry: Entry | None) -> dict[str, Any]:
-    """Return an entry as the database has it; `_read_entry` does the reverse."""
-    return dict.fromkeys(Entry._fields) | (entry.list_given() if entry else {})
 
 
 def _read_entry(line: Any) -> Entry | None:

@@ -421,12 +421,11 @@ class BulkWrite:
         """Return the last line of each pair, without the lines that are refused."""
         model = pending.snapshot.model
         axes = model.entries_.rows, model.entries_.columns
-        kinds = [get_kind(labels) for labels in axes]
+        row_kind, column_kind = map(get_kind, axes)
         pairs: dict[int, Pair] = {}
         for line, entry in self.entries.items():
-            ids = entry.row, entry.column
-            if all(map(is_id, ids, kinds)):
-                pairs[line] = kinds[0](ids[0]), kinds[1](ids[1])
+            if is_id(entry.row, row_kind) and is_id(entry.column, column_kind):
+                pairs[line] = row_kind(entry.row), column_kind(entry.column)
             else:
                 refusals.setdefault(("bad_id", _describe_kinds(axes)), []).append(line)
         lines = np.array(list(pairs), dtype=np.int64)
