@@ -137,7 +137,7 @@ def test_masks(masks: tuple[Any, Any, Any], word: str | None) -> None:
         ({"train": -0.1, "validation": 0.1, "test": 1.0}, "-0.1"),
         ({"train": 1.5, "validation": 0.0, "test": -0.5}, "1.5"),
         ({"train": "most"}, "'most'"),
-        ({"train": 0.7, "validation": 0.1, "test": 0.1}, "0.9"),
+        ({"train": 0.7, "validation": 0.1, "test": 0.1}, "sum to 1; got 0.7"),
         ({"train": float("nan"), "validation": 0.1, "test": 0.1}, "nan"),
     ],
 )

@@ -114,7 +114,7 @@ def test_equality_and_immutability() -> None:
         ({"levels": [1, 2], "low": 1}, "levels"),
         ({}, "levels="),
         ({"low": 2, "high": 1}, "low < high"),
-        ({"low": 1}, "both"),
+        ({"low": 1}, "got 1 and None"),
         ({"low": "a", "high": 3}, "'a' and 3"),
         ({"low": np.int64(3), "high": np.timedelta64(4, "D")}, "got 3 and"),
         ({"levels": [[1, 2], [3]]}, "numbers"),

@@ -67,11 +67,10 @@ def read_lists(
     fields = lines.str.split(separator).list.eval(polars.element().str.strip_chars())
     lists = polars.DataFrame({"row": fields.list.first(), "column": fields.list.slice(1)})
     entries = lists.explode("column").filter(polars.col("column") != "")
-    if entries.height == 0:
+    if entries.height == 0 or (entries["row"] == "").any():
         raise UnreadableFile(
-            f"{path} holds no lists; a line is a row and its columns, separated by {separator!r}"
+            f"{path} holds no lists, or a line without a row; a line is a row and its columns, "
+            f"separated by {separator!r}"
         )
-    if (entries["row"] == "").any():
-        raise UnreadableFile(f"{path} has a line without a row; a line is a row and its columns")
     ids: pl.DataFrame = polars.DataFrame(list(map(parse_ids, entries.get_columns())))
     return ids

@@ -3,6 +3,7 @@ stores."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -482,8 +483,7 @@ def _build_missing_error(
     may be another."""
     position = int((~is_complete).arg_true()[0])
     has_gap = [field is None for field in frame.row(position)[: roles.n_needed]]
-    nouns = dict(zip(("row id", "column id", "value"), has_gap, strict=False))
-    noun = "value" if nouns.get("value") else next(noun for noun in nouns if nouns[noun])
+    noun = [*itertools.compress(("row id", "column id", "value"), has_gap)][-1]
     n_missing = frame.height - int(is_complete.sum())
     message = f"the {noun} is missing, as in {n_missing:,} of {frame.height:,} lines"
     hint = MISSING_HINT

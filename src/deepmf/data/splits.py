@@ -528,13 +528,10 @@ def _share_scale(parts: Iterable[ObservedMatrix]) -> Iterator[ObservedMatrix]:
 
 def _check_shares(train: float, validation: float, test: float) -> tuple[float, float, float]:
     shares = (train, validation, test)
-    for name, share in zip(("train", "validation", "test"), shares, strict=True):
-        if not _is_share(share):
-            raise BadSplit(f"{name} must be a share between 0 and 1; got {show_value(share)}")
-    if not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
+    if not all(map(_is_share, shares)) or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
         raise BadSplit(
-            "train, validation and test must sum to 1; "
-            f"{' + '.join(map(show_value, (train, validation, test)))} = {sum(shares):g}"
+            "train, validation and test must be shares between 0 and 1 that sum to 1; got "
+            f"{', '.join(map(show_value, shares))}"
         )
     return shares
 

@@ -66,22 +66,16 @@ def _parse_texts(
 def _refuse_no_ids(column: pl.Series) -> None:
     """Refuse a first column that cannot be the row ids: some are missing, repeat others, or have
     decimal places."""
-    hint = _hint_at_ids(column.name)
-    if column.null_count():
+    polars = import_polars()
+    are_ids = not column.null_count()
+    if are_ids and (column.dtype.is_numeric() or column.dtype == polars.String):
+        numbers = column.cast(polars.Float64, strict=False)
+        have_decimals = not numbers.null_count() and (numbers % 1 != 0).any()
+        are_ids = column.n_unique() == column.len() and not have_decimals
+    if not are_ids:
         raise BadEntries(
-            f"{column.null_count():,} of {column.len():,} row ids are missing", hint=hint
-        )
-    if not (column.dtype.is_numeric() or column.dtype == import_polars().String):
-        return
-    n_repeats = column.len() - column.n_unique()
-    if n_repeats > 0:
-        raise BadEntries(
-            f"row ids must differ; {n_repeats:,} of {column.len():,} are repeats", hint=hint
-        )
-    numbers = column.cast(import_polars().Float64, strict=False)
-    if column.len() and not numbers.null_count() and (numbers % 1 != 0).any():
-        raise BadEntries(
-            f"row ids cannot be numbers with decimal places such as {column[0]}", hint=hint
+            "row ids must be texts or whole numbers that differ, in every line",
+            hint=_hint_at_ids(column.name),
         )
 
 

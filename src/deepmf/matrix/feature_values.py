@@ -174,12 +174,11 @@ def _to_numbers(array: Array, name: str) -> FloatArray:
             convert_each(array.tolist(), lambda item: np.nan if item is None else float(item))
         )
     numbers = array.astype(np.float64)
-    if np.isinf(numbers).any():
-        raise BadFeatures(f"the feature {name!r} has infinite numbers; leave unknown numbers empty")
     largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
     if largest > _LARGEST_NUMBER:
         raise BadFeatures(
-            f"the feature {name!r} has numbers up to {largest:g}; the limit is {_LARGEST_NUMBER:g}"
+            f"the feature {name!r} has infinite or huge numbers, such as {largest:g}; the limit is "
+            f"{_LARGEST_NUMBER:g}, and unknown numbers are left empty"
         )
     return numbers
 

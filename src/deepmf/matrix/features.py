@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadFeatures, warn
+from deepmf.errors import BadEntries, BadFeatures, show_value, warn
 from deepmf.matrix.arrays import Array, BoolArray, IndexArray
 from deepmf.matrix.feature_encoding import (
     ENCODINGS_OF_KINDS,
@@ -53,12 +53,10 @@ class Features:
             self.labels = Labels(labels, axis="feature").array
         except BadEntries as error:
             raise BadFeatures(f"the labels of the features are wrong: {error}") from error
-        if not isinstance(columns, Mapping):
+        if not isinstance(columns, Mapping) or not columns:
             raise BadFeatures(
-                f"features must be a dict of lists by name; got {type(columns).__name__}"
+                f"features must be a dict of at least one list by name; got {show_value(columns)}"
             )
-        if not columns:
-            raise BadFeatures("there are no features; give at least one column beside the labels")
         self._values = {
             str(name): _read_column(str(name), values) for name, values in columns.items()
         }
@@ -74,13 +72,10 @@ class Features:
         self._given = dict(kinds or {})
         self._converted: dict[str, Array] = {}
         for name, kind in self._given.items():
-            if name not in self._values:
+            if name not in self._values or kind not in KINDS:
                 raise BadFeatures(
-                    f"there is no feature {name!r} for the kind {kind!r}; there are {', '.join(self.names)}"
-                )
-            if kind not in KINDS:
-                raise BadFeatures(
-                    f"the kind of {name!r} must be one of {', '.join(KINDS)}; got {kind!r}"
+                    f"a kind must be that of a feature ({', '.join(self.names)}), and one of "
+                    f"{', '.join(KINDS)}; got {kind!r} for {name!r}"
                 )
 
     @classmethod

@@ -17,7 +17,7 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, UnknownLabel, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, UnknownLabel, UnreadableFile, show_value
 from deepmf.matrix.arrays import Array, IndexArray, check_years
 
 # Integers are numbered by a table unless their range is more than this many times their number.
@@ -252,10 +252,8 @@ def build_label_array(items: Iterable[Any], *, axis: str) -> Array:
     error."""
     if isinstance(items, Labels):
         return items.array
-    if isinstance(items, str | bytes):
-        raise BadEntries(f"{axis}s must be a list of labels; got the single label {items!r}")
-    if not isinstance(items, Iterable):
-        raise BadEntries(f"{axis}s must be a list of labels; got {items!r}")
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise BadEntries(f"{axis}s must be a list of labels; got {show_value(items)}")
     if isinstance(items, range):
         return np.arange(items.start, items.stop, items.step, dtype=np.int64)
     if not isinstance(items, np.ndarray):

@@ -291,13 +291,10 @@ class ObservedMatrix:
 
         With `Scale.interactions()` as the scale, its numbers are counts of interactions.
         """
-        if not scipy.sparse.issparse(matrix):
+        if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
             raise BadEntries(
-                f"from_sparse takes a scipy sparse matrix; got {type(matrix).__name__}"
-            )
-        if matrix.ndim != 2:
-            raise BadEntries(
-                f"a matrix has two dimensions, rows and columns; got shape {matrix.shape}"
+                "from_sparse takes a scipy sparse matrix of two dimensions, rows and columns; got "
+                f"{type(matrix).__name__} of shape {getattr(matrix, 'shape', None)}"
             )
         coordinates = matrix.tocoo()
         return cls.from_positions(

@@ -113,14 +113,10 @@ class Scale:
         if not isinstance(bounded, bool):
             raise BadSetting(f"bounded must be True or False; got {bounded!r}")
         if levels is not None:
-            if low is not None or high is not None:
+            if low is not None or high is not None or not bounded:
                 raise BadSetting(
-                    "a scale takes levels, or low and high; "
-                    f"got levels, low={show_value(low)} and high={show_value(high)}"
-                )
-            if not bounded:
-                raise BadSetting(
-                    "a scale of levels holds no other values; bounded=False is for low and high"
+                    "a scale takes levels alone, or low, high and bounded; got levels, "
+                    f"low={show_value(low)}, high={show_value(high)} and bounded={bounded}"
                 )
             levels = _check_levels(levels)
             levels.flags.writeable = False
@@ -352,14 +348,12 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
         shown = show_value(levels)
         raise BadSetting(f"the levels of a scale must be numbers; got {shown}") from error
     shown = array.tolist()
-    if array.size == 0:
-        raise BadSetting(f"a scale needs at least one level; got {shown}")
-    if not np.all(np.abs(array) <= LARGEST):
+    is_rising = array.size > 0 and bool(np.all(np.diff(array) > 0))
+    if not is_rising or not np.all(np.abs(array) <= LARGEST):
         raise BadSetting(
-            f"the levels of a scale must be finite, at most {LARGEST:g} in magnitude; got {shown}"
+            f"the levels of a scale must be finite, at most {LARGEST:g} in magnitude, and increase; "
+            f"got {shown}"
         )
-    if np.any(np.diff(array) <= 0):
-        raise BadSetting(f"the levels of a scale must increase; got {shown}")
     return array.copy()
 
 
@@ -370,15 +364,13 @@ def check_scale(scale: object) -> None:
 
 
 def _check_interval(low: Any, high: Any) -> tuple[float, float]:
-    if low is None or high is None:
-        raise BadSetting("a scale takes levels=[...], or both low= and high=")
     # numpy's durations pass for whole numbers
     are_numbers = all(
         isinstance(end, Real) and not isinstance(end, np.timedelta64) for end in (low, high)
     )
     if not (are_numbers and abs(low) <= LARGEST and abs(high) <= LARGEST and low < high):
         raise BadSetting(
-            "the interval of a scale needs numbers low < high, both finite and at most "
+            "a scale takes levels=[...], or numbers low < high, both finite and at most "
             f"{LARGEST:g} in magnitude; got {show_value(low)} and {show_value(high)}"
         )
     return float(low), float(high)
