@@ -293,6 +293,11 @@ def test_sparse_matrices(tmp_path: Path) -> None:
         read(scipy.sparse.csr_array(np.array([[1 + 2j, 0], [0, 3]])))
     with pytest.raises(BadEntries, match="nan"):
         read(scipy.sparse.coo_array(np.array([[1.0, 0], [np.nan, 2.0]])))
+    for indices, indptr in (([0, 7], [0, 1, 2]), ([0, 1], [0, 2, 1])):  # outside; falling
+        parts: Any = {"shape": (2, 2), "data": [1.0, 2.0], "indices": indices, "indptr": indptr}
+        np.savez(tmp_path / "m.npz", format=b"csr", **parts)
+        with pytest.raises(UnreadableFile, match="whole"):
+            read_matrix(tmp_path / "m.npz")
     np.save(tmp_path / "table.npy", np.ones((2, 2)))
     with pytest.raises(UnreadableFile, match="from_array"):
         read_matrix(tmp_path / "table.npy")

@@ -253,7 +253,9 @@ def build_label_array(items: Iterable[Any], *, axis: str) -> Array:
     if isinstance(items, Labels):
         return items.array
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-        raise BadEntries(f"{axis}s must be a list of labels; got {show_value(items)}")
+        raise BadEntries(
+            f"{axis}s must be a list of labels, not a single one; got {show_value(items)}"
+        )
     if isinstance(items, range):
         return np.arange(items.start, items.stop, items.step, dtype=np.int64)
     if not isinstance(items, np.ndarray):
