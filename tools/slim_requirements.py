@@ -12,13 +12,13 @@ from importlib.metadata import requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = {"torch"}
 
 
-def collect(name: str, extras: frozenset[str], found: set[str]) -> None:
+def collect(name: str, extras: frozenset[str], found: set[NormalizedName]) -> None:
     """Add the names of all packages that a package with some extras needs."""
     for line in requires(name) or []:
         needed = Requirement(line)
@@ -38,7 +38,7 @@ def list_requirements() -> list[str]:
     pins = {
         canonicalize_name(name): line for line, name in re.findall(r"^((\S+)==\S+)", text, re.M)
     }
-    names = set[str]()
+    names = set[NormalizedName]()
     collect("deepmf", frozenset({"serve", "postgres"}), names)
     return [pins[name] for name in sorted(names)]
 
