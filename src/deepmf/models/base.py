@@ -307,8 +307,8 @@ class Model(Estimator):
         With `unknown="fallback"`, the probabilities are the frequencies of the levels among the
         entries of the known row or column, smoothed by five entries at the frequencies of training;
         if neither is known, the latter alone. A model that predicts only values raises
-        `BadSetting`. The mean of a distribution of BayesianMF may differ from `predict`, as the
-        class says.
+        `BadSetting`. The mean of a distribution may differ from `predict` for rows and
+        columns with few entries, and of BayesianMF, as the class says.
         """
         return self._read_distributions(
             rows, columns, unknown, at, lambda found: found.probabilities
