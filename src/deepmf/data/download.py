@@ -54,8 +54,8 @@ def download(
         if checksum is None:
             return
         with part.open("rb") as file:
-            new = partial(hashlib.new, checksum.algorithm, usedforsecurity=False)
-            digest = hashlib.file_digest(file, new).hexdigest()
+            make_hash = partial(hashlib.new, checksum.algorithm, usedforsecurity=False)
+            digest = hashlib.file_digest(file, make_hash).hexdigest()
         if digest != checksum.digest:
             raise DatasetUnavailable(
                 f"{address} gave other bytes than expected ({checksum.algorithm} {digest} instead of "

@@ -142,13 +142,17 @@ def draw_truth(
     column_factors = of_columns.normals(n_columns * rank).reshape(rank, n_columns)
     features = []
     if explained:
-        for drawn, effects, factors in (
+        for of_features, effects, factors in (
             (draw_row_features(rows, rank=rank, seed=seed), row_effects, row_factors),
             (draw_column_features(columns, rank=rank, seed=seed), column_effects, column_factors),
         ):
-            effects[:] = np.sqrt(explained) * drawn.effects + np.sqrt(1.0 - explained) * effects
-            factors[:] = np.sqrt(explained) * drawn.factors + np.sqrt(1.0 - explained) * factors
-            features.append(drawn.features)
+            effects[:] = (
+                np.sqrt(explained) * of_features.effects + np.sqrt(1.0 - explained) * effects
+            )
+            factors[:] = (
+                np.sqrt(explained) * of_features.factors + np.sqrt(1.0 - explained) * factors
+            )
+            features.append(of_features.features)
     truth = Truth(
         rows=rows,
         columns=columns,

@@ -426,7 +426,7 @@ def invent_names(axis: str, count: int) -> list[str]:
     while gcd(step, n_pairs) > 1:  # coprime, so that n_pairs steps visit every pair once
         step += 1
     pairs = [divmod(step * number % n_pairs, len(seconds)) for number in range(min(count, n_pairs))]
-    names = [f"{article}{firsts[at]} {seconds[other]}" for at, other in pairs]
+    names = [f"{article}{firsts[at]} {seconds[place]}" for at, place in pairs]
     rounds, n_more = divmod(count, n_pairs)
     for numeral in range(2, rounds + 2):
         names += [f"{name} {numeral}" for name in names[: n_pairs if numeral <= rounds else n_more]]

@@ -175,8 +175,8 @@ def locate(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, BoolArray]
     if keys.size == 0:
         return np.zeros(wanted.size, dtype=np.int64), np.zeros(wanted.size, dtype=bool)
     at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    found: BoolArray = keys[at] == wanted
-    return at, found
+    is_there: BoolArray = keys[at] == wanted
+    return at, is_there
 
 
 def are_among(places: IndexArray, some: IndexArray) -> BoolArray:

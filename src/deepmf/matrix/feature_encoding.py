@@ -101,8 +101,8 @@ class FeatureVectors:
 
     def product(self, table: Array) -> Array:
         """Return the products (vectors, width) with a table (inputs, width)."""
-        found: Array = self.to_sparse() @ table
-        return found
+        products: Array = self.to_sparse() @ table
+        return products
 
     def read_input(self, first: int, at: int = 0) -> SingleArray:
         """Return the weight of each vector at an input after the first; 0 if it has none."""
@@ -130,8 +130,8 @@ class FeatureVectors:
     @property
     def are_known(self) -> BoolArray:
         """Whether each vector has any features."""
-        known: BoolArray = (self.weights != 0).any(axis=1)
-        return known
+        have_features: BoolArray = (self.weights != 0).any(axis=1)
+        return have_features
 
 
 # A feature has at most this many categories of its own; the others share one input.
@@ -318,7 +318,7 @@ class CategoryEncoding(ColumnEncoding):
             condition = {"any": condition}
         _check_words(self.name, condition, ("any", "all", "none"))
         places = self._places
-        found: BoolArray = weights(1) == 0
+        is_match: BoolArray = weights(1) == 0
         for word, words in condition.items():
             items = list(words) if isinstance(words, LISTS) else [words]
             if not items:
@@ -330,10 +330,10 @@ class CategoryEncoding(ColumnEncoding):
                     f"{suggest_name(unknown[0], self.categories[:20])}"
                 )
             has = [weights(places[to_text(item)]) != 0 for item in items]
-            found &= (
+            is_match &= (
                 np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
             )
-        return found
+        return is_match
 
 
 @dataclass(frozen=True)
@@ -531,8 +531,8 @@ class VectorEncoding(ColumnEncoding):
     @classmethod
     def learn(cls, name: str, values: Array) -> VectorEncoding:
         """Learn the encoding from vectors of one length, some of which may be missing."""
-        known = [item for item in values.tolist() if item is not None]
-        table = _stack_vectors(name, known, len(known[0]))
+        vectors = [item for item in values.tolist() if item is not None]
+        table = _stack_vectors(name, vectors, len(vectors[0]))
         means = table.mean(axis=0)
         spread = float(np.sqrt(np.square(table - means).sum(axis=1).mean()))
         return cls(
@@ -670,15 +670,15 @@ class FeatureEncoding:
     def decode(self, vectors: FeatureVectors) -> dict[str, float | str | list[str]]:
         """Return the known features of a single vector by name: numbers, categories, years, and
         lists of categories."""
-        found: dict[str, Any] = {}
+        features: dict[str, Any] = {}
         for item in self.items(vectors):
             if self.kinds[item.name] == "list":
-                found.setdefault(item.name, []).append(item.text)
+                features.setdefault(item.name, []).append(item.text)
             else:
-                found[item.name] = (
+                features[item.name] = (
                     float(item.text) if self.kinds[item.name] == "number" else item.text
                 )
-        return found
+        return features
 
     def match(self, where: Mapping[str, Any], vectors: FeatureVectors) -> BoolArray:
         """Return which vectors meet all conditions.
@@ -687,12 +687,12 @@ class FeatureEncoding:
         years or dates; a category or a list {"any": [...]}, {"all": [...]} or {"none": [...]}, or
         the categories of which it has any.
         """
-        found: BoolArray = vectors.read_input(0) != 0
+        is_match: BoolArray = vectors.read_input(0) != 0
         for first, column in self.locate_columns():
             if column.name in where:
                 read = partial(vectors.read_input, first)
-                found &= column.match(where[column.name], read)
-        return found
+                is_match &= column.match(where[column.name], read)
+        return is_match
 
     def locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:
         """Yield the first input of each feature, and its encoding."""
