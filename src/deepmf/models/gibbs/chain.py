@@ -88,8 +88,8 @@ def draw_reliabilities(
     """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma
     posteriors."""
     errors = fit.squared_errors
-    drawn = send_like(numbers.standard_gamma((_RELIABILITY_COUNT + totals) / 2.0), errors)
-    reliabilities = drawn / ((_RELIABILITY_COUNT + alpha * errors) / 2.0)
+    gammas = send_like(numbers.standard_gamma((_RELIABILITY_COUNT + totals) / 2.0), errors)
+    reliabilities = gammas / ((_RELIABILITY_COUNT + alpha * errors) / 2.0)
     return reliabilities.clip(*_RELIABILITIES)
 
 

@@ -157,12 +157,12 @@ class SamplerMember:
 def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:
     """Return the latent size of a sample for a matrix."""
     mean_count = 2 * seen.train.n_entries // sum(seen.train.shape)
-    wanted = max(
+    size = max(
         min(mean_count // _ENTRIES_A_FACTOR, _LARGE_SAMPLED), mean_count // (2 * _ENTRIES_A_FACTOR)
     )
     if seen.train.n_entries <= FEW_ENTRIES:
-        wanted = min(mean_count // _FEW_A_FACTOR, MOST_SAMPLED[False])
-    return max(_FEWEST_SAMPLED, min(MOST_SAMPLED[is_gpu], wanted))
+        size = min(mean_count // _FEW_A_FACTOR, MOST_SAMPLED[False])
+    return max(_FEWEST_SAMPLED, min(MOST_SAMPLED[is_gpu], size))
 
 
 def bound_width(*, size: int | None, n_samples: int, is_gpu: bool) -> int:

@@ -200,10 +200,10 @@ class Inputs:
             return scaled
         vectors, values = self._leading
         present, present_lambda = residual[: self.blocks[0]], lambdas[0]
-        rest = 1.0 / (values.min() + present_lambda)
-        differences = 1.0 / (values + present_lambda) - rest
+        least = 1.0 / (values.min() + present_lambda)
+        differences = 1.0 / (values + present_lambda) - least
         along = differences[:, None] * (vectors.mT @ present)
-        scaled[: self.blocks[0]] = rest * present + vectors @ along
+        scaled[: self.blocks[0]] = least * present + vectors @ along
         return scaled
 
     def _find_leading(self, count: int) -> tuple[AnyArray, AnyArray]:
@@ -340,22 +340,22 @@ def draw_prior(
     mean, precision = draw_mean_and_precision(
         n_rows, average, moment, weight_moment, n_weights, numbers
     )
-    new = prior._replace(mean=send_like(mean, factors), precision=send_like(precision, factors))
+    prior = prior._replace(mean=send_like(mean, factors), precision=send_like(precision, factors))
     if draw_noise is None:
-        return new
+        return prior
     weights = draw_weights(
-        factors - new.mean,
+        factors - prior.mean,
         inputs,
         input_lambdas,
-        new.precision,
+        prior.precision,
         draw_noise(n_rows),
         draw_noise(n_weights),
         steps=_LINK_STEPS,
         tolerance=_LINK_TOLERANCE,
     )
     weights = make_contiguous(weights)
-    lambdas = draw_lambdas(weights, new.precision, inputs.blocks, numbers)
-    return new._replace(weights=weights, lambdas=lambdas)
+    lambdas = draw_lambdas(weights, prior.precision, inputs.blocks, numbers)
+    return prior._replace(weights=weights, lambdas=lambdas)
 
 
 def _sum_products(
@@ -413,8 +413,8 @@ def draw_wishart(
     root = scipy.linalg.solve_triangular(
         np.linalg.cholesky(inverse_scale), bartlett, lower=True, trans=1
     )
-    drawn: FloatArray = root @ root.T
-    return drawn
+    precision: FloatArray = root @ root.T
+    return precision
 
 
 def draw_weights(

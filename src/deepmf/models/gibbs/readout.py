@@ -123,8 +123,8 @@ def calibrate(plain: SampleReadout, held_out: HeldOutPredictions) -> SampleReado
         plain.noise,
         plain.scale.from_unit(plain.unit_boundaries),
     )
-    chosen = draw_some(np.arange(held_out.values.size), _MOST_CALIBRATED, seed=0)
-    held_out = HeldOutPredictions(*(array[chosen] for array in held_out))
+    places = draw_some(np.arange(held_out.values.size), _MOST_CALIBRATED, seed=0)
+    held_out = HeldOutPredictions(*(array[places] for array in held_out))
     above = held_out.values[:, None] > boundaries
 
     def place(spread: float) -> SampleReadout:
