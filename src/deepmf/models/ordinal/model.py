@@ -170,6 +170,8 @@ class OrdinalDMF(Recommends, NetworkModel):
             told["sampler"] = "not fitted: its chain has no posterior"
         if not self.settings.networks:
             told["network"] = "not fitted: it takes longer than this effort allows"
+            if self.settings.effort != EFFORTS[0]:
+                told["network"] = "not fitted: networks=0, or torch was not installed"
             told["refinement"] = "not fitted: no network to refine"
         elif "refined" not in errors:
             told["network"] = told["refinement"] = "fitted; no entries were held out"
