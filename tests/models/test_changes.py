@@ -46,7 +46,7 @@ MODELS = [
     pytest.param(
         OrdinalDMF(**NETWORK, views=2, landmarks=3, linear_iterations=3), marks=pytest.mark.slow
     ),
-    pytest.param(BayesianMF(latent_size=2, epochs=6, device="cpu"), marks=pytest.mark.slow),
+    pytest.param(BayesianMF(latent_size=2, epochs=40, device="cpu"), marks=pytest.mark.slow),
 ]
 
 

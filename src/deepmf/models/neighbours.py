@@ -181,7 +181,9 @@ class Neighbours:
             weights=np.pad(self.weights, widths),
             centres=np.pad(self.centres, (0, n_new)),
         )
-        changed = np.union1d(columns, crossed[1])
+        # a new column is solved for by all that its rows say
+        of_rows = entries.added.of_rows(np.union1d(rows, crossed[0])).columns
+        changed = np.unique(np.concatenate([columns, crossed[1], of_rows]))
         changed = changed[changed >= self.means.size]
         if changed.size:
             solved = extended._solve_new(entries.all_entries("column", changed))
