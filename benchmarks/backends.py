@@ -8,8 +8,6 @@ from __future__ import annotations
 import argparse
 import time
 
-import torch
-
 from deepmf.datasets import generate
 from deepmf.linalg.backend import NUMPY, Backend
 from deepmf.matrix.entries import EntryStore
@@ -42,7 +40,7 @@ def main() -> None:
             time_iterations(
                 GibbsSampler(entries, units, latent_size=size, seed=0, backend=backend), count=count
             )
-            for backend in (NUMPY, Backend(torch))
+            for backend in (NUMPY, Backend("torch"))
         )
         print(
             f"| {n_rows:,} x {n_columns:,} | {matrix.n_entries:,} | {size} | {numpy_ms:.1f} "

@@ -35,7 +35,7 @@ def test_products_without_pairs_or_latents() -> None:
     assert found.tolist() == [0.0] * 4
 
 
-@pytest.mark.parametrize("backend", [NUMPY, Backend(torch)], ids=["numpy", "torch"])
+@pytest.mark.parametrize("backend", [NUMPY, Backend("torch")], ids=["numpy", "torch"])
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_a_sparse_matrix_multiplies_dense_ones(is_weighted: bool, backend: Backend) -> None:
     dense = DICE.normal(size=(6, 4)).astype(np.float32)

@@ -39,7 +39,7 @@ VALUES, WEIGHTS = (
 FACTORS = DICE.normal(size=(50, 4)).astype(np.float32)
 
 
-BACKENDS = pytest.mark.parametrize("backend", [NUMPY, Backend(torch)], ids=["numpy", "torch"])
+BACKENDS = pytest.mark.parametrize("backend", [NUMPY, Backend("torch")], ids=["numpy", "torch"])
 
 
 @BACKENDS

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 
 from deepmf.linalg.backend import NUMPY, Backend
 from deepmf.linalg.ridge import AxisSolver, RowFit
@@ -426,7 +425,7 @@ def test_numpy_and_torch_draw_the_same_chain(weighted: bool) -> None:
     matrix = ObservedMatrix.from_entries(rows, columns, dice.normal(size=900), weights=weights)
     entries = EntryStore.of(matrix, AxisFeatures.of(matrix.rows, features, matrix.row_counts))
     draws, latents, samples = [], [], None
-    for backend in (NUMPY, Backend(torch)):
+    for backend in (NUMPY, Backend("torch")):
         sampler = GibbsSampler(entries, Units.of(matrix), latent_size=5, seed=0, backend=backend)
         chain = Chain(sampler, range(4), burn_in=0, n_samples=2)
         for epoch in chain.epochs:

@@ -7,6 +7,7 @@ the few steps in which they differ.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,9 @@ from deepmf.matrix.library import find_library
 
 
 class Backend(NamedTuple):
-    """A library of arrays, and the device where they lie, as torch names it."""
+    """A library of arrays by its name, and the device where they lie, as torch names it."""
 
-    library: Any = np
+    library_name: str = "numpy"
     device: str = "cpu"
 
     @classmethod
@@ -30,9 +31,12 @@ class Backend(NamedTuple):
         """
         if str(device) == "cpu":
             return NUMPY
-        import torch
+        return cls("torch", str(device))
 
-        return cls(torch, str(device))
+    @property
+    def library(self) -> Any:
+        """The library; a backend has its name, so that it can be pickled."""
+        return import_module(self.library_name)
 
     @property
     def on_gpu(self) -> bool:

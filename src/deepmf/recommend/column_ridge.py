@@ -151,7 +151,7 @@ class ColumnRidge:
 
         weights = self.take_weights(columns)
         n_trained, count_weight = self.n_trained, self.count_weight
-        backend = Backend(torch, str(device))
+        backend = Backend("torch", str(device))
         if isinstance(weights, np.ndarray):
             dense = torch.from_numpy(weights).to(device)
 
