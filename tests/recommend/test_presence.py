@@ -17,6 +17,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
+from deepmf.recommend import column_gram
 from deepmf.recommend.column_gram import Gram, Near, count_near
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge, scale_rows_by_length
 from deepmf.recommend.presence import Presence
@@ -417,6 +418,17 @@ def test_a_file_keeps_every_bit_and_lies_are_refused(kind: str, tmp_path: Path) 
     for name, lie in lies.items():
         with pytest.raises(BadModelFile, match=name):
             ColumnRidge.unpack(tensors | {name: lie}, matrix.shape[1], Ridge(1.0, 0.0))
+
+
+def test_tensors_give_no_column_a_weight_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = Gram.of(choosy(), "full")
+    expected = gram.fit([Ridge(7.0, 0.4)])[0].weights
+    monkeypatch.setattr(column_gram, "_is_on_gpu", torch.is_tensor)
+    # the inverse of a tensor is stored by columns
+    on_device = gram._replace(cells=torch.from_numpy(gram.cells))
+    weights = on_device.fit([Ridge(7.0, 0.4)])[0].weights
+    np.testing.assert_allclose(weights, expected, atol=1e-3)
+    assert not np.diagonal(weights).any()
 
 
 @pytest.mark.gpu

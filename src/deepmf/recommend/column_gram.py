@@ -290,15 +290,15 @@ def count_affordable(n_columns: int, *, on_gpu: bool = False) -> int:
 def _regress_on_all(gram: Cells, sums: Cells | None, ridge: Ridge) -> LatentArray:
     """Return the weights A^-1 B, A = G with its ridge; without sums B, -P / diag P off the
     diagonal, P = A^-1."""
-    every = len(gram) + 1  # from one cell of the diagonal to the next
+    every = np.arange(len(gram))
     equations = gram * 1.0
-    equations.reshape(-1)[::every] *= 1.0 + ridge.noise
-    equations.reshape(-1)[::every] += ridge.penalty
+    equations[every, every] *= 1.0 + ridge.noise
+    equations[every, every] += ridge.penalty
     inverse = _invert(equations)
     if sums is not None:
         return round_weights(inverse @ sums)
     inverse /= -inverse.diagonal() * 1.0
-    inverse.reshape(-1)[::every] = 0.0
+    inverse[every, every] = 0.0
     return round_weights(inverse)
 
 
