@@ -51,6 +51,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python tools/result_tables.py
+	$(BIN)/python tools/proofs.py
 	$(BIN)/python tools/concept_pictures.py
 	$(BIN)/python tools/notebook.py
 

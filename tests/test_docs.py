@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
-from tools import concept_pictures, result_tables
+from tools import concept_pictures, proofs, result_tables
 
 import deepmf
 import deepmf.sklearn
@@ -193,7 +193,7 @@ def test_commands_exist(command: str) -> None:
             known = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
             assert {target for target in targets if "=" not in target} <= set(known)
         case ["python", "-m", module, *_]:
-            assert module == "deepmf.experiments"
+            assert module.split(".")[:2] == ["deepmf", "experiments"]
         case ["python", path, *_]:
             assert (ROOT / path).is_file()
         case ["pip", "install", *what]:
@@ -360,6 +360,26 @@ def test_links_lead_to_files_with_such_a_heading(page: Path) -> None:
         if not is_there or (anchor and anchor not in name_anchors(content)):
             lost.append(link)
     assert lost == []
+
+
+def test_figures_carry_their_proof() -> None:
+    """Each section with figures that are not drawn from the results names what measured them."""
+    sections = set(proofs.list_sections())
+    assert sections == {(proof["page"], proof["heading"]) for proof in proofs.read_proofs()}
+    for proof in proofs.read_proofs():
+        assert "source" in proof or proof.keys() >= {"command", "commit", "hardware", "date"}
+        for command in filter(None, [proof.get("command")]):
+            test_commands_exist(command)
+
+
+def test_figures_outside_the_results_are_found() -> None:
+    page = "# a\n<!-- value x -->.812<!-- end -->, `0.75`\n## b\nan error of .812\n## c\nPython 3.11, in 10 s"
+    assert proofs.find_figures(page) == {"b": [".812"], "c": ["10 s"]}
+
+
+def test_table_of_proofs_is_that_of_the_tool() -> None:
+    page = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    assert proofs.draw_table(page) == page
 
 
 @pytest.mark.slow
