@@ -354,14 +354,14 @@ def make_excel(folder: Path) -> Any:
 
 
 def make_features(folder: Path) -> Any:
-    from deepmf.files import import_polars
+    import polars
 
     rows = some_matrix().row_labels.tolist()
     kinds: dict[str, Any] = {"kind": ["a", "b"], "tags": ["x|y", "z", ""], "age": [1, 2.5, 70]}
     kinds |= {"since": ["2001-12-31", "2024-02-29"]}
     kinds |= {"plot": [f"a long text of number {k}" for k in range(len(rows))]}
     repeated = {name: np.resize(each, len(rows)).tolist() for name, each in kinds.items()}
-    frame = import_polars().DataFrame({"row": rows} | repeated)
+    frame = polars.DataFrame({"row": rows} | repeated)
     frame.write_csv(folder / "f.csv")
     frame.write_ndjson(folder / "f.jsonl")
     frame.write_parquet(folder / "f.parquet")

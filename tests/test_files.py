@@ -17,7 +17,7 @@ import pytest
 from deepmf.data.frame_file import find_label_type
 from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 from deepmf.files import (
-    import_polars,
+    polars as polars_on_demand,
     read_text_file,
     read_toml,
     write_atomically,
@@ -256,10 +256,14 @@ def test_nothing_half_made_stays_of_a_folder(
 
 
 def test_polars_is_imported_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert import_polars() is polars
+    assert polars_on_demand.DataFrame is polars.DataFrame
     monkeypatch.setitem(sys.modules, "polars", None)
     matrix = ObservedMatrix.from_array(np.ones((2, 2)) * [1, 2])
-    for need in (import_polars, matrix.to_frame, lambda: find_label_type(matrix.row_labels)):
+    for need in (
+        lambda: polars_on_demand.Series,
+        matrix.to_frame,
+        lambda: find_label_type(matrix.row_labels),
+    ):
         with pytest.raises(MissingDependency, match="polars"):
             need()
 

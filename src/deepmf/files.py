@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepmf.errors import (
     BadEntries,
@@ -265,11 +265,23 @@ def read_toml(path: Path) -> dict[str, Any]:
 # Frames as delimited text
 
 
-def import_polars() -> Any:
-    """Return polars, or raise an error that says how to install it."""
-    return import_optional(
-        "polars", what="frames and files of entries need polars", install="polars"
-    )
+class OnDemand:
+    """A package that is imported when something of it is first used."""
+
+    def __init__(self, package: str, need: str) -> None:
+        self._package = package
+        self._need = need
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_optional(self._package, what=self._need, install=self._package), name)
+
+
+if TYPE_CHECKING:
+    import narwhals as narwhals
+    import polars as polars
+else:
+    polars = OnDemand("polars", "frames and files of entries need polars")
+    narwhals = OnDemand("narwhals", "frames need narwhals")
 
 
 def write_csv(
@@ -298,7 +310,6 @@ def write_csv(
 def write_tsv(frame: Any, file: Any, *, header: bool = True, decimal_comma: bool = False) -> None:
     """Write a frame as .tsv, where quotation marks have no special meaning; tabs and line ends in
     texts are refused."""
-    polars = import_polars()
     for series in (
         polars.Series(frame.columns, dtype=polars.String),
         *frame.select(polars.col(polars.String)),
@@ -319,6 +330,5 @@ def write_tsv(frame: Any, file: Any, *, header: bool = True, decimal_comma: bool
 
 def holds_number_texts(frame: Any) -> bool:
     """Whether a column of texts holds only integers, as 7 or 7.0."""
-    polars = import_polars()
     texts = [series.drop_nulls() for series in frame.get_columns() if series.dtype == polars.String]
     return any(series.len() > 0 and series.str.contains(_INTEGER).all() for series in texts)

@@ -20,11 +20,9 @@ from deepmf.cli.output import (
     write_frames,
 )
 from deepmf.errors import BadEntries, BadSetting, Hint, warn
+from deepmf.files import Progress, polars
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from deepmf.files import Progress
     from deepmf.sklearn import DMFImputer
 
 _NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
@@ -92,7 +90,6 @@ def impute(
     Example: deepmf impute survey.csv -o completed.csv --m 20 --page survey.html
     """
     check_frame_target(output, inputs=[table])
-    import polars
 
     from deepmf.data.features import read_mixed_table
     from deepmf.sklearn import DMFImputer
@@ -116,7 +113,7 @@ def impute(
     with locate_errors(table):
         imputer.fit(gappy.inputs)
     with show_share("completing") as show:
-        frames: Iterable[pl.DataFrame] = [gappy.restore(imputer.transform(gappy.inputs))]
+        frames: Iterable[polars.DataFrame] = [gappy.restore(imputer.transform(gappy.inputs))]
         schema = dict(frame.schema)
         if many:
             frames = _draw_many(gappy, imputer, many, seed or 0, show)
@@ -138,11 +135,11 @@ def impute(
 class _GappyTable:
     """A table, and the names of the columns that the imputer reads and fills in."""
 
-    frame: pl.DataFrame
+    frame: polars.DataFrame
     completed: list[str]
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, path: Path, excluded: list[str]) -> _GappyTable:
+    def of(cls, frame: polars.DataFrame, path: Path, excluded: list[str]) -> _GappyTable:
         """Leave out the excluded columns, and columns without gaps that no imputer can learn from,
         such as ids."""
         from deepmf.errors import suggest_name
@@ -173,11 +170,11 @@ class _GappyTable:
         return cls(frame, completed)
 
     @property
-    def inputs(self) -> pl.DataFrame:
+    def inputs(self) -> polars.DataFrame:
         """The columns that the imputer reads."""
         return self.frame.select(self.completed)
 
-    def restore(self, completed: Any) -> pl.DataFrame:
+    def restore(self, completed: Any) -> polars.DataFrame:
         """Return the whole table with the gaps of these columns filled in, in the types that it
         has."""
         columns = []
@@ -212,9 +209,8 @@ def _describe_choice(gappy: _GappyTable) -> str | None:
     return Means().fit(ObservedMatrix.from_table(frame), progress=False).describe_choice()
 
 
-def _explain_unfit(series: pl.Series) -> str | None:
+def _explain_unfit(series: polars.Series) -> str | None:
     """Return why no imputer can learn from a column; None where it can."""
-    import polars
 
     from deepmf.matrix.scale import MOST_LEVELS
 
@@ -232,8 +228,7 @@ def _explain_unfit(series: pl.Series) -> str | None:
 
 def _draw_many(
     gappy: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
-) -> Iterator[pl.DataFrame]:
-    import polars
+) -> Iterator[polars.DataFrame]:
 
     show(0, many)
     for number, completed in enumerate(imputer.impute_many(gappy.inputs, many, seed=seed), start=1):

@@ -34,10 +34,10 @@ from deepmf.errors import (
     UserError,
     warn,
 )
+from deepmf.files import polars
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import polars as pl
 
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
@@ -312,19 +312,17 @@ def hint_at_extension(hint: Hint = _EXTEND_HINT) -> Iterator[None]:
 
 def convert_label(text: str, known: Labels) -> Any:
     """Return an id from the command line as a label of the model's type."""
-    import polars
 
     return convert_ids(polars.Series([text]), known).tolist()[0]
 
 
-def convert_ids(ids: pl.Series, known: Labels, *, unknown: str = "error") -> npt.NDArray[Any]:
+def convert_ids(ids: polars.Series, known: Labels, *, unknown: str = "error") -> npt.NDArray[Any]:
     """Return ids as labels of the model's type.
 
     An id that cannot be converted is unknown: an error, or a label that no row or column of the
     model has.
     """
     import numpy as np
-    import polars
 
     from deepmf.data.delimited import parse_whole_numbers
 
@@ -360,7 +358,6 @@ def convert_labels(
     labels: npt.NDArray[Any], known: Labels, *, unknown: str = "error"
 ) -> npt.NDArray[Any]:
     """Return the labels of a file that was read, unchanged if they are of the model's type."""
-    import polars
 
     if not labels.size or not len(known) or type(labels[:1].tolist()[0]) is _find_kind(known):
         return labels
@@ -404,14 +401,13 @@ class Pairs(NamedTuple):
     """
 
     labels: tuple[npt.NDArray[Any], npt.NDArray[Any]]
-    shown: pl.DataFrame
+    shown: polars.DataFrame
     has_names: bool
 
 
 def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str = "error") -> Pairs:
     """Read pairs of a row and a column; a first line with an id that the model knows is not a
     header."""
-    import polars
 
     from deepmf.data.delimited import parse_ids
     from deepmf.data.layout import PAIRS

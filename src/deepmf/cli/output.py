@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from deepmf.errors import BadSetting, CannotSave
+from deepmf.files import Progress, polars
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from deepmf.files import Progress
     from deepmf.recommend.ranking import Ranking
 
 STANDARD = "-"  # standard input or output
@@ -225,7 +223,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def write_frames(
-    frames: Iterable[pl.DataFrame],
+    frames: Iterable[polars.DataFrame],
     schema: Mapping[str, Any],
     target: str,
     *,
@@ -247,13 +245,11 @@ def write_frames(
     """
     from concurrent.futures import ThreadPoolExecutor, wait
 
-    import polars
-
     from deepmf.data.frame_file import encode_frames, write_frame_file
 
     stopped, decimal_comma = Event(), decimal == ","
 
-    def prepare_frames() -> Iterator[pl.DataFrame]:
+    def prepare_frames() -> Iterator[polars.DataFrame]:
         for frame in frames:
             if stopped.is_set():
                 raise _StoppedByUser

@@ -29,11 +29,9 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import STANDARD, check_frame_target, show_share, show_written, write_frames
 from deepmf.errors import BadSetting, UnknownLabel, warn
+from deepmf.files import Progress, polars
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from deepmf.files import Progress
     from deepmf.models.base import Model
     from deepmf.scoring.predictor import Predictor
 
@@ -80,7 +78,6 @@ def predict(
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
     check_frame_target(output, inputs=[*source.paths, pairs])
-    import polars
 
     from deepmf.evaluation.areas import UNKNOWN_HINT
     from deepmf.matrix.table_form import TableForm
@@ -186,13 +183,12 @@ def _iterate_frames(
     predictor: Predictor,
     levels: bool,
     is_wide: bool,
-) -> Iterator[pl.DataFrame]:
+) -> Iterator[polars.DataFrame]:
     """Yield the predictions of some rows at a time: a line each, or rows of a table.
 
     Predictions are counted by area in `counts`, and `show` receives the number of finished rows.
     """
     import numpy as np
-    import polars
 
     from deepmf.matrix.frames import build_label_series
     from deepmf.matrix.matrix import AREAS, compute_area_codes
@@ -228,7 +224,6 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
     """Return the types of a completed table or of a file with a line per prediction; whole levels
     are integers."""
     import numpy as np
-    import polars
 
     from deepmf.data.frame_file import find_label_type
     from deepmf.matrix.frames import build_label_series, name_wide_columns

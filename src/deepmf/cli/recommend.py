@@ -41,13 +41,11 @@ from deepmf.cli.output import (
     write_frames,
 )
 from deepmf.errors import BadSetting, check_choice
+from deepmf.files import Progress, polars
 from deepmf.formatting import describe_relevant
 from deepmf.recommend.request import Request
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from deepmf.files import Progress
     from deepmf.matrix.axis_entries import Axis
     from deepmf.models.base import Model
     from deepmf.models.explanation import Explanation
@@ -268,7 +266,7 @@ def _write_recommendations(
     recommendations = Recommendations.of(model.entries_, model.make_ranker(request), rows, request)
     n_lines, n_rows = 0, int(recommendations.rows.size)
 
-    def count_lines(show: Progress) -> Iterator[pl.DataFrame]:
+    def count_lines(show: Progress) -> Iterator[polars.DataFrame]:
         nonlocal n_lines
         for frame in recommendations.frames():
             n_lines += frame.height

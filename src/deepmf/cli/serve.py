@@ -33,6 +33,7 @@ from deepmf.cli.output import (
     write_frames,
 )
 from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency
+from deepmf.files import polars
 
 if TYPE_CHECKING:
     from deepmf.data.read import FileEntries
@@ -304,7 +305,6 @@ def export_entries(
     """
     with require_serve():
         from deepmf.serve.snapshot import export_data
-    import polars as pl
 
     from deepmf.data.frame_file import make_feature_frame
     from deepmf.matrix.frames import build_extra_series, build_label_series
@@ -321,7 +321,7 @@ def export_entries(
     rows, columns, values = snapshot.entries
     form = fitted.entries_.train.form
     ids = build_label_series(rows), build_label_series(columns)
-    frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
+    frame = polars.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
     frame = frame.with_columns(build_extra_series(snapshot.extras, form))
     write_frames([frame], frame.schema, output, as_json=as_json)
     summary: dict[str, Any] = {"entries": len(frame), "file": output}

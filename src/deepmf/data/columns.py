@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from deepmf.data.delimited import parse_numbers, parse_time_texts
 from deepmf.data.layout import (
@@ -20,12 +20,9 @@ from deepmf.data.layout import (
 from deepmf.data.source import locate_errors
 from deepmf.data.table import FileTable, is_typed_file, open_typed_table
 from deepmf.errors import BadEntries, UnreadableFile
-from deepmf.files import check_path, import_polars
+from deepmf.files import check_path, polars
 from deepmf.matrix.column_roles import VALUE_HINT, ChosenColumns, choose_columns, describe_roles
 from deepmf.matrix.table_form import DETECT
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class ReadColumns(NamedTuple):
     missing_words: texts other than empty ones that stand for missing values.
     """
 
-    frame: pl.DataFrame
+    frame: polars.DataFrame
     roles: ColumnRoles
     missing_words: Sequence[str] = ()
 
@@ -118,7 +115,7 @@ def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> Re
     if table.is_text and kind.defines_ids:
         frame, missing_words = _convert_numbers(frame, roles, options.decimal)
     elif table.is_text:
-        frame = frame.filter(~import_polars().all_horizontal(import_polars().all().is_null()))
+        frame = frame.filter(~polars.all_horizontal(polars.all().is_null()))
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {kind.content}")
     return ReadColumns(frame, roles, missing_words)
@@ -150,9 +147,8 @@ def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> Co
     return ColumnRoles(table, column_choice, kind)
 
 
-def _encode_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:
+def _encode_ids(lazy: polars.LazyFrame) -> polars.LazyFrame:
     """Turn the texts of the first two columns, the rows and the columns, into categories."""
-    polars = import_polars()
     texts = (polars.String, polars.Categorical, polars.Enum)
     names = [name for name, kind in list(lazy.collect_schema().items())[:2] if kind in texts]
     return lazy.with_columns(
@@ -162,8 +158,8 @@ def _encode_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _convert_numbers(
-    frame: pl.DataFrame, roles: ColumnRoles, decimal: str
-) -> tuple[pl.DataFrame, list[str]]:
+    frame: polars.DataFrame, roles: ColumnRoles, decimal: str
+) -> tuple[polars.DataFrame, list[str]]:
     """Turn texts of values, counts, weights and times into numbers; the first that is none is an
     error. Return the words for missing values, too."""
     columns = frame.get_columns()
@@ -185,4 +181,4 @@ def _convert_numbers(
         if role != "weight":
             words = texts.filter(texts.is_not_null() & numbers.is_null())
             missing_words = sorted(words.unique().to_list())
-    return import_polars().DataFrame(columns), missing_words
+    return polars.DataFrame(columns), missing_words

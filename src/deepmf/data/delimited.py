@@ -8,14 +8,10 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deepmf.data.source import prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
-from deepmf.files import check_path, import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+from deepmf.files import check_path, polars
 
 SAMPLE_LINES = 200  # lines from which separator and header are recognised
 
@@ -65,7 +61,6 @@ class DelimitedFile:
 
     def read_lines(self, *, n_lines: int | None = None) -> list[str]:
         """Return the lines unchanged, including blank lines."""
-        polars = import_polars()
         with translate_polars_errors(self.path, "text"):
             try:
                 frame = polars.read_csv(
@@ -97,14 +92,13 @@ class DelimitedFile:
 
     def scan(
         self, names: Sequence[str], separator: str, *, n_skipped: int, ignore_more: bool = False
-    ) -> pl.LazyFrame:
+    ) -> polars.LazyFrame:
         """Scan all fields lazily, as text without the spaces around it.
 
         A field that is missing or blank is null; `ignore_more` drops surplus fields.
         """
-        polars = import_polars()
         is_plain = separator != "::"
-        lazy: pl.LazyFrame = polars.scan_csv(
+        lazy = polars.scan_csv(
             self._source,
             glob=False,
             separator=separator if is_plain else WHOLE_LINE,
@@ -152,11 +146,10 @@ def find_quoted_fields(line: str, separator: str, names: Sequence[str]) -> froze
     return frozenset() if all(is_quoted) else quoted
 
 
-def drop_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
+def drop_blank_end(frame: polars.DataFrame) -> polars.DataFrame:
     """Drop blank lines at the end of a file."""
     if frame.height == 0 or any(field is not None for field in frame.row(-1)):
         return frame
-    polars = import_polars()
     filled = frame.select(polars.any_horizontal(polars.all().is_not_null())).to_series().arg_true()
     return frame.head(filled[-1] + 1 if filled.len() else 0)
 
@@ -177,11 +170,10 @@ def is_whole(text: str) -> bool:
     return _WHOLE_NUMBER.fullmatch(text) is not None
 
 
-def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
+def parse_numbers(texts: polars.Series, *, decimal: str = ".") -> polars.Series:
     """Return texts as floats, null where a value is missing; any other text is an error."""
-    polars = import_polars()
     if decimal == ".":  # a plain cast where it suffices
-        numbers: pl.Series = texts.cast(polars.Float64, strict=False)
+        numbers = texts.cast(polars.Float64, strict=False)
         if numbers.null_count() == texts.null_count() and not numbers.is_nan().any():
             return numbers
     plain = texts.str.strip_chars()
@@ -200,10 +192,9 @@ def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
     return numbers
 
 
-def parse_time_texts(texts: pl.Series) -> pl.Series:
+def parse_time_texts(texts: polars.Series) -> polars.Series:
     """Return texts of Unix times as numbers, and other texts as they are; null where a time is
     missing."""
-    polars = import_polars()
     plain = texts.str.strip_chars()
     plain = plain.set(plain.str.to_lowercase().is_in(MISSING_WORDS).fill_null(True), None)
     for kind in (polars.Int64, polars.Float64):
@@ -213,13 +204,12 @@ def parse_time_texts(texts: pl.Series) -> pl.Series:
     return plain
 
 
-def parse_ids(ids: pl.Series) -> pl.Series:
+def parse_ids(ids: polars.Series) -> polars.Series:
     """Return ids as ints if all of them are whole numbers in canonical form, otherwise unchanged.
 
     Ids that all end in .0 are whole numbers that were floats once, because of a gap; a warning says
     so.
     """
-    polars = import_polars()
     texts_present = ids.drop_nulls()
     are_floats = texts_present.len() > 0 and bool(texts_present.str.ends_with(".0").all())
     texts = ids.str.strip_suffix(".0") if are_floats else ids
@@ -233,10 +223,9 @@ def parse_ids(ids: pl.Series) -> pl.Series:
     return numbers
 
 
-def parse_whole_numbers(ids: pl.Series) -> pl.Series:
+def parse_whole_numbers(ids: polars.Series) -> polars.Series:
     """Return ids as ints, null where an id is not a whole number in canonical form, or such a
     number with .0."""
-    polars = import_polars()
     ids = ids.str.strip_suffix(".0")
     numbers = ids.cast(polars.Int64, strict=False)
     return numbers.set(numbers.cast(polars.String) != ids, None)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import ZipFile
 
 from deepmf.data.source import ALWAYS_ALLOWED, MOST_EXPANSION, check_expansion, summarise
 from deepmf.errors import UnreadableFile, import_optional, warn
-from deepmf.files import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+from deepmf.files import polars
 
 CELL_BYTES = 8
 _MOST_LINES = 1 << 20  # of a sheet, as in Excel
 
 
-def read_excel(path: Path) -> pl.DataFrame:
+def read_excel(path: Path) -> polars.DataFrame:
     """Read the first sheet of an Excel file, with names in its first line; warn if there are other
     sheets."""
     openpyxl = import_optional(
@@ -61,9 +58,8 @@ def _iterate_lines(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
             yield line
 
 
-def _build_frame(path: Path, lines: list[tuple[Any, ...]]) -> pl.DataFrame:
+def _build_frame(path: Path, lines: list[tuple[Any, ...]]) -> polars.DataFrame:
     """Return the columns that have a name; the first line names them."""
-    polars = import_polars()
     names = next(iter(lines), ())
     places = [at for at, name in enumerate(names) if name not in (None, "")]
     series = [
@@ -78,5 +74,5 @@ def _build_frame(path: Path, lines: list[tuple[Any, ...]]) -> pl.DataFrame:
         raise UnreadableFile(f"{path}: the first line names a column twice")
     if not series:
         raise UnreadableFile(f"{path} is empty")
-    frame: pl.DataFrame = polars.DataFrame(series)
+    frame = polars.DataFrame(series)
     return frame.filter(~polars.all_horizontal(polars.all().is_null()))

@@ -5,19 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from deepmf.data.columns import open_table
 from deepmf.data.delimited import DECIMAL_MARKS, MISSING_WORDS, parse_ids
 from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile, check_choice
-from deepmf.files import check_path, import_polars
+from deepmf.files import check_path, polars
 from deepmf.matrix.column_roles import choose_label
 from deepmf.matrix.features import Features
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 # A number as files write it, but not 007: leading zeros make a code.
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
@@ -73,7 +69,7 @@ def read_mixed_table(
     decimal: str = ".",
     encoding: str | None = None,
     missing_values: Sequence[str] = (),
-) -> pl.DataFrame:
+) -> polars.DataFrame:
     """Read a table from delimited text (also `.gz`), Parquet or JSON lines, with null for gaps.
 
     A text column that holds only numbers becomes a column of numbers, of whole numbers if it has no
@@ -158,7 +154,7 @@ def read_feature_file(
     return FeatureFile(features, label_name, label is None and label_name not in known_as)
 
 
-def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int | None]:
+def _read_table(path: Path, options: ColumnOptions) -> tuple[polars.DataFrame, int | None]:
     """Read all columns, those of delimited text as text; also return the number of its first
     line."""
     table = open_table(path, FEATURES, options)
@@ -171,10 +167,9 @@ def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int |
 
 
 def infer_type(
-    texts: pl.Series, decimal: str = ".", missing_values: Sequence[str] = ()
-) -> pl.Series:
+    texts: polars.Series, decimal: str = ".", missing_values: Sequence[str] = ()
+) -> polars.Series:
     """Return texts as numbers or dates with gaps if all other texts are such; otherwise as text."""
-    polars = import_polars()
     plain = texts.str.strip_chars()
     marks = (*MISSING_WORDS, *(mark.strip().lower() for mark in missing_values))
     is_gap = plain.str.to_lowercase().is_in(marks).fill_null(True)
@@ -191,10 +186,9 @@ def infer_type(
     return _remove_marks(plain, missing_values)
 
 
-def _remove_marks(column: pl.Series, missing_values: Sequence[str]) -> pl.Series:
+def _remove_marks(column: polars.Series, missing_values: Sequence[str]) -> polars.Series:
     """Return a column with null in place of the marks of missing values: texts in any case, or
     numbers."""
-    polars = import_polars()
     if column.dtype == polars.String:
         marks = {*MISSING_WORDS} - _WORDS | {mark.strip().lower() for mark in missing_values}
         return column.set(

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from deepmf.errors import BadSetting
-from deepmf.files import holds_number_texts, import_polars, write_atomically, write_csv, write_tsv
+from deepmf.files import holds_number_texts, polars, write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import Array
 from deepmf.matrix.feature_values import SEPARATOR
 from deepmf.matrix.features import Features
 from deepmf.matrix.frames import build_label_series
 
-if TYPE_CHECKING:
-    import polars as pl
 
-
-def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
+def make_feature_frame(features: Features, label: str) -> polars.DataFrame:
     """Return features as a polars frame; its first column has the labels under a name, and missing
     values are null."""
-    polars = import_polars()
-    types = {"number": polars.Float64, "date": polars.Date, "vector": polars.List(polars.Float64)}
+    types: dict[str, Any] = {
+        "number": polars.Float64,
+        "date": polars.Date,
+        "vector": polars.List(polars.Float64),
+    }
     types |= {"category": polars.String, "list": polars.List(polars.String)}
     columns = [build_label_series(features.labels).alias(label)]
     for name, kind in features.kinds.items():
@@ -32,13 +32,11 @@ def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
         values: list[Any] = features.values(name).tolist()
         column = polars.Series(name, values, dtype=types.get(kind), strict=False)
         columns.append(column.fill_nan(None) if column.dtype.is_float() else column)
-    frame: pl.DataFrame = polars.DataFrame(columns)
-    return frame
+    return polars.DataFrame(columns)
 
 
-def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
+def join_lists(frame: polars.DataFrame) -> polars.DataFrame:
     """Join the items of lists with bars, for delimited text."""
-    polars = import_polars()
     lists = polars.col(polars.List(polars.String), polars.List(polars.Float64))
     return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(SEPARATOR))
 
@@ -91,7 +89,6 @@ def encode_frames(
     frames: Iterable[Any], schema: Mapping[str, Any], ending: str, *, decimal_comma: bool = False
 ) -> Iterator[bytes]:
     """Yield the header, then each frame, as bytes of a text format."""
-    polars = import_polars()
     quoted: bool | None = None  # decided by the first lines, as readers do
     for number, frame in enumerate(chain([polars.DataFrame(schema=schema)], frames)):
         content = BytesIO()
@@ -109,11 +106,10 @@ def encode_frames(
 
 def find_label_type(labels: Array) -> Any:
     """Return the polars type of labels, independent of the labels in a single frame."""
-    return import_polars().Series(labels[:1].tolist()).dtype
+    return polars.Series(labels[:1].tolist()).dtype
 
 
 def _write_parquet(frames: Iterator[Any], schema: Mapping[str, Any], file: BinaryIO) -> None:
-    polars = import_polars()
     try:
         polars.io.plugins.register_io_source(lambda *_: frames, schema=schema).sink_parquet(file)
     except polars.exceptions.PolarsError as error:

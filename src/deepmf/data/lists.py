@@ -5,14 +5,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile, check_separator, parse_ids
 from deepmf.errors import UnreadableFile
-from deepmf.files import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+from deepmf.files import polars
 
 LISTS = "each line is a row and a list of its columns"  # what is guessed of a file
 
@@ -50,14 +46,13 @@ def are_lists(path: Path) -> bool:
 
 def read_lists(
     path: Path, *, separator: str | None = None, encoding: str | None = None
-) -> pl.DataFrame:
+) -> polars.DataFrame:
     """Read the row and the column of each entry, in the order of the file; a row without columns
     has no entry.
 
     Fields are separated by tabs if the first line has one, otherwise by spaces. Empty fields are
     left out.
     """
-    polars = import_polars()
     file = DelimitedFile(path, encoding)
     if separator is None:
         first = next(filter(None, file.read_head()))
@@ -72,5 +67,4 @@ def read_lists(
             f"{path} holds no lists, or a line without a row; a line is a row and its columns, "
             f"separated by {separator!r}"
         )
-    ids: pl.DataFrame = polars.DataFrame(list(map(parse_ids, entries.get_columns())))
-    return ids
+    return polars.DataFrame(list(map(parse_ids, entries.get_columns())))

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from deepmf.errors import (
     check_choice,
     warn,
 )
-from deepmf.files import check_path, import_polars
+from deepmf.files import check_path, polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, ValueArray, to_numbers
 from deepmf.matrix.column_roles import VALUE_HINT, check_roles
@@ -56,9 +56,6 @@ from deepmf.matrix.sorting import (
 from deepmf.matrix.stored import open_store
 from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
 from deepmf.storage.model_file import is_own_file
-
-if TYPE_CHECKING:
-    import polars as pl
 
 TextForm = Literal["entries", "lists", "sequences", "inter"]
 
@@ -408,10 +405,9 @@ def _number_places(row_of: IndexArray) -> PlaceArray:
     return places
 
 
-def _gather_ids(ids: pl.Series, axis: str, *, is_text: bool) -> Labelled:
+def _gather_ids(ids: polars.Series, axis: str, *, is_text: bool) -> Labelled:
     """Return the distinct ids, sorted, and the position of each id; ids of text may turn out to be
     whole numbers."""
-    polars = import_polars()
     if not isinstance(ids.dtype, polars.Categorical):
         return gather_ids(ids, axis=axis)
     distinct = ids.unique()
@@ -457,13 +453,12 @@ def _warn_of_counts(path: Path, values: ValueArray) -> None:
 
 
 def keep_complete_lines(
-    frame: pl.DataFrame, roles: ColumnRoles, missing: Missing
-) -> tuple[pl.DataFrame, range | IndexArray]:
+    frame: polars.DataFrame, roles: ColumnRoles, missing: Missing
+) -> tuple[polars.DataFrame, range | IndexArray]:
     """Drop the lines in which a row, a column or a value is missing, or refuse them.
 
     Returns the other lines and their positions.
     """
-    polars = import_polars()
     for values in frame.get_columns()[2 : roles.n_needed]:
         if values.dtype.is_float() and values.is_nan().any():
             frame = frame.with_columns(values.fill_nan(None))
@@ -477,7 +472,7 @@ def keep_complete_lines(
 
 
 def _build_missing_error(
-    frame: pl.DataFrame, roles: ColumnRoles, is_complete: pl.Series
+    frame: polars.DataFrame, roles: ColumnRoles, is_complete: polars.Series
 ) -> BadEntries:
     """Return an error over the first line with a gap; where the column of values was guessed, it
     may be another."""

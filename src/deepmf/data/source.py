@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
-from deepmf.files import import_polars
+from deepmf.files import polars
 
 # A file of a few kB can expand to more than any memory holds. A file beyond both bounds is refused.
 MOST_EXPANSION = 250  # times the size of the file; ratings as text compress 3 to 30 times
@@ -95,7 +95,6 @@ def check_expansion(path: Path, n_bytes: int) -> None:
 def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
     """Turn errors and panics of polars over a damaged file into an `UnreadableFile` of one
     sentence."""
-    polars = import_polars()
     try:
         yield
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:

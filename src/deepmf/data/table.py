@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deepmf.data.delimited import SAMPLE_LINES, SPACES, drop_blank_end
 from deepmf.data.excel import CELL_BYTES, read_excel
@@ -17,10 +16,7 @@ from deepmf.data.source import (
     translate_polars_errors,
 )
 from deepmf.errors import UnreadableFile
-from deepmf.files import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+from deepmf.files import polars
 
 _FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -49,7 +45,7 @@ class FileTable:
     names: list[str]
     has_names: bool
     sample: list[list[str]]
-    lines: pl.LazyFrame
+    lines: polars.LazyFrame
     first_line: int | None = None
     quoted: frozenset[str] = frozenset()
     separator: str | None = None
@@ -67,13 +63,13 @@ class FileTable:
             return f"entry {position}"
         return f"line {position + self.first_line}"
 
-    def collect(self, selected: pl.LazyFrame) -> pl.DataFrame:
+    def collect(self, selected: polars.LazyFrame) -> polars.DataFrame:
         """Read all lines of this table, or of the columns that are selected from it."""
         file_format = name_format(self.path)
         with translate_polars_errors(self.path, file_format):
             if file_format == "Parquet":
                 # Runs of one value take no room: a few bytes may stand for 10^12 lines.
-                n_lines = self.lines.select(import_polars().len()).collect().item()
+                n_lines = self.lines.select(polars.len()).collect().item()
                 n_cells = n_lines * len(selected.collect_schema())
                 check_expansion(self.path, n_cells * CELL_BYTES)
             frame = selected.collect(engine="streaming")
@@ -95,11 +91,10 @@ def name_format(path: Path) -> str:
 
 def open_typed_table(path: Path) -> FileTable:
     """Open a file that carries the types of its columns."""
-    polars = import_polars()
     file_format = name_format(path)
     with translate_polars_errors(path, file_format):
         if file_format == "Excel":
-            lines: pl.LazyFrame = read_excel(path).lazy()
+            lines = read_excel(path).lazy()
         elif file_format == "JSON lines":
             source = prepare_text(path)
             if isinstance(source, Path) and any(sign in str(source) for sign in "*?["):

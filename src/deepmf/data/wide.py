@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deepmf.data.columns import open_table
 from deepmf.data.delimited import parse_ids, parse_numbers
 from deepmf.data.layout import TABLE, ColumnOptions
 from deepmf.data.table import FileTable
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.files import import_polars
+from deepmf.files import polars
 from deepmf.matrix.column_roles import find_column
 from deepmf.matrix.frames import check_excluded
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def read_wide(
@@ -44,8 +40,8 @@ def read_wide(
 
 
 def _parse_texts(
-    table: FileTable, texts: pl.DataFrame, row: str, options: ColumnOptions
-) -> pl.DataFrame:
+    table: FileTable, texts: polars.DataFrame, row: str, options: ColumnOptions
+) -> polars.DataFrame:
     """Return the texts of all columns but that of the row ids as numbers."""
     if texts[row].null_count():
         place = table.locate(int(texts[row].is_null().arg_true()[0]))
@@ -59,14 +55,12 @@ def _parse_texts(
             place = f"{table.locate(error.position)}, column {column.name!r}"
             hint = error.hint or _hint_at_text(column.name)
             raise BadEntries(f"{place}: {error.message}", hint=hint) from error
-    frame: pl.DataFrame = import_polars().DataFrame(columns)
-    return frame
+    return polars.DataFrame(columns)
 
 
-def _refuse_no_ids(column: pl.Series) -> None:
+def _refuse_no_ids(column: polars.Series) -> None:
     """Refuse a first column that cannot be the row ids: some are missing, repeat others, or have
     decimal places."""
-    polars = import_polars()
     are_ids = not column.null_count()
     if are_ids and (column.dtype.is_numeric() or column.dtype == polars.String):
         numbers = column.cast(polars.Float64, strict=False)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, UnknownLabel, check_count
-from deepmf.files import import_polars
+from deepmf.files import polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labelled
@@ -79,9 +79,7 @@ class Evaluation(list[AreaErrors]):
     def to_frame(self) -> Any:
         """Return a polars frame with a line for each area; errors that the model does not have are
         left out."""
-        frame = import_polars().DataFrame(
-            [asdict(errors) for errors in self], infer_schema_length=None
-        )
+        frame = polars.DataFrame([asdict(errors) for errors in self], infer_schema_length=None)
         return frame[[series.name for series in frame if series.null_count() < len(self)]]
 
 

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
+from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from deepmf.errors import (
 )
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
 from deepmf.evaluation.ranking import ROW_METRICS, TITLES, AreaRanking, evaluate_ranking, fix_order
-from deepmf.files import Progress, import_polars
+from deepmf.files import Progress, polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.description import Description
 from deepmf.matrix.extras import Extras
@@ -36,9 +36,6 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.registry import find_name, model_class
 from deepmf.recommend.request import OrderOptions, Request
-
-if TYPE_CHECKING:
-    import polars as pl
 
 ALL = "all"  # the area name of errors on all test entries
 TEST_SHARE = 0.2  # of the entries of each area
@@ -601,7 +598,7 @@ class Comparison:
         of_means = [error for model, error in errors if model.model == "Means"]
         return [model.label for model, error in errors if of_means and error > of_means[0]]
 
-    def to_frame(self) -> pl.DataFrame:
+    def to_frame(self) -> polars.DataFrame:
         """Return a polars frame with a line per model and area: mean errors, their spreads, and
         seconds."""
         lines: list[dict[str, Any]] = []
@@ -613,8 +610,7 @@ class Comparison:
                     f"{metric}_spread": model.spread(metric, area),
                 }
             lines[-1]["seconds"] = model.seconds
-        frame: pl.DataFrame = import_polars().DataFrame(lines, infer_schema_length=None)
-        return frame
+        return polars.DataFrame(lines, infer_schema_length=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON: every error of every model on every split, and their

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from deepmf.files import import_polars
+from deepmf.files import polars
 from deepmf.models.base import Model
 from deepmf.recommend.ranking import Ranking
 from deepmf.recommend.request import RequestOptions
@@ -46,7 +46,7 @@ class ListChange:
             for label in (*before, *self.new)
         ]
         names = ["column", "place_before", "value_before", "place_after", "value_after"]
-        return import_polars().DataFrame(lines, names, orient="row", infer_schema_length=None)
+        return polars.DataFrame(lines, names, orient="row", infer_schema_length=None)
 
     def list_cells(self) -> list[list[str]]:
         """Return a line for each place: the columns of both lists, each with what would happen to

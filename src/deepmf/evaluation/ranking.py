@@ -23,7 +23,7 @@ from deepmf.evaluation.areas import (
     ignore_empty_lines,
     select_known_entries,
 )
-from deepmf.files import import_polars
+from deepmf.files import polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
@@ -169,7 +169,7 @@ class RankingEvaluation:
             for area in (*self.areas.values(), self.overall)
             for scores in (area.model, area.popularity)
         ]
-        return import_polars().DataFrame(lines, infer_schema_length=None)
+        return polars.DataFrame(lines, infer_schema_length=None)
 
 
 def evaluate_ranking(

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency, show_value, warn
-from deepmf.files import import_polars
+from deepmf.errors import BadEntries, BadFeatures, Hint, show_value, warn
+from deepmf.files import narwhals as nw, polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import Array, FloatArray
 from deepmf.matrix.column_roles import (
@@ -38,11 +38,6 @@ from deepmf.matrix.extras import (
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm, ValueColumn
-
-if TYPE_CHECKING:
-    import narwhals as nw
-    import polars as pl
-
 
 MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
@@ -151,7 +146,6 @@ def read_extras(times: Any, weights: Any) -> tuple[Extras, str | None]:
 def _read_times(native: Any) -> ParsedTimes:
     """Return the times of a column of any library as Unix seconds; nulls are entries without a
     date."""
-    import narwhals as nw
 
     series = nw.from_native(native, series_only=True)
     if not isinstance(series.dtype, nw.Datetime | nw.Date):
@@ -173,7 +167,6 @@ def _read_times(native: Any) -> ParsedTimes:
 
 def read_numbers(native: Any, what: str = "the value") -> Array:
     """Return the numbers of a column of any library, of which none may be missing."""
-    import narwhals as nw
 
     series = nw.from_native(native, series_only=True)
     if not _are_numbers(series):
@@ -375,7 +368,7 @@ def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict
     return labels.to_list(), columns
 
 
-def build_long_frame(matrix: Any) -> pl.DataFrame:
+def build_long_frame(matrix: Any) -> polars.DataFrame:
     """Return the entries of a matrix as a long polars frame, those of a row in their order.
 
     Counts of interactions that came without a column of counts are left out if all of them are 1.
@@ -388,7 +381,7 @@ def build_long_frame(matrix: Any) -> pl.DataFrame:
     ]
     if not matrix.has_values and form.value == COUNT and np.all(matrix.values == 1):
         del columns[2]
-    frame: pl.DataFrame = import_polars().DataFrame(dict(zip(form.names, columns, strict=False)))
+    frame = polars.DataFrame(dict(zip(form.names, columns, strict=False)))
     frame = frame.with_columns(build_extra_series(matrix.extras, form))
     if matrix.extras.places is not None:
         # only the order of the lines tells which of the same time is the last
@@ -396,7 +389,7 @@ def build_long_frame(matrix: Any) -> pl.DataFrame:
     return frame
 
 
-def build_extra_series(extras: Extras, form: TableForm) -> list[pl.Series]:
+def build_extra_series(extras: Extras, form: TableForm) -> list[polars.Series]:
     """Return the times and the weights as polars series, those of them that there are."""
     time, weight = form.name_extras()
     series = (
@@ -405,33 +398,29 @@ def build_extra_series(extras: Extras, form: TableForm) -> list[pl.Series]:
         else [build_time_series(extras.times, form.time_type).alias(time)]
     )
     if extras.weights is not None:
-        series.append(import_polars().Series(weight, extras.weights.astype(np.float64)))
+        series.append(polars.Series(weight, extras.weights.astype(np.float64)))
     return series
 
 
-def build_time_series(times: TimeArray, kind: str | None) -> pl.Series:
+def build_time_series(times: TimeArray, kind: str | None) -> polars.Series:
     """Return Unix seconds as a polars series of one of `TIME_TYPES`, null for an entry without a
     date."""
-    polars = import_polars()
-    seconds: pl.Series = polars.Series(times).set(polars.Series(times == NO_TIME), None)
+    seconds = polars.Series(times).set(polars.Series(times == NO_TIME), None)
     if kind in (None, "seconds"):
         return seconds
     milliseconds = seconds * 1000
     if kind == "milliseconds":
         return milliseconds
-    moments: pl.Series = milliseconds.cast(
-        polars.Datetime("ms", "UTC" if kind == "datetime_utc" else None)
-    )
+    moments = milliseconds.cast(polars.Datetime("ms", "UTC" if kind == "datetime_utc" else None))
     return moments.cast(polars.Date) if kind == "date" else moments
 
 
-def build_wide_frame(matrix: Any) -> pl.DataFrame:
+def build_wide_frame(matrix: Any) -> polars.DataFrame:
     """Return a matrix as a wide polars frame, with row labels in its first column."""
     columns = [build_label_series(matrix.row_labels)]
     columns += [build_value_series(column, matrix.scale) for column in matrix.to_array().T]
     names = name_wide_columns(matrix.form.row, matrix.column_labels)
-    frame: pl.DataFrame = import_polars().DataFrame(dict(zip(names, columns, strict=True)))
-    return frame
+    return polars.DataFrame(dict(zip(names, columns, strict=True)))
 
 
 def name_wide_columns(row: str, columns: Array) -> list[str]:
@@ -446,19 +435,17 @@ def name_wide_columns(row: str, columns: Array) -> list[str]:
     return names
 
 
-def build_label_series(labels: Array) -> pl.Series:
+def build_label_series(labels: Array) -> polars.Series:
     """Return labels as a polars series; labels of a type that polars lacks become text."""
-    polars = import_polars()
     items = labels.tolist()
-    series: pl.Series = polars.Series(items, dtype=None if items else polars.String)
+    series = polars.Series(items, dtype=None if items else polars.String)
     return polars.Series(list(map(str, items))) if series.dtype == polars.Object else series
 
 
-def build_value_series(values: Array, scale: Scale) -> pl.Series:
+def build_value_series(values: Array, scale: Scale) -> polars.Series:
     """Return values as a polars series with null for NaN; integers if all levels, or all counts,
     are integers."""
-    polars = import_polars()
-    series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
+    series = polars.Series(values.astype(np.float64)).fill_nan(None)
     is_whole = scale.is_whole or (
         scale.is_interactions and bool(np.all((values % 1 == 0) | np.isnan(values)))
     )
@@ -469,10 +456,6 @@ def build_value_series(values: Array, scale: Scale) -> pl.Series:
 
 
 def _collect(frame: Any) -> nw.DataFrame[Any]:
-    try:
-        import narwhals as nw
-    except ImportError as error:
-        raise MissingDependency("frames need narwhals: pip install narwhals") from error
     try:
         table = nw.from_native(frame)
         names = table.collect_schema().names()
@@ -496,7 +479,6 @@ def _check_no_null(series: nw.Series[Any], what: str, hint: Hint | None = None) 
 def gather_ids(native: Any, *, axis: str) -> Labelled:
     """Return the distinct ids of a column of any library, sorted, and the position of each id among
     them."""
-    import narwhals as nw
 
     series = nw.from_native(native, series_only=True)
     _check_no_null(series, f"the {axis} id")
@@ -504,7 +486,7 @@ def gather_ids(native: Any, *, axis: str) -> Labelled:
     if series.implementation.is_polars() and str(series.dtype) == "String":
         texts = series.to_native()
         distinct = texts.unique().sort()
-        codes = texts.cast(import_polars().Enum(distinct)).to_physical().to_numpy()
+        codes = texts.cast(polars.Enum(distinct)).to_physical().to_numpy()
         positions = codes.astype(np.int32 if texts.len() < 2**31 else np.int64)
         return Labelled(Labels(distinct.to_list(), axis=axis), positions)
     if series.dtype.is_integer() and not _is_beyond_numpy(series):
@@ -513,7 +495,6 @@ def gather_ids(native: Any, *, axis: str) -> Labelled:
 
 
 def _to_numpy(series: nw.Series[Any]) -> Array:
-    import narwhals as nw
 
     return (series.cast(nw.Float64) if _is_beyond_numpy(series) else series).to_numpy()
 

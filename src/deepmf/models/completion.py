@@ -11,7 +11,7 @@ import numpy as np
 
 from deepmf.data.frame_file import find_label_type, write_frame_file
 from deepmf.errors import NotEnoughMemory
-from deepmf.files import import_polars
+from deepmf.files import polars
 from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -107,7 +107,7 @@ def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
     """Return every missing entry as a long polars frame."""
     n_missing = len(entries.rows) * len(entries.columns) - entries.n_entries
     _check_memory(entries, n_missing * _BYTES_A_LINE)
-    return import_polars().concat(_iterate_missing(entries, predictor))
+    return polars.concat(_iterate_missing(entries, predictor))
 
 
 def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
@@ -154,7 +154,6 @@ def _check_memory(entries: EntryStore, n_bytes: int) -> None:
 
 
 def _iterate_missing(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
-    polars = import_polars()
     schema = _build_schema(entries)
     for part in complete_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
@@ -170,5 +169,5 @@ def _build_schema(entries: EntryStore) -> dict[str, Any]:
     return {
         row: find_label_type(entries.rows.array),
         column: find_label_type(entries.columns.array),
-        value: import_polars().Float64,
+        value: polars.Float64,
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from deepmf.errors import check_count
-from deepmf.files import import_polars
+from deepmf.files import polars
 from deepmf.linalg.largest import find_largest
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ObjectArray, SingleArray
 from deepmf.matrix.axis_entries import NOTHING
@@ -104,7 +104,7 @@ class Ranking:
         >>> Ranking(np.array(["Alien", "Big"]), np.array([4.5, 3.0])).to_frame().rows()
         [(1, 'Alien', 4.5), (2, 'Big', 3.0)]
         """
-        polars, (row, column, value) = import_polars(), self.fields
+        row, column, value = self.fields
         at = np.nonzero(~np.isnan(self.values))
         shown: dict[str, Any] = {} if self.rows is None else {row: self.rows[at[0]].tolist()}
         shown |= {"rank": at[-1] + 1, column: self.labels[at].tolist()}
@@ -353,7 +353,7 @@ class Recommendations:
         """The column types of the frames, from the types of all labels."""
         from deepmf.data.frame_file import find_label_type
 
-        polars, entries = import_polars(), self.search.entries
+        entries = self.search.entries
         form = entries.train.form
         row, column = form.name_ids_beside(FRAME_FIELDS)
         types = {row: find_label_type(entries.rows[:1]), "rank": polars.Int64}

@@ -4,7 +4,7 @@ A share of the rows, of the columns, or of both is kept out of a fit and arrives
 each; the others are predicted. Beside the model are the smoothed frequencies of the known side: of
 the column of a new row, of the row of a new column, of all entries where both are new.
 
-    python -m deepmf.experiments.arrivals [FILE] [--models dmf-o bayesian] [--seeds 3]
+    python benchmarks/arrival_probabilities.py [FILE] [--models dmf-o bayesian] [--seeds 3]
 
 Without a file, matrices of 400 x 150 with noise .5 are generated.
 """
@@ -163,7 +163,7 @@ def find_log_loss(chances: FloatArray, model: Model, values: FloatArray) -> floa
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line of figures for each model, kind of arrival and number of entries."""
     parser = argparse.ArgumentParser(
-        prog="python -m deepmf.experiments.arrivals",
+        prog="arrival_probabilities.py",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

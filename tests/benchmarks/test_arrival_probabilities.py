@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arrival_probabilities import Arrivals, Side, draw_first, main
 
 from deepmf.datasets import generate
-from deepmf.experiments.arrivals import Arrivals, Side, draw_first, main
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.ordinal.model import OrdinalDMF
