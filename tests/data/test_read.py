@@ -98,6 +98,14 @@ def test_ids_that_differ_by_spaces_alone_are_one_id(tmp_path: Path) -> None:
         read(HEADER + "ann,big,3\nann, ,4\n")
 
 
+def test_ids_that_differ_by_spaces_alone_are_named_where_a_file_keeps_them(tmp_path: Path) -> None:
+    path = tmp_path / "entries.parquet"
+    rows = ["ann", " ann", "bob"]
+    pl.DataFrame({"user": rows, "film": ["big"] * 3, "stars": [1, 2, 3]}).write_parquet(path)
+    with pytest.warns(DeepMFWarning, match="1 row ids"):
+        assert list(read_matrix(path).rows) == [" ann", "ann", "bob"]
+
+
 VISITS = "timestamp,visitorid,event,itemid,transactionid\n"
 
 
@@ -109,6 +117,10 @@ VISITS = "timestamp,visitorid,event,itemid,transactionid\n"
             "'view' is not a number .*'visitorid' is taken as the row, 'itemid' as the column.*=None",
         ),
         ("user,item,note\nann,big,\nbob,big,3\n", "missing.*'note' as the value.*value=None"),
+        (
+            "1433221332117,25,view,355\n1433224214164,25,view,248\n",
+            "before.*field 1 is taken as the row, field 2 as the column .*value=None",
+        ),
         (
             "ann\t2009-05-04T23:08:57Z\tDeep\tUp\nbob\t2009-05-04T13:54:10Z\tMoby\tHonor\n",
             "'Up' is not.* field 2 as the column.*value=None",

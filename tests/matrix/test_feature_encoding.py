@@ -246,6 +246,8 @@ def test_values_of_a_kind(kind: str, values: Any, expected: list[Any]) -> None:
         ("date", ["31.12.2001"], "'31.12.2001'"),
         ("date", ["2001-13-31"], "dates"),
         ("date", ["today"], "'today'"),
+        ("date", np.array([2**62], dtype="datetime64[D]"), "years 1 to 9999"),
+        ("position", np.array([2**62], dtype="datetime64[D]"), "years 1 to 9999"),
         ("date", [1979, 1980], "numbers"),
         ("category", [["a"], ["b"]], r"\['a'\]"),
         ("category", [{"a": 1}], "category"),

@@ -149,6 +149,7 @@ def test_features_that_came_later_count(model: Model) -> None:
         ({"genres": {"any": []}}, BadSetting, "genres"),
         ({"year": {"any": [3]}}, BadSetting, "any"),
         ({"year": {"min": "old"}}, BadSetting, "old"),
+        ({"year": 10**400}, BadSetting, "limit of year"),
         ({"year": {}}, BadSetting, "year"),
         ({"released": {"min": "soon"}}, BadSetting, "soon"),
         ({"released": {"max": float("inf")}}, BadSetting, "inf"),

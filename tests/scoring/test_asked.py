@@ -90,10 +90,12 @@ def say_nothing(n_pairs: int) -> PredictiveDistribution:
 
 
 def test_odds_are_those_of_values_without_their_effects() -> None:
-    values, effects = np.repeat([0.0, 1.0], [10, 30]), np.tile([0.4, -0.8], 20)
+    effects = np.repeat([0.0, -0.8, 0.4], [10, 10, 20])
     plain, moved = (
-        Odds.fit(say_nothing(40), values + amounts, amounts, of_levels=True)
-        for amounts in (np.zeros(40), effects)
+        Odds.fit(
+            say_nothing(40), np.repeat([0.0, 1.0], [n_zeros, 40 - n_zeros]), amounts, of_levels=True
+        )
+        for n_zeros, amounts in ((10, np.zeros(40)), (20, effects))
     )
     np.testing.assert_allclose(moved.offsets, plain.offsets)
     assert plain.offsets[0] > 0.5

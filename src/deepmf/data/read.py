@@ -29,6 +29,7 @@ from deepmf.data.wide import read_wide
 from deepmf.errors import (
     BadEntries,
     BadSetting,
+    DuplicateEntries,
     GuessedColumns,
     Hint,
     OffScale,
@@ -386,15 +387,23 @@ def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> Observed
         extras = Extras.join([(part.numbers.size, part.extras.simplify()) for part in parts])
         if any(part.are_ordered for part in parts):
             extras = extras._replace(places=_number_places(rows.positions))
-        return ObservedMatrix.from_positions(
-            rows,
-            _join_ids([part.columns for part in parts], "column"),
-            np.concatenate([part.numbers for part in parts]),
-            scale=choose_scale(options.scale, are_interactions=first.are_interactions),
-            duplicates=duplicates,
-            form=first.form,
-            extras=extras,
-        )
+        try:
+            return ObservedMatrix.from_positions(
+                rows,
+                _join_ids([part.columns for part in parts], "column"),
+                np.concatenate([part.numbers for part in parts]),
+                scale=choose_scale(options.scale, are_interactions=first.are_interactions),
+                duplicates=duplicates,
+                form=first.form,
+                extras=extras,
+            )
+        except DuplicateEntries as error:
+            if first.notes.guess is None:
+                raise
+            message, hint = f"{error.message} ({first.notes.guess})", error.hint
+            if hint is not None and "value" in first.notes.guess:
+                hint = Hint(*map("; ".join, zip(hint, VALUE_HINT, strict=True)))
+            raise DuplicateEntries(message, position=error.position, hint=hint) from error
 
 
 def _number_places(row_of: IndexArray) -> PlaceArray:
@@ -412,6 +421,8 @@ def _gather_ids(ids: polars.Series, axis: str, *, is_text: bool) -> Labelled:
         return gather_ids(ids, axis=axis)
     distinct = ids.unique()
     texts = distinct.cast(polars.String)
+    if not is_text:
+        _warn_of_spaces(texts, axis)
     labels = parse_ids(texts) if is_text else texts
     order = labels.arg_sort().to_numpy()
     codes = distinct.to_physical().to_numpy()
@@ -420,6 +431,13 @@ def _gather_ids(ids: polars.Series, axis: str, *, is_text: bool) -> Labelled:
     return Labelled(
         Labels(labels.sort().to_list(), axis=axis), position_of[ids.to_physical().to_numpy()]
     )
+
+
+def _warn_of_spaces(texts: pl.Series, axis: str) -> None:
+    """Warn of ids that differ by the spaces around them alone: a file with types keeps these."""
+    n_alike = texts.len() - texts.str.strip_chars().n_unique()
+    if n_alike:
+        warn(f"{n_alike:,} {axis} ids differ from others by the spaces around them alone")
 
 
 def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadFeatures, BadSetting, suggest_name
+from deepmf.errors import BadFeatures, BadSetting, check_number, suggest_name
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, SingleArray
 from deepmf.matrix.feature_values import (
     LISTS,
@@ -251,8 +251,7 @@ class NumberEncoding(ColumnEncoding):
     def match(self, condition: Any, weights: WeightsOf) -> BoolArray:
         limits = _read_limits(self.name, condition)
         for limit in limits.values():
-            if not isinstance(limit, NUMBERS) or isinstance(limit, bool) or limit != limit:
-                raise BadSetting(f"the limits of {self.name} must be numbers; got {limit!r}")
+            check_number(f"a limit of {self.name}", limit)
         return self.match_limits(
             float(limits.get("min", -np.inf)), float(limits.get("max", np.inf)), weights
         )

@@ -186,6 +186,7 @@ def _to_numbers(array: Array, name: str) -> FloatArray:
 def _to_positions(array: Array, name: str) -> Array:
     """Return numbers, or dates to the second."""
     if array.dtype.kind == "M":
+        check_years(array)
         return array.astype("datetime64[s]")
     items = array.tolist()
     are_dates = [isinstance(item, (str, *_DATES)) for item in items if item is not None]
