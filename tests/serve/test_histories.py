@@ -102,7 +102,7 @@ def test_histories_end_alike_on_all_workers_and_after_a_restart(
             np.array(list(list_answers(worker, has_values=scale != "counts"))) for worker in workers
         )
         assert np.all((one >= low) & (one <= high)), (step, one.min(), one.max())
-        assert two == pytest.approx(one, abs=1e-4 * (high - low))
+        assert two == pytest.approx(one, abs=1e-5 * (high - low))
 
 
 def find_range(model: ALS, scale: str) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from unittest import mock
 
 from fastapi.testclient import TestClient
 
-from attack.target import Outcome, save_small_model
+from attack.target import Outcome, are_alike, recommend, save_small_model
 from deepmf.models.loading import load
 from deepmf.serve import Service, create_app, open_database
 
@@ -39,11 +39,12 @@ def _jump(model: Any, database: Path, name: str, seconds: float) -> Outcome:
         for number in range(_N_WRITES, 2 * _N_WRITES):
             receipts[number] = _write(client, number, columns)
         n_wrong += _count_wrong(client, columns)
-        lists = [_recommend(client, number) for number in receipts]
+        lists = [recommend(client, f"row {number}") for number in receipts]
         n_wrong += client.get("/readyz").status_code != 200
     with _open(model, database) as client:
         n_wrong += _count_wrong(client, columns)
-        n_wrong += [_recommend(client, number) for number in receipts] != lists
+        for number, earlier in zip(receipts, lists, strict=True):
+            n_wrong += not are_alike(recommend(client, f"row {number}"), earlier)
     return Outcome(
         f"the clock jumps {name}",
         f"{2 * _N_WRITES} writes before and after it, {_N_WRITES} sent again, two restarts",
@@ -78,9 +79,3 @@ def _count_wrong(client: TestClient, columns: list[str]) -> int:
             {**wanted, "time": None}
         ]
     return n_wrong
-
-
-def _recommend(client: TestClient, number: int) -> Any:
-    body = {"row": f"row {number}", "n": 3}
-    best = client.post("/v1/recommend", json=body).json()["best"]
-    return [(prediction["column"], prediction["expected"]) for prediction in best]

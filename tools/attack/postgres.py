@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.waiting import wait_until
@@ -22,6 +21,8 @@ from attack.target import (
     Outcome,
     Record,
     Target,
+    are_alike,
+    recommend,
     save_small_model,
     serving,
     wait_for_writes,
@@ -162,19 +163,13 @@ def share_database(folder: Path, model: Path, server: Postgres, dice: random.Ran
         with serving(folder, model, *options) as third:
             n_lost = record.count_lost(second.client) + record.count_lost(third.client)
             for row in dice.sample(sorted(record.values), 40):
-                answers = [_recommend(target, row) for target in (second, third)]
-                n_lost += answers[0] != answers[1]
+                n_lost += not are_alike(*(recommend(one.client, row) for one in (second, third)))
     return Outcome(
         "two services on one database, one of them killed and started again",
         f"{len(record.values):,} acknowledged writes, read from both",
         n_lost + record.n_failed,
-        "40 lists of recommendations were the same in both",
+        "40 lists of recommendations compared",
     )
-
-
-def _recommend(target: Target, row: str) -> Any:
-    best = target.client.post("/v1/recommend", json={"row": row, "n": 5}).json()["best"]
-    return [(prediction["column"], prediction["expected"]) for prediction in best]
 
 
 def fill_disk(folder: Path, model: Path) -> Outcome:

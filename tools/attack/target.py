@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2 as httpx
+import numpy as np
 from tests.forks import start_deepmf
 from tests.waiting import PATIENCE, wait_until
 
@@ -144,6 +145,18 @@ def _write_rows(address: Any, record: Record, writer: int, is_over: threading.Ev
                 is_over.wait(0.05)
             else:
                 record.n_failed += 1
+
+
+def recommend(client: Any, row: str) -> dict[str, float]:
+    """Return the predictions of the best columns of a row, best first."""
+    best = client.post("/v1/recommend", json={"row": row, "n": 5}).json()["best"]
+    return {prediction["column"]: prediction["expected"] for prediction in best}
+
+
+def are_alike(one: dict[str, float], other: dict[str, float]) -> bool:
+    """Whether lists have the same columns in the same order, and the same predictions up to
+    rounding."""
+    return list(one) == list(other) and np.allclose(list(one.values()), list(other.values()))
 
 
 def wait_for_writes(record: Record, count: int) -> None:
