@@ -122,12 +122,14 @@ def test_a_cell_that_is_kept_on_one_side_alone_is_read_from_there() -> None:
     cells = (x.T @ x).astype(np.float32)
     places = np.array([np.delete(np.arange(40), column) for column in range(40)], dtype=np.int32)
     near = Near(places, np.take_along_axis(cells.T, places, axis=1))
-    upper = scipy.sparse.csr_array(np.triu(cells))  # each cell off the diagonal once
-    whole, half = (
-        Gram(kept, np.diag(cells).copy(), near).fit([Ridge(5.0, 0.5)])[0].weights.toarray()
-        for kept in (scipy.sparse.csr_array(cells), upper)
+    whole, upper, lower = (
+        Gram(scipy.sparse.csr_array(kept), np.diag(cells).copy(), near)
+        .fit([Ridge(5.0, 0.5)])[0]
+        .weights.toarray()
+        for kept in (cells, np.triu(cells), np.tril(cells))  # each cell off the diagonal once
     )
-    np.testing.assert_array_equal(half, whole)
+    np.testing.assert_array_equal(upper, whole)
+    np.testing.assert_array_equal(lower, whole)
     equations = np.delete(np.delete(cells, 7, 0), 7, 1)
     equations += np.diag(5.0 + 0.5 * np.diag(equations))
     np.testing.assert_allclose(
@@ -237,6 +239,33 @@ def test_what_new_rows_take_counts_for_new_columns_and_these_for_trained_ones(
         .recommend(0, n=50)
         .labels
     )
+
+
+def test_a_forgotten_new_column_leaves_the_other_as_if_it_had_never_come() -> None:
+    matrix = choosy()
+    model = Means(rank_by="relevance", presence="full").fit(matrix)
+    rows, columns = np.arange(8), np.array([98, 99] * 4)
+    more = model.extend(ObservedMatrix.from_entries(rows, columns, [4] * 8, matrix.scale))
+    for kept in (98, 99):
+        is_kept = columns == kept
+        alone = model.extend(
+            ObservedMatrix.from_entries(rows[is_kept], columns[is_kept], [4] * 4, matrix.scale)
+        )
+        left = more.forget(columns=[98 + 99 - kept])
+        best, expected = (each.recommend(20, n=50) for each in (left, alone))
+        assert best.labels.tolist() == expected.labels.tolist()
+        np.testing.assert_allclose(best.presence, expected.presence, rtol=1e-5)
+
+
+def test_a_new_column_is_regressed_on_the_hundred_nearest_by_the_cosine() -> None:
+    matrix = generate(80, 150, density=0.4, named=False, seed=0).matrix
+    x, takers = mark(matrix), np.arange(40)
+    sums = np.diag(weigh(x))[takers] @ x[takers]
+    cosines = sums / np.sqrt(np.diag(x.T @ weigh(x) @ x))
+    arrivals = ObservedMatrix.from_entries(takers, [999] * 40, [3] * 40, matrix.scale)
+    entries = Means(presence="full").fit(matrix).extend(arrivals).entries_
+    added = fit(matrix, Ridge(5.0, 0.5)).extend(entries, np.array([150])).settled.added
+    assert sorted(added.indices) == sorted(np.argsort(-cosines)[:100])
 
 
 def test_dense_weights_of_some_columns_are_in_the_order_of_rows() -> None:

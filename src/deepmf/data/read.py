@@ -433,7 +433,7 @@ def _gather_ids(ids: polars.Series, axis: str, *, is_text: bool) -> Labelled:
     )
 
 
-def _warn_of_spaces(texts: pl.Series, axis: str) -> None:
+def _warn_of_spaces(texts: polars.Series, axis: str) -> None:
     """Warn of ids that differ by the spaces around them alone: a file with types keeps these."""
     n_alike = texts.len() - texts.str.strip_chars().n_unique()
     if n_alike:

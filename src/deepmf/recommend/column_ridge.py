@@ -348,11 +348,8 @@ def scale_rows_by_length(train: ObservedMatrix, power: float) -> LatentArray:
 def _count_effective(rows: IndexArray, weights: Array, n_rows: int) -> FloatArray:
     """Return the effective number of entries of each row, at least 1: equal weights count as
     without weights."""
-    largest = np.zeros(n_rows)
-    np.maximum.at(largest, rows, weights)
-    relative = weights / largest[rows]  # squares of tiny weights would be 0
     sums, squares = (
-        np.bincount(rows, part, minlength=n_rows) for part in (relative, np.square(relative))
+        np.bincount(rows, part, minlength=n_rows) for part in (weights, np.square(weights))
     )
     return np.maximum(np.square(sums) / np.maximum(squares, 1e-300), 1.0)
 
