@@ -28,11 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from defaults import published
-from workload import machine
+from workload import limit_row_entries, machine
 
 from deepmf.data import AreaSplit, Split, split_areas, split_entries
 from deepmf.datasets import load
-from deepmf.evaluation.areas import limit_row_entries
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error

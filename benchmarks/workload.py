@@ -6,6 +6,7 @@ import platform
 import time
 from typing import Any
 
+import numpy as np
 import torch
 
 from deepmf.datasets import find, generate, load
@@ -40,3 +41,18 @@ def machine() -> dict[str, Any]:
         "commit": find_commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def limit_row_entries(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMatrix:
+    """Keep at most n random entries of each row; with the same seed, a larger n keeps the same
+    entries and more.
+
+    >>> matrix = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
+    >>> limit_row_entries(matrix, 1, seed=0).row_counts.tolist()
+    [1, 1]
+    """
+    draws = np.random.default_rng(seed).random(matrix.n_entries)
+    # rows stay together, each in an order of its own
+    order = np.lexsort([draws, matrix.entry_rows])
+    place_in_row = np.arange(matrix.n_entries) - matrix.by_row.starts[matrix.entry_rows[order]]
+    return matrix.take_entries(np.sort(order[place_in_row < n_entries]))

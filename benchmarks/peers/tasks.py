@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 from scale import NOISE, RANK, SEED, SHAPES
+from workload import limit_row_entries
 
 from deepmf.data import AreaSplit, Split, split_areas, split_entries
 from deepmf.data.synthetic import STARS
 from deepmf.datasets import fetch, generate, load, load_split
-from deepmf.evaluation.areas import limit_row_entries
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem

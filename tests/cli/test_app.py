@@ -38,6 +38,12 @@ def test_every_command_has_help_with_an_example_and_json(run: Any, name: str) ->
     assert "<bool>" not in out  # a flag takes no value
 
 
+def test_the_page_of_commands_has_an_example_of_each() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    for name in [*NAMES, *GROUPS]:
+        assert f"\n## {name}\n" in page and f"deepmf {name}" in page, name
+
+
 def test_help_and_version(run: Any) -> None:
     code, out, _ = run("--help")
     assert code == 0

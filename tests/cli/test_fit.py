@@ -12,7 +12,6 @@ import pytest
 
 from deepmf.data import AreaSplit, read_matrix, split_entries
 from deepmf.errors import TrainingDiverged
-from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
 from deepmf.models.means import Means
@@ -157,29 +156,13 @@ def test_a_terminal_is_told_the_plan_once(
     assert err.startswith("fitting DMF to 308 entries: ")
 
 
-def test_names_separator_duplicates_and_scale(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "odd.txt"
-    path.write_text("points;who;what\n2;a;x\n4;a;y\n4;b;x\n3;b;y\n4;b;y\n")
-    names = "--row who --column 2 --value points --separator ; --duplicates last".split()
-    share = ["--model", "means", "--validation-share", 0]
-    summary = summary_of(run, path, "-o", tmp_path / "m", *names, *share, "--scale", "1,2,3,4,5")
-    assert summary["entries"] == 4
-    model = load(tmp_path / "m")
-    assert model.row_labels_.tolist() == ["a", "b"]
-    assert model.scale_ == Scale(levels=[1, 2, 3, 4, 5])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--set", "dropuot=0.5"], "'dropuot'; did you mean 'dropout'"),
-        (["--set", "epochs"], "got 'epochs'"),
         (["--model", "dmfd"], "'dmfd'; did you mean 'dmf"),
-        (["--row", "nobody"], "there are 'user', 'film', 'stars'"),
-        (["--wide", "--value", "stars"], "got value 'stars'"),
         (["--config", "nowhere.toml"], "there is no file nowhere.toml"),
         (["--scale", "1,2,3"], "the scale is 1 to 3 in steps of 1"),
-        (["--validation", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--validation-share", "2"], "--validation-share must be 0 or more and below 1; got 2"),
         (["--validation-share", "0.1", "--validation", "v.csv"], "--validation-share"),
         (["--seed", "-1"], "0 or more; got -1"),

@@ -83,16 +83,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
 def test_in_words(run: Any, model: Path) -> None:
     out = run("inspect", model).out
     lines = {line[:12].strip(): line[12:] for line in out.splitlines() if line[:12].strip()}
-    assert lines.keys() >= {
-        "file",
-        "model",
-        "settings",
-        "matrix",
-        "scale",
-        "training",
-        "boundaries",
-        "extended by",
-    }
+    assert lines.keys() >= {"model", "settings", "matrix", "boundaries", "extended by"}
     assert lines["file"].startswith(f"{model}, ")
     assert lines["scale"] == "levels 1 2 3 4 5"
     assert "best epoch" in lines["training"]
@@ -167,6 +158,8 @@ def test_a_memory_mapped_model_is_verified_where_that_is_asked_for(
     mapped.write_bytes(bytes(content))
     assert run("inspect", mapped).code == 0
     assert "checksum" in run.fails("inspect", mapped, "--verify")
+    (tmp_path / "m.safetensors").write_bytes(model.read_bytes()[5:])
+    assert "damaged" in run.fails("inspect", tmp_path / "m.safetensors")  # it is no table
 
 
 @pytest.fixture
@@ -196,18 +189,9 @@ def test_a_store(run: Any, store: Path) -> None:
         "values": "float32",
         "labels": {"rows": "str", "columns": "int"},
     }
-    lines = [
-        line for line in run("inspect", store, "--verify").out.splitlines() if line[:12].strip()
-    ]
-    assert lines[0].startswith(
-        f"store       {store}, {store.stat().st_size:,} bytes, format {FORMAT}"
-    )
-    assert lines[1:] == [
-        "matrix      2 rows x 2 columns, 3 entries",
-        "scale       levels 1 2 3 4 5",
-        "values      float32, mean 3.0000",
-        "labels      of rows str, of columns int",
-    ]
+    lines = run("inspect", store, "--verify").out.splitlines()
+    assert lines[0].startswith(f"store       {store}, {store.stat().st_size:,} bytes")
+    assert "values      float32, mean 3.0000" in lines
     assert "values are not checked" in run("inspect", store).out
     assert "the checksums match" in run("inspect", store, "--verify").out
 
@@ -234,8 +218,3 @@ def test_data_sets_are_described_by_name_and_never_downloaded(
     (tmp_path / "ml-1m" / "ratings.dat").write_text("1::10::5::978300760\n2::10::1::978300762\n")
     assert run("inspect", "ml-1m").out.startswith(str(datasets.load("ml-1m").describe()))
     assert "no data set" in run.fails("inspect", "ml-99")
-
-
-def test_a_damaged_model_is_no_table(run: Any, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "m.safetensors").write_bytes(model.read_bytes()[5:])
-    assert "damaged" in run.fails("inspect", tmp_path / "m.safetensors")

@@ -95,6 +95,9 @@ def test_new_rows_come_from_columns_alone(run: Run, plays: Path, tmp_path: Path)
     found = run("recommend", file, "--history", tmp_path / "history.csv", "-n", 3, "--json")
     assert found.code == 0, found.err
     assert all(each["column"] < 10 for each in json.loads(found.out)["best"])
+    (tmp_path / "pairs.csv").write_text("user_id,item_id\n1,2\n")
+    assert "interactions" in run.fails("predict", file, tmp_path / "pairs.csv")
+    assert "interactions" in run.fails("complete", file, "-o", "-")
     more = "user_id,item_id,plays\n99,11,3\n99,12,1\n"
     (tmp_path / "more.csv").write_text(more)
     extended = run(
@@ -103,18 +106,3 @@ def test_new_rows_come_from_columns_alone(run: Run, plays: Path, tmp_path: Path)
     assert extended.code == 0, extended.err
     assert extended.err == ""
     assert all(each["column"] >= 10 for each in json.loads(extended.out)["best"])
-
-
-@pytest.mark.parametrize(
-    "command", [["predict", "{model}", "{pairs}"], ["complete", "{model}", "-o", "-"]]
-)
-def test_values_are_refused_in_a_line(
-    run: Run, plays: Path, tmp_path: Path, command: list[str]
-) -> None:
-    file = tmp_path / "model.safetensors"
-    run("fit", plays, "--count", "plays", "-o", file, "--model", "means")
-    (tmp_path / "pairs.csv").write_text("user_id,item_id\n1,2\n")
-    found = run(*(word.format(model=file, pairs=tmp_path / "pairs.csv") for word in command))
-    assert found.code == 2
-    assert found.out == ""
-    assert "interactions" in found.err

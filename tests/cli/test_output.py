@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import polars
 import pytest
 
-from deepmf.cli.output import (
-    check_writable,
-    escape_controls,
-    say,
-    show_json,
-    show_share,
-    show_table,
-    write_frames,
-)
-from deepmf.errors import CannotSave
+from deepmf.cli.output import escape_controls, say, show_json, show_share, show_table, write_frames
 
 
 def test_json_has_only_what_json_has(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,16 +31,6 @@ def test_tables_show_what_they_are_given(capsys: pytest.CaptureFixture[str]) -> 
     assert out.startswith("[bold] two\n")
     for shown in ("[n]", "[red]Alien[/red]", "12,345", "0.5000"):
         assert shown in out
-
-
-def test_a_trial_leaves_nothing_and_keeps_what_is_there(tmp_path: Path) -> None:
-    check_writable(tmp_path / "new", inputs=())
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "old").write_text("old")
-    check_writable(tmp_path / "old", inputs=())
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old", "old")]
-    with pytest.raises(CannotSave, match="folder"):
-        check_writable(tmp_path / "nowhere" / "new", inputs=())
 
 
 STEERING = [

@@ -14,9 +14,8 @@ from deepmf.cli.settings import (
     parse_assignment,
     parse_scale,
     parse_value,
-    read_config,
 )
-from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
+from deepmf.errors import BadSetting
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.settings import Facts, choose_settings
 from deepmf.models.registry import MODELS, model_class
@@ -54,30 +53,12 @@ def test_not_an_assignment(text: str) -> None:
         parse_assignment(text)
 
 
-@pytest.mark.parametrize("head", ["", "[settings]\n"])
-def test_config_and_what_wins_over_it(tmp_path: Path, head: str) -> None:
+def test_config_and_what_wins_over_it(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(f"{head}dropout = 0.5\nhidden_sizes = [64, 32]\n")
+    path.write_text("dropout = 0.5\nhidden_sizes = [64, 32]\n")
     given = TrainingOptions(config=path, assignments=["dropout=0.1", "seed=1"], seed=2)
     assert given.settings == {"dropout": 0.1, "hidden_sizes": [64, 32], "seed": 2}
     assert TrainingOptions().settings == {}
-
-
-def test_bad_configs(tmp_path: Path) -> None:
-    with pytest.raises(FileAbsent):
-        read_config(tmp_path / "none.toml")
-    with pytest.raises(UnreadableFile, match="directory"):
-        read_config(tmp_path)
-    path = tmp_path / "config.toml"
-    path.write_text("dropout: 0.5")
-    with pytest.raises(UnreadableFile, match="TOML|UTF-8"):
-        read_config(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UnreadableFile, match="TOML|UTF-8"):
-        read_config(path)
-    path.write_text("settings = 3")
-    with pytest.raises(UnreadableFile, match="table"):
-        read_config(path)
 
 
 def test_scales() -> None:

@@ -51,7 +51,10 @@ def test_three_files_that_are_together_the_whole(run: Any, tmp_path: Path, ratin
     assert {name: each["entries"] for name, each in shown.items()} == {
         name: len(each) for name, each in parts.items()
     }
-    assert run("split", ratings, "-o", tmp_path / "parts").code == 0  # again, over what is there
+    # again, over what is there
+    assert run("split", ratings, "-o", tmp_path / "parts", "--format", "parquet").code == 0
+    names = {file.name for file in (tmp_path / "parts").iterdir()}
+    assert names == {"train.parquet", "validation.parquet", "test.parquet"}
 
 
 def test_areas(run: Any, tmp_path: Path, ratings: Path) -> None:
@@ -76,9 +79,7 @@ def test_areas(run: Any, tmp_path: Path, ratings: Path) -> None:
     [
         ("wide", ["--wide"], []),
         ("wide", ["--wide"], ["--areas"]),
-        ("wide", ["--wide", "--format", "parquet"], []),
         ("item,user,stars", ["--row", "item", "--column", "user", "--value", "stars"], ["--areas"]),
-        ("user,item,stars", [], ["--validation-share", "0"]),
     ],
 )
 def test_the_commands_that_are_printed_run_as_printed(
@@ -110,8 +111,6 @@ def test_the_commands_that_are_printed_run_as_printed(
     [
         (["-o", "{folder}/p", "--format", "xlsx"], "got 'xlsx'"),
         (["-o", "{folder}/p", "--test-share", "2"], "got 0.05 and 2"),
-        (["-o", "{folder}/p", "--areas", "--new-rows", "1"], "one must stay known"),
-        (["-o", "{folder}/p", "--row", "nobody"], "no column 'nobody'"),
         (["-o", "{folder}/ratings.csv"], "ratings.csv cannot be a folder"),
         (["-o", "-"], "give -o FOLDER"),
     ],
@@ -130,15 +129,6 @@ def test_it_does_not_write_over_what_it_reads(run: Any, tmp_path: Path, ratings:
     before = train.read_bytes()
     assert "would overwrite" in run("split", train, "-o", tmp_path).err
     assert train.read_bytes() == before
-
-
-def test_a_split_takes_the_place_of_an_earlier_one_whole(
-    run: Any, tmp_path: Path, ratings: Path
-) -> None:
-    assert run("split", ratings, "-o", tmp_path / "parts", "--areas").code == 0
-    assert run("split", ratings, "-o", tmp_path / "parts", "--format", "parquet").code == 0
-    names = {file.name for file in (tmp_path / "parts").iterdir()}
-    assert names == {"train.parquet", "validation.parquet", "test.parquet"}
 
 
 @pytest.fixture

@@ -73,12 +73,10 @@ def test_weights_are_used_or_refused(run: Any, ratings: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "options, word",
     [
-        (["--by", "never"], "--by"),
         (["--train-before", "2002-01-01"], "--by time"),
         (["--by", "time", "--train-before", "soon"], "no date"),
         (["--by", "time", "--train-before", "1990-01-01"], "no train"),
     ],
-    ids=["way", "date without way", "no date", "early"],
 )
 def test_wrong_splits_are_told_in_a_line(
     run: Any, ratings: Path, tmp_path: Path, options: list[str], word: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from deepmf.evaluation.areas import (
     evaluate,
     evaluate_cold_start,
     evaluate_columns,
-    limit_row_entries,
     select_known_entries,
 )
 from deepmf.evaluation.ranking import evaluate_ranking
@@ -217,44 +215,6 @@ def test_groups_and_their_errors() -> None:
     assert groups == [(1, 1, 3), (2, 4, 1), (20, 49, 1)]
     errors = [group.rmse for group in evaluate_cold_start(model, test)]
     assert errors == pytest.approx([np.sqrt((0 + 4 + 1) / 3), 1, 0])
-
-
-@pytest.fixture(scope="module")
-def larger_split() -> AreaSplit:
-    return split_areas(generate(80, 60, density=0.3, seed=0).matrix, seed=0)
-
-
-@pytest.fixture(scope="module")
-def new_rows(larger_split: AreaSplit) -> ObservedMatrix:
-    """The entries of new rows over known columns."""
-    extension, train = larger_split.extension, larger_split.train
-    new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
-    return extension.take(
-        new_rows, np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
-    )
-
-
-def cells(matrix: ObservedMatrix) -> set[tuple[object, ...]]:
-    return set(zip(*(part.tolist() for part in matrix.entries()), strict=True))
-
-
-@pytest.mark.parametrize("n_entries", [0, 1, 2, 5, 20, 1000])
-def test_a_row_keeps_at_most_so_many_of_its_entries(
-    new_rows: ObservedMatrix, n_entries: int
-) -> None:
-    kept = limit_row_entries(new_rows, n_entries, seed=3)
-    np.testing.assert_array_equal(kept.row_counts, np.minimum(new_rows.row_counts, n_entries))
-    assert cells(kept) <= cells(new_rows)
-    np.testing.assert_array_equal(kept.row_labels, new_rows.row_labels)
-    np.testing.assert_array_equal(kept.column_labels, new_rows.column_labels)
-    assert kept.scale == new_rows.scale
-
-
-def test_of_one_seed_more_entries_are_those_before_and_others(new_rows: ObservedMatrix) -> None:
-    kept = [cells(limit_row_entries(new_rows, n_entries, seed=3)) for n_entries in (1, 2, 5, 10)]
-    assert all(fewer < more for fewer, more in pairwise(kept))
-    assert cells(limit_row_entries(new_rows, 2, seed=3)) == kept[1]
-    assert cells(limit_row_entries(new_rows, 2, seed=4)) != kept[1]
 
 
 def test_rows_are_true_levels_and_columns_predicted_ones() -> None:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from deepmf.evaluation.comparison import Comparison, SplitBy
     from deepmf.models.base import Model
 
-_LIST_LENGTH = 10  # columns of a ranked list
-
 
 @with_option_groups(files=(*FEATURES, "feature_kinds"))
 def compare(
@@ -112,6 +110,7 @@ def compare(
             f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}"
         )
     candidates = _build_models(models, assignments, seed=seed or 0, device=device)
+    n = n or 10
     if person and len(candidates) < 2:
         raise BadSetting(f"--person compares the lists of two models; got --models {models}")
     if output:
@@ -137,7 +136,7 @@ def compare(
             new_columns=new_columns,
             validation=validation_share,
             metric=metric,
-            n=n or _LIST_LENGTH,
+            n=n,
             **order.given,
             seed=seed or 0,
             progress=show,
@@ -148,7 +147,7 @@ def compare(
             model.fit(matrix, progress=False, **(features if model.takes_features else {}))
             for model in list(candidates.values())[:2]
         )
-        change = compare_lists(before, after, label, n or _LIST_LENGTH, **order.given)
+        change = compare_lists(before, after, label, n, **order.given)
         facts |= {"person": label, "lists": change.to_frame().to_dicts()}
     if output:
         facts["page"] = str(output)
@@ -199,20 +198,19 @@ def _build_models(
     if not names_of_models or len(set(names_of_models)) < len(names_of_models):
         raise BadSetting(f"--models takes different names, such as means,als,dmf-o; got {names!r}")
     settings: dict[str, dict[str, Any]] = {name: {"seed": seed} for name in names_of_models}
-    setting_names = {
+    known = {
         name: {field.name for field in fields(model_class(name).settings_class)}
         for name in names_of_models
     }
-    values = dict(map(parse_assignment, assignments or ()))
-    for assigned, value in values.items():
+    for assigned, value in map(parse_assignment, assignments or ()):
         model, dot, name = assigned.rpartition(".")
         if dot and model not in names_of_models:
             raise BadSetting(
                 f"--set {assigned}: the model {model!r} is not compared; {suggest_name(model, names_of_models)}"
             )
-        takers = [model]
-        if not dot:
-            takers = [taker for taker in names_of_models if name in setting_names[taker]]
+        takers = (
+            [model] if dot else [name_of for name_of in names_of_models if name in known[name_of]]
+        )
         if not takers:
             raise BadSetting(
                 f"--set {assigned}: none of {', '.join(names_of_models)} has this setting"
@@ -220,6 +218,6 @@ def _build_models(
         for taker in takers:
             settings[taker][name] = value
     for name in names_of_models:
-        if device and "device" in setting_names[name]:
+        if device and "device" in known[name]:
             settings[name]["device"] = device
     return {name: model_class(name)(**settings[name]) for name in names_of_models}

@@ -24,7 +24,6 @@ SETTINGS: dict[str, Any] = {"effort": "quick"}
 BEST = "OrdinalDMF"
 NEWCOMER = "You"
 NEWCOMER_STARS = (5, 1, 4, 5, 2, 1, 4, 5)
-N_BEST = 5
 
 
 def demo(
@@ -61,7 +60,7 @@ def demo(
         best_model, methods = _fit_both(split, generated, seed=seed, quiet=as_json)
     entries = _rate_films(split.train)
     arrival = time.perf_counter()
-    best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST, rank_by="relevance")
+    best = best_model.extend(entries).recommend(NEWCOMER, n=5, rank_by="relevance")
     milliseconds = 1000 * (time.perf_counter() - arrival)
     test = join_tests(list(split.test.values()))
     write_report(best_model, test, report, title=f"{BEST} on generated ratings")

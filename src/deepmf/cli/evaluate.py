@@ -19,6 +19,7 @@ from deepmf.cli.options import (
 )
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, UnknownLabel, warn
+from deepmf.formatting import describe_relevant, format_quantity
 from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
@@ -89,9 +90,7 @@ def evaluate(
 
     trained = fitted.entries_
     with hint_at_extension(UNKNOWN_HINT):
-        entries = source.reading.read_held_out(
-            test, trained.train.form, fitted.scale_, trained.rows, trained.columns, unknown=unknown
-        )
+        entries = source.reading.read_held_out(test, trained.train.form, trained, unknown=unknown)
         with locate_errors(test, UnknownLabel):
             errors = errors_by_area(fitted, entries, unknown=unknown_pairs) if has_values else []
     ranking_options = {"n": n, "min_entries": min_entries, "feature": feature, **order.given}
@@ -152,22 +151,19 @@ def show_errors(errors: list[AreaErrors]) -> None:
 
 def show_ranking(evaluation: RankingEvaluation) -> None:
     """Print the ranking scores of a model and of popularity, and the number of rows."""
-    from deepmf.evaluation.ranking import ROW_METRICS, TITLES
-    from deepmf.formatting import describe_relevant, format_quantity
+    from deepmf.evaluation.ranking import TITLES
 
-    scores = evaluation.model, evaluation.popularity
-    titles = TITLES | {"n_distinct": "distinct columns"}
-    metrics = [name for name in titles if getattr(evaluation.model, name) is not None]
-    of_rows = [name for name in metrics if name in ROW_METRICS]
-    of_lists = [name for name in metrics if name not in ROW_METRICS]
+    rankers = evaluation.model, evaluation.popularity
+    lines = [
+        [title, *(getattr(ranker, metric) for ranker in rankers)]
+        for metric, title in (TITLES | {"n_distinct": "distinct columns"}).items()
+        if getattr(evaluation.model, metric) is not None
+    ]
     title = (
         f"The first {evaluation.n} columns of each row, ranked by {evaluation.rank_by}; "
         f"{describe_relevant(evaluation.relevant)}"
     )
-    for caption, shown in ((title, of_rows), ("Of all lists", of_lists)):
-        lines = [[ranker.name, *(getattr(ranker, name) for name in shown)] for ranker in scores]
-        if shown:
-            show_table(["ranked by", *(titles[name] for name in shown)], lines, title=caption)
+    show_table(["metric", *(f"by {ranker.name}" for ranker in rankers)], lines, title=title)
     if len(evaluation.areas) > 1:
         by_area = [
             [
@@ -183,9 +179,9 @@ def show_ranking(evaluation: RankingEvaluation) -> None:
         heads = ["area", "rows", "NDCG", "of popularity", "recall", "of popularity"]
         show_table(heads, by_area, title="By area, among its own columns")
     n_relevant = format_quantity(evaluation.n_relevant, "relevant test entry")
-    text = f"{format_quantity(evaluation.n_rows, 'row')} with {n_relevant}"
-    if evaluation.n_without:
-        text += f"; {evaluation.n_without:,} rows without one are left out"
-    say(text)
+    say(
+        f"{format_quantity(evaluation.n_rows, 'row')} with {n_relevant}; "
+        f"{evaluation.n_without:,} rows without one are left out"
+    )
     if evaluation.min_entries:
         say(f"columns with fewer than {evaluation.min_entries:,} entries are not ranked")

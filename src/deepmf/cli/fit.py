@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
 
-_N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
-
 
 @with_option_groups()
 def fit(
@@ -63,6 +61,7 @@ def fit(
 
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
+
     from deepmf.training.progress import is_terminal
 
     model = training.make_model()
@@ -83,7 +82,7 @@ def fit(
     fitted_with = files.read(entries, reading.encoding)
     kinds = list_kinds(fitted_with)
     if asked:
-        fitted_with["asked"] = reading.read_like(asked, entries)
+        fitted_with["asked"] = reading.read_held_out(asked, entries.form, entries)
     train, held_out = training.hold_out(model, entries, reading)
     begin = time.perf_counter()
     # on a terminal, `fit` shows it
@@ -186,7 +185,6 @@ def _show_summary(summary: dict[str, Any]) -> None:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:
         settings = [f"{name}={format_value(value)}" for name, value in summary["chosen"].items()]
-        n_more = len(settings) - _N_CHOSEN_SHOWN
-        more = f" and {n_more} more (deepmf inspect shows all)" if n_more > 0 else ""
-        say(f"chosen: {' '.join(settings[:_N_CHOSEN_SHOWN])}{more}")
+        more = f" and {len(settings) - 6} more (deepmf inspect shows all)" * (len(settings) > 6)
+        say(f"chosen: {' '.join(settings[:6])}{more}")  # the first matter most
     say(f"saved in {summary['file']}")

@@ -15,10 +15,6 @@ from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, 
 if TYPE_CHECKING:
     from deepmf.sklearn import DMFImputer
 
-_MOST_COLUMNS = 24  # whose values are drawn, those with most gaps first
-_LEAST_SCORE = 0.05  # that a column which follows from others has, beyond its standard error
-_MIXED = 1.1  # the largest ratio of variances of chains that agree (Gelman and Rubin, 1992)
-
 
 def write_imputation(
     table: Any, completed: Any, columns: list[str], imputer: DMFImputer, path: Path
@@ -29,7 +25,7 @@ def write_imputation(
 
     patterns = missing_patterns(table)
     n_gaps = {name: int(table[name].null_count()) for name in columns}
-    shown = sorted(columns, key=lambda name: -n_gaps[name])[:_MOST_COLUMNS]
+    shown = sorted(columns, key=lambda name: -n_gaps[name])[:24]
     figures = [
         Figure(
             shorten(name),
@@ -71,7 +67,7 @@ def _list_doubtful(imputer: DMFImputer, columns: list[str]) -> list[str]:
     return [
         f"{name} does not follow from the other columns (score {value:.2f}): its imputed values tell nothing new."
         for name, value, margin in scores
-        if name in columns and value - margin < _LEAST_SCORE
+        if name in columns and value - margin < 0.05
     ]
 
 
@@ -81,7 +77,7 @@ def _build_chain_section(imputer: DMFImputer, columns: list[str]) -> Section | L
         return LeftOut("Convergence", "values are not drawn by a chain")
     ratios = {name: compare_chains(traces[name]) for name in columns if name in traces}
     lines = [
-        [shorten(name), f"{ratio:.2f}", "yes" if ratio < _MIXED else "no"]
+        [shorten(name), f"{ratio:.2f}", "yes" if ratio < 1.1 else "no"]  # Gelman and Rubin, 1992
         for name, ratio in ratios.items()
     ]
     how = "Four chains of the column's mean; the ratio of their variance together to that of each is 1 when they agree."

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from deepmf.sklearn import DMFImputer
 
 _NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
-_MOST_ROWS = 10_000  # in which the kind of a table shows
-_MOST_DIGITS = 7  # after the decimal mark, that a column of decimal numbers may have
-_MOST_SHARED = 20  # levels of columns on the same scale, of which most columns have half
 
 _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 
@@ -181,7 +178,7 @@ class _GappyTable:
         for name in self.completed:
             observed, filled = self.frame[name], completed[name]
             if observed.dtype.is_float():
-                for digits in range(_MOST_DIGITS):
+                for digits in range(7):
                     if (observed.round(digits) == observed).all():
                         filled = observed.zip_with(observed.is_not_null(), filled.round(digits))
                         break
@@ -201,10 +198,11 @@ def _describe_choice(gappy: _GappyTable) -> str | None:
     frame = gappy.inputs
     if not all(dtype.is_numeric() for dtype in frame.dtypes):
         return None
-    frame = frame.sample(min(frame.height, _MOST_ROWS), seed=0)
+    frame = frame.sample(min(frame.height, 10_000), seed=0)
     values = [series.drop_nulls().unique() for series in frame.get_columns()]
     n_levels = len(set().union(*values))
-    if n_levels > _MOST_SHARED or 2 * sum(map(len, values)) < n_levels * len(values):
+    # columns on the same scale share up to 20 levels, of which most have half
+    if n_levels > 20 or 2 * sum(map(len, values)) < n_levels * len(values):
         return None
     return Means().fit(ObservedMatrix.from_table(frame), progress=False).describe_choice()
 

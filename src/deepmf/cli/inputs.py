@@ -16,13 +16,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from deepmf.cli.options import READING, offer
 from deepmf.cli.output import STANDARD, say
+from deepmf.data.delimited import parse_ids, parse_numbers, parse_whole_numbers
 from deepmf.errors import (
     BadEntries,
     BadSetting,
@@ -35,6 +35,7 @@ from deepmf.errors import (
     warn,
 )
 from deepmf.files import polars
+from deepmf.matrix.table_form import DETECT, TableForm
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
     from deepmf.data.read import ReadNotes, ReadOptions
+    from deepmf.matrix.entries import EntryStore
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
-    from deepmf.matrix.table_form import TableForm
     from deepmf.models.base import Model
     from deepmf.models.fold_in import FoldedRows
 
@@ -157,7 +158,6 @@ class InputOptions:
     def for_reader(self, scale: Scale | None) -> ReadOptions:
         """Return the options as `read_entry_file` and `pack_files` take them."""
         from deepmf.data.read import ReadOptions
-        from deepmf.matrix.table_form import DETECT
 
         if self.no_values and self.value:
             raise BadSetting(f"give --value or --no-values, not both; got --value {self.value}")
@@ -177,34 +177,25 @@ class InputOptions:
         self,
         path: Path,
         form: TableForm,
-        scale: Scale,
-        rows: Labels,
-        columns: Labels,
+        known: ObservedMatrix | EntryStore,
         *,
         unknown: str = "fallback",
     ) -> ObservedMatrix:
-        """Read entries to predict, with the names, the scale and the types of labels of the
-        training entries.
+        """Read entries beside those of training, whose names of fields, scale and types of labels
+        they have.
 
         Values may lie outside an interval, which is only the range seen in training.
         """
-        reading = self.adapt_to(form)
+        is_open = known.scale.levels is None and not known.scale.is_interactions
         # no model learns from them
         with warnings.catch_warnings(action="ignore", category=ConstantValues):
             try:
-                if scale.levels is None and not scale.is_interactions:
-                    matrix = reading.read_matrix(path)
-                else:
-                    matrix = reading.read_matrix(path, scale=scale)
+                scale = None if is_open else known.scale
+                matrix = self.adapt_to(form).read_matrix(path, scale=scale)
             except OffScale as error:
                 raise OffScale(error.message, hint=_SCALE_HINT) from error
         with locate_errors(path):
-            return convert_matrix(matrix, rows, columns, unknown=unknown)
-
-    def read_like(self, path: Path, train: ObservedMatrix) -> ObservedMatrix:
-        """Read more entries with the names, the scale and the types of labels of the training
-        entries."""
-        return self.read_held_out(path, train.form, train.scale, train.rows, train.columns)
+            return convert_matrix(matrix, known.rows, known.columns, unknown=unknown)
 
     def read_columns(
         self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False
@@ -324,8 +315,6 @@ def convert_ids(ids: polars.Series, known: Labels, *, unknown: str = "error") ->
     """
     import numpy as np
 
-    from deepmf.data.delimited import parse_whole_numbers
-
     axis, kind = known.axis, _find_kind(known)
     if ids.null_count():
         raise BadEntries(f"pair {ids.is_null().arg_max()} has no {axis} id")
@@ -368,20 +357,9 @@ def convert_matrix(
     matrix: ObservedMatrix, rows: Labels, columns: Labels, *, unknown: str = "error"
 ) -> ObservedMatrix:
     """Return the matrix with labels of the model's type."""
-    from deepmf.matrix.labels import Labelled, Labels
-    from deepmf.matrix.matrix import ObservedMatrix
-
-    own_rows = convert_labels(matrix.row_labels, rows, unknown=unknown)
-    own_columns = convert_labels(matrix.column_labels, columns, unknown=unknown)
-    if own_rows is matrix.row_labels and own_columns is matrix.column_labels:
-        return matrix
-    return ObservedMatrix.from_positions(
-        Labelled(Labels(own_rows, axis="row"), matrix.entry_rows),
-        Labelled(Labels(own_columns, axis="column"), matrix.by_row.columns),
-        matrix.entries().values,
-        scale=matrix.scale,
-        form=matrix.form,
-        extras=matrix.extras,
+    return matrix.with_labels(
+        convert_labels(matrix.row_labels, rows, unknown=unknown),
+        convert_labels(matrix.column_labels, columns, unknown=unknown),
     )
 
 
@@ -409,7 +387,6 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     """Read pairs of a row and a column; a first line with an id that the model knows is not a
     header."""
 
-    from deepmf.data.delimited import parse_ids
     from deepmf.data.layout import PAIRS
 
     entries = model.entries_
@@ -519,32 +496,23 @@ def _read_history(path: Path, model: Model, reading: InputOptions) -> tuple[list
 
     kind = COLUMNS if model.scale_.is_interactions else HISTORY
     columns = {str(label): label for label in model.column_labels_.tolist()}
-    lines = reading.read_columns(path, kind, is_known=columns.__contains__).frame.rows()
+    frame = reading.read_columns(path, kind, is_known=columns.__contains__).frame
+    ids, *cells = frame.select(polars.all().cast(polars.String))
     with locate_errors(path):
-        for line in lines:
-            if None in line:
-                raise BadEntries(
-                    f"each line needs {kind.requirement}; one is {', '.join(map(repr, line))}"
-                )
-        history = [(str(line[0]), *line[1:]) for line in lines if str(line[0]) in columns]
-        unknown = list(dict.fromkeys(str(line[0]) for line in lines if str(line[0]) not in columns))
+        values = [parse_numbers(texts) for texts in cells]
+        if any(series.null_count() for series in (ids, *values)):
+            raise BadEntries(f"each line needs {kind.requirement}; one has a gap")
+        is_known = ids.is_in(list(columns))
+        unknown = ids.filter(~is_known).unique(maintain_order=True).to_list()
         shown = reprlib.repr(unknown).strip("[]")
-        if not history:
+        if not is_known.any():
             raise UnknownLabel(f"the model knows none of the {len(unknown)} columns: {shown}")
-        values = [_parse_value(value, column) for column, *cells in history for value in cells]
     if unknown:
         warn(
             f"{name_file(path)}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
         )
-    return [columns[column] for column, *_ in history], values
-
-
-def _parse_value(value: Any, column: str) -> float:
-    from deepmf.data.delimited import is_number
-
-    if not (isinstance(value, int | float | Decimal) or is_number(str(value))):
-        raise BadEntries(f"column {column!r} has the value {value!r}, which is not a number")
-    return float(value)
+    history = [columns[column] for column in ids.filter(is_known)]
+    return history, [value for numbers in values for value in numbers.filter(is_known)]
 
 
 # Words of options

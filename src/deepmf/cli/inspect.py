@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from deepmf.training.history import History
 
 _OWN_ENDINGS = (".safetensors", ".model", ".store")  # of models and stores, also damaged ones
-_N_FIRST = 3  # entries that are shown
 
 
 @with_option_groups()
@@ -83,7 +82,7 @@ def _show_entries(matrix: ObservedMatrix, *, as_json: bool) -> None:
     """Show a description of entries, and the first of them."""
     import numpy as np
 
-    first = matrix.take_entries(np.arange(min(_N_FIRST, matrix.n_entries))).to_frame()
+    first = matrix.take_entries(np.arange(min(3, matrix.n_entries))).to_frame()
     description = matrix.describe()
     if as_json:
         entries = [list(map(str, entry)) for entry in first.rows()]

@@ -23,7 +23,6 @@ BESIDE = "Features and names"
 OUTPUT = "Output"
 
 _GROUPS = ("Arguments", "Options", TRAINING, BESIDE, READING, OUTPUT)
-_FLAGS_WIDTH = 26  # columns of a line that flags may take; longer ones stand in a line of their own
 
 
 class GroupedCommand(TyperCommand):
@@ -42,7 +41,7 @@ class GroupedCommand(TyperCommand):
         for name, records in groups.items():
             if records:
                 with formatter.section(name):
-                    formatter.write_dl(records, col_max=_FLAGS_WIDTH)
+                    formatter.write_dl(records, col_max=26)  # longer flags stand alone
 
 
 # One option or argument, declared as the help shows it

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 STANDARD = "-"  # standard input or output
 
-_TABLE_WIDTH = 120  # in a file or a pipe, which have no width of their own
-
 
 # Lines, tables, JSON
 
@@ -108,8 +106,8 @@ def show_table(
     for line in cells:
         table.add_row(*(escape(escape_controls(_format_cell(cell))) for cell in line))
     console = Console()
-    if not console.is_terminal:
-        console.width = _TABLE_WIDTH
+    if not console.is_terminal:  # a file or a pipe has no width of its own
+        console.width = 120
     if title is not None:  # printed above: the table may be narrower
         console.print(escape_controls(title), style="bold", markup=False, highlight=False)
     console.print(table)

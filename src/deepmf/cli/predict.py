@@ -30,6 +30,7 @@ from deepmf.cli.options import (
 from deepmf.cli.output import STANDARD, check_frame_target, show_share, show_written, write_frames
 from deepmf.errors import BadSetting, UnknownLabel, warn
 from deepmf.files import Progress, polars
+from deepmf.matrix.table_form import TableForm
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
@@ -80,7 +81,6 @@ def predict(
     check_frame_target(output, inputs=[*source.paths, pairs])
 
     from deepmf.evaluation.areas import UNKNOWN_HINT
-    from deepmf.matrix.table_form import TableForm
 
     fitted = source.load()
     how: dict[str, Any] = {"at": parse_moment(at), "unknown": unknown}

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from deepmf.models.explanation import Explanation
     from deepmf.recommend.ranking import Ranking
 
-_MOST_FEATURES = 3  # of columns, in a table; JSON has all
-
 
 @dataclass(frozen=True)
 class WhichRows(RowOptions):
@@ -206,7 +204,7 @@ def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
         show_json({"row": row, **row_name, "relevant": best.relevant, "best": records})
         return
     features = [record.get("features", {}) for record in records]
-    facts = list(dict.fromkeys(itertools.chain(*features)))[:_MOST_FEATURES]
+    facts = list(dict.fromkeys(itertools.chain(*features)))[:3]  # JSON has all
     # the prediction of interactions is the presence
     is_shown = {
         "prediction": model.entries_.train.has_values,

@@ -38,8 +38,6 @@ from deepmf.files import polars
 if TYPE_CHECKING:
     from deepmf.data.read import FileEntries
 
-_MOST_SHOWN = 10  # refused entries that are shown
-
 Database = Annotated[
     str | None,
     option(
@@ -236,7 +234,8 @@ def import_entries(
         entries = read_lines(file, reading.for_reader(None))
         for start in range(0, entries.numbers.size, batch_size):
             written = client.write_entries(_list_entries(entries, slice(start, start + batch_size)))
-            for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
+            # the first ten are shown
+            for refused in written.refused[: max(0, 10 - counts["refused"])]:
                 say(
                     f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}",
                     err=True,

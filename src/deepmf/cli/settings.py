@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from deepmf.cli.inputs import InputOptions, locate_errors, open_input
 from deepmf.cli.options import TRAINING, VALIDATION_SHARE, Device, Json, Seed, argument, offer
 from deepmf.cli.output import say, show_json, show_table
-from deepmf.errors import BadSetting, UnreadableFile
+from deepmf.errors import BadSetting
 from deepmf.files import read_toml
 from deepmf.models.registry import MODELS, model_class
 
@@ -131,17 +131,6 @@ def format_value(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Read settings from a TOML file: its top level, or its only table `[settings]`."""
-    content = read_toml(path)
-    table = content["settings"] if content.keys() == {"settings"} else content
-    if not isinstance(table, dict):
-        raise UnreadableFile(
-            f"{path}: [settings] must be a table of names and values; got {table!r}"
-        )
-    return table
-
-
 def parse_scale(text: str | None) -> Scale | None:
     """Parse a scale: `1,2,3,4,5` are levels, `0:100` is an interval.
 
@@ -203,7 +192,7 @@ class TrainingOptions:
         settings: dict[str, Any] = {}
         if self.config:
             with open_input(self.config) as file:
-                settings |= read_config(file)
+                settings |= read_toml(file)
         settings |= dict(map(parse_assignment, self.assignments or ()))
         if self.seed is not None:
             settings["seed"] = self.seed
@@ -236,7 +225,7 @@ class TrainingOptions:
                 raise BadSetting("give --validation or --validation-share, not both")
             from deepmf.models.fitting import keep_known
 
-            held_out = reading.read_like(self.validation, entries)
+            held_out = reading.read_held_out(self.validation, entries.form, entries)
             with locate_errors(self.validation):
                 return entries, keep_known(entries, held_out)
         if share is None:

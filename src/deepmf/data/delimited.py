@@ -207,19 +207,14 @@ def parse_time_texts(texts: polars.Series) -> polars.Series:
 def parse_ids(ids: polars.Series) -> polars.Series:
     """Return ids as ints if all of them are whole numbers in canonical form, otherwise unchanged.
 
-    Ids that all end in .0 are whole numbers that were floats once, because of a gap; a warning says
-    so.
+    Ids that end in .0 are whole numbers that were floats once, because of a gap; a warning says so.
     """
-    texts_present = ids.drop_nulls()
-    are_floats = texts_present.len() > 0 and bool(texts_present.str.ends_with(".0").all())
-    texts = ids.str.strip_suffix(".0") if are_floats else ids
-    numbers = texts.cast(polars.Int64, strict=False)
-    if numbers.null_count() > ids.null_count() or (numbers.cast(polars.String) != texts).any():
+    numbers = parse_whole_numbers(ids)
+    if numbers.null_count() > ids.null_count():
         return ids
-    if are_floats:
-        warn(
-            f"ids such as {texts_present[0]!r} in {ids.name or 'a file'!r} are read as whole numbers"
-        )
+    floats = ids.filter(ids.str.ends_with(".0"))
+    if floats.len():
+        warn(f"ids such as {floats[0]!r} in {ids.name or 'a file'!r} are read as whole numbers")
     return numbers
 
 

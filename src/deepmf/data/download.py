@@ -17,7 +17,6 @@ from urllib.error import HTTPError, URLError
 from deepmf.errors import DatasetUnavailable, UnreadableFile
 from deepmf.files import Progress, write_atomically
 
-_PIECE = 1 << 18  # bytes copied at a time
 _NOT_AN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
 
 
@@ -78,7 +77,7 @@ def extract(archive: Path, member: str, target: Path) -> None:
                 if member not in opened.namelist():
                     raise UnreadableFile(f"{archive} holds no {member}")
                 with opened.open(member) as source, part.open("wb") as file:
-                    shutil.copyfileobj(source, file, _PIECE)
+                    shutil.copyfileobj(source, file)
         except _NOT_AN_ARCHIVE as error:
             raise UnreadableFile(
                 f"{archive} is not a whole zip archive ({_explain(error)})"
@@ -104,7 +103,7 @@ def _receive(address: str, part: Path, *, progress: Progress | None, timeout: fl
         length = response.headers.get("Content-Length")
         done = 0
         total = None if length is None else int(length)
-        while piece := response.read(_PIECE):
+        while piece := response.read(shutil.COPY_BUFSIZE):
             file.write(piece)
             done += len(piece)
             if progress is not None:

@@ -13,7 +13,6 @@ from deepmf.errors import UnreadableFile, import_optional, warn
 from deepmf.files import polars
 
 CELL_BYTES = 8
-_MOST_LINES = 1 << 20  # of a sheet, as in Excel
 
 
 def read_excel(path: Path) -> polars.DataFrame:
@@ -49,7 +48,7 @@ def _iterate_lines(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
     most = max(ALWAYS_ALLOWED, MOST_EXPANSION * path.stat().st_size) // CELL_BYTES
     for number, line in enumerate(sheet.iter_rows(values_only=True), 1):
         width = max(width, len(line))
-        if number > _MOST_LINES or number * width > most:
+        if number > 1 << 20 or number * width > most:
             raise UnreadableFile(
                 f"{path} has {number:,} lines and {width:,} columns or more, too many for its size; delete the cells "
                 "far from the others"

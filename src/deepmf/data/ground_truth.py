@@ -30,9 +30,6 @@ OCCUPATIONS = ("artist", "clerk", "cook", "engineer", "farmer", "nurse", "studen
 
 GENRES = ("Comedy", "Crime", "Documentary", "Drama", "Horror", "Musical", "Sci-Fi", "Western")
 
-# Every second film has a second genre.
-_SECOND_GENRE = 0.5
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Truth:
@@ -202,7 +199,7 @@ def draw_column_features(columns: Labels, *, rank: int, seed: int) -> DrawnFeatu
     years = dice.integers(count, 1950, 2010)
     first = dice.integers(count, 0, n_genres)
     second = (first + dice.integers(count, 1, n_genres)) % n_genres  # never the first
-    has_two = dice.uniforms(count) < _SECOND_GENRE
+    has_two = dice.uniforms(count) < 0.5
     qualities = dice.normals(rank * n_genres).reshape(rank, -1)
     factors = np.where(
         has_two, (qualities[:, first] + qualities[:, second]) * 0.5**0.5, qualities[:, first]

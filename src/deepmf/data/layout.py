@@ -48,7 +48,6 @@ WIDE_HINT = Hint(
 _TYPED = re.compile(r"(.+):((?:token|float)(?:_seq)?)")
 _COMMENT_SIGNS = ("#", "%")  # as numpy, KONECT and Matrix Market write them
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
-_ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
 
 # Names of columns beside the usual ones; in the first line of a file they are never ids.
 _HEADINGS = {
@@ -436,7 +435,8 @@ def _looks_wide(names: Fields, sample: Sequence[Fields]) -> bool:
         return True
     if not all(map(is_whole, columns[0])):  # numbers, but no ids
         return True
-    return len(sample) > 1 and max(sizes) <= _ALIKE * min(sizes)
+    # columns of one table reach about equally far
+    return len(sample) > 1 and max(sizes) <= 4 * min(sizes)
 
 
 def _find_largest(column: Fields) -> float | None:

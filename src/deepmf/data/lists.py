@@ -13,7 +13,6 @@ from deepmf.files import polars
 LISTS = "each line is a row and a list of its columns"  # what is guessed of a file
 
 _HEAD = 1 << 16  # bytes from which lists are recognised
-_MANY = 5  # fields: no entry with a value, a time and a weight has as many
 _LIST = re.compile(rb"(?:0|[1-9][0-9]*)(?:[ \t](?:0|[1-9][0-9]*))*[ \t]?")
 
 
@@ -39,7 +38,8 @@ def are_lists(path: Path) -> bool:
         return False
     rows = [line.split() for line in lines]
     lengths = {len(row) for row in rows}
-    if len(lengths) == 1 or max(lengths) < _MANY or len({row[0] for row in rows}) < len(rows):
+    # an entry with a value, a time and a weight has fewer than five fields
+    if len(lengths) == 1 or max(lengths) < 5 or len({row[0] for row in rows}) < len(rows):
         return False
     return all(len(set(row[1:])) == len(row) - 1 for row in rows)
 

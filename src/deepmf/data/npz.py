@@ -13,8 +13,6 @@ from deepmf.data.source import check_expansion, summarise
 from deepmf.errors import UnreadableFile
 from deepmf.files import check_path
 
-_INDEX_BYTES = 4  # of a row or a column without entries
-
 
 def read_npz(path: str | Path) -> scipy.sparse.coo_array:
     """Read a scipy sparse matrix from `.npz`; nothing is unpickled, and inconsistent indices are
@@ -32,8 +30,7 @@ def read_npz(path: str | Path) -> scipy.sparse.coo_array:
             matrix = scipy.sparse.load_npz(file)
         if matrix.format in ("csr", "csc", "bsr"):
             matrix.check_format(full_check=True)  # pointers rise, and indices lie inside
-        # of arrays with a place for every row and column
-        check_expansion(path, _INDEX_BYTES * sum(matrix.shape))
+        check_expansion(path, 4 * sum(matrix.shape))  # bytes of a row or a column without entries
         return matrix.tocoo()
     except UnreadableFile:
         raise

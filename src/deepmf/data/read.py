@@ -60,9 +60,6 @@ from deepmf.storage.model_file import is_own_file
 
 TextForm = Literal["entries", "lists", "sequences", "inter"]
 
-_LARGE_COUNT = 100  # no scale of answers reaches as far
-_LARGE_SHARE = 20  # in units of the median
-
 
 def read_matrix(
     path: str | Path,
@@ -460,10 +457,11 @@ def _warn_of_counts(path: Path, values: ValueArray) -> None:
     them large."""
     low = float(values.min())
     high = float(values.max())
-    if not (0 <= low <= 1 and high >= _LARGE_COUNT) or np.any(values % 1 != 0):
+    # no scale of answers reaches to 100
+    if not (0 <= low <= 1 and high >= 100) or np.any(values % 1 != 0):
         return
     middle = float(np.median(values))
-    if high >= _LARGE_SHARE * middle:
+    if high >= 20 * middle:
         warn(
             f"{path}: the values look like counts: the largest is {high:,.0f}, half of them are at "
             f"most {middle:,.0f}; count= (--count on the command line) reads them as interactions"

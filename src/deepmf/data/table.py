@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from deepmf.data.delimited import SAMPLE_LINES, SPACES, drop_blank_end
@@ -20,7 +21,6 @@ from deepmf.files import polars
 
 _FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
-_BEGINNING = 1024  # bytes in which a JSON array shows
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,8 @@ def _show_cells(line: Sequence[object]) -> list[str]:
 
 
 def _refuse_json_array(path: Path, source: Path | bytes) -> None:
-    if isinstance(source, bytes):
-        beginning = source[:_BEGINNING]
-    else:
-        with source.open("rb") as file:
-            beginning = file.read(_BEGINNING)
+    with source.open("rb") if isinstance(source, Path) else BytesIO(source) as file:
+        beginning = file.read(1024)
     if beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         raise UnreadableFile(
             f"{path} holds a JSON array; JSON lines are read: an object in each line, no commas"

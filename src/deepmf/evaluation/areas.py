@@ -56,8 +56,8 @@ class AreaErrors:
     n_entries: int
     rmse: float
     mae: float
-    level_rmse: float | None
-    level_mae: float | None
+    level_rmse: float | None = None
+    level_mae: float | None = None
     median_rmse: float | None = None
     median_mae: float | None = None
 
@@ -123,21 +123,21 @@ def evaluate(
         )
     if unknown == "error":
         check_test_known(model, test)
-    predictions = _predict_entries(
+    areas, predictions = _predict_entries(
         model, entries, unknown, test.times if model.has_drift else None, batch_size
     )
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
-        inside = predictions.areas == area
+        inside = areas == area
         if np.any(inside):
             errors.append(_measure(area, predictions, entries.values, inside))
     if not errors:
         raise BadEntries(
             "no test entry has a row and a column that the model knows, so there is nothing to evaluate"
         )
-    included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
+    included = (areas != UNKNOWN) | (unknown == "fallback")
     result = Evaluation([*errors, _measure("all", predictions, entries.values, included)])
-    result.residuals = predictions.values - entries.values
+    result.residuals = predictions[""] - entries.values
     return result
 
 
@@ -174,51 +174,40 @@ def ignore_empty_lines() -> AbstractContextManager[None]:
     return warnings.catch_warnings(action="ignore", category=NothingObserved)
 
 
-@dataclass(frozen=True)
-class _Predictions:
-    """The area and predictions of each test entry, (entries,)."""
-
-    areas: npt.NDArray[np.str_]
-    values: FloatArray
-    levels: dict[str, FloatArray]  # by the metric they minimise
-
-
 def _predict_entries(
     model: Model, entries: Entries, unknown: Unknown, times: TimeArray | None, batch_size: int
-) -> _Predictions:
+) -> tuple[npt.NDArray[np.str_], dict[str, FloatArray]]:
+    """Return the area of each test entry, and the predictions by the prefix of their errors."""
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
-    values = np.empty(size)
-    metrics = ("rmse", "mae") if model.gives_distribution else ("rmse",)
-    levels = {metric: np.empty(size) for metric in metrics if model.scale_.levels is not None}
+    predictions = {"": np.empty(size)}
+    if model.scale_.levels is not None:
+        predictions["level_"] = np.empty(size)
+        if model.gives_distribution:
+            predictions["median_"] = np.empty(size)
     for start in range(0, size, batch_size):
         span = slice(start, start + batch_size)
+        at = None if times is None else times[span]
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[span], entries.columns[span]
         areas[span] = model.areas(*pairs, unknown=unknown)
-        at = None if times is None else times[span]
-        values[span] = model.predict(*pairs, at=at, unknown=unknown)
-        for metric, level_values in levels.items():
-            level_values[span] = model.predict_levels(*pairs, at=at, metric=metric, unknown=unknown)
+        predictions[""][span] = model.predict(*pairs, at=at, unknown=unknown)
+        for kind, metric in (("level_", "rmse"), ("median_", "mae")):
+            if kind in predictions:
+                predictions[kind][span] = model.predict_levels(
+                    *pairs, at=at, metric=metric, unknown=unknown
+                )
     areas[areas == ""] = UNKNOWN
-    return _Predictions(areas, values, levels)
+    return areas, predictions
 
 
 def _measure(
-    area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_]
+    area: str, predictions: dict[str, FloatArray], values: FloatArray, inside: npt.NDArray[np.bool_]
 ) -> AreaErrors:
-    kinds = {
-        "": predictions.values,
-        "level_": predictions.levels.get("rmse"),
-        "median_": predictions.levels.get("mae"),
-    }
-    errors: dict[str, Any] = dict.fromkeys(
-        f"{kind}{metric}" for kind in kinds for metric in ("rmse", "mae")
-    )
-    for kind, predicted in kinds.items():
-        if predicted is not None:
-            gaps = (predicted - values)[inside]
-            errors[f"{kind}rmse"] = math.sqrt(np.mean(np.square(gaps)))
-            errors[f"{kind}mae"] = float(np.mean(np.abs(gaps)))
+    errors: dict[str, float] = {}
+    for kind, predicted in predictions.items():
+        gaps = (predicted - values)[inside]
+        errors[f"{kind}rmse"] = math.sqrt(np.mean(np.square(gaps)))
+        errors[f"{kind}mae"] = float(np.mean(np.abs(gaps)))
     return AreaErrors(area, int(np.count_nonzero(inside)), **errors)
 
 
@@ -308,21 +297,6 @@ def evaluate_cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
             error = rmse_error(predicted[inside], values[inside])
             curve.append(ColdStart(first, last, int(np.count_nonzero(inside)), error))
     return curve
-
-
-def limit_row_entries(matrix: ObservedMatrix, n_entries: int, *, seed: int) -> ObservedMatrix:
-    """Keep at most n random entries of each row; with the same seed, a larger n keeps the same
-    entries and more.
-
-    >>> matrix = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
-    >>> limit_row_entries(matrix, 1, seed=0).row_counts.tolist()
-    [1, 1]
-    """
-    draws = np.random.default_rng(seed).random(matrix.n_entries)
-    # rows stay together, each in an order of its own
-    order = np.lexsort([draws, matrix.entry_rows])
-    place_in_row = np.arange(matrix.n_entries) - matrix.by_row.starts[matrix.entry_rows[order]]
-    return matrix.take_entries(np.sort(order[place_in_row < n_entries]))
 
 
 def confusion_matrix(model: Model, test: ObservedMatrix) -> npt.NDArray[np.int64]:

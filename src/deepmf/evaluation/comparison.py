@@ -7,6 +7,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Unpack, get_args
 
@@ -22,12 +23,11 @@ from deepmf.errors import (
     check_choice,
     check_count,
     show_value,
-    suggest_name,
 )
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
 from deepmf.evaluation.ranking import ROW_METRICS, TITLES, AreaRanking, evaluate_ranking, fix_order
 from deepmf.files import Progress, polars
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import Array, FloatArray
 from deepmf.matrix.description import Description
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.features import AxisFeatures, Features
@@ -107,11 +107,7 @@ def compare(
         raise BadSetting("compare takes the models first, then the matrix: compare(models, matrix)")
     check_matrix(matrix, "compare")
     unfitted = _build_candidates(models, seed=seed)
-    metrics = [*ERROR_METRICS, *ROW_METRICS]
-    if not isinstance(metric, str) or metric not in metrics:
-        raise BadSetting(
-            f"there is no metric {show_value(metric)} to order models by; {suggest_name(str(metric), metrics)}"
-        )
+    check_choice("metric", metric, [*ERROR_METRICS, *ROW_METRICS])
     if metric in ERROR_METRICS and not matrix.has_values:
         raise BadSetting(
             f"interactions have no values, so there is no {metric.upper()}; set a ranking metric, such as ndcg",
@@ -125,12 +121,11 @@ def compare(
         folds = 1
     plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed, metric, ranking, by)
     next(plan.split(matrix))  # a matrix that cannot be split is refused before any model is fitted
-    feature_options = {"row_features": row_features, "column_features": column_features}
-    check_features(**feature_options)
-    features = {name: options for name, options in feature_options.items() if options is not None}
-    for name, labels in (("row_features", matrix.rows), ("column_features", matrix.columns)):
-        if name in features:
-            AxisFeatures.of(labels, features[name])
+    features = {"row_features": row_features, "column_features": column_features}
+    check_features(**features)
+    for labels, axis_features in zip((matrix.rows, matrix.columns), features.values(), strict=True):
+        if axis_features is not None:
+            AxisFeatures.of(labels, axis_features)
     splits: dict[str, list[SplitErrors]] = {label: [] for label in unfitted}
     failures: dict[str, str] = {}
     n_done = 0
@@ -169,9 +164,9 @@ def _build_candidates(
     named = models.items() if isinstance(models, Mapping) else (("", model) for model in models)
     candidates: dict[str, Model] = {}
     for name, choice in named:
-        kind: Any = model_class(choice) if isinstance(choice, str) else choice
-        is_class = isinstance(kind, type) and issubclass(kind, Model)
-        model = kind(seed=seed) if is_class else kind
+        model: Any = model_class(choice) if isinstance(choice, str) else choice
+        if isinstance(model, type) and issubclass(model, Model):
+            model = model(seed=seed)  # type: ignore[call-arg]
         if not isinstance(model, Model):
             raise BadSetting(
                 f"a model to compare must be a name, a class or an unfitted model; got {show_value(choice)}"
@@ -319,11 +314,7 @@ def measure(
     able = [test for area, test in problem.test.items() if area in fresh.predicts]
     errors = SplitErrors({}, seconds)
     if able:
-        extended, test = extend_model(fresh, problem), join_tests(able)
-        if test.has_values:
-            _add_errors(errors, extended, test)
-        if ranking is not None:
-            _add_rankings(errors, extended, test, ranking)
+        _measure_test(errors, extend_model(fresh, problem), join_tests(able), ranking)
     if len(able) == len(problem.test):
         return errors
     errors.areas.pop(ALL, None)
@@ -331,38 +322,25 @@ def measure(
     return replace(errors, by_row={})
 
 
-def _add_errors(split_errors: SplitErrors, model: Model, test: ObservedMatrix) -> None:
-    errors = evaluate(model, test)
-    split_errors.areas.update({area_errors.area: area_errors for area_errors in errors})
-    counts = np.bincount(test.entry_rows)
-    rows = counts > 0
-    for metric, losses in (
-        ("rmse", np.square(errors.residuals)),
-        ("mae", np.abs(errors.residuals)),
-    ):
-        sums: FloatArray = np.bincount(test.entry_rows, losses).astype(np.float64)
-        split_errors.by_row[metric] = RowLosses(sums[rows], counts[rows].astype(np.float64))
-
-
-def _add_rankings(
-    split_errors: SplitErrors, model: Model, test: ObservedMatrix, ranking: Request
+def _measure_test(
+    found: SplitErrors, model: Model, test: ObservedMatrix, ranking: Request | None
 ) -> None:
-    try:
-        ranked = evaluate_ranking(model, test, n=int(ranking.n), **ranking.given)
-    except BadEntries:  # no test entry is relevant
-        return
-    split_errors.rankings.update(ranked.areas | {ALL: ranked.overall})
-    assert ranked.by_row is not None
-    for metric, values in ranked.by_row._asdict().items():
-        split_errors.by_row[metric] = RowLosses(values, np.ones(values.size))
-
-
-def _join_losses(splits: Sequence[SplitErrors], metric: str) -> RowLosses:
-    """Return the losses of several splits; none if a split has none."""
-    losses = [split.by_row[metric] for split in splits if metric in split.by_row]
-    if not losses or len(losses) < len(splits):
-        return RowLosses(np.empty(0), np.empty(0))
-    return RowLosses(*map(np.concatenate, zip(*losses, strict=True)))
+    """Fill in the errors and rankings of a model on a test."""
+    if test.has_values:
+        errors = evaluate(model, test)
+        found.areas.update({area_errors.area: area_errors for area_errors in errors})
+        counts = np.bincount(test.entry_rows)
+        rows = counts > 0
+        losses = {"rmse": np.square(errors.residuals), "mae": np.abs(errors.residuals)}
+        for metric, values in losses.items():
+            sums = np.bincount(test.entry_rows, values)
+            found.by_row[metric] = RowLosses(sums[rows], counts[rows])
+    if ranking is not None:
+        with suppress(BadEntries):  # no test entry is relevant
+            ranked = evaluate_ranking(model, test, n=int(ranking.n), **ranking.given)
+            found.rankings.update(ranked.areas | {ALL: ranked.overall})
+            scores = () if ranked.by_row is None else ranked.by_row._asdict().items()
+            found.by_row.update({name: RowLosses(row, np.ones(row.size)) for name, row in scores})
 
 
 def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
@@ -373,8 +351,7 @@ def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
     rows, columns, values = (
         np.concatenate([np.asarray(part) for part in arrays]) for arrays in parts
     )
-    extras = Extras.join([(test.n_entries, test.extras) for test in tests])
-    times, weights, _ = extras
+    times, weights, _ = Extras.join([(test.n_entries, test.extras) for test in tests])
     return ObservedMatrix.from_entries(
         rows, columns, values, tests[0].scale, times=times, weights=weights
     )
@@ -404,7 +381,16 @@ class RowLosses(NamedTuple):
     lists they have."""
 
     sums: FloatArray
-    counts: FloatArray
+    counts: Array
+
+    @classmethod
+    def join(cls, splits: Sequence[SplitErrors], metric: str) -> RowLosses:
+        """Return the losses of several splits; none if a split has none."""
+        nothing = cls(np.empty(0), np.empty(0))
+        losses = [split.by_row.get(metric, nothing) for split in splits]
+        if not all(loss.counts.size for loss in losses):
+            return nothing
+        return cls(*map(np.concatenate, zip(*losses, strict=True)))
 
     def average(self, metric: str, weights: FloatArray) -> FloatArray:
         """Return the metric of all rows by weights (draws, rows)."""
@@ -463,7 +449,7 @@ class ComparedModel:
     def errors(self, metric: str = "rmse", area: str = ALL, *, of: str = "model") -> FloatArray:
         """Return the error, or ranking metric, on each split, (splits,); empty if the model cannot
         predict the area."""
-        values = [split.value(metric, area, of=of) for split in self.splits]
+        values = (split.value(metric, area, of=of) for split in self.splits)
         return np.array([error for error in values if error is not None], dtype=np.float64)
 
     def mean(self, metric: str = "rmse", area: str = ALL) -> float | None:
@@ -525,7 +511,7 @@ class Comparison:
         entries of this kind would confirm.
         """
         metric, ranked = self.plan.metric, self.rank()
-        losses = [_join_losses(model.splits, metric) for model in ranked]
+        losses = [RowLosses.join(model.splits, metric) for model in ranked]
         if not ranked or not losses[0].sums.size:
             return []
         best, numbers = losses[0], np.random.default_rng(self.plan.seed)

@@ -579,6 +579,10 @@ class ObservedMatrix:
         """Return the same matrix with other column names or another layout for writing."""
         return self._replace(form=form)
 
+    def with_labels(self, rows: Iterable[Any], columns: Iterable[Any]) -> ObservedMatrix:
+        """Return the same entries under other labels, in the order of these."""
+        return self._replace(rows=Labels(rows, axis="row"), columns=Labels(columns, axis="column"))
+
     def with_scale(self, scale: Scale) -> ObservedMatrix:
         """Return the same entries on another scale, which must hold all of them."""
         if not isinstance(scale, Scale):
