@@ -425,11 +425,11 @@ def make_configurations(folder: Path) -> Any:
 
 
 def use_configuration(_: Any, target: Path) -> None:
-    from deepmf.cli.settings import read_config
+    from deepmf.files import read_toml
     from deepmf.models.registry import model_class
 
     path = find_file(target)
-    model_class(path.suffixes[-2][1:])(**read_config(path))
+    model_class(path.suffixes[-2][1:])(**read_toml(path))
 
 
 def make_database(folder: Path) -> Any:

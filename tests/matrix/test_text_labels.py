@@ -8,6 +8,7 @@ import uuid
 from decimal import Decimal
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
@@ -72,6 +73,7 @@ def test_what_is_not_there() -> None:
     "texts", [[], ["", "a", ""], [f"Zoë {number % 500}" for number in range(5000)]]
 )
 def test_positions_lead_back(texts: list[str]) -> None:
-    labels, positions = gather_ids(pl.Series(texts, dtype=pl.String), axis="row")
+    series = nw.from_native(pl.Series(texts, dtype=pl.String), series_only=True)
+    labels, positions = gather_ids(series, axis="row")
     assert list(labels) == sorted(set(texts))
     assert labels.array[positions].tolist() == texts

@@ -36,7 +36,7 @@ from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency
 from deepmf.files import polars
 
 if TYPE_CHECKING:
-    from deepmf.data.read import FileEntries
+    from deepmf.matrix.frames import LongEntries
 
 Database = Annotated[
     str | None,
@@ -231,20 +231,20 @@ def import_entries(
         Client(url, api_key=api_key, timeout=120.0) as client,
         show_share("sending") as progress,
     ):
-        entries = read_lines(file, reading.for_reader(None))
-        for start in range(0, entries.numbers.size, batch_size):
-            written = client.write_entries(_list_entries(entries, slice(start, start + batch_size)))
+        lines = read_lines(file, reading.for_reader(None))
+        for start in range(0, lines.n_entries, batch_size):
+            part = _list_entries(lines.entries, slice(start, start + batch_size))
+            written = client.write_entries(part)
             # the first ten are shown
             for refused in written.refused[: max(0, 10 - counts["refused"])]:
                 say(
-                    f"deepmf: {entries.locate(start + refused.line - 1)}: {refused.message}",
-                    err=True,
+                    f"deepmf: {lines.locate(start + refused.line - 1)}: {refused.message}", err=True
                 )
             counts["entries"] += written.n_lines
             counts["changed"] += written.n_changed
             counts["refused"] += written.n_refused
-            progress(counts["entries"], entries.numbers.size)
-    report_reading(ratings, entries.notes, wide=False)
+            progress(counts["entries"], lines.n_entries)
+    report_reading(ratings, lines.notes, wide=False)
     same = counts["entries"] - counts["changed"] - counts["refused"]
     text = (
         f"{name_file(ratings)}: {counts['entries']:,} entries sent, {counts['changed']:,} written, "
@@ -255,7 +255,7 @@ def import_entries(
         raise typer.Exit(2)
 
 
-def _list_entries(entries: FileEntries, part: slice) -> list[tuple[Any, Any, Any]]:
+def _list_entries(entries: LongEntries, part: slice) -> list[tuple[Any, Any, Any]]:
     """Return rows, columns, and values or fields of entries with times or weights; an absent date
     stays out."""
     from deepmf.matrix.extras import NO_TIME

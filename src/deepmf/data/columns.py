@@ -13,15 +13,15 @@ from deepmf.data.layout import (
     INTERACTIONS,
     ColumnOptions,
     LineKind,
-    look_at,
     open_text_table,
     refuse_wide,
 )
 from deepmf.data.source import locate_errors
 from deepmf.data.table import FileTable, is_typed_file, open_typed_table
 from deepmf.errors import BadEntries, UnreadableFile
-from deepmf.files import check_path, polars
+from deepmf.files import check_path, narwhals, polars
 from deepmf.matrix.column_roles import VALUE_HINT, ChosenColumns, choose_columns, describe_roles
+from deepmf.matrix.frames import NEEDED, look_at
 from deepmf.matrix.table_form import DETECT
 
 
@@ -51,11 +51,6 @@ class ColumnRoles:
         return self.columns if self.table.has_names else {role: role for role in self.columns}
 
     @property
-    def n_needed(self) -> int:
-        """The number of fields that no line may lack: the row, the column, and a value or count."""
-        return sum(role not in ("time", "weight") for role in self.columns)
-
-    @property
     def words(self) -> dict[str, str]:
         """The name or position of the column of each role, in words."""
         if self.table.has_names:
@@ -65,7 +60,7 @@ class ColumnRoles:
     @property
     def description(self) -> str:
         """Which column is taken for which role, in words."""
-        words = dict(list(self.words.items())[: self.n_needed])
+        words = {role: word for role, word in self.words.items() if role in NEEDED}
         description = describe_roles(words)
         if self.kind is EITHER and "value" not in words:
             return f"interactions without values: {description}"
@@ -77,9 +72,16 @@ class ColumnRoles:
         is_certain = "value" in self.columns or self.kind is not EITHER
         return None if is_certain and not self.chosen.is_guess else self.description
 
-    def has_texts(self, role: str) -> bool:
-        """Whether ids are text that may turn out to be whole numbers."""
-        return self.table.is_text and self.columns[role] not in self.table.quoted
+    @property
+    def doubt(self) -> str:
+        """The description where the column of values was guessed; nothing otherwise."""
+        return self.description if self.chosen.is_guess else ""
+
+    @property
+    def texts(self) -> list[str]:
+        """The axes whose ids are text that may turn out to be whole numbers."""
+        axes = ("row", "column") if self.table.is_text else ()
+        return [axis for axis in axes if self.columns[axis] not in self.table.quoted]
 
 
 class ReadColumns(NamedTuple):
@@ -125,8 +127,9 @@ def choose_roles(table: FileTable, kind: LineKind, options: ColumnOptions) -> Co
     """Choose the column of each role that lines of a kind need; refuse a wide table."""
     names = [name for role, name in options.wanted.items() if role != "row"]
     if kind.defines_ids and all(name is None for name in names):
-        refuse_wide(table.path, table.names if table.has_names else table.sample[0], table.sample)
-    content = look_at(table.names, table.sample, has_names=table.has_names, decimal=options.decimal)
+        refuse_wide(table)
+    head = narwhals.from_native(table.head, eager_only=True)
+    content = look_at(head, has_names=table.has_names)
     roles = None if kind in (EITHER, INTERACTIONS) else kind.roles
     # a header of RecBole says which fields are numbers
     has_values = table.types is None or any(
@@ -162,23 +165,23 @@ def _convert_numbers(
 ) -> tuple[polars.DataFrame, list[str]]:
     """Turn texts of values, counts, weights and times into numbers; the first that is none is an
     error. Return the words for missing values, too."""
-    columns = frame.get_columns()
     missing_words: list[str] = []
-    for position, (role, name) in enumerate(roles.names.items()):
-        texts = columns[position]
+    for role, name in roles.names.items():
+        texts = frame[name]
         if role == "time":
-            columns[position] = parse_time_texts(texts)
+            frame = frame.with_columns(parse_time_texts(texts))
         if role not in ("value", "count", "weight"):
             continue
         try:
-            numbers = columns[position] = parse_numbers(texts, decimal=decimal)
+            numbers = parse_numbers(texts, decimal=decimal)
         except BadEntries as error:
             place = f"{roles.table.path}, {roles.table.locate(error.position)}, column {name!r}"
             if role != "value" or not roles.chosen.is_guess or error.hint is not None:
                 raise error.locate(place) from error
             message = f"{place}: {error.message} ({roles.description})"
             raise BadEntries(message, hint=VALUE_HINT) from error
+        frame = frame.with_columns(numbers)
         if role != "weight":
             words = texts.filter(texts.is_not_null() & numbers.is_null())
             missing_words = sorted(words.unique().to_list())
-    return polars.DataFrame(columns), missing_words
+    return frame, missing_words

@@ -38,6 +38,15 @@ _NUMBER = re.compile(
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
+# A number as files write it, but not 007: leading zeros make a code.
+_PLAIN_NUMBER = (
+    r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
+)
+_COMMA_NUMBER = r"^[+-]?[0-9]+(,[0-9]+)?$"
+_INTEGER = r"^[+-]?[0-9]{1,18}$"
+_WORDS = {"none", "nil"}  # which mark a missing number, and are answers among texts
+_ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+
 
 class DelimitedFile:
     """A text file of lines with fields; compressed content is decompressed once, within a bound."""
@@ -224,3 +233,37 @@ def parse_whole_numbers(ids: polars.Series) -> polars.Series:
     ids = ids.str.strip_suffix(".0")
     numbers = ids.cast(polars.Int64, strict=False)
     return numbers.set(numbers.cast(polars.String) != ids, None)
+
+
+def infer_type(
+    texts: polars.Series, decimal: str = ".", missing_values: Sequence[str] = ()
+) -> polars.Series:
+    """Return texts as numbers or dates with gaps if all other texts are such; otherwise as text."""
+    plain = texts.str.strip_chars()
+    marks = (*MISSING_WORDS, *(mark.strip().lower() for mark in missing_values))
+    is_gap = plain.str.to_lowercase().is_in(marks).fill_null(True)
+    if decimal == "," and plain.filter(~is_gap).str.contains(_COMMA_NUMBER).all():
+        plain = plain.str.replace(",", ".", literal=True)
+    filled = plain.filter(~is_gap)
+    if filled.is_empty():
+        return plain.set(is_gap, None)
+    if filled.str.contains(_PLAIN_NUMBER).all():
+        is_whole = filled.str.contains(_INTEGER).all()
+        return plain.set(is_gap, None).cast(polars.Int64 if is_whole else polars.Float64)
+    if filled.str.contains(_ISO_DATE).all():
+        return plain.set(is_gap, None)
+    return remove_marks(plain, missing_values)
+
+
+def remove_marks(column: polars.Series, missing_values: Sequence[str]) -> polars.Series:
+    """Return a column with null in place of the marks of missing values: texts in any case, or
+    numbers."""
+    if column.dtype == polars.String:
+        marks = {*MISSING_WORDS} - _WORDS | {mark.strip().lower() for mark in missing_values}
+        return column.set(
+            column.str.strip_chars().str.to_lowercase().is_in(list(marks)).fill_null(False), None
+        )
+    if not column.dtype.is_numeric() or not missing_values:
+        return column
+    numbers = polars.Series(list(missing_values)).cast(polars.Float64, strict=False).drop_nulls()
+    return column.set(column.cast(polars.Float64).is_in(numbers.implode()).fill_null(False), None)

@@ -103,7 +103,7 @@ def _receive(address: str, part: Path, *, progress: Progress | None, timeout: fl
         length = response.headers.get("Content-Length")
         done = 0
         total = None if length is None else int(length)
-        while piece := response.read(shutil.COPY_BUFSIZE):
+        while piece := response.read(1 << 18):
             file.write(piece)
             done += len(piece)
             if progress is not None:

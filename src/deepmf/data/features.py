@@ -8,19 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deepmf.data.columns import open_table
-from deepmf.data.delimited import DECIMAL_MARKS, MISSING_WORDS, parse_ids
+from deepmf.data.delimited import DECIMAL_MARKS, infer_type, parse_ids, remove_marks
 from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile, check_choice
 from deepmf.files import check_path, polars
 from deepmf.matrix.column_roles import choose_label
 from deepmf.matrix.features import Features
-
-# A number as files write it, but not 007: leading zeros make a code.
-_NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
-_NUMBER_WITH_COMMA = r"^[+-]?[0-9]+(,[0-9]+)?$"
-_WHOLE_NUMBER = r"^[+-]?[0-9]{1,18}$"
-_WORDS = {"none", "nil"}  # which mark a missing number, and are answers among texts
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 
 
 def read_features(
@@ -102,7 +95,7 @@ def read_mixed_table(
         frame = frame.select(
             infer_type(series, decimal, missing_values) for series in frame.get_columns()
         )
-    frame = frame.select(_remove_marks(series, missing_values) for series in frame.get_columns())
+    frame = frame.select(remove_marks(series, missing_values) for series in frame.get_columns())
     if frame.height == 0 or frame.width == 0:
         raise UnreadableFile(f"{path} holds no rows")
     return frame
@@ -164,37 +157,3 @@ def _read_table(path: Path, options: ColumnOptions) -> tuple[polars.DataFrame, i
     if not table.has_names:
         frame = frame.rename({name: f"field {name}" for name in table.names})
     return frame, table.first_line
-
-
-def infer_type(
-    texts: polars.Series, decimal: str = ".", missing_values: Sequence[str] = ()
-) -> polars.Series:
-    """Return texts as numbers or dates with gaps if all other texts are such; otherwise as text."""
-    plain = texts.str.strip_chars()
-    marks = (*MISSING_WORDS, *(mark.strip().lower() for mark in missing_values))
-    is_gap = plain.str.to_lowercase().is_in(marks).fill_null(True)
-    if decimal == "," and plain.filter(~is_gap).str.contains(_NUMBER_WITH_COMMA).all():
-        plain = plain.str.replace(",", ".", literal=True)
-    filled = plain.filter(~is_gap)
-    if filled.is_empty():
-        return plain.set(is_gap, None)
-    if filled.str.contains(_NUMBER).all():
-        is_whole = filled.str.contains(_WHOLE_NUMBER).all()
-        return plain.set(is_gap, None).cast(polars.Int64 if is_whole else polars.Float64)
-    if filled.str.contains(_DATE).all():
-        return plain.set(is_gap, None)
-    return _remove_marks(plain, missing_values)
-
-
-def _remove_marks(column: polars.Series, missing_values: Sequence[str]) -> polars.Series:
-    """Return a column with null in place of the marks of missing values: texts in any case, or
-    numbers."""
-    if column.dtype == polars.String:
-        marks = {*MISSING_WORDS} - _WORDS | {mark.strip().lower() for mark in missing_values}
-        return column.set(
-            column.str.strip_chars().str.to_lowercase().is_in(list(marks)).fill_null(False), None
-        )
-    if not column.dtype.is_numeric() or not missing_values:
-        return column
-    numbers = polars.Series(list(missing_values)).cast(polars.Float64, strict=False).drop_nulls()
-    return column.set(column.cast(polars.Float64).is_in(numbers.implode()).fill_null(False), None)

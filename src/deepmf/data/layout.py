@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from deepmf.data.delimited import (
     SEPARATORS,
@@ -19,21 +18,16 @@ from deepmf.data.delimited import (
     DelimitedFile,
     check_separator,
     find_quoted_fields,
+    infer_type,
     is_missing,
     is_number,
     is_whole,
 )
 from deepmf.data.table import FileTable
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import (
-    MANY_COLUMNS,
-    Content,
-    are_times,
-    assign_roles,
-    has_usual_names,
-    join_roles,
-)
-from deepmf.matrix.extras import parse_times
+from deepmf.files import narwhals, polars
+from deepmf.matrix.column_roles import MANY_COLUMNS, assign_roles, has_usual_names, join_roles
+from deepmf.matrix.frames import are_numbers, may_be_wide
 from deepmf.matrix.table_form import DETECT, ValueColumn
 
 NameOrPosition = str | int | None  # of a column that the user asks for; None: it is recognised
@@ -159,11 +153,17 @@ def open_text_table(path: Path, kind: LineKind, options: ColumnOptions) -> FileT
             f"{path}: line {first_line} has {len(sample[0])} column(s), and the header "
             f"{len(names)}: {', '.join(map(repr, names[:5]))}"
         )
+    texts = {
+        name: polars.Series([fields[at] if at < len(fields) else None for fields in sample])
+        for at, name in enumerate(names)
+    }
     return FileTable(
         path=path,
         names=names,
         has_names=has_names,
-        sample=sample,
+        head=polars.DataFrame(
+            {name: infer_type(column, options.decimal) for name, column in texts.items()}
+        ),
         lines=file.scan(
             names, separator, n_skipped=first_line - 1, ignore_more=not kind.defines_ids
         ),
@@ -257,17 +257,6 @@ def _read_typed_header(
                 "(user_id:token, item_id:token), or a row and its columns for form='sequences'"
             )
     return types
-
-
-def refuse_wide(path: Path, names: Fields, sample: Sequence[Fields]) -> None:
-    """Refuse a table with a line per row, whose first three columns would pass for entries."""
-    if _looks_wide(names, sample):
-        shown = ", ".join(map(repr, names[:3]))
-        raise UnreadableFile(
-            f"{path} looks like a wide table, with a line per row and a column per column "
-            f"({len(names)} columns: {shown}, ...)",
-            hint=WIDE_HINT,
-        )
 
 
 def _recognise_separator(
@@ -416,57 +405,33 @@ def _is_heading(text: str) -> bool:
     return text.strip().lower() in _HEADINGS
 
 
-def _looks_wide(names: Fields, sample: Sequence[Fields]) -> bool:
-    if len(names) < 4 or any(has_usual_names(names, ["column", role]) for role in ("row", "value")):
-        return False
-    row_ids = [fields[0] for fields in sample]
-    if len(set(row_ids)) < len(row_ids):
-        return False
-    columns = [
-        [fields[at] if at < len(fields) else "" for fields in sample] for at in range(1, len(names))
-    ]
-    largest = [_find_largest(column) for column in columns]
-    sizes = [size for size in largest if size is not None]
-    if len(sizes) >= MANY_COLUMNS:
+def refuse_wide(table: FileTable) -> None:
+    """Refuse a table with a line per row, whose first three columns would pass for entries."""
+    head = narwhals.from_native(table.head, eager_only=True)
+    ids, *columns = table.names
+    if len(columns) < 3 or not may_be_wide(head, [ids]) or not _looks_wide(head, columns):
+        return
+    shown = ", ".join(map(repr, table.names[:3]))
+    raise UnreadableFile(
+        f"{table.path} looks like a wide table, with a line per row and a column per column "
+        f"({len(table.names)} columns: {shown}, ...)",
+        hint=WIDE_HINT,
+    )
+
+
+def _looks_wide(head: narwhals.DataFrame[Any], columns: Sequence[str]) -> bool:
+    """Whether columns beside the ids are many numbers, or cannot be the fields of entries."""
+    series = [head.get_column(name) for name in columns]
+    numbers = [column for column in series if are_numbers(column) and column.count()]
+    if len(numbers) >= MANY_COLUMNS or len(numbers) < len(series):
+        return len(numbers) >= MANY_COLUMNS
+    if any(column.null_count() for column in series[:2]):
         return True
-    if len(sizes) < len(columns):
-        return False
-    if any(is_missing(text) for column in columns[:2] for text in column):
+    if not series[0].dtype.is_integer():  # numbers, but no ids
         return True
-    if not all(map(is_whole, columns[0])):  # numbers, but no ids
-        return True
+    sizes = [column.abs().max() for column in numbers]
     # columns of one table reach about equally far
-    return len(sample) > 1 and max(sizes) <= 4 * min(sizes)
-
-
-def _find_largest(column: Fields) -> float | None:
-    """Return the largest size of a column's numbers; None where it holds other text, or nothing."""
-    filled = [text for text in column if not is_missing(text)]
-    if not filled or not all(map(is_number, filled)):
-        return None
-    return max(abs(float(text)) for text in filled)
-
-
-def look_at(
-    names: Fields, sample: Sequence[Fields], *, has_names: bool, decimal: str = "."
-) -> Content:
-    """Return what the first lines show about the columns of a file."""
-    times: set[str] = set()
-    texts: set[str] = set()
-    unread: dict[str, str] = {}
-    for at, name in enumerate(names):
-        column = (fields[at].replace(decimal, ".") for fields in sample if at < len(fields))
-        filled = [text for text in column if not is_missing(text)]
-        if not all(map(is_number, filled)):
-            (times if all(map(_DATE.match, filled)) else texts).add(name)
-            if name in times:
-                try:
-                    parse_times(filled)
-                except BadEntries:
-                    unread[name] = filled[0]
-        elif are_times(np.array(filled, dtype=np.float64)):
-            times.add(name)
-    return Content(has_names, frozenset(times), frozenset(texts), unread)
+    return len(head) > 1 and max(sizes) <= 4 * min(sizes)
 
 
 ENTRIES = LineKind(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)

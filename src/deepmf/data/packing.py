@@ -19,6 +19,7 @@ from deepmf.data.read import (
 )
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.files import Progress, check_absent
+from deepmf.matrix.frames import LongEntries
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import write_store
@@ -65,14 +66,14 @@ def pack_files(
     parts: list[FileEntries] = []
     for file in files:
         parts.append(_read_entries(file, options))
-        progress(sum(part.numbers.size for part in parts), None)
-        if parts[-1].are_interactions != parts[0].are_interactions:
-            first_kind, later_kind = (
-                "interactions" if part.are_interactions else "values"
-                for part in (parts[0], parts[-1])
-            )
+        progress(sum(part.n_entries for part in parts), None)
+        kinds = [
+            "interactions" if part.entries.are_interactions else "values"
+            for part in (parts[0], parts[-1])
+        ]
+        if kinds[0] != kinds[1]:
             raise UnreadableFile(
-                f"{files[0]} holds {first_kind}, and {file} {later_kind}; a store holds one kind"
+                f"{files[0]} holds {kinds[0]}, and {file} {kinds[1]}; a store holds one kind"
             )
     notes = [part.notes for part in parts]
     write_store(join_entries(parts, options), path)
@@ -87,13 +88,16 @@ def _read_entries(file: Path, options: ReadOptions) -> FileEntries:
     extras = file_matrix.matrix.extras
     # lines of a file are in the order of their entries
     order = slice(None) if extras.places is None else extras.sort_within(matrix.entry_rows)
-    return FileEntries(
+    entries = LongEntries(
         rows=Labelled(matrix.rows, matrix.entry_rows[order]),
         columns=Labelled(matrix.columns, matrix.by_row.columns[order]),
         numbers=matrix.values[order],
         extras=extras.take(order)._replace(places=None),
         form=matrix.form,
         are_interactions=not matrix.has_values,
+    )
+    return FileEntries(
+        entries,
         locate=lambda position: f"{file}" if position is None else f"{file}, entry {position}",
         notes=file_matrix.notes,
         are_ordered=extras.times is None and extras.places is not None,

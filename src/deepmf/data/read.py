@@ -3,15 +3,15 @@ stores."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from deepmf.data.columns import ColumnRoles, read_columns
+from deepmf.data.columns import read_columns
 from deepmf.data.delimited import DECIMAL_MARKS, parse_ids
 from deepmf.data.layout import (
     EITHER,
@@ -27,7 +27,6 @@ from deepmf.data.source import locate_errors
 from deepmf.data.table import is_typed_file
 from deepmf.data.wide import read_wide
 from deepmf.errors import (
-    BadEntries,
     BadSetting,
     DuplicateEntries,
     GuessedColumns,
@@ -37,25 +36,24 @@ from deepmf.errors import (
     check_choice,
     warn,
 )
-from deepmf.files import check_path, polars
+from deepmf.files import check_path, narwhals, polars
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import IndexArray, ValueArray, to_numbers
+from deepmf.matrix.arrays import IndexArray, ValueArray
 from deepmf.matrix.column_roles import VALUE_HINT, check_roles
 from deepmf.matrix.extras import Extras, PlaceArray
-from deepmf.matrix.frames import MISSING_HINT, gather_ids, read_extras, read_numbers
+from deepmf.matrix.frames import NAME_COLUMNS, LongEntries, gather_entries, keep_lines
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
+from deepmf.matrix.matrix import Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.scale import Scale, check_scale
 from deepmf.matrix.sorting import (
     Duplicates,
     Merging,
     check_duplicates,
     check_on_scale,
-    compact,
     number_within,
 )
 from deepmf.matrix.stored import open_store
-from deepmf.matrix.table_form import DETECT, TableForm, ValueColumn
+from deepmf.matrix.table_form import DETECT, ValueColumn
 from deepmf.storage.model_file import is_own_file
 
 TextForm = Literal["entries", "lists", "sequences", "inter"]
@@ -264,20 +262,19 @@ class EntryFile(NamedTuple):
 class FileEntries(NamedTuple):
     """The entries of a file in the order of its lines, before repeated ones are merged.
 
-    numbers: values, or counts of interactions.
     locate: returns in words the file, and the line of an entry; of None the file.
     are_ordered: whether the entries of a row are in order also where they have no times.
     """
 
-    rows: Labelled
-    columns: Labelled
-    numbers: ValueArray
-    extras: Extras
-    form: TableForm
-    are_interactions: bool
+    entries: LongEntries
     locate: Callable[[int | None], str]
     notes: ReadNotes
     are_ordered: bool = False
+
+    @property
+    def n_entries(self) -> int:
+        """The number of entries."""
+        return int(self.entries.numbers.size)
 
 
 def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
@@ -317,8 +314,7 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
     """Read the entries of a file with a line for each: delimited text, Parquet, JSON lines or
     Excel."""
     frame, roles, missing_words = read_columns(path, options.kind, options)
-    n_lines = frame.height
-    lines: range | IndexArray = range(n_lines)
+    lines: range | IndexArray = range(frame.height)
 
     def locate(position: int | None) -> str:
         if position is None:
@@ -326,79 +322,66 @@ def read_lines(path: Path, options: ReadOptions) -> FileEntries:
         return f"{path}, {roles.table.locate(int(lines[position]))}"
 
     with locate_errors(locate):
-        frame, lines = keep_complete_lines(frame, roles, options.missing)
-        n_dropped = n_lines - frame.height
-        if frame.height == 0:
+        table = narwhals.from_native(frame, eager_only=True)
+        table, lines, n_dropped = keep_lines(table, roles.names, options.missing, doubt=roles.doubt)
+        if len(table) == 0:
             raise UnreadableFile(f"{path} holds no entries; lines without a value: {n_dropped:,}")
-        by_role = dict(zip(roles.columns, frame.get_columns(), strict=True))
-        extras, time_type = read_extras(by_role.get("time"), by_role.get("weight"))
-        # an entry of weight 0 is left out
-        if extras.weights is not None and not extras.weights.all():
-            is_weighted = np.flatnonzero(extras.weights)
-            frame = frame[is_weighted]
-            lines = np.asarray(lines)[is_weighted]
-            extras = extras.take(is_weighted)
-        row_ids, column_ids, *numbers = frame.get_columns()[: roles.n_needed]
-        values: ValueArray = np.ones(frame.height, dtype=np.float32)
-        if numbers:
-            values = compact(to_numbers(read_numbers(numbers[0])))
-        time_note = f"{roles.words['time']} is taken as the time" if "time" in by_role else None
-        notes = ReadNotes(
-            guess=roles.remark,
-            n_dropped=n_dropped,
-            is_uncertain=roles.chosen.is_uncertain,
-            time_note=time_note if roles.chosen.is_time_detected else None,
-            missing_words=missing_words,
-        )
-        return FileEntries(
-            rows=_gather_ids(row_ids, "row", is_text=roles.has_texts("row")),
-            columns=_gather_ids(column_ids, "column", is_text=roles.has_texts("column")),
-            numbers=values,
-            extras=extras,
-            form=TableForm.of_roles(roles.names, time_type),
-            are_interactions="value" not in roles.columns,
-            locate=locate,
-            notes=notes,
-            are_ordered=options.form == "sequences",
-        )
+        convert: dict[str, Callable[[polars.Series], polars.Series]] = {
+            axis: partial(_keep_texts, axis=axis) for axis in ("row", "column")
+        }
+        convert |= dict.fromkeys(roles.texts, parse_ids)
+        entries = gather_entries(table, roles.names, convert)
+    notes = ReadNotes(
+        guess=roles.remark,
+        n_dropped=n_dropped,
+        is_uncertain=roles.chosen.is_uncertain,
+        time_note=f"{roles.words['time']} is taken as the time"
+        if roles.chosen.is_time_detected
+        else None,
+        missing_words=missing_words,
+    )
+    return FileEntries(entries, locate, notes, are_ordered=options.form == "sequences")
 
 
 def join_entries(parts: Sequence[FileEntries], options: ReadOptions) -> ObservedMatrix:
     """Return the entries of files as one matrix; an error over an entry names its file and its
     line."""
-    first = parts[0]
-    ends = np.cumsum([part.numbers.size for part in parts])
+    parts_of_entries = [part.entries for part in parts]
+    first = parts_of_entries[0]
+    ends = np.cumsum([part.n_entries for part in parts])
 
     def locate(position: int | None) -> str:
         if position is None:
-            return first.locate(None)
+            return parts[0].locate(None)
         number = int(np.searchsorted(ends, position, side="right"))
-        start = int(ends[number]) - parts[number].numbers.size
-        return parts[number].locate(position - start)
+        return parts[number].locate(position - int(ends[number]) + parts[number].n_entries)
 
     duplicates: Merging = options.duplicates
     if first.are_interactions and duplicates == "error":
         duplicates = "sum"
     with locate_errors(locate):
-        rows = _join_ids([part.rows for part in parts], "row")
-        extras = Extras.join([(part.numbers.size, part.extras.simplify()) for part in parts])
+        rows = _join_ids([part.rows for part in parts_of_entries], "row")
+        extras = Extras.join(
+            [(part.numbers.size, part.extras.simplify()) for part in parts_of_entries]
+        )
         if any(part.are_ordered for part in parts):
             extras = extras._replace(places=_number_places(rows.positions))
         try:
             return ObservedMatrix.from_positions(
                 rows,
-                _join_ids([part.columns for part in parts], "column"),
-                np.concatenate([part.numbers for part in parts]),
+                _join_ids([part.columns for part in parts_of_entries], "column"),
+                np.concatenate([part.numbers for part in parts_of_entries]),
                 scale=choose_scale(options.scale, are_interactions=first.are_interactions),
                 duplicates=duplicates,
                 form=first.form,
                 extras=extras,
             )
         except DuplicateEntries as error:
-            if first.notes.guess is None:
+            guess = parts[0].notes.guess
+            if guess is None:
                 raise
-            message, hint = f"{error.message} ({first.notes.guess})", error.hint
-            if hint is not None and "value" in first.notes.guess:
+            message, hint = f"{error.message} ({guess})", error.hint
+            if hint is not None and "value" in guess:
                 hint = Hint(*map("; ".join, zip(hint, VALUE_HINT, strict=True)))
             raise DuplicateEntries(message, position=error.position, hint=hint) from error
 
@@ -411,30 +394,13 @@ def _number_places(row_of: IndexArray) -> PlaceArray:
     return places
 
 
-def _gather_ids(ids: polars.Series, axis: str, *, is_text: bool) -> Labelled:
-    """Return the distinct ids, sorted, and the position of each id; ids of text may turn out to be
-    whole numbers."""
-    if not isinstance(ids.dtype, polars.Categorical):
-        return gather_ids(ids, axis=axis)
-    distinct = ids.unique()
-    texts = distinct.cast(polars.String)
-    if not is_text:
-        _warn_of_spaces(texts, axis)
-    labels = parse_ids(texts) if is_text else texts
-    order = labels.arg_sort().to_numpy()
-    codes = distinct.to_physical().to_numpy()
-    position_of = np.empty(int(codes.max()) + 1, dtype=np.int32)
-    position_of[codes[order]] = np.arange(order.size)
-    return Labelled(
-        Labels(labels.sort().to_list(), axis=axis), position_of[ids.to_physical().to_numpy()]
-    )
-
-
-def _warn_of_spaces(texts: polars.Series, axis: str) -> None:
-    """Warn of ids that differ by the spaces around them alone: a file with types keeps these."""
-    n_alike = texts.len() - texts.str.strip_chars().n_unique()
+def _keep_texts(ids: polars.Series, axis: str) -> polars.Series:
+    """Return ids as they are; warn of ids that differ by the spaces around them alone, which a file
+    with types keeps."""
+    n_alike = ids.len() - ids.str.strip_chars().n_unique()
     if n_alike:
         warn(f"{n_alike:,} {axis} ids differ from others by the spaces around them alone")
+    return ids
 
 
 def _join_ids(parts: Sequence[Labelled], axis: str) -> Labelled:
@@ -466,42 +432,6 @@ def _warn_of_counts(path: Path, values: ValueArray) -> None:
             f"{path}: the values look like counts: the largest is {high:,.0f}, half of them are at "
             f"most {middle:,.0f}; count= (--count on the command line) reads them as interactions"
         )
-
-
-def keep_complete_lines(
-    frame: polars.DataFrame, roles: ColumnRoles, missing: Missing
-) -> tuple[polars.DataFrame, range | IndexArray]:
-    """Drop the lines in which a row, a column or a value is missing, or refuse them.
-
-    Returns the other lines and their positions.
-    """
-    for values in frame.get_columns()[2 : roles.n_needed]:
-        if values.dtype.is_float() and values.is_nan().any():
-            frame = frame.with_columns(values.fill_nan(None))
-    needed = frame.columns[: roles.n_needed]
-    if not any(frame[name].null_count() for name in needed):
-        return frame, range(frame.height)
-    is_complete = frame.select(polars.all_horizontal(polars.col(needed).is_not_null())).to_series()
-    if missing == "error":
-        raise _build_missing_error(frame, roles, is_complete)
-    return frame.filter(is_complete), is_complete.arg_true().to_numpy().astype(np.int64)
-
-
-def _build_missing_error(
-    frame: polars.DataFrame, roles: ColumnRoles, is_complete: polars.Series
-) -> BadEntries:
-    """Return an error over the first line with a gap; where the column of values was guessed, it
-    may be another."""
-    position = int((~is_complete).arg_true()[0])
-    has_gap = [field is None for field in frame.row(position)[: roles.n_needed]]
-    noun = [*itertools.compress(("row id", "column id", "value"), has_gap)][-1]
-    n_missing = frame.height - int(is_complete.sum())
-    message = f"the {noun} is missing, as in {n_missing:,} of {frame.height:,} lines"
-    hint = MISSING_HINT
-    if noun == "value" and roles.chosen.is_guess:
-        message = f"{message} ({roles.description})"
-        hint = VALUE_HINT
-    return BadEntries(message, position=position, hint=hint)
 
 
 def _read_lists(path: Path, options: ReadOptions) -> EntryFile:

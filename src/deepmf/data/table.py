@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from deepmf.data.delimited import SAMPLE_LINES, SPACES, drop_blank_end
+from deepmf.data.delimited import SAMPLE_LINES, drop_blank_end
 from deepmf.data.excel import CELL_BYTES, read_excel
 from deepmf.data.source import (
     COMPRESSED_ENDINGS,
@@ -32,7 +32,7 @@ class FileTable:
     path : the file.
     names : the names of the columns; their positions where the file does not name them.
     has_names : whether the file names its columns.
-    sample : the fields of the first lines.
+    head : the first lines, in the types that they show.
     lines : all columns; fields of delimited text are text, without the spaces around them.
     first_line : the number of the first line after the header, counted from 1; None where the file
         carries the types of its columns, and has no lines.
@@ -44,7 +44,7 @@ class FileTable:
     path: Path
     names: list[str]
     has_names: bool
-    sample: list[list[str]]
+    head: polars.DataFrame
     lines: polars.LazyFrame
     first_line: int | None = None
     quoted: frozenset[str] = frozenset()
@@ -107,15 +107,8 @@ def open_typed_table(path: Path) -> FileTable:
             # Neither the name of the file nor that of its folder is a pattern or describes the
             # content.
             lines = polars.scan_parquet(prepare_path(path), glob=False, hive_partitioning=False)
-        names = lines.collect_schema().names()
-        sample = lines.head(SAMPLE_LINES).collect().rows()
-    return FileTable(path, names, True, [_show_cells(line) for line in sample], lines)
-
-
-def _show_cells(line: Sequence[object]) -> list[str]:
-    """Return the cells of a line as delimited text would show them."""
-    numbers = (int(cell) if isinstance(cell, bool) else cell for cell in line)
-    return ["" if cell is None else str(cell).strip(SPACES) for cell in numbers]
+        head = lines.head(SAMPLE_LINES).collect()
+    return FileTable(path, head.columns, True, head, lines)
 
 
 def _refuse_json_array(path: Path, source: Path | bytes) -> None:

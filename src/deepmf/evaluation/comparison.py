@@ -166,7 +166,7 @@ def _build_candidates(
     for name, choice in named:
         model: Any = model_class(choice) if isinstance(choice, str) else choice
         if isinstance(model, type) and issubclass(model, Model):
-            model = model(seed=seed)  # type: ignore[call-arg]
+            model = model(seed=seed)
         if not isinstance(model, Model):
             raise BadSetting(
                 f"a model to compare must be a name, a class or an unfitted model; got {show_value(choice)}"
@@ -333,7 +333,7 @@ def _measure_test(
         rows = counts > 0
         losses = {"rmse": np.square(errors.residuals), "mae": np.abs(errors.residuals)}
         for metric, values in losses.items():
-            sums = np.bincount(test.entry_rows, values)
+            sums: FloatArray = np.bincount(test.entry_rows, values).astype(np.float64)
             found.by_row[metric] = RowLosses(sums[rows], counts[rows])
     if ranking is not None:
         with suppress(BadEntries):  # no test entry is relevant

@@ -3,18 +3,21 @@ narwhals."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadFeatures, Hint, show_value, warn
+from deepmf.errors import BadEntries, BadFeatures, GuessedColumns, Hint, show_value, warn
 from deepmf.files import narwhals as nw, polars
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import Array, FloatArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.column_roles import (
     MANY_COLUMNS,
+    VALUE_HINT,
     Asked,
     Content,
     are_times,
@@ -27,7 +30,6 @@ from deepmf.matrix.column_roles import (
 )
 from deepmf.matrix.extras import (
     NO_TIME,
-    PLAIN_EXTRAS,
     Extras,
     ParsedTimes,
     TimeArray,
@@ -37,11 +39,16 @@ from deepmf.matrix.extras import (
 )
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import compact
 from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm, ValueColumn
 
 MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
-_N_LOOKED_AT = 200  # lines of a frame
+NAME_COLUMNS = "set row=, column= and value= (or count=) to choose"
+
+N_LOOKED_AT = 200  # lines of a table
+NEEDED = ("row", "column", "value", "count")  # the roles that no line may lack
+_DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
 _TOO_LARGE = 2.0**63  # for an int of 64 bits
 
 # Columns with values alike, at least this many and this share, and the widest range of their
@@ -53,19 +60,26 @@ _CODE_DISTANCE = 3  # ranges of the other values between them and a code for mis
 
 
 class LongEntries(NamedTuple):
-    """The columns of a long frame, and their names.
+    """The entries of a long table in the order of its lines, before repeated ones are merged.
 
-    values: values, or counts of interactions.
-    guess: in words, which columns were taken for which role; None where that is certain.
+    numbers: values, or counts of interactions.
     """
 
     rows: Labelled
     columns: Labelled
-    values: Array
+    numbers: ValueArray
+    extras: Extras
     form: TableForm
     are_interactions: bool
-    guess: str | None
-    extras: Extras = PLAIN_EXTRAS
+
+
+class KeptLines(NamedTuple):
+    """The lines of a long table that are entries, their places among all lines, and the number of
+    lines that were dropped because of a gap."""
+
+    table: nw.DataFrame[Any]
+    places: range | IndexArray
+    n_dropped: int = 0
 
 
 class WideTable(NamedTuple):
@@ -82,72 +96,89 @@ def read_long_frame(
     frame: Any, asked: Asked, *, value: ValueColumn, time: ValueColumn, missing: str
 ) -> LongEntries:
     """Read the columns of a long frame that hold rows, columns, and values or counts of
-    interactions.
+    interactions; warn of a guess that may be wrong.
 
     asked: names or positions of columns by role: row, column, count and weight.
     """
     table = _collect(frame)
+    head = table.head(N_LOOKED_AT)
     if asked["column"] is None and value is DETECT and asked["count"] is None:
-        refuse_wide_frame(frame, table)
-    column_choice = choose_columns(
-        table.columns, asked, value=value, time=time, content=_look_at(table)
-    )
-    names = column_choice.columns
-    number = names.get("value", names.get("count"))
-    if missing == "drop" and number is not None:
-        table = _drop_missing(table, number)
-    times, weights = (
-        table.get_column(names[role]) if role in names else None for role in ("time", "weight")
-    )
-    extras, time_type = read_extras(times, weights)
-    if extras.weights is not None and not extras.weights.all():
-        is_weighted = np.flatnonzero(extras.weights)
-        table = table[is_weighted.tolist()]
-        extras = extras.take(is_weighted)
+        refuse_wide_frame(head, has_index=_has_row_labels(frame))
+    chosen = choose_columns(table.columns, asked, value=value, time=time, content=look_at(head))
+    names = chosen.columns
+    if chosen.is_uncertain:
+        words = {role: repr(name) for role, name in names.items() if role in NEEDED}
+        warn(f"{describe_roles(words)}; {NAME_COLUMNS}", GuessedColumns)
+    return gather_entries(keep_lines(table, names, missing).table, names)
+
+
+def keep_lines(
+    table: nw.DataFrame[Any], names: Mapping[str, str], missing: str, *, doubt: str = ""
+) -> KeptLines:
+    """Drop the lines with a gap, or refuse them, and those of weight 0.
+
+    names: the columns by role. doubt: which column was taken for which role, if that was guessed.
+    """
+    gaps = {role: _find_gaps(table.get_column(names[role])) for role in names if role in NEEDED}
+    is_gap = np.logical_or.reduce(list(gaps.values()))
+    n_dropped = int(np.count_nonzero(is_gap))
+    if n_dropped and missing == "error":
+        position = int(np.argmax(is_gap))
+        role = [role for role in gaps if gaps[role][position]][-1]
+        noun = {"row": "row id", "column": "column id"}.get(role, "value")
+        message = f"the {noun} is missing, as in {n_dropped:,} of {len(table):,} lines"
+        if noun == "value" and doubt:
+            raise BadEntries(f"{message} ({doubt})", position=position, hint=VALUE_HINT)
+        raise BadEntries(message, position=position, hint=MISSING_HINT)
+    is_kept = ~is_gap
+    if "weight" in names and are_numbers(weights := table.get_column(names["weight"])):
+        is_kept &= _to_numpy(weights) != 0
+    if is_kept.all():
+        return KeptLines(table, range(len(table)))
+    return KeptLines(table.filter(is_kept.tolist()), np.flatnonzero(is_kept), n_dropped)
+
+
+def _find_gaps(series: nw.Series[Any]) -> BoolArray:
+    """Return whether each item of a column is null or NaN."""
+    gaps = series.is_null()
+    if series.dtype.is_float():
+        gaps = gaps | series.is_nan()
+    return gaps.to_numpy()
+
+
+def gather_entries(
+    table: nw.DataFrame[Any],
+    names: Mapping[str, str],
+    convert: Mapping[str, Callable[[polars.Series], polars.Series]] = MappingProxyType({}),
+) -> LongEntries:
+    """Gather the entries of a long table without gaps.
+
+    names: the columns by role. convert: what makes labels of the distinct texts of an axis.
+    """
+    columns = {role: table.get_column(name) for role, name in names.items()}
+    seconds = time_type = weights = None
+    if "weight" in columns:
+        weights = check_weights(_read_numbers(columns["weight"], "weight"), len(table))
+    if "time" in columns:
+        seconds, time_type = _read_times(columns["time"])
+    numbers = [_read_numbers(columns[role]) for role in ("value", "count") if role in columns]
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
-        rows, columns = pool.map(
-            lambda axis: gather_ids(table.get_column(names[axis]), axis=axis), ("row", "column")
+        row_ids, column_ids = pool.map(
+            lambda axis: gather_ids(columns[axis], axis=axis, convert=convert.get(axis)),
+            ("row", "column"),
         )
-    words = {role: repr(name) for role, name in names.items() if role not in ("time", "weight")}
-    return LongEntries(
-        rows,
-        columns,
-        np.ones(len(table)) if number is None else read_numbers(table.get_column(number)),
-        TableForm.of_roles({role: str(name) for role, name in names.items()}, time_type),
-        are_interactions="value" not in names,
-        guess=describe_roles(words) if column_choice.is_uncertain else None,
-        extras=extras,
-    )
+        return LongEntries(
+            row_ids,
+            column_ids,
+            numbers=compact(to_numbers(*numbers) if numbers else np.ones(len(table))),
+            extras=Extras(seconds, weights),
+            form=TableForm.of_roles({role: str(name) for role, name in names.items()}, time_type),
+            are_interactions="value" not in names,
+        )
 
 
-def _drop_missing(table: nw.DataFrame[Any], name: str) -> nw.DataFrame[Any]:
-    """Drop the lines without a value in a column."""
-    values = table.get_column(name)
-    is_gap = values.is_null()
-    if values.dtype.is_float():
-        is_gap = is_gap | values.is_nan()
-    return table.filter(~is_gap)
-
-
-def read_extras(times: Any, weights: Any) -> tuple[Extras, str | None]:
-    """Read columns of times and weights, each None where there is none; return the type of the
-    times, too."""
-    numbers = (
-        None
-        if weights is None
-        else check_weights(read_numbers(weights, "the weight"), len(weights))
-    )
-    if times is None:
-        return Extras(weights=numbers), None
-    seconds, time_type = _read_times(times)
-    return Extras(seconds, numbers), time_type
-
-
-def _read_times(native: Any) -> ParsedTimes:
-    """Return the times of a column of any library as Unix seconds; nulls are entries without a
-    date."""
-
-    series = nw.from_native(native, series_only=True)
+def _read_times(series: nw.Series[Any]) -> ParsedTimes:
+    """Return the times of a column as Unix seconds; nulls are entries without a date."""
     if not isinstance(series.dtype, nw.Datetime | nw.Date):
         try:
             return parse_times(series.to_numpy() if series.dtype.is_numeric() else series.to_list())
@@ -165,15 +196,13 @@ def _read_times(native: Any) -> ParsedTimes:
     return ParsedTimes(seconds, "datetime_utc" if has_zone else "datetime")
 
 
-def read_numbers(native: Any, what: str = "the value") -> Array:
-    """Return the numbers of a column of any library, of which none may be missing."""
-
-    series = nw.from_native(native, series_only=True)
-    if not _are_numbers(series):
+def _read_numbers(series: nw.Series[Any], noun: str = "value") -> Array:
+    """Return the numbers of a column, of which none may be missing."""
+    if not are_numbers(series):
         raise BadEntries(
-            f"column {series.name!r} holds {what[4:]}s of type {name_type(series)}; numbers are needed"
+            f"column {series.name!r} holds {noun}s of type {name_type(series)}; numbers are needed"
         )
-    _check_no_null(series, what, MISSING_HINT if what == "the value" else None)
+    _check_no_null(series, f"the {noun}")
     return _to_numpy(series)
 
 
@@ -182,33 +211,36 @@ def name_type(series: nw.Series[Any]) -> str:
     return str(getattr(series.to_native(), "dtype", series.dtype))
 
 
-def _look_at(table: nw.DataFrame[Any]) -> Content:
-    """Return what the types and the first lines of a frame show about its columns."""
-    times = set()
-    texts = set()
-    for name in table.columns:
-        series = table.get_column(name).head(_N_LOOKED_AT)
-        if series.dtype.is_temporal():
+def look_at(head: nw.DataFrame[Any], *, has_names: bool = True) -> Content:
+    """Return what the types and the first lines of a table show about its columns."""
+    times: set[str] = set()
+    texts: set[str] = set()
+    unread: dict[str, str] = {}
+    for name in head.columns:
+        series = head.get_column(name).drop_nulls()
+        if series.dtype.is_temporal() or (are_numbers(series) and are_times(_to_numpy(series))):
             times.add(name)
-        elif not _are_numbers(series):
-            texts.add(name)
-        elif series.dtype.is_integer() and are_times(_to_numpy(series.drop_nulls())):
-            times.add(name)
-    return Content(times=frozenset(times), texts=frozenset(texts))
+        elif len(series) and not are_numbers(series):
+            items = series.to_list()
+            (times if all(map(_is_date, items)) else texts).add(name)
+            if name in times:
+                try:
+                    parse_times(items)
+                except BadEntries:
+                    unread[name] = items[0]
+    return Content(has_names, frozenset(times), frozenset(texts), unread)
 
 
-def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
+def _is_date(item: object) -> bool:
+    return isinstance(item, str) and _DATE.match(item) is not None
+
+
+def refuse_wide_frame(head: nw.DataFrame[Any], *, has_index: bool) -> None:
     """Refuse a frame with a line per row, whose first columns would pass for entries."""
-    names = table.columns
-    if any(has_usual_names(names, ["column", role]) for role in ("row", "value")):
-        return
-    head = table.head(_N_LOOKED_AT)
-    has_index = _has_row_labels(frame)
-    ids, columns = ([], names) if has_index else (names[:1], names[1:])
-    numbers = [name for name in columns if _are_numbers(head.get_column(name))]
-    if len(names) < 3 + len(ids) or any(
-        head.get_column(name).n_unique() < len(head) for name in ids
-    ):
+    names = head.columns
+    columns = names if has_index else names[1:]
+    numbers = [name for name in columns if are_numbers(head.get_column(name))]
+    if len(columns) < 3 or not may_be_wide(head, names[: len(names) - len(columns)]):
         return
     if len(numbers) >= MANY_COLUMNS or (has_index and len(numbers) == len(columns)):
         shown = ", ".join(map(repr, names[:3]))
@@ -216,6 +248,14 @@ def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
             f"the frame looks like a wide one, with a line per row and a column per column ({len(names)} columns: "
             f"{shown}, ...); from_table reads it, and row=, column= and value= name the columns of a long one"
         )
+
+
+def may_be_wide(head: nw.DataFrame[Any], ids: Sequence[str]) -> bool:
+    """Whether a table may have a line per row: its ids differ, and no columns are named like those
+    of entries."""
+    if any(has_usual_names(head.columns, ["column", role]) for role in ("row", "value")):
+        return False
+    return all(head.get_column(name).n_unique() == len(head) for name in ids)
 
 
 def refuse_long_frame(names: Sequence[Any]) -> None:
@@ -241,7 +281,7 @@ def _has_row_labels(frame: Any) -> bool:
     return index is not None and (index.name is not None or kind in ("object", "str", "string"))
 
 
-def _are_numbers(series: nw.Series[Any]) -> bool:
+def are_numbers(series: nw.Series[Any]) -> bool:
     return series.dtype.is_numeric() or str(series.dtype) == "Boolean"
 
 
@@ -258,7 +298,7 @@ def refuse_off_scale_columns(array: FloatArray, labels: Sequence[Any]) -> None:
     reach = max(high - low, 1.0)
     off = (lows < low - reach) | (highs > high + reach)
     alike = filled[(lows >= low - reach / 2) & (highs <= high + reach / 2)]
-    halves = 2 * array[:_N_LOOKED_AT, alike]
+    halves = 2 * array[:N_LOOKED_AT, alike]
     are_levels = reach <= _WIDEST_LEVELS and bool(np.all((halves % 1 == 0) | np.isnan(halves)))
     if (
         not off.any()
@@ -330,7 +370,7 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
     elif (index := getattr(frame, "index", None)) is not None:
         labels = index.tolist()
     for name in table.columns:
-        if not _are_numbers(series := table.get_column(name)):
+        if not are_numbers(series := table.get_column(name)):
             raise BadEntries(
                 f"column {name!r} holds values of type {name_type(series)}; numbers are needed (or row={name!r})"
             )
@@ -476,22 +516,32 @@ def _check_no_null(series: nw.Series[Any], what: str, hint: Hint | None = None) 
         raise BadEntries(f"{what} is missing", position=position, hint=hint)
 
 
-def gather_ids(native: Any, *, axis: str) -> Labelled:
-    """Return the distinct ids of a column of any library, sorted, and the position of each id among
-    them."""
+def gather_ids(
+    series: nw.Series[Any],
+    *,
+    axis: str,
+    convert: Callable[[polars.Series], polars.Series] | None = None,
+) -> Labelled:
+    """Return the distinct ids of a column, sorted, and the position of each id among them.
 
-    series = nw.from_native(native, series_only=True)
-    _check_no_null(series, f"the {axis} id")
-    # no Python string for each entry
-    if series.implementation.is_polars() and str(series.dtype) == "String":
-        texts = series.to_native()
-        distinct = texts.unique().sort()
-        codes = texts.cast(polars.Enum(distinct)).to_physical().to_numpy()
-        positions = codes.astype(np.int32 if texts.len() < 2**31 else np.int64)
-        return Labelled(Labels(distinct.to_list(), axis=axis), positions)
-    if series.dtype.is_integer() and not _is_beyond_numpy(series):
-        return Labels.gather(series.to_numpy(), axis=axis)
-    return Labels.gather(series.to_list(), axis=axis)
+    convert: what makes labels of the distinct texts.
+    """
+    if series.implementation.is_polars() and str(series.dtype) in ("String", "Categorical"):
+        # no Python string for each entry
+        ids = series.to_native()
+        if ids.dtype == polars.String:
+            ids = ids.cast(polars.Categorical(polars.Categories.random()))
+        distinct = ids.unique()
+        labels = distinct.cast(polars.String)
+        labels = labels if convert is None else convert(labels)
+        order = labels.arg_sort()
+        codes = distinct.to_physical().gather(order).to_numpy()
+        position_of = np.empty(int(codes.max(initial=0)) + 1, dtype=np.int32)
+        position_of[codes] = np.arange(codes.size)
+        positions = position_of[ids.to_physical().to_numpy()]
+        return Labelled(Labels(labels.gather(order).to_list(), axis=axis), positions)
+    plain = series.dtype.is_integer() and not _is_beyond_numpy(series)
+    return Labels.gather(series.to_numpy() if plain else series.to_list(), axis=axis)
 
 
 def _to_numpy(series: nw.Series[Any]) -> Array:

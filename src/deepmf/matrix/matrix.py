@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, GuessedColumns, check_choice, show_value, warn
+from deepmf.errors import BadEntries, BadSetting, check_choice, show_value
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
@@ -50,8 +50,6 @@ _WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".parquet": lambda frame, file: frame.write_parquet(file),
 }
 ENDINGS = (*_WRITERS, ".store")
-
-NAME_COLUMNS = "set row=, column= and value= (or count=) to choose"
 
 
 def compute_area_codes(row_is_new: BoolArray, column_is_new: BoolArray) -> npt.NDArray[np.int8]:
@@ -342,12 +340,10 @@ class ObservedMatrix:
         check_choice("missing", missing, get_args(Missing))
         asked = {"row": row, "column": column, "count": count, "weight": weight}
         entries = read_long_frame(frame, asked, value=value, time=time, missing=missing)
-        if entries.guess is not None:
-            warn(f"{entries.guess}; {NAME_COLUMNS}", GuessedColumns)
         return cls.from_positions(
             entries.rows,
             entries.columns,
-            to_numbers(entries.values),
+            entries.numbers,
             scale=choose_scale(scale, are_interactions=entries.are_interactions),
             duplicates="sum" if entries.are_interactions and duplicates == "error" else duplicates,
             form=entries.form,
