@@ -150,6 +150,28 @@ def test_new_times_continue_their_neighbours_and_end_at_the_mean(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [OrdinalDMF, BayesianMF])
+def test_intervals_of_new_times_are_wider_the_farther_these_are(
+    kind: type[OrdinalDMF | BayesianMF], tmp_path: Path
+) -> None:
+    at = np.arange(120.0)
+    table = make_waves(8, at, noise=0.02, seed=5)
+    matrix = ObservedMatrix.from_array(table[:, :100])
+    model = kind(effort="quick", seed=0, device="cpu").fit(matrix, column_features=place(at[:100]))
+    new = Features.from_columns(
+        [201, 202, 203, 204], {"time": [30.5, 105.0, 130.0, 400.0]}, kinds={"time": "position"}
+    )
+    more = model.extend(None, column_features=new)
+    more.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    widths = []
+    for label in (30, 201, 202, 203, 204):
+        low, high = again.predict_interval(np.arange(8), [label] * 8)
+        widths.append(float(np.mean(high - low)))
+    assert np.all(np.diff(widths) > 0) and widths[-1] > 1.3 * widths[0]
+
+
+@pytest.mark.slow
 def test_what_is_stored_predicts_the_same_and_a_known_series_folds_in(
     waves: tuple[OrdinalDMF, Floats, Floats], tmp_path: Path
 ) -> None:

@@ -196,6 +196,7 @@ def test_a_hardly_used_candidate_is_left_out_and_the_others_sum_to_one() -> None
 
 def test_a_column_with_many_residuals_has_its_own() -> None:
     residuals = Residuals(
+        np.arange(203),
         np.repeat([0, 1, 2], [100, 100, 3]),
         np.repeat([0.1, 5.0, 9.0], [100, 100, 3]),
         np.zeros(203),

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, log_expit, logit
+from scipy.special import expit, log_expit
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import Axis, AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistribution
+from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistribution, find_odds
 from deepmf.scoring.readouts import Readout
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, below, between, not_falling, not_negative, positive
@@ -31,9 +31,6 @@ from deepmf.storage.parts import Form, Part, below, between, not_falling, not_ne
 # The numbers of entries that are rehearsed, and the one from which on a history is long.
 FEW_COUNTS = (1, 3, 10, 30, 100)
 LONG_COUNT = 300
-
-# Log-odds are those of probabilities at least this far from 0 and 1.
-_LEAST_CHANCE = 1e-12
 
 # The largest excess and log-odds that a model file may hold.
 _LARGEST = 1e6
@@ -49,12 +46,6 @@ def interpolate_counts(table: FloatArray, counts: Array) -> FloatArray:
     knots = np.log([*FEW_COUNTS, LONG_COUNT])
     numbers: FloatArray = np.interp(np.log(np.maximum(counts, 1)), knots, np.append(table, 0.0))
     return numbers
-
-
-def find_odds(exceedance: FloatArray) -> FloatArray:
-    """Return the log-odds of probabilities."""
-    odds: FloatArray = logit(np.clip(exceedance, _LEAST_CHANCE, 1.0 - _LEAST_CHANCE))
-    return odds
 
 
 class Histories(NamedTuple):

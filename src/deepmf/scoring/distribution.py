@@ -31,6 +31,9 @@ _COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
 COVERAGES = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
 _HELD_COUNT = 100
 
+# Log-odds are those of probabilities at least this far from 0 and 1.
+_LEAST_CHANCE = 1e-12
+
 # Bisections that place a cutpoint to a millionth of the range of values.
 _CUTPOINT_STEPS = 24
 
@@ -154,6 +157,12 @@ class Frequencies(NamedTuple):
         return np.clip(places, 1, max(self.unit_boundaries.size, 1)) - 1
 
 
+def find_odds(exceedance: FloatArray) -> FloatArray:
+    """Return the log-odds of probabilities."""
+    odds: FloatArray = logit(np.clip(exceedance, _LEAST_CHANCE, 1.0 - _LEAST_CHANCE))
+    return odds
+
+
 class Interval(NamedTuple):
     """The lower and upper ends of prediction intervals, both included."""
 
@@ -186,6 +195,15 @@ class PredictiveDistribution:
     def probabilities(self) -> FloatArray:
         """The probability of each value (pairs, values)."""
         return -np.diff(self.exceedance, axis=1, prepend=1.0, append=0.0)
+
+    def widen(self, variances: FloatArray) -> PredictiveDistribution:
+        """Return distributions to which variances (pairs,) are added: all log-odds are nearer to
+        0."""
+        probabilities, within = self.probabilities, np.square(np.diff(self.edges)) / 12.0
+        squares = probabilities @ (np.square(self.support) + within)
+        known = np.maximum(squares - np.square(probabilities @ self.support), 1e-12 * squares)
+        factors = np.sqrt(1.0 + variances / known)[:, None]
+        return replace(self, exceedance=expit(find_odds(self.exceedance) / factors))
 
     def best(self, metric: str) -> FloatArray:
         """Return the most probable value ("accuracy"), or the median ("mae")."""

@@ -41,6 +41,7 @@ class Encoder(ABC):
     """
 
     sides: slice = slice(0, 0)
+    widens: ClassVar[bool] = False  # distributions by deviations, which the usual ones lack
 
     def read_location(self, products: Array, row_sides: LatentArray) -> Array:
         """Return the locations (rows, ...) of products, for the sides (rows, sides) of rows."""

@@ -143,8 +143,17 @@ class BlockPredictor(PairPredictor):
 
     def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         scores = self.score(rows, columns)
-        learned = self.readout.as_chosen.distribution(scores.location, scores.fields)
+        readout, variances = self.readout.as_chosen, self.find_variances(rows, columns)
+        if variances is None:
+            learned = readout.distribution(scores.location, scores.fields)
+        else:
+            learned = readout.widen(scores.location, scores.fields, variances)
         return self.readout.calibrate(self.trust(learned, rows, columns))
+
+    def find_variances(self, rows: IndexArray, columns: IndexArray) -> FloatArray | None:
+        """Return the variances of pairs that the distributions of a readout lack; None without
+        any."""
+        return None
 
     def trust(
         self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
@@ -537,6 +546,15 @@ class Predictor(BlockPredictor):
             return learned
         return self.confidence.apply(learned, rows, columns)
 
+    def find_variances(self, rows: IndexArray, columns: IndexArray) -> FloatArray | None:
+        variances = None
+        for member in self.members.values():
+            if isinstance(member.fitted, Factors) and member.fitted.encoder.widens:
+                deviations = member.fitted.score_pairs(rows, columns).deviation
+                assert deviations is not None
+                variances = np.square(member.share * deviations.astype(np.float64))
+        return variances
+
     def change_odds(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray
     ) -> OddsChange | None:
@@ -712,6 +730,9 @@ class KnownProducts(BlockPredictor):
         self, learned: PredictiveDistribution, rows: IndexArray, columns: IndexArray
     ) -> PredictiveDistribution:
         return self.whole.trust(learned, rows, columns)
+
+    def find_variances(self, rows: IndexArray, columns: IndexArray) -> FloatArray | None:
+        return self.whole.find_variances(rows, columns)
 
     def change_odds(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray

@@ -97,6 +97,12 @@ class Readout:
         """Return the distributions over the support for products (pairs,)."""
         raise BadSetting(f"this model {NO_DISTRIBUTION}")
 
+    def widen(
+        self, products: Array, row_fields: LatentArray, variances: FloatArray
+    ) -> PredictiveDistribution:
+        """Return the distributions for products (pairs,), with variances (pairs,) added."""
+        return self.distribution(products, row_fields).widen(variances)
+
     def lower_ends(self, levels: FloatArray) -> FloatArray:
         """Return the lowest values that round to some levels; on a scale without levels, the levels
         as given."""

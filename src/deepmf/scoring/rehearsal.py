@@ -14,8 +14,8 @@ from scipy.special import expit
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, IndexPair, SingleArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.scoring.confidence import FEW_COUNTS, Confidence, Histories, Trust, find_odds
-from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistribution
+from deepmf.scoring.confidence import FEW_COUNTS, Confidence, Histories, Trust
+from deepmf.scoring.distribution import COVERAGES, Frequencies, PredictiveDistribution, find_odds
 from deepmf.scoring.effects import SHRINKAGE
 from deepmf.scoring.encoders import Scores
 from deepmf.scoring.readouts import Readout

@@ -77,8 +77,12 @@ Show = Callable[[str, int, int], None]
 
 class Residuals(NamedTuple):
     """The residuals of cells that were left out, value minus prediction, in the units of the model;
-    and the values."""
+    and the values.
 
+    rows: of the table.
+    """
+
+    rows: IndexArray
     columns: IndexArray
     values: FloatArray
     truths: FloatArray
@@ -283,9 +287,7 @@ def fit_blend(
     )
     if isinstance(gaussian, ByNeighbours):
         shares = np.ones((1, table.shape[1]))
-        rows, columns = np.nonzero(~np.isnan(by_gaussian) & ~np.isnan(sample))
-        truths = sample[rows, columns]
-        residuals = Residuals(columns, truths - by_gaussian[rows, columns], truths)
+        residuals = _subtract(by_gaussian, sample, rows)
         return Choice(Stacked((gaussian,), shares, units), {"neighbours": 1.0}, residuals)
     medians = _find_medians(table, sources)
     by_trees = np.full(sample.shape, np.nan)
@@ -315,7 +317,7 @@ def fit_blend(
     return Choice(
         Stacked((gaussian, trees, ByMeans(medians * by_medians[2])), weights, units),
         {WHOLE_ROWS[at]: float(mean_weights[at]) for at in order if mean_weights[at] > 0},
-        _find_residuals(left_out, weights_of_errors),
+        _subtract(_blend_left_out(left_out, weights_of_errors), sample, rows),
     )
 
 
@@ -489,16 +491,21 @@ def _predict_left_out(gaussian: Gaussian, table: FloatArray, cells: list[IndexAr
     )
 
 
-def _find_residuals(left_out: _LeftOut, weights: dict[bool, FloatArray]) -> Residuals | None:
-    """Return the residuals of the sum of predictions with these weights (candidates, columns) by
-    error."""
+def _blend_left_out(left_out: _LeftOut, weights: dict[bool, FloatArray]) -> FloatArray:
+    """Return the sum of predictions with these weights (candidates, columns) by error."""
     blended: FloatArray = np.zeros(left_out.table.shape)
     for is_absolute, shares in weights.items():
         for share, predictions in zip(shares, left_out.predictions[is_absolute], strict=True):
             blended += np.where(share > 0, share * predictions, 0.0)
-    rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(left_out.table))
-    truths = left_out.table[rows, columns]
-    return Residuals(columns, truths - blended[rows, columns], truths) if rows.size else None
+    return blended
+
+
+def _subtract(predictions: FloatArray, table: FloatArray, rows: IndexArray) -> Residuals | None:
+    """Return the residuals of the rows of a table where it has values and predictions."""
+    at, columns = np.nonzero(~np.isnan(predictions) & ~np.isnan(table))
+    truths = table[at, columns]
+    residuals = truths - predictions[at, columns]
+    return Residuals(rows[at], columns, residuals, truths) if at.size else None
 
 
 def _solve(

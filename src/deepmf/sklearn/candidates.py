@@ -150,7 +150,9 @@ def choose(
         predicted = units.clip(
             fit(name, shown).predict(visible_rows, row_of, asked.columns), asked.columns
         )
-        residuals[name] = Residuals(asked.columns, asked.values - predicted, asked.values)
+        residuals[name] = Residuals(
+            asked.rows, asked.columns, asked.values - predicted, asked.values
+        )
         errors[name] = float(np.sqrt(np.average(np.square(residuals[name].values), weights=shares)))
     best = holdout.choose(list(errors), errors.__getitem__).candidate
     return Choice(fit(best, entries), {best: 1.0}, residuals[best], errors)

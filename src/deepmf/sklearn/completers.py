@@ -30,6 +30,10 @@ class Completer(ABC):
     def predict(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return predictions (cells,) for cells of rows with these entries, in their units."""
 
+    def list_rows(self, entries: TableEntries) -> IndexArray:
+        """Return the rows that can be completed: those with entries."""
+        return np.unique(entries.rows)
+
 
 class WholeRows(Completer):
     """Predicts all cells of a row at once, in standardised columns."""

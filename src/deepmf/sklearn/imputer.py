@@ -21,7 +21,8 @@ from sklearn.utils.validation import (
 
 from deepmf.errors import BadEntries, BadSetting, NothingObserved, check_choice, check_count, warn
 from deepmf.formatting import format_quantity
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.matrix.axis_entries import Axis
 from deepmf.matrix.extras import check_weights
 from deepmf.matrix.frames import is_far
 from deepmf.matrix.matrix import ObservedMatrix
@@ -50,6 +51,14 @@ from deepmf.sklearn.candidates import (
 from deepmf.sklearn.completers import ByMeans, ByModel, ByNeighbours, Completer
 from deepmf.sklearn.constraints import keep_constraints, read_constraints
 from deepmf.sklearn.draws import JointDraws
+from deepmf.sklearn.order import (
+    COLUMN_ORDER,
+    ORDER,
+    Ordered,
+    add_positions,
+    check_positions,
+    make_features,
+)
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
     CHECKS,
@@ -121,6 +130,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     keep_empty_features
         Whether to keep a column without entries in `fit`, filled with 0, or to leave it out with a
         warning.
+    order
+        Positions of the rows of `fit`, numbers or dates along which neighbours are alike: "auto"
+        also reads the rows before and after where the index of a frame is a `DatetimeIndex`; None
+        never does. Rows in time are completed by smooth factors as far as that lowers the error of
+        hidden cells, and so are rows without entries.
+    column_order
+        Positions of the columns, such as those along a genome.
     random_state
         None, a seed or a `numpy.random.RandomState`.
     verbose
@@ -158,6 +174,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     __metadata_request__transform: ClassVar[dict[str, str]] = {
         "return_interval": UNUSED,
         "coverage": UNUSED,
+        "order": UNUSED,
     }
 
     model_: Model | Completer | None
@@ -188,6 +205,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         scale: str | Scale = "columns",
         answers: str = "values",
         keep_empty_features: bool = False,
+        order: Any = AUTO,
+        column_order: Any = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | None = False,
     ) -> None:
@@ -206,6 +225,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scale = scale
         self.answers = answers
         self.keep_empty_features = keep_empty_features
+        self.order = order
+        self.column_order = column_order
         self.random_state = random_state
         self.verbose = verbose
 
@@ -215,13 +236,22 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         `sample_weight` is how much each row counts (default: 1): a row of weight 2 counts as the
         row twice, and a row of weight 0 as if it had not been given.
         """
-        X, weights = self._read_weights(X, sample_weight)  # noqa: N806
+        times = _read_order(X, self.order)
+        X, counted_rows, weights = self._read_weights(X, sample_weight)  # noqa: N806
+        times = None if times is None else times[counted_rows]
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._check_parameters()
         table = self._read(X, reset=True)
         entries = TableEntries.of(self._codes.encode(table))
-        if weights is not None:
-            entries = entries._replace(row_weights=weights)
+        entries = entries._replace(row_weights=weights, times=times)
+        column_positions = None
+        if self.column_order is not None:
+            column_positions = check_positions(
+                self.column_order, self.n_features_in_, name=COLUMN_ORDER
+            )
+        for name, positions in ((ORDER, times), (COLUMN_ORDER, column_positions)):
+            if positions is not None:
+                make_features(positions, name).learn_encoding()
         if entries.values.size == 0:
             raise BadEntries(
                 f"the table of {entries.shape[0]} x {entries.shape[1]} has no observed entry to learn from"
@@ -244,36 +274,50 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._warn_of_columns()
         entries = entries.take_columns(self._known)
         self._warn_of_codes(entries)
-        self._learn(entries, self._codes.sources[self._known])
+        sources = self._codes.sources[self._known]
+        if column_positions is not None:
+            column_positions = column_positions[sources]
+        self._learn(entries, sources, column_positions)
         return self
 
     @staticmethod
-    def _read_weights(X: Any, sample_weight: Any) -> tuple[Any, FloatArray | None]:  # noqa: N803
-        """Return the rows of a table that count, and their weights if there are any."""
+    def _read_weights(X: Any, sample_weight: Any) -> tuple[Any, Any, FloatArray]:  # noqa: N803
+        """Return the rows of a table that count, where these are, and their weights."""
         X = make_dense(X)  # noqa: N806
         if sample_weight is None:
-            return X, None
+            return X, slice(None), np.ones(_num_samples(X))
         weights = check_weights(np.asarray(sample_weight), _num_samples(X), of="row")
         counted_rows = np.flatnonzero(weights)
         if counted_rows.size == 0:
             raise BadEntries("every sample_weight is zero, so there is nothing to learn from")
         if counted_rows.size < weights.size:
             X = _safe_indexing(X, counted_rows)  # noqa: N806
-        return X, weights[counted_rows]
+        return X, counted_rows, weights[counted_rows]
 
-    def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
+    def transform(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        return_interval: bool = False,
+        coverage: float = 0.9,
+        order: Any = AUTO,
+    ) -> Any:
         """Return a table with every missing entry filled in.
 
         With `return_interval`, a pair: the table, and an `Interval` of two arrays (rows, columns),
         or frames for a frame, between which the missing values lie with about this probability;
         both are the value itself where that is observed, and NaN in columns of text and categories.
+
+        `order` has the positions of these rows; "auto": their `DatetimeIndex`, or the positions of
+        as many rows of `fit`.
         """
         check_is_fitted(self)
         check_coverage(coverage)
+        times = _read_order(X, self._match_order(X, order))
         X = make_dense(X)  # noqa: N806
         table = self._read(X, reset=False)
         cells = self._encode(table)
-        ends = self._fill(cells, coverage * return_interval)
+        ends = self._fill(cells, times, coverage * return_interval)
         completed = self._build(X, table, cells)
         if not return_interval:
             return completed
@@ -379,13 +423,27 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             completed[rows, columns] = self.units_.levels(completed[rows, columns], columns)
         return completed
 
-    def _fill(self, table: npt.NDArray[Any], coverage: float) -> FloatArray:
+    def _match_order(self, X: Any, order: Any) -> Any:  # noqa: N803
+        """Return the order of the rows of a table: a given one, or that of the rows of `fit`."""
+        if not (isinstance(order, str) and order == AUTO):
+            return order
+        if self.order is not None and not isinstance(self.order, str):
+            n_rows, n_known = _num_samples(X), len(self.order)
+            if n_rows != n_known:
+                raise BadEntries(
+                    f"order has positions of the {n_known} rows of fit, and this table has {n_rows} rows; "
+                    "give their positions as transform(order=)"
+                )
+        return self.order
+
+    def _fill(self, table: npt.NDArray[Any], times: Array | None, coverage: float) -> FloatArray:
         """Fill in rows (rows, columns) in place; return the ends of intervals (2, rows, columns),
         or no ends (0, rows, columns) without a coverage."""
         ends = np.repeat(table[None].astype(np.float64), 2 * bool(coverage), axis=0)
         for batch in batches(np.arange(len(table)), width=table.shape[1]):
             rows, columns = np.nonzero(np.isnan(table[batch]))
-            units, unit_ends = self._predict(table[batch], rows, columns, coverage)
+            entries = TableEntries.of(table[batch], None if times is None else times[batch])
+            units, unit_ends = self._predict(entries, rows, columns, coverage)
             values = self.units_.values(units, columns)
             if self.answers == "levels":
                 values = self.units_.levels(values, columns)
@@ -397,7 +455,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return ends
 
     def _predict(
-        self, table: npt.NDArray[Any], rows: IndexArray, columns: IndexArray, coverage: float
+        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, coverage: float
     ) -> tuple[FloatArray, FloatArray]:
         """Return predictions (cells,) of cells, and the ends of intervals (2, cells), in the units
         of the model.
@@ -405,25 +463,27 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Where nothing is known of a row, they are the mean of the column and quantiles of its
         values.
         """
-        units, entries = self.units_, TableEntries.of(table)
+        units = self.units_
         tails = [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0]
         predictions, ends = units.convert(units.means)[columns], np.zeros((2, columns.size))
-        rows_with_entries = (
-            np.unique(entries.rows) if self.model_ is not None else np.empty(0, np.intp)
-        )
-        is_known = np.isin(rows, rows_with_entries)
+        read_rows = np.empty(0, np.intp)
+        if self.model_ is not None:
+            read_rows = self._completer.list_rows(entries)
+        is_known = np.isin(rows, read_rows)
         for column in np.unique(columns[~is_known]) if coverage else ():
             ends[:, columns == column] = np.quantile(
                 self._standardised.values[self._standardised.columns == column], tails
             )[:, None]
         if not is_known.any():
             return predictions, ends
-        entries = units.standardise(entries.take_rows(rows_with_entries))
-        cells = np.searchsorted(rows_with_entries, rows[is_known]), columns[is_known]
+        entries = units.standardise(entries.take_rows(read_rows))
+        cells = np.searchsorted(read_rows, rows[is_known]), columns[is_known]
         predictions[is_known] = self._completer.predict(entries, *cells)
         if coverage and self._residuals:
-            offsets = [self._residuals.quantiles(cells[1], tail) for tail in tails]
-            ends[:, is_known] = predictions[is_known] + np.stack(offsets)
+            offsets = np.stack([self._residuals.quantiles(cells[1], tail) for tail in tails])
+            if isinstance(self._completer, Ordered):
+                offsets *= self._completer.find_spreads(entries, cells[0])
+            ends[:, is_known] = predictions[is_known] + offsets
         elif coverage and isinstance(self.model_, Model) and self.model_.gives_distribution:
             distribution = self._completer.fold_in(entries).predictor.distribution(*cells)
             ends[:, is_known] = distribution.ends(coverage, units.scale).T
@@ -496,6 +556,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_choice("metric", self.metric, METRICS)
         check_choice("effort", self.effort, EFFORTS)
         check_choice("answers", self.answers, ["values", "levels"])
+        is_ordered = self.order is not None and not isinstance(self.order, str)
+        if self.model != AUTO and (is_ordered or self.column_order is not None):
+            raise BadSetting(f"order is for model='auto'; model={self.model!r} reads none")
         if not isinstance(self.scale, Scale):
             check_choice("scale", self.scale, ["columns", "shared"])
 
@@ -508,7 +571,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadSetting(f"{min(twice)} is given twice, as a parameter and in settings")
         return settings | named
 
-    def _learn(self, entries: TableEntries, sources: IndexArray) -> None:
+    def _learn(
+        self, entries: TableEntries, sources: IndexArray, column_positions: Array | None
+    ) -> None:
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
         own_units = self.scale == "columns"
         candidates = list_candidates(self.model, entries, sources, own_units=own_units)
@@ -549,6 +614,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     seed=self._seed,
                     show=show,
                 )
+        completer = choice.completer  # of draws, which read no order
+        if is_enough and self.model == AUTO:
+            orders: dict[Axis, Any] = {"row": entries.times, "column": column_positions}
+            for axis, positions in orders.items():
+                choice = add_positions(
+                    choice, standardised, axis, positions, self.units_, seed=self._seed
+                )
         self._completer: Any = choice.completer
         self.weights_, self.hidden_errors_ = choice.weights, dict(choice.errors)
         self.chosen_model_ = next(iter(self.weights_))
@@ -564,7 +636,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         )
         self._draws: JointDraws | None = None
         if self._known.size <= MOST_COLUMNS:
-            self._draws = JointDraws.of(entries, self._completer, cells, seed=self._seed)
+            self._draws = JointDraws.of(entries, completer, cells, seed=self._seed)
         self.score_ = None
         if choice.residuals:
             spreads = np.where(shares, np.nan, self.units_.spreads)
@@ -626,3 +698,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                         f"between {other_values.min():g} and {other_values.max():g}; if {code:g} stands for a "
                         "missing value, say so by missing_values"
                     )
+
+
+def _read_order(X: Any, order: Any) -> Array | None:  # noqa: N803
+    """Return the positions of the rows of a table; None without any."""
+    if order is None:
+        return None
+    if not isinstance(order, str):
+        return check_positions(order, _num_samples(X), name=ORDER)
+    check_choice("order", order, [AUTO])
+    index: Any = getattr(X, "index", None)
+    if type(index).__name__ != "DatetimeIndex" or index.hasnans or index.nunique() < 2:
+        return None
+    return np.asarray(index.tz_localize(None).values)

@@ -17,7 +17,7 @@ import scipy.sparse
 from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -56,7 +56,8 @@ def check_numbers(table: Any) -> npt.NDArray[Any]:
 class TableEntries(NamedTuple):
     """The observed entries of a checked table, by position.
 
-    row_weights: how much each row of the table counts, (rows of the table,).
+    row_weights: how much each row of the table counts, (rows of the table,). times: the positions
+    of these rows along which neighbours are alike; None without.
     """
 
     shape: tuple[int, int]
@@ -64,9 +65,10 @@ class TableEntries(NamedTuple):
     columns: IndexArray
     values: FloatArray
     row_weights: FloatArray
+    times: Array | None = None
 
     @classmethod
-    def of(cls, table: npt.NDArray[Any]) -> TableEntries:
+    def of(cls, table: npt.NDArray[Any], times: Array | None = None) -> TableEntries:
         """Take the entries out of an array; NaN is none.
 
         >>> TableEntries.of(np.array([[np.nan, 0.0], [7.0, np.nan]])).values
@@ -74,7 +76,8 @@ class TableEntries(NamedTuple):
         """
         rows, columns = np.nonzero(~np.isnan(table))
         values = table[rows, columns].astype(np.float64)
-        return cls((len(table), table.shape[1]), rows, columns, values, np.ones(len(table)))
+        weights = np.ones(len(table))
+        return cls((len(table), table.shape[1]), rows, columns, values, weights, times)
 
     def where(self, kept: MaskArray | IndexArray) -> TableEntries:
         """Return some of the entries, by a mask over them or by their places."""
@@ -95,7 +98,9 @@ class TableEntries(NamedTuple):
         each of which counts as 1."""
         entries = self.where(np.isin(self.rows, positions))
         shape, rows = (positions.size, self.shape[1]), np.searchsorted(positions, entries.rows)
-        return entries._replace(shape=shape, rows=rows, row_weights=np.ones(positions.size))
+        times = None if self.times is None else self.times[positions]
+        weights = np.ones(positions.size)
+        return entries._replace(shape=shape, rows=rows, row_weights=weights, times=times)
 
     def to_array(self) -> FloatArray:
         """Return the entries as an array (rows, columns) with NaN where there is none."""

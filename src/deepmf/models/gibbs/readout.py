@@ -60,6 +60,13 @@ class SampleReadout(Readout):
         boundaries = self.scale.from_unit(self.unit_boundaries)
         return PredictiveDistribution(self.support, boundaries, exceedance)
 
+    def widen(
+        self, products: Array, row_fields: Array, variances: FloatArray
+    ) -> PredictiveDistribution:
+        fields = row_fields.astype(np.float64)
+        fields[:, 0] = np.hypot(fields[:, 0], np.sqrt(variances) / self.spread)
+        return self.distribution(products, fields)
+
     def log_exceedance(self, products: Array, row_fields: Array, thresholds: FloatArray) -> Array:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one
         cutpoint a row."""

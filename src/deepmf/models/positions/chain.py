@@ -19,7 +19,7 @@ import scipy.sparse
 from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.linalg.lapack import dtbtrs
 
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray
+from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 
 # Correlations of neighbours at the median gap: those of processes that forget within .2 to 5,000
@@ -45,6 +45,10 @@ class Times(NamedTuple):
 
     positions: FloatArray
     features: FloatArray
+
+    def leave_out(self, some: BoolArray) -> Times:
+        """Return the times where some have no positions."""
+        return self._replace(positions=np.where(some, np.nan, self.positions))
 
     @property
     def order(self) -> IndexArray:

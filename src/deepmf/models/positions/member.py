@@ -28,7 +28,7 @@ from deepmf.scoring.encoders import Scores, SolvingEncoder, split_by_entries
 from deepmf.scoring.factors import OTHER_AXIS, Factors, unpack_latents
 from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Form, Part, at_most, one_of, positions_of, positive
+from deepmf.storage.parts import Form, Part, at_most, not_negative, one_of, positions_of, positive
 
 # Passes of a chain before its first sample, those between samples, and samples.
 _BURN_IN, _BETWEEN, _N_SAMPLES = 30, 4, 24
@@ -53,6 +53,9 @@ _NOISE_COUNT = 10.0
 
 # How far a trial must lower the error.
 _LEAST_GAIN = 5e-3
+
+# What follows the factors in a latent: a constant, and the sides.
+N_BESIDE = 3
 
 NOTHING_NEW = Latents(np.empty((0, 0), dtype=np.float32))
 
@@ -136,8 +139,14 @@ class SmoothEncoder(SolvingEncoder):
     neighbours in time, in each kept sample.
 
     The factors of a series are w and b of all samples, its mean, its deviation and the precision of
-    its noise; those of a time are x of all samples.
+    its noise; those of a time are x of all samples, and the share of their variance that is not
+    known.
+
+    usual: that share of trained times.
     """
+
+    sides = slice(-2, None)
+    widens = True
 
     def __init__(
         self,
@@ -147,9 +156,11 @@ class SmoothEncoder(SolvingEncoder):
         units: SeriesUnits,
         measured: tuple[FloatArray, FloatArray],
         samples: list[SmoothSample],
+        usual: float = 0.0,
     ) -> None:
         self.calendar, self.inputs, self.times = calendar, inputs, times
         self.units, self.measured, self.samples = units, measured, samples
+        self.usual = usual
 
     @property
     def size(self) -> int:
@@ -158,8 +169,8 @@ class SmoothEncoder(SolvingEncoder):
 
     @property
     def width(self) -> int:
-        """The length of a latent: the factors of all samples, and a constant."""
-        return len(self.samples) * self.size + 1
+        """The length of a latent: the factors of all samples, and the numbers beside them."""
+        return len(self.samples) * self.size + N_BESIDE
 
     def count_factors(self, n_latents: int) -> int:
         """Return how many numbers are kept of a series or a time."""
@@ -175,7 +186,17 @@ class SmoothEncoder(SolvingEncoder):
             self.encode("column", entries.column_entries(part), NOTHING_NEW)
             for part in column_parts
         ]
-        return Factors(Latents(np.concatenate(rows)), Latents(np.concatenate(columns)), self, 1)
+        latents = np.concatenate(rows), np.concatenate(columns)
+        unknown = latents[self.calendar.axis == "column"][:, -1]
+        self.usual = float(np.median(unknown))
+        unknown[:] = np.maximum(unknown - self.usual, 0.0)
+        return Factors(*map(Latents, latents), self, N_BESIDE)
+
+    def read_deviation(self, row_sides: LatentArray, column_sides: LatentArray) -> LatentArray:
+        """Return the standard deviations (pairs,) of what is not known of times, beyond the usual
+        one."""
+        deviations: LatentArray = np.sqrt(np.sum(row_sides * column_sides[:, ::-1], axis=1))
+        return deviations
 
     def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
         """Return the factors of series, or of times, with these entries."""
@@ -186,16 +207,22 @@ class SmoothEncoder(SolvingEncoder):
         return self._solve_series(entries, new).astype(np.float32)
 
     def finish(self, axis: Axis, factors: LatentArray) -> LatentArray:
-        """Return the latents of series, (deviation * w / samples, constant), or of times, (x, 1)."""
+        """Return the latents of series, (deviation * w / samples, constant, variance, 0), or of
+        times, (x, 1, 0, unknown share of the variance)."""
         n_samples, size = len(self.samples), self.size
         by_sample = factors[:, :-3].reshape(len(factors), n_samples, size + 1)
         vectors = by_sample[:, :, :-1].reshape(len(factors), -1)
+        zeros = np.zeros(len(factors), dtype=np.float32)
         if axis == self.calendar.axis:
-            return np.column_stack([vectors, np.ones(len(factors), dtype=np.float32)])
+            unknown = np.maximum(factors[:, -1] - np.float32(self.usual), 0.0)
+            return np.column_stack([vectors, zeros + 1.0, zeros, unknown])
         means, deviations = factors[:, -3], factors[:, -2]
         constants = means + deviations * by_sample[:, :, -1].mean(axis=1)
         scaled = vectors * (deviations[:, None] / np.float32(n_samples))
-        return np.column_stack([scaled, constants])
+        precisions = np.stack([sample.process.precisions for sample in self.samples])
+        shares = np.square(by_sample[:, :, :-1]) / precisions
+        variances = np.square(deviations) * shares.sum(axis=2).mean(axis=1)
+        return np.column_stack([scaled, constants, variances.astype(np.float32), zeros])
 
     def _solve_series(self, entries: AxisEntries, new: FloatArray) -> FloatArray:
         used, entries = entries.renumber_others()
@@ -244,7 +271,7 @@ class SmoothEncoder(SolvingEncoder):
         shape = n_times, used.size
         new_series = self._split(new)
         neighbours = _find_neighbours(self.times.positions, at.positions)
-        found = []
+        found, unknown = [], np.zeros(n_times)
         for number, sample in enumerate(self.samples):
             series = np.concatenate([sample.series, new_series[:, number]])[used]
             alphas = np.concatenate([sample.alphas, new[:, -1]])[used]
@@ -260,7 +287,11 @@ class SmoothEncoder(SolvingEncoder):
                 prior,
             )
             found.append(np.column_stack([posterior.means, np.ones(n_times)]))
-        return np.column_stack([*found, np.zeros((n_times, 3))])
+            gains = np.square(sample.series[:, :-1]).mean(axis=0)
+            variances = 1.0 / (prior + observed @ np.square(factors))
+            unknown += variances @ gains / np.sum(gains / sample.process.precisions)
+        unknown /= len(self.samples)
+        return np.column_stack([*found, np.zeros((n_times, 2)), unknown])
 
     def _expect(
         self, sample: SmoothSample, at: Times, neighbours: Neighbours
@@ -296,6 +327,7 @@ class SmoothEncoder(SolvingEncoder):
         means, deviations = self.measured
         content = self.calendar._asdict() | self.units._asdict() | stacked
         content |= {"inputs": self.inputs, "means": means, "deviations": deviations}
+        content |= {"usual": self.usual}
         packed = _ENCODER.pack(content | {"at": self.calendar.at})
         return packed._replace(content=packed.content | {"size": self.size})
 
@@ -318,7 +350,9 @@ class SmoothEncoder(SolvingEncoder):
         calendar = Calendar(axis, stored["at"], stored["unit"])
         units = SeriesUnits(stored["mean"], stored["deviation"], stored["prior_count"])
         inputs = stored["inputs"]
+        counts = entries.train.column_counts if axis == "column" else entries.train.row_counts
         base = None if features is None else features.base
+        times = calendar.read(base, inputs, n_times).leave_out(counts == 0)
         samples = []
         for number in range(len(stored["times"])):
             fields = {
@@ -328,7 +362,7 @@ class SmoothEncoder(SolvingEncoder):
             process = Process(*(fields.pop(name) for name in Process._fields))
             samples.append(SmoothSample(**fields, process=process))
         measured = stored["means"], stored["deviations"]
-        return cls(calendar, inputs, calendar.read(base, inputs, n_times), units, measured, samples)
+        return cls(calendar, inputs, times, units, measured, samples, stored["usual"])
 
 
 class Neighbours(NamedTuple):
@@ -409,7 +443,7 @@ class PositionsMember:
             fitted = best.make_encoder().encode_all(entries)
 
         def encode_blind(rows: AxisEntries, columns: AxisEntries) -> Factors:
-            nothing = Factors(NOTHING_NEW, NOTHING_NEW, blind, 1)
+            nothing = Factors(NOTHING_NEW, NOTHING_NEW, blind, N_BESIDE)
             return nothing.fold_in("row", rows).fold_in("column", columns)
 
         return MemberFit(
@@ -446,7 +480,7 @@ class PositionsMember:
         """Return the stored factors; impossible ones raise `BadModelFile`."""
         encoder = SmoothEncoder.load(content, tensors, entries)
         latents = unpack_latents(tensors, entries, width=encoder.width)
-        return Factors(*latents, encoder, 1).with_arrived(tensors, entries)
+        return Factors(*latents, encoder, N_BESIDE).with_arrived(tensors, entries)
 
 
 def _bound_size(size: int, n_series: int, n_times: int, n_entries: int) -> int:
@@ -472,11 +506,14 @@ class _Trial:
         base = None if features is None else features.base
         self.times = self.calendar.read(base, self.inputs, n_times)
         standardised = self._standardise(entries)
+        self.are_empty = np.bincount(standardised.others, minlength=n_times) == 0
         self.chain = SmoothChain(standardised, self.times, size=self.size, seed=seed)
 
     def set_entries(self, entries: EntryStore) -> None:
         """Go on with other entries."""
-        self.chain.set_entries(self._standardise(entries))
+        standardised = self._standardise(entries)
+        self.are_empty[standardised.others] = False
+        self.chain.set_entries(standardised)
 
     def run(self, burn_in: int, n_samples: int) -> None:
         """Run the chain, and keep some samples."""
@@ -486,8 +523,9 @@ class _Trial:
 
     def make_encoder(self) -> SmoothEncoder:
         """Return the encoder by the kept samples."""
+        times = self.times.leave_out(self.are_empty)
         return SmoothEncoder(
-            self.calendar, self.inputs, self.times, self.units, self.measured, self.samples
+            self.calendar, self.inputs, times, self.units, self.measured, self.samples
         )
 
     def predict(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> FloatArray:
@@ -521,6 +559,7 @@ _ENCODER = Form(
     Part("mean", "number"),
     Part("deviation", "number", (), positive),
     Part("prior_count", "number"),
+    Part("usual", "number", (), not_negative),
     Part("inputs", "int64", ("inputs",), positions_of("known_inputs")),
     Part("means", "float64", ("series",)),
     Part("deviations", "float64", ("series",), positive),
