@@ -190,7 +190,8 @@ class SmoothEncoder(SolvingEncoder):
         unknown = latents[self.calendar.axis == "column"][:, -1]
         self.usual = float(np.median(unknown))
         unknown[:] = np.maximum(unknown - self.usual, 0.0)
-        return Factors(*map(Latents, latents), self, N_BESIDE)
+        row_latents, column_latents = map(Latents, latents)
+        return Factors(row_latents, column_latents, self, N_BESIDE)
 
     def read_deviation(self, row_sides: LatentArray, column_sides: LatentArray) -> LatentArray:
         """Return the standard deviations (pairs,) of what is not known of times, beyond the usual
