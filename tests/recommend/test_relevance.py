@@ -1,5 +1,7 @@
 """Relevance: rankings by what a row takes and likes, thresholds, and bad input."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -15,7 +17,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
-from deepmf.recommend.ranker import find_relevant
+from deepmf.recommend.ranker import RelevanceRanker, find_relevant
 from deepmf.recommend.request import Request
 
 
@@ -71,6 +73,18 @@ def test_the_best_keys_are_those_of_whole_rows() -> None:
     assert np.mean(found > -np.inf) < 0.4 and np.all(found[:, known] == -np.inf)
     np.testing.assert_array_equal(np.argsort(-found, axis=1, kind="stable")[:, :n], order)
     np.testing.assert_allclose(np.take_along_axis(found, order, axis=1), best, rtol=1e-5)
+
+
+def test_the_best_columns_are_found_also_where_they_are_unlikely() -> None:
+    wide = ALS(latent_size=4, epochs=2, seed=0).fit(generate(60, 500, density=0.1, seed=0).matrix)
+    ranker, rows = wide.make_ranker(Request(rank_by="relevance")), np.arange(20)
+    assert isinstance(ranker, RelevanceRanker)
+    for liking_weight in (1.0, 3.0, 10.0):
+        presence = replace(ranker.relevance.presence, liking_weight=liking_weight)
+        liking = replace(ranker, relevance=replace(ranker.relevance, presence=presence))
+        best = liking.rank_best(rows, slice(0, 500), 3, lambda _: None)
+        keys = liking.rank_block(rows, slice(0, 500))
+        np.testing.assert_allclose(np.sort(best)[:, -3:], np.sort(keys)[:, -3:], rtol=1e-5)
 
 
 def test_presence_is_the_same_in_both_orders(model: Means) -> None:

@@ -7,8 +7,8 @@ import torch
 from deepmf.errors import TrainingDiverged
 from deepmf.linalg.products import entry_products
 from deepmf.matrix.arrays import LatentArray
-from deepmf.models import dmf
 from deepmf.models.dmfd import DMFD
+from deepmf.models.trained_network import TrainedBranch
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.testing import additive
 
@@ -94,7 +94,7 @@ def test_a_fit_whose_latents_are_not_finite_leaves_no_model(
     def overflown(*_: object) -> LatentArray:
         return np.full((30, 3), np.nan, dtype=np.float32)
 
-    monkeypatch.setattr(dmf, "encode", overflown)
+    monkeypatch.setattr(TrainedBranch, "encode", overflown)
     model = DMFD(hidden_sizes=(4,), latent_size=3, epochs=1, device="cpu")
     with pytest.raises(TrainingDiverged, match="large"):
         model.fit(additive())

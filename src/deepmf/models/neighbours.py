@@ -17,7 +17,8 @@ and the share.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -82,6 +83,7 @@ class Neighbours:
         (trained, K) and (passes, trained, K); empty where nothing is filled.
     penalty: by which columns were solved for.
     predicts_residuals: whether residuals are predicted, of which new columns have none.
+    forgotten: trained columns without entries, which are predicted like new ones without entries.
     """
 
     source: EntryStore | AxisEntries
@@ -93,6 +95,7 @@ class Neighbours:
     fill: LatentArray
     penalty: float = 0.0
     predicts_residuals: bool = False
+    forgotten: IndexArray = field(default_factory=lambda: NOTHING)
 
     @classmethod
     def start(cls, seen: EntryStore, n_near: int, *, predicts_residuals: bool) -> Neighbours:
@@ -142,7 +145,8 @@ class Neighbours:
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> Scores:
         """Return the values (or residuals) of pairs of positions."""
-        location = self.centres[columns]
+        weights, centres = self._current
+        location = centres[columns]
         order, width = np.argsort(rows, kind="stable"), max(self.near.shape[1], 1)
         if len(self.fill):
             width = self.means.size
@@ -151,13 +155,14 @@ class Neighbours:
             part = order[start : start + at_a_time]
             used, row_of = np.unique(rows[part], return_inverse=True)
             cells = make_lookup(self._read(used))(row_of[:, None], self.near[columns[part]])
-            location[part] += np.einsum("pk,pk->p", cells, self.weights[columns[part]])
+            location[part] += np.einsum("pk,pk->p", cells, weights[columns[part]])
         return Scores.of_values(location)
 
     def score_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the values (or residuals) of all pairs of some positions, (rows, columns)."""
-        products = _to_dense(self._read(rows) @ self._lay_out(self.near, self.weights)[:, columns])
-        block: LatentArray = products + self.centres[columns]
+        weights, centres = self._current
+        products = _to_dense(self._read(rows) @ self._lay_out(self.near, weights)[:, columns])
+        block: LatentArray = products + centres[columns]
         return block
 
     def read_rows(self, rows: IndexArray) -> LatentArray:
@@ -177,6 +182,7 @@ class Neighbours:
         extended = replace(
             self,
             source=entries,
+            forgotten=find_forgotten(entries),
             near=np.pad(self.near, widths),
             weights=np.pad(self.weights, widths),
             centres=np.pad(self.centres, (0, n_new)),
@@ -222,7 +228,7 @@ class Neighbours:
         stored = _NEIGHBOURS.read(content, tensors, columns=n_columns, trained=n_trained)
         if len(stored["fill"]) and len(stored["fill_near"]) != n_trained:
             raise BadModelFile("the stored neighbours must fill every trained column")
-        return cls(source=entries.as_read, **stored)
+        return cls(source=entries.as_read, forgotten=find_forgotten(entries), **stored)
 
     def _solve_new(self, columns: AxisEntries) -> Self:
         """Return neighbours whose only columns are new, and have these entries."""
@@ -230,7 +236,11 @@ class Neighbours:
         if self.predicts_residuals:
             nothing = np.zeros((n_new, n_near), dtype=np.float32)
             return replace(
-                self, near=nothing.astype(np.int32), weights=nothing, centres=nothing[:, 0]
+                self,
+                near=nothing.astype(np.int32),
+                weights=nothing,
+                centres=nothing[:, 0],
+                forgotten=NOTHING,
             )
         mean = float(self.means.mean())
         centres = _average_columns(columns.group_of, columns.values, mean, n_new)
@@ -244,7 +254,17 @@ class Neighbours:
         near = find_near(Sparse(of_columns.T), inputs, n_near, are_same=False)
         new = replace(self, near=near, centres=centres)
         (solved,) = new.learn(columns, targets, [NearRidge(n_near, self.penalty)])
-        return replace(self, near=near, weights=solved.weights, centres=centres)
+        return replace(self, near=near, weights=solved.weights, centres=centres, forgotten=NOTHING)
+
+    @cached_property
+    def _current(self) -> tuple[LatentArray, LatentArray]:
+        """The weights and centres of all columns, of forgotten ones those of a new column."""
+        if self.forgotten.size == 0:
+            return self.weights, self.centres
+        weights, centres = self.weights.copy(), self.centres.copy()
+        weights[self.forgotten] = 0.0
+        centres[self.forgotten] = 0.0 if self.predicts_residuals else self.means.mean()
+        return weights, centres
 
     def _gather(self, rows: IndexArray) -> AxisEntries:
         if isinstance(self.source, EntryStore):
@@ -287,6 +307,12 @@ _NEIGHBOURS = Form(
     Part("fill_near", "int32", ("filled", "filling"), positions_of("trained")),
     Part("fill", "float32", ("passes", "filled", "filling")),
 )
+
+
+def find_forgotten(entries: EntryStore) -> IndexArray:
+    """Return the trained columns that had entries and have none left."""
+    counts = entries.column_counts[: entries.train.shape[1]]
+    return np.flatnonzero((counts == 0) & (entries.train.column_counts > 0))
 
 
 def find_near(targets: Sparse, inputs: Sparse, n_near: int, *, are_same: bool) -> IndexArray:
