@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -120,11 +121,11 @@ def keep_lines(
     names: the columns by role. doubt: which column was taken for which role, if that was guessed.
     """
     gaps = {role: _find_gaps(table.get_column(names[role])) for role in names if role in NEEDED}
-    is_gap = np.logical_or.reduce(list(gaps.values()))
+    is_gap = reduce(np.logical_or, gaps.values(), np.zeros(len(table), dtype=bool))
     n_dropped = int(np.count_nonzero(is_gap))
     if n_dropped and missing == "error":
         position = int(np.argmax(is_gap))
-        role = [role for role in gaps if gaps[role][position]][-1]
+        role = [role for role, gap in gaps.items() if gap.size > 1 and gap[position]][-1]
         noun = {"row": "row id", "column": "column id"}.get(role, "value")
         message = f"the {noun} is missing, as in {n_dropped:,} of {len(table):,} lines"
         if noun == "value" and doubt:
@@ -143,7 +144,7 @@ def _find_gaps(series: nw.Series[Any]) -> BoolArray:
     gaps = series.is_null()
     if series.dtype.is_float():
         gaps = gaps | series.is_nan()
-    return gaps.to_numpy()
+    return gaps.to_numpy() if gaps.any() else np.zeros(1, dtype=bool)
 
 
 def gather_entries(
