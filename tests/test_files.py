@@ -14,7 +14,6 @@ import numpy as np
 import polars
 import pytest
 
-from deepmf.data.frame_file import find_label_type
 from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 from deepmf.files import (
     polars as polars_on_demand,
@@ -23,6 +22,7 @@ from deepmf.files import (
     write_atomically,
     write_folder_atomically,
 )
+from deepmf.matrix.frame_file import find_label_type
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.auth import read_keys
 

@@ -14,14 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepmf.errors import (
-    BadEntries,
-    CannotSave,
-    FileAbsent,
-    UnreadableFile,
-    UserError,
-    import_optional,
-)
+from deepmf.errors import CannotSave, FileAbsent, UnreadableFile, UserError, import_optional
 
 # Called with the amount done and the total, such as bytes or entries; None if the total is not
 # known.
@@ -32,8 +25,6 @@ AnyPath = str | os.PathLike[str]
 # Names of temporary files and folders. One that was not written to for a day is what a killed
 # process has left.
 _PREFIX, _ENDING, _DAY = ".deepmf-", ".part", 86400  # seconds
-
-_INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
 
 
 # Atomic writes
@@ -262,7 +253,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UnreadableFile(f"{path} is not a TOML file ({error})") from error
 
 
-# Frames as delimited text
+# Frames
 
 
 class OnDemand:
@@ -282,53 +273,3 @@ if TYPE_CHECKING:
 else:
     polars = OnDemand("polars", "frames and files of entries need polars")
     narwhals = OnDemand("narwhals", "frames need narwhals")
-
-
-def write_csv(
-    frame: Any,
-    file: Any,
-    *,
-    header: bool = True,
-    quoted: bool | None = None,
-    decimal_comma: bool = False,
-) -> None:
-    """Write a frame as .csv; beside decimal commas, fields are separated by semicolons.
-
-    quoted: whether to quote all texts (default: if a column of texts would be read as numbers
-        without quotes).
-    """
-    marks = holds_number_texts(frame) if quoted is None else quoted
-    frame.write_csv(
-        file,
-        include_header=header,
-        quote_style="non_numeric" if marks else "necessary",
-        separator=";" if decimal_comma else ",",
-        decimal_comma=decimal_comma,
-    )
-
-
-def write_tsv(frame: Any, file: Any, *, header: bool = True, decimal_comma: bool = False) -> None:
-    """Write a frame as .tsv, where quotation marks have no special meaning; tabs and line ends in
-    texts are refused."""
-    for series in (
-        polars.Series(frame.columns, dtype=polars.String),
-        *frame.select(polars.col(polars.String)),
-    ):
-        wrong = series.filter(series.str.contains(r"[\t\r\n]"))
-        if wrong.len():
-            raise BadEntries(
-                f"{wrong[0]!r} has a tab or a line end, which no .tsv file can hold; write .csv"
-            )
-    frame.write_csv(
-        file,
-        include_header=header,
-        separator="\t",
-        quote_style="never",
-        decimal_comma=decimal_comma,
-    )
-
-
-def holds_number_texts(frame: Any) -> bool:
-    """Whether a column of texts holds only integers, as 7 or 7.0."""
-    texts = [series.drop_nulls() for series in frame.get_columns() if series.dtype == polars.String]
-    return any(series.len() > 0 and series.str.contains(_INTEGER).all() for series in texts)

@@ -15,7 +15,8 @@ from deepmf.data import read_matrix, split_areas, split_entries
 from deepmf.data.packing import pack
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, UnreadableFile
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
+from deepmf.matrix.frame_file import ENDINGS
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.fitting import digest
 
@@ -108,7 +109,7 @@ def test_frames() -> None:
     assert CLICKS.to_frame()["interactions"].to_list() == [2, 1, 1]
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [*ENDINGS, ".store"])
 @pytest.mark.parametrize("matrix", [CLICKS, CLICKS.take_entries(np.array([1, 2]))])
 def test_interactions_are_read_back(tmp_path: Path, ending: str, matrix: ObservedMatrix) -> None:
     matrix = matrix.take(np.flatnonzero(matrix.row_counts), np.flatnonzero(matrix.column_counts))

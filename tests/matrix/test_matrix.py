@@ -29,7 +29,8 @@ from deepmf.errors import (
     UserError,
 )
 from deepmf.matrix import TableForm
-from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
+from deepmf.matrix.frame_file import ENDINGS
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import sort_by_row
 
@@ -290,7 +291,7 @@ RATINGS = ObservedMatrix.from_entries(
 ).with_form(FORM)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [*ENDINGS, ".store"])
 def test_what_is_written_reads_back(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"r{ending}"
     RATINGS.write(path)

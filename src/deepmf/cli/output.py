@@ -204,7 +204,7 @@ def check_frame_target(target: str, *, inputs: Iterable[Path | None]) -> None:
     """Refuse a file of an unknown format, a file that cannot be written, and one of the inputs."""
     if target == STANDARD:
         return
-    from deepmf.data.frame_file import check_ending
+    from deepmf.matrix.frame_file import check_ending
 
     check_ending(target)
     check_writable(Path(target), inputs=inputs)
@@ -243,7 +243,7 @@ def write_frames(
     """
     from concurrent.futures import ThreadPoolExecutor, wait
 
-    from deepmf.data.frame_file import encode_frames, write_frame_file
+    from deepmf.matrix.frame_file import encode_frames, write_frame_file
 
     stopped, decimal_comma = Event(), decimal == ","
 

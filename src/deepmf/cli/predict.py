@@ -225,7 +225,7 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
     are integers."""
     import numpy as np
 
-    from deepmf.data.frame_file import find_label_type
+    from deepmf.matrix.frame_file import find_label_type
     from deepmf.matrix.frames import build_label_series, name_wide_columns
 
     form, rows, columns = model.entries_.train.form, model.row_labels_, model.column_labels_

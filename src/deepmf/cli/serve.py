@@ -305,7 +305,7 @@ def export_entries(
     with require_serve():
         from deepmf.serve.snapshot import export_data
 
-    from deepmf.data.frame_file import make_feature_frame
+    from deepmf.matrix.frame_file import make_feature_frame
     from deepmf.matrix.frames import build_extra_series, build_label_series
 
     check_frame_target(output, inputs=source.paths)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadSetting, check_choice, show_value
-from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, IndexArray, ValueArray, to_numbers
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels, build_label_array
@@ -43,13 +42,6 @@ if TYPE_CHECKING:
 AREAS = ("I", "II", "III", "IV")
 
 Missing = Literal["error", "drop"]  # what to do with lines without a value
-
-_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
-    ".csv": write_csv,
-    ".tsv": write_tsv,
-    ".parquet": lambda frame, file: frame.write_parquet(file),
-}
-ENDINGS = (*_WRITERS, ".store")
 
 
 def compute_area_codes(row_is_new: BoolArray, column_is_new: BoolArray) -> npt.NDArray[np.int8]:
@@ -611,27 +603,20 @@ class ObservedMatrix:
         return build_wide_frame(self)
 
     def write(self, path: str | Path) -> None:
-        """Write the matrix to a .csv, .tsv or .parquet file, or to a new .store, for `read_matrix`.
+        """Write the matrix to a .csv, .tsv, .jsonl or .parquet file, or to a new .store, for
+        `read_matrix`.
 
         Writing is atomic. A matrix that came from a wide table is written as a wide table.
         """
+        from deepmf.matrix.frame_file import check_ending, write_frame_file
         from deepmf.matrix.packed import write_store
 
-        ending = Path(path).suffix.lower()
-        if ending not in ENDINGS:
-            raise BadSetting(
-                f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}"
-            )
-        if ending == ".store":
+        check_ending(path, ".store")
+        if Path(path).suffix.lower() == ".store":
             write_store(self, path)
             return
         frame = self.to_table() if self.form.wide else self.to_frame()
-
-        def write(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                _WRITERS[ending](frame, file)
-
-        write_atomically(path, write)
+        write_frame_file(frame.iter_slices(), frame.schema, path)
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the entries as a scipy CSR array of float64, including zeros."""

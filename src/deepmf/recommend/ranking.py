@@ -351,7 +351,7 @@ class Recommendations:
     @property
     def schema(self) -> dict[str, Any]:
         """The column types of the frames, from the types of all labels."""
-        from deepmf.data.frame_file import find_label_type
+        from deepmf.matrix.frame_file import find_label_type
 
         entries = self.search.entries
         form = entries.train.form
@@ -392,7 +392,7 @@ class Recommendations:
 
     def write(self, path: str | Path) -> int:
         """Write the frames to a file, completely or not at all; return the number of lines."""
-        from deepmf.data.frame_file import write_frame_file
+        from deepmf.matrix.frame_file import write_frame_file
 
         return write_frame_file(self.frames(), self.schema, path)
 

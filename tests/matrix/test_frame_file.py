@@ -11,9 +11,14 @@ import polars
 import pytest
 
 from deepmf.data import read_features
-from deepmf.data.frame_file import find_label_type, join_lists, make_feature_frame, write_frame_file
 from deepmf.errors import BadEntries, BadSetting, CannotSave
 from deepmf.matrix.features import Features
+from deepmf.matrix.frame_file import (
+    find_label_type,
+    join_lists,
+    make_feature_frame,
+    write_frame_file,
+)
 
 SCHEMA = {"row": polars.Int64, "value": polars.Float64}
 

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from deepmf.errors import BadSetting
-from deepmf.files import holds_number_texts, polars, write_atomically, write_csv, write_tsv
+from deepmf.errors import BadEntries, BadSetting
+from deepmf.files import polars, write_atomically
 from deepmf.matrix.arrays import Array
 from deepmf.matrix.feature_values import SEPARATOR
 from deepmf.matrix.features import Features
@@ -41,14 +41,14 @@ def join_lists(frame: polars.DataFrame) -> polars.DataFrame:
     return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(SEPARATOR))
 
 
-_TEXTS = (".csv", ".tsv", ".jsonl")
 _PARQUET = (".parquet", ".pq")
+ENDINGS = (".csv", ".tsv", ".jsonl", *_PARQUET)
 
 
-def check_ending(path: str | Path) -> None:
-    """Refuse a path without the ending of a known format."""
-    if Path(path).suffix.lower() not in (*_TEXTS, *_PARQUET):
-        endings = ", ".join([*_TEXTS, _PARQUET[0]])
+def check_ending(path: str | Path, *others: str) -> None:
+    """Refuse a path without the ending of a known format, or another one."""
+    if Path(path).suffix.lower() not in (*ENDINGS, *others):
+        endings = ", ".join([*ENDINGS[:-1], *others])
         raise BadSetting(f"the name of the output must end in {endings}; got {str(path)!r}")
 
 
@@ -86,22 +86,58 @@ def write_frame_file(
 
 
 def encode_frames(
-    frames: Iterable[Any], schema: Mapping[str, Any], ending: str, *, decimal_comma: bool = False
+    frames: Iterable[polars.DataFrame],
+    schema: Mapping[str, Any],
+    ending: str,
+    *,
+    decimal_comma: bool = False,
 ) -> Iterator[bytes]:
-    """Yield the header, then each frame, as bytes of a text format."""
-    quoted: bool | None = None  # decided by the first lines, as readers do
+    """Yield the header, then each frame, as bytes of a text format.
+
+    Beside decimal commas, the fields of .csv are separated by semicolons. Texts of .csv are quoted
+    if a column of texts begins with numbers alone, and no field of .tsv is.
+    """
+    style: Any = {".tsv": "never"}.get(ending, "necessary")
+    separator = {".tsv": "\t"}.get(ending, ";" if decimal_comma else ",")
+    is_first = ending == ".csv"
     for number, frame in enumerate(chain([polars.DataFrame(schema=schema)], frames)):
         content = BytesIO()
-        if quoted is None and frame.height:
-            quoted = holds_number_texts(frame)
-        shared = {"header": number == 0, "decimal_comma": decimal_comma}
-        if ending == ".csv":
-            write_csv(join_lists(frame), content, quoted=quoted or False, **shared)
-        elif ending == ".tsv":
-            write_tsv(join_lists(frame), content, **shared)
-        else:
+        if ending == ".jsonl":
             frame.write_ndjson(content)
+            yield content.getvalue()
+            continue
+        texts = join_lists(frame)
+        if ending == ".tsv":
+            _refuse_tabs(texts)
+        if is_first and frame.height:
+            is_first = False
+            style = "non_numeric" if _holds_number_texts(texts) else style
+        texts.write_csv(
+            content,
+            include_header=number == 0,
+            separator=separator,
+            quote_style=style,
+            decimal_comma=decimal_comma,
+        )
         yield content.getvalue()
+
+
+def _refuse_tabs(frame: polars.DataFrame) -> None:
+    """Refuse tabs and line ends in texts: quotation marks have no special meaning in .tsv."""
+    texts = frame.select(polars.col(polars.String)).get_columns()
+    for series in (polars.Series(frame.columns, dtype=polars.String), *texts):
+        wrong = series.filter(series.str.contains(r"[\t\r\n]"))
+        if wrong.len():
+            raise BadEntries(
+                f"{wrong[0]!r} has a tab or a line end, which no .tsv file can hold; write .csv"
+            )
+
+
+def _holds_number_texts(frame: polars.DataFrame) -> bool:
+    """Whether a column of texts holds only integers, as 7 or 7.0."""
+    texts = (series.drop_nulls() for series in frame if series.dtype == polars.String)
+    integer = r"^(0|-?[1-9][0-9]*)(\.0)?$"
+    return any(series.len() > 0 and series.str.contains(integer).all() for series in texts)
 
 
 def find_label_type(labels: Array) -> Any:
