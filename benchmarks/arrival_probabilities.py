@@ -22,9 +22,10 @@ import numpy as np
 from deepmf.data.synthetic import generate
 from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import interval_coverage_score, rmse_error
+from deepmf.metrics import interval_coverage_score, mae_error, rmse_error
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
+from deepmf.recommend.request import Request
 from deepmf.scoring.distribution import Frequencies
 
 Side = Literal["rows", "columns", "both"]
@@ -50,6 +51,17 @@ class Figures(NamedTuple):
     frequencies_loss: float
     coverage: float  # of predict_interval
     rmse: float
+    mae: float
+
+
+class FurtherEntries(NamedTuple):
+    """How many further entries new rows with a number of entries have in known columns, on
+    average."""
+
+    n_known: int
+    n_rows: int
+    expected: float  # the sum of presence
+    observed: float
 
 
 class Arrivals(NamedTuple):
@@ -116,6 +128,27 @@ class Arrivals(NamedTuple):
             extended = model.extend(self.take(given))
             yield self._predict(extended, side, count, arrived & ~given)
 
+    def count_further(self, model: Model, counts: Iterable[int]) -> Iterator[FurtherEntries]:
+        """Yield the further entries of new rows with each number of entries, for a model with a
+        presence part."""
+        matrix, n_columns = self.matrix, len(model.column_labels_)
+        knows_column = np.isin(matrix.by_row.columns, matrix.columns.find(model.column_labels_))
+        is_allowed = self.are_of_new_rows & knows_column
+        lengths = np.bincount(matrix.entry_rows[is_allowed], minlength=len(matrix.rows))
+        for count in counts:
+            rows = np.flatnonzero(lengths >= count)
+            given = draw_first(matrix.entry_rows, is_allowed, count)
+            extended = model.extend(self.take(given & np.isin(matrix.entry_rows, rows)))
+            positions = extended.entries_.rows.positions(matrix.rows[rows])
+            relevance = extended.make_ranker(Request(rank_by="relevance")).relevance
+            assert relevance is not None
+            every_column = np.tile(np.arange(n_columns), (rows.size, 1))
+            chances = relevance.read_presence(positions, every_column)
+            known = extended.entries_.row_entries(positions)
+            chances[known.group_of, known.others] = 0.0
+            expected = float(chances.sum(axis=1).mean())
+            yield FurtherEntries(count, rows.size, expected, float(lengths[rows].mean() - count))
+
     def _predict(self, model: Model, side: str, count: int, asked: BoolArray) -> Figures:
         """Return the figures of some entries."""
         entries = self.matrix.take_entries(asked)
@@ -129,7 +162,7 @@ class Arrivals(NamedTuple):
             find_log_loss(chances, model, values),
             find_log_loss(self._read_frequencies(model, side, rows, columns), model, values),
             interval_coverage_score(*interval, values),
-            rmse_error(model.predict(rows, columns), values),
+            *(error(model.predict(rows, columns), values) for error in (rmse_error, mae_error)),
         )
 
     def _read_frequencies(self, model: Model, side: str, rows: Any, columns: Any) -> FloatArray:
@@ -177,14 +210,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.models:
         for side in options.sides:
             figures: list[list[Figures]] = []
+            further: list[list[FurtherEntries]] = []
             for seed in range(options.seeds):
                 matrix = _read(options.file, seed)
                 arrivals = Arrivals.draw(matrix, side, seed=seed)
                 model = model_class(name)(effort=options.effort, seed=seed, device="cpu")
                 model.fit(arrivals.train)
                 figures.append(list(arrivals.measure(model, side, options.counts)))
+                if side == "rows":
+                    further.append(list(arrivals.count_further(model, options.counts)))
             for of_seeds in zip(*figures, strict=True):
-                _print(name, of_seeds)
+                first, sizes = of_seeds[0], [figure.n_entries for figure in of_seeds]
+                described = {"side": first.side, "known": first.n_known, "n": sum(sizes)}
+                _print(name, described, of_seeds, sizes)
+            for of_seeds in zip(*further, strict=True):
+                first, sizes = of_seeds[0], [figure.n_rows for figure in of_seeds]
+                described = {"side": "presence", "known": first.n_known, "n": sum(sizes)}
+                _print(name, described, of_seeds, sizes)
     return 0
 
 
@@ -196,14 +238,22 @@ def _read(file: str | None, seed: int) -> ObservedMatrix:
     return read_matrix(file)
 
 
-def _print(name: str, figures: Sequence[Figures]) -> None:
-    """Print the figures of several splits, averaged over their entries."""
-    weights = [each.n_entries for each in figures]
-    means = np.average([each[3:] for each in figures], axis=0, weights=weights).round(4)
-    record = dict(zip(Figures._fields[3:], means.tolist(), strict=True))
-    first = figures[0]
-    described = {"model": name, "side": first.side, "known": first.n_known, "n": sum(weights)}
-    sys.stdout.write(json.dumps(described | record) + "\n")
+def _print(
+    name: str,
+    described: dict[str, Any],
+    figures: Sequence[Figures | FurtherEntries],
+    weights: Sequence[int],
+) -> None:
+    """Print the figures of several splits, which are numbers with a fraction, averaged."""
+    numbers = [
+        {key: number for key, number in figure._asdict().items() if isinstance(number, float)}
+        for figure in figures
+    ]
+    means = {
+        key: round(float(np.average([each[key] for each in numbers], weights=weights)), 4)
+        for key in numbers[0]
+    }
+    sys.stdout.write(json.dumps({"model": name} | described | means) + "\n")
     sys.stdout.flush()
 
 

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy.special import expit, logit
 from tests.recommend.test_presence import choosy
 
 from deepmf.matrix.axis_entries import Axis
@@ -81,9 +82,13 @@ def test_effects_on_the_presence_are_differences_of_probabilities(kind: str) -> 
         assert best.presence is not None
         return float(best.presence[0])
 
-    without = {label: chance([other for other in columns if other != label]) for label in columns}
+    presence = model.rankers_.presence
+    assert presence is not None
+    shorter, longer = presence.find_offsets(np.array([2, 3]))
     for label, _, effect, _ in guest.explain(6).presence:
-        assert effect == pytest.approx(chance(columns) - without[label], abs=1e-4)
+        # as if the row had another entry instead, which says nothing of the column
+        odds = logit(chance([other for other in columns if other != label])) - shorter + longer
+        assert effect == pytest.approx(chance(columns) - expit(odds), abs=1e-4)
     assert len(guest.explain(6).presence) == 3
 
 

@@ -373,19 +373,25 @@ def test_scores_of_probabilities_are_their_inverse(score_power: float) -> None:
     presence = Presence(fit(choosy(), Ridge(7.0, 0.0)), intercept=-1.5, score_power=score_power)
     scores = np.array([-0.3, -0.01, -0.004, 0.0, 0.002, 0.01, 0.5, 3.0])
     np.testing.assert_allclose(
-        presence.score_of(presence.log_probabilities(scores)), scores, rtol=1e-5, atol=1e-9
+        presence.score_of(presence.log_probabilities(scores, 0.7), 0.7),
+        scores,
+        rtol=1e-5,
+        atol=1e-9,
     )
 
 
 @pytest.mark.slow
 def test_probabilities_are_calibrated_on_a_sample_of_rows() -> None:
     # more cells than are sampled
-    taken = np.argwhere(np.random.default_rng(0).random((2000, 300)) < 0.05)
-    model = Means(presence="full").fit(ObservedMatrix.from_interactions(*taken.T))
+    is_taken = np.random.default_rng(0).random((2000, 300)) < 0.05
+    model = Means(presence="full").fit(ObservedMatrix.from_interactions(*np.argwhere(is_taken).T))
     relevance = model.make_ranker().relevance
     assert relevance is not None
     found = relevance.read_presence(np.arange(200), np.tile(np.arange(300), (200, 1)))
-    assert found.mean() == pytest.approx(0.05, rel=0.15)
+    lengths = is_taken.sum(axis=1)
+    further = [(lengths[lengths >= length] - length).mean() for length in lengths[:200]]
+    found[is_taken[:200]] = 0.0
+    assert found.sum(axis=1).mean() == pytest.approx(np.mean(further), rel=0.15)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
@@ -401,16 +407,14 @@ def test_too_few_entries_to_choose_on_mean_popularity(share: float) -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["full", "nearest"])
-@pytest.mark.parametrize(("n_rows", "n_columns", "popularity"), [(400, 150, 0.5), (300, 900, 1.2)])
-def test_relevance_is_never_below_popularity_or_presence(
-    kind: str, n_rows: int, n_columns: int, popularity: float
-) -> None:
+def rank_in_turn(
+    kind: str, n_rows: int, n_columns: int, popularity: float, seed: int
+) -> tuple[float, float, float]:
+    """Return the NDCG of rankings by relevance, by popularity and by presence alone."""
     matrix = generate(
-        n_rows, n_columns, n_entries=9000, popularity=popularity, named=False, seed=1
+        n_rows, n_columns, n_entries=9000, popularity=popularity, named=False, seed=seed
     ).matrix
-    split = split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=0)
+    split = split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=seed)
     rows, columns, values = split.test.entries()
     liked = ObservedMatrix.from_interactions(rows[values >= 4], columns[values >= 4])
     labels = {"row_labels": matrix.row_labels, "column_labels": matrix.column_labels}
@@ -419,7 +423,19 @@ def test_relevance_is_never_below_popularity_or_presence(
         Means(presence=kind).fit(split.train), split.test, relevant=4, rank_by="relevance"
     )
     presence = evaluate_ranking(Means(presence=kind).fit(taken), liked)
-    assert found.model.ndcg > 0.97 * max(found.popularity.ndcg, presence.model.ndcg)
+    return found.model.ndcg, found.popularity.ndcg, presence.model.ndcg
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["full", "nearest"])
+@pytest.mark.parametrize(("n_rows", "n_columns", "popularity"), [(400, 150, 0.5), (300, 900, 1.2)])
+def test_relevance_is_never_below_popularity_or_presence(
+    kind: str, n_rows: int, n_columns: int, popularity: float
+) -> None:
+    by_relevance, by_popularity, by_presence = np.mean(
+        [rank_in_turn(kind, n_rows, n_columns, popularity, seed) for seed in range(3)], axis=0
+    )
+    assert by_relevance > 0.97 * max(by_popularity, by_presence)
 
 
 @pytest.mark.slow

@@ -127,9 +127,9 @@ def test_a_row_without_entries_gets_popular_columns() -> None:
         -relevance.score_block(np.array([0]), slice(0, N_COLUMNS))[0], kind="stable"
     )
     columns = np.tile(np.arange(N_COLUMNS)[::-1], (2, 1))
-    chances = np.exp(
-        relevance.presence.log_probabilities(relevance.score_block(np.arange(2), columns[0]))
-    )
+    scores = relevance.score_block(np.arange(2), columns[0])
+    offsets = relevance.find_offsets(np.arange(2))[:, None]
+    chances = np.exp(relevance.presence.log_probabilities(scores, offsets))
     np.testing.assert_allclose(relevance.read_presence(np.arange(2), columns), chances, rtol=1e-5)
     popular = np.argsort(-nobody.entries_.column_counts, kind="stable")
     assert by_presence.tolist() == popular.tolist()

@@ -79,6 +79,14 @@ class AxisEntries(NamedTuple):
             starts, self.others[kept], self.values[kept], self.features, self.extras.take(kept)
         )
 
+    def draw(self, most: Array, numbers: np.random.Generator) -> AxisEntries:
+        """Return some random entries of each group, at most (groups,)."""
+        group_of = self.group_of
+        order = np.lexsort((numbers.random(group_of.size), group_of))
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size) - self.starts[group_of]
+        return self.select(rank < most[group_of])
+
     def renumber_others(self) -> tuple[IndexArray, AxisEntries]:
         """Return the positions on the other axis that occur, increasing, and the entries by places
         among these."""

@@ -146,7 +146,7 @@ def _find_presence_effects(
     this probability.
 
     The score of a column is a sum over the entries of the row: the effect of an entry is the
-    probability minus that of the score without its part.
+    probability minus that of the score without its part, for a row with as many entries.
     """
     presence = rankers.presence
     assert presence is not None
@@ -157,7 +157,8 @@ def _find_presence_effects(
     score = parts.sum() if parts.size else popularity[0]
     scores = np.append(score - parts, score)
     scores = presence.add_popularity(scores, popularity, presence.raise_popularity(popularity))
-    chances = np.exp(presence.log_probabilities(scores))
+    offset = presence.find_offsets(np.array([entries.others.size]))
+    chances = np.exp(presence.log_probabilities(scores, offset))
     return chances[-1] - chances[:-1], float(chances[-1])
 
 

@@ -88,7 +88,8 @@ class DeviceColumns:
                         self._following.liking_weight,
                     )
                 else:
-                    keys = presence.log_probabilities(scores)
+                    offsets = self._send(relevance.find_offsets(rows))[:, None]
+                    keys = presence.log_probabilities(scores, offsets)
                 if liking_weight and self._has_values:
                     log_liked = self._log_liked(
                         predictor, presence, products, rows, relevance.repeat_threshold(rows.size)

@@ -8,13 +8,13 @@ It is the first factor of the relevance of a column for a row (`ranker.py`). The
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import log_expit
 
-from deepmf.matrix.arrays import Array, FloatArray, IndexArray, Numbers
+from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray, Numbers
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.matrix.extras import NO_TIME, Extras, TimeArray
 from deepmf.matrix.library import find_library
@@ -23,7 +23,7 @@ from deepmf.scoring.arrivals import find_changed
 from deepmf.scoring.learning import SteadyPart
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Form, Part, below, not_negative, positive
+from deepmf.storage.parts import Form, Part, below, not_negative, positive, rising
 
 # Scores may be negative; below this size they are smoothly turned into small positive numbers.
 _SMALL_SCORE = 0.01
@@ -38,9 +38,11 @@ class Presence(SteadyPart):
 
     The popularity of a column is its share of the rows. The odds that an entry exists are
 
-        exp(intercept) * ((score + popularity_share * popularity) *
+        exp(intercept + offset) * ((score + popularity_share * popularity) *
         popularity^popularity_power)^score_power
 
+    lengths, offsets: numbers of entries, and the offsets of rows with as many, interpolated in
+        their logarithms; see `presence_odds`.
     liking_weight: w, the power of the probability that the value is at least the relevant one.
     spread: the standard deviation of held-out residuals, for models that predict values alone.
     ndcg, popularity_ndcg: NDCG@10 on held-out entries, of rankings by relevance and by popularity;
@@ -56,6 +58,8 @@ class Presence(SteadyPart):
     spread: float = 1.0
     ndcg: float = 0.0
     popularity_ndcg: float = 0.0
+    lengths: FloatArray = field(default_factory=lambda: np.zeros(1))
+    offsets: FloatArray = field(default_factory=lambda: np.zeros(1))
 
     def extend(self, change: ChangedStore) -> Presence:
         """Return a presence that also scores new columns."""
@@ -124,25 +128,39 @@ class Presence(SteadyPart):
         """Return popularity to its power."""
         return (popularity / _UNIT_POPULARITY) ** self.popularity_power
 
-    def log_probabilities(self, scores: Numbers) -> Numbers:
+    def find_offsets(self, n_known: IndexArray) -> LatentArray:
+        """Return the offsets of the log-odds of rows with some numbers of entries."""
+        offsets = np.interp(np.log1p(n_known), np.log1p(self.lengths), self.offsets)
+        return offsets.astype(np.float32)
+
+    def find_log_odds(self, scores: Numbers, offsets: Numbers | float = 0.0) -> Numbers:
+        """Return the log-odds that entries exist, from scores times powers of popularity."""
+        logarithms = find_library(scores).log(make_positive(scores))
+        log_odds: Numbers = self.score_power * logarithms + self.intercept + offsets
+        return log_odds
+
+    def log_probabilities(self, scores: Numbers, offsets: Numbers | float = 0.0) -> Numbers:
         """Return the logarithms of the probabilities that entries exist, from scores times powers
         of popularity."""
-        log_odds: Numbers = self.intercept + self.score_power * find_library(scores).log(
-            make_positive(scores)
-        )
+        log_odds = self.find_log_odds(scores, offsets)
         if not isinstance(log_odds, np.ndarray):
             return find_library(log_odds).nn.functional.logsigmoid(log_odds)  # type: ignore[no-any-return]
         log_probabilities: Numbers = log_expit(log_odds)
         return log_probabilities
 
-    def score_of(self, log_probability: Array) -> Array:
+    def score_of(self, log_probability: Array, offsets: Array) -> Array:
         """Return the scores times powers of popularity that have these probabilities, minus
         infinity for P = 0."""
         with np.errstate(divide="ignore", over="ignore"):
             log_odds = log_probability - np.log(-np.expm1(log_probability))
-            positive = np.exp((log_odds - self.intercept) / self.score_power)
+            positive = np.exp((log_odds - offsets - self.intercept) / self.score_power)
             found: Array = positive - _SMALL_SCORE**2 / (4 * positive)
         return found
+
+
+def share_rows(counts: Array, n_rows: int) -> LatentArray:
+    """Return numbers of entries as shares of the rows; unknown entries add half an entry."""
+    return ((counts + 0.5) / (n_rows + 1.0)).astype(np.float32)
 
 
 def make_positive(scores: Numbers) -> Numbers:
@@ -167,6 +185,8 @@ _PRESENCE = Form(
     Part("spread", "number", (), positive),  # in the unit of the scale
     Part("ndcg", "number", (), _bounded),
     Part("popularity_ndcg", "number", (), _bounded),
+    Part("lengths", "number", ("lengths",), not_negative, rising, _bounded),
+    Part("offsets", "number", ("lengths",), _bounded),
 )
 
 

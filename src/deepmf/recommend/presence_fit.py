@@ -23,7 +23,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_gram import MOST_FULL, RIDGES, Gram
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge, read_rows, to_dense
-from deepmf.recommend.presence import Presence, make_positive
+from deepmf.recommend.presence import Presence, make_positive, share_rows
+from deepmf.recommend.presence_odds import calibrate_odds
 from deepmf.recommend.ranker import find_relevant
 from deepmf.scoring.learning import Learning
 from deepmf.scoring.predictor import Predictor
@@ -106,9 +107,15 @@ def fit_presence(learning: Learning) -> dict[str, Presence]:
         popularity = Presence(
             model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread
         )
-        return {"presence": popularity}
+        return {"presence": _calibrate_odds(popularity, train, seed)}
     best = _Choice(held_out, gpu).fit(kind)
-    return {"presence": replace(best, model=fit_again(best.model, train, gpu))}
+    presence = replace(best, model=fit_again(best.model, train, gpu))
+    return {"presence": _calibrate_odds(presence, train, seed)}
+
+
+def _calibrate_odds(presence: Presence, train: ObservedMatrix, seed: int) -> Presence:
+    every_column = np.arange(train.shape[1])
+    return calibrate_odds(presence, train, every_column, presence.model.score, seed=seed)
 
 
 def find_gpu(device: str) -> torch.device | None:
@@ -277,8 +284,7 @@ class _Choice:
                 counts.size, _MOST_CANDIDATES, replace=False, p=shares
             )
             self._candidates = np.sort(sample)
-        popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
-        self._popularity = popularity.astype(np.float32)
+        self._popularity = share_rows(counts[self._candidates], train.shape[0])
         scores = held_out.predictor.score_pairs(held_out.hidden.rows, held_out.hidden.columns)
         residuals = held_out.predictor.readout.units(scores) - held_out.hidden.values
         least = max(1e-3 * (train.scale.high - train.scale.low), 1e-9)
@@ -363,7 +369,13 @@ class _Choice:
         blended = presence.add_popularity(
             scores, self._popularity, presence.raise_popularity(self._popularity)
         )
-        presence = self._calibrate(presence, blended)
+        presence = calibrate_odds(
+            self._calibrate(presence, blended),
+            self._held_out.train,
+            self._candidates,
+            lambda entries: score_columns(presence.model, entries, self._candidates),
+            seed=0,
+        )
         lists = self._list(scores, _SHORTLIST, by=blended)
         trials = [
             replace(presence, liking_weight=presence.score_power * weight)
@@ -389,6 +401,7 @@ class _Choice:
             self._log_liked[at],
             self._liked[at],
             self._n_liked[lines],
+            np.diff(self._visible.starts)[lines],
         )
 
     def _measure(self, presence: Presence, lists: _Lists) -> FloatArray:
@@ -399,7 +412,9 @@ class _Choice:
         if presence.popularity_power:
             raised = presence.raise_popularity(popularity)
         scores = presence.add_popularity(lists.scores, popularity, raised)
-        keys = presence.log_probabilities(scores) + presence.liking_weight * lists.log_liked
+        offsets = presence.find_offsets(lists.n_visible)[:, None]
+        log_probabilities = presence.log_probabilities(scores, offsets)
+        keys = log_probabilities + presence.liking_weight * lists.log_liked
         keys[lists.are_known] = -np.inf
         first = find_largest(keys, _LENGTH)
         hits = np.take_along_axis(lists.are_liked, first, axis=1)
@@ -450,6 +465,7 @@ class _Lists(NamedTuple):
     log_liked: LatentArray
     are_liked: BoolArray  # which have a hidden entry that is liked
     n_liked: IndexArray  # (rows,) in all columns
+    n_visible: IndexArray  # (rows,) entries
 
 
 def _choose(candidates: Sequence[T], measure: Callable[[T], FloatArray], usual: int = 0) -> T:

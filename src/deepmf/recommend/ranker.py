@@ -32,7 +32,7 @@ from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.column_ridge import ColumnRidge
 from deepmf.recommend.next_ridge import NextRidge
-from deepmf.recommend.presence import Presence, Recency
+from deepmf.recommend.presence import Presence, Recency, share_rows
 from deepmf.recommend.request import Order, RankBy
 from deepmf.scoring.factors import Positions, list_positions
 from deepmf.scoring.predictor import BlockPredictor, KnownProducts, Predictor
@@ -155,8 +155,12 @@ class Relevance:
             )
             if encoded.are_empty.any():
                 scores[encoded.are_empty] = self.empty_scores[columns[encoded.are_empty]]
-        found: FloatArray = np.exp(self.presence.log_probabilities(scores)).astype(np.float64)
-        return found
+        offsets = self.find_offsets(rows)[:, None]
+        return np.exp(self.presence.log_probabilities(scores, offsets)).astype(np.float64)
+
+    def find_offsets(self, rows: IndexArray) -> LatentArray:
+        """Return the offsets (rows,) of the log-odds of presence, by the number of entries."""
+        return self.presence.find_offsets(np.diff(self.encode_rows(rows).entries.starts))
 
     def encode_rows(self, rows: IndexArray) -> EncodedRows:
         """Return the inputs of the probabilities of some rows; those of the last rows are
@@ -324,7 +328,8 @@ class RelevanceRanker(Ranker):
     def rank_block(self, rows: IndexArray, columns: Positions) -> Array:
         """Return the logarithms (rows, columns) of relevance."""
         relevance, presence = self.relevance, self.relevance.presence
-        keys: Array = presence.log_probabilities(relevance.score_block(rows, columns))
+        offsets = relevance.find_offsets(rows)[:, None]
+        keys: Array = presence.log_probabilities(relevance.score_block(rows, columns), offsets)
         if presence.liking_weight:
             keys = keys + presence.liking_weight * relevance.log_liked_block(rows, columns)
         return keys
@@ -348,7 +353,7 @@ class RelevanceRanker(Ranker):
         floor = np.partition(likely_keys, _SPARE, axis=1)[:, _SPARE]
         # A little below the floor: single precision must not skip a column that reaches it.
         least = self.relevance.presence.score_of(
-            np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6)
+            np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6), self.relevance.find_offsets(rows)
         ).astype(scores.dtype)
         above = scores > least[:, None]
         if np.count_nonzero(above) > _FEW * above.size:
@@ -369,8 +374,9 @@ class RelevanceRanker(Ranker):
         """Return the logarithms of relevance of some pairs (pairs,) of a block with these
         scores."""
         relevance, presence = self.relevance, self.relevance.presence
+        offsets = relevance.find_offsets(rows)[lines]
         with np.errstate(divide="ignore"):  # omitted columns have a score of minus infinity
-            keys: Array = presence.log_probabilities(scores[lines, places])
+            keys: Array = presence.log_probabilities(scores[lines, places], offsets)
         if presence.liking_weight:
             liked = relevance.log_liked_pairs(rows, lines, list_positions(columns)[places])
             keys = keys + presence.liking_weight * liked
@@ -528,8 +534,7 @@ class Rankers:
         return self._share_rows(counts)
 
     def _share_rows(self, counts: Array) -> LatentArray:
-        """Return numbers of entries as shares of the rows; unknown entries add half an entry."""
-        return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)
+        return share_rows(counts, len(self.entries.rows))
 
 
 def choose_order(train: ObservedMatrix) -> RankBy:

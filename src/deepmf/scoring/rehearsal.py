@@ -57,9 +57,12 @@ class Rehearsal(NamedTuple):
         pairs = np.sort(pairs[:_MOST_PAIRS])
         rows, row_at = np.unique(held_out.rows[pairs], return_inverse=True)
         columns, column_at = np.unique(held_out.columns[pairs], return_inverse=True)
+        most = np.array([np.inf, *FEW_COUNTS])
         return cls(
-            _take_few(seen.row_entries(np.tile(rows, _N_VERSIONS)), numbers),
-            _take_few(seen.column_entries(np.tile(columns, _N_VERSIONS)), numbers),
+            seen.row_entries(np.tile(rows, _N_VERSIONS)).draw(most.repeat(rows.size), numbers),
+            seen.column_entries(np.tile(columns, _N_VERSIONS)).draw(
+                most.repeat(columns.size), numbers
+            ),
             row_at,
             column_at,
             held_out.values[pairs],
@@ -92,16 +95,6 @@ class Rehearsal(NamedTuple):
         """The pairs of columns with few entries."""
         n_pairs = self.values.size
         return slice(_N_VERSIONS * n_pairs, (_N_VERSIONS + len(FEW_COUNTS)) * n_pairs)
-
-
-def _take_few(entries: AxisEntries, numbers: np.random.Generator) -> AxisEntries:
-    """Return all entries of the first version of rows (or columns), and random ones of others."""
-    group_of, n_groups = entries.group_of, entries.starts.size - 1
-    order = np.lexsort((numbers.random(group_of.size), group_of))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size) - entries.starts[group_of]
-    limits = np.repeat([np.inf, *FEW_COUNTS], n_groups // _N_VERSIONS)
-    return entries.select(rank < limits[group_of])
 
 
 def fit_trust(rehearsal: Rehearsal, scores: Scores, readout: Readout, plain: Confidence) -> Trust:
