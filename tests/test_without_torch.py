@@ -16,7 +16,17 @@ from deepmf.models.base import Model
 FORBID = """
 import sys
 
-sys.modules["torch"] = None  # every import of it fails
+
+class Forbidden:
+    names = {"torch"}
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name in cls.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Forbidden)
 """
 
 FIT = """
@@ -178,6 +188,36 @@ def test_every_model_answers_without_torch(tmp_path: Path) -> None:
         np.testing.assert_allclose(found["predictions"], model.predict(rows, columns), atol=1e-5)
         assert np.all(np.isfinite(found["extended"] + found["folded in"]))
         assert len(found["recommended"]) == 5 and found["error"] < 2.0
-    command = "from deepmf.cli.app import main\nmain(sys.argv[1:])"
-    shown = run(FORBID + command, "inspect", str(folder / "OrdinalDMF.safetensors"))
-    assert shown.returncode == 0 and "OrdinalDMF" in shown.stdout
+
+
+@pytest.mark.slow
+def test_commands_import_what_they_use(tmp_path: Path) -> None:
+    matrix = generate(60, 40, density=0.2, seed=0).matrix
+    model, entries = tmp_path / "means.safetensors", tmp_path / "entries.csv"
+    Means().fit(matrix).save(model)
+    entries.write_text(f"row,column,value\nnew,{matrix.column_labels[0]},4\n")
+    pairs = "Forbidden.names |= {'matplotlib', 'jinja2', 'pydantic', *sys.argv.pop(1).split()}\n"
+    command = FORBID + pairs + "from deepmf.cli.app import main\nmain(sys.argv[1:])"
+    for line in (
+        f"inspect {model}",
+        f"predict {model} {entries}",
+        f"recommend {model} --extend {entries} --row new",
+        f"evaluate {model} {entries}",
+    ):
+        unused = "polars" if line.startswith("inspect") else ""
+        shown = run(command, unused, *line.split())
+        assert shown.returncode == 0 and shown.stdout, shown.stderr
+
+
+@pytest.mark.slow
+def test_a_table_is_completed_without_torch() -> None:
+    pytest.importorskip("sklearn")
+    script = """
+import numpy as np
+from deepmf.sklearn import DMFImputer
+
+table = np.random.default_rng(0).normal(size=(60, 1)) + np.zeros((1, 6))
+table[::3, 2] = np.nan
+assert np.isfinite(DMFImputer(random_state=0).fit_transform(table)).all()
+"""
+    assert run(FORBID + script).stderr == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 import sys
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
@@ -18,9 +20,15 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn import group, ranks
 from deepmf.testing import additive
-from deepmf.training import progress as progress_module, runtime
+from deepmf.training import progress as progress_module, threads
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.progress import EpochDisplay, is_notebook, is_terminal, show_epochs
+from deepmf.training.progress import (
+    EpochDisplay,
+    ProgressLine,
+    is_notebook,
+    is_terminal,
+    show_epochs,
+)
 from deepmf.training.settings import EFFORTS
 
 
@@ -55,7 +63,7 @@ def let_measurements_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> No
     """Let the measurement of this machine take some seconds."""
     times = itertools.count(0.0, seconds)
     monkeypatch.setattr(
-        runtime, "time", SimpleNamespace(monotonic=lambda: next(times), sleep=time.sleep)
+        threads, "time", SimpleNamespace(monotonic=lambda: next(times), sleep=time.sleep)
     )
 
 
@@ -160,6 +168,19 @@ def test_a_terminal_sees_a_line_of_its_width(
     )
     start = "fitting DMF: preparing"
     assert capsys.readouterr().err == f"\r{start}\r{first[:39]}\r{second[:39]}\n"
+
+
+@pytest.mark.slow
+def test_a_terminal_sees_the_seconds_of_a_text_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_a_terminal(monkeypatch)
+    now, stream = [0.0], io.StringIO()
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    line = ProgressLine(stream)
+    line.put("sampler")
+    now[0] = 7.0
+    wait_until(lambda: "7 s" in stream.getvalue())
+    line.close()
+    assert stream.getvalue().split("\r") == ["", "sampler", "sampler, 7 s", "sampler     \n"]
 
 
 @pytest.mark.usefixtures("notebook")

@@ -21,7 +21,7 @@ from deepmf.cli.evaluate import evaluate
 from deepmf.cli.fit import fit
 from deepmf.cli.impute import impute
 from deepmf.cli.inspect import inspect
-from deepmf.cli.options import GroupedCommand
+from deepmf.cli.options import CommandGroup, GroupedCommand
 from deepmf.cli.output import say
 from deepmf.cli.predict import complete, predict
 from deepmf.cli.process import (
@@ -47,6 +47,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED = 130  # as shells do: 128 plus the number of the signal
 
 app = typer.Typer(
+    cls=CommandGroup,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: it fits into 80 columns, and starts faster

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import torch
+from scipy.linalg.lapack import dtrtri
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
@@ -225,7 +225,7 @@ class Gaussian(WholeRows):
     @cached_property
     def precision(self) -> FloatArray:
         """The inverse of the covariance."""
-        root = _invert_roots(self.covariance)
+        (root,) = _invert_roots(self.covariance[None])
         return np.asarray(root.T @ root)
 
     def expect(
@@ -316,7 +316,7 @@ class _Blocks:
 
     def __init__(self, mask: MaskArray) -> None:
         counts = np.count_nonzero(mask, axis=1)
-        width = int(counts.max())
+        width = max(1, int(counts.max()))
         # masked ones first, in their order
         self._columns = np.argsort(~mask, axis=1, kind="stable")[:, :width]
         self._places = self._columns[:, :, None] * mask.shape[1] + self._columns[:, None, :]
@@ -356,11 +356,12 @@ class _Blocks:
 
 
 def _invert_roots(matrices: FloatArray) -> FloatArray:
-    """Return the inverses (..., cells, cells) of the Cholesky factors of positive definite
-    matrices."""
-    lower = torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L
-    unit = torch.eye(lower.shape[-1], dtype=lower.dtype).expand_as(lower)
-    return np.asarray(torch.linalg.solve_triangular(lower, unit, upper=False).numpy())
+    """Return the inverses of the Cholesky factors of positive definite matrices (rows, cells,
+    cells)."""
+    roots = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+    for root in roots:
+        dtrtri(root.T, overwrite_c=True)  # in the memory of `root`
+    return roots
 
 
 def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArray:

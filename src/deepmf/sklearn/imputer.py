@@ -208,7 +208,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         order: Any = AUTO,
         column_order: Any = None,
         random_state: int | np.random.RandomState | None = None,
-        verbose: bool | None = False,
+        verbose: bool | None = None,
     ) -> None:
         self.model = model
         self.metric = metric

@@ -11,11 +11,11 @@ import math
 import mmap
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -103,6 +103,13 @@ class TensorFacts(NamedTuple):
     shape: list[int]
 
 
+class TensorPlace(NamedTuple):
+    """A tensor in a file, and the position of its first byte."""
+
+    facts: TensorFacts
+    start: int
+
+
 class StoredFile(NamedTuple):
     """The content of a file.
 
@@ -166,18 +173,12 @@ def read_file(path: AnyPath, *, kind: str) -> StoredFile:
     The checksums detect damage and edits, but do not prove who wrote the file. Nothing is
     unpickled.
     """
-    stored = verify_file(path, kind=kind)
-    return stored._replace(
-        tensors={name: np.array(array) for name, array in stored.tensors.items()}
-    )
+    return _check_values(path, _open_file(path, kind, _read_tensors))
 
 
 def verify_file(path: AnyPath, *, kind: str) -> StoredFile:
     """Open one file as `map_file` does, after comparing all values with their checksum."""
-    stored = map_file(path, kind=kind)
-    if _hash_values(stored.tensors) != stored.values:
-        raise BadModelFile(f"{path} is damaged: its values do not match their checksum")
-    return stored
+    return _check_values(path, map_file(path, kind=kind))
 
 
 def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
@@ -186,46 +187,72 @@ def map_file(path: AnyPath, *, kind: str | None = None) -> StoredFile:
 
     Writing to a tensor does not change the file.
     """
+    return _open_file(path, kind, _map_tensors)
+
+
+def _open_file(
+    path: AnyPath,
+    kind: str | None,
+    open_tensors: Callable[[BinaryIO, Mapping[str, TensorPlace]], dict[str, npt.NDArray[Any]]],
+) -> StoredFile:
+    """Open one file, of a kind if given, after checking everything but the values of tensors."""
     file = check_path(path, error=BadModelFile)
     try:
         with safe_open(file, framework="np") as opened, file.open("rb") as content:
             texts = opened.metadata()
             if texts is None or _KEY not in texts:
                 raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
-            header, file_bytes = _parse_header(file, texts[_KEY]), _map(content.fileno())
-        length = int.from_bytes(file_bytes[:8], "little")
-        table = json.loads(file_bytes[8 : 8 + length])
-        del table["__metadata__"]
-        facts = {
-            name: TensorFacts(_TYPES[facts_of_tensor["dtype"]], facts_of_tensor["shape"])
-            for name, facts_of_tensor in table.items()
-        }
-        tensors = MappedTensors(
-            (
-                name,
-                np.ndarray(
-                    shape,
-                    dtype,
-                    buffer=file_bytes,
-                    offset=8 + length + table[name]["data_offsets"][0],
-                ),
-            )
-            if math.prod(shape)
-            else (name, np.empty(shape, dtype))
-            for name, (dtype, shape) in facts.items()
-        )
+            header = _parse_header(file, texts[_KEY])
+            length = int.from_bytes(content.read(8), "little")
+            table = json.loads(content.read(length))
+            del table["__metadata__"]
+            places = {
+                name: TensorPlace(
+                    TensorFacts(_TYPES[described["dtype"]], described["shape"]),
+                    8 + length + described["data_offsets"][0],
+                )
+                for name, described in table.items()
+            }
+            tensors = open_tensors(content, places)
     except BadModelFile:
         raise
     except OSError as error:
         raise BadModelFile(f"{file} cannot be read: {error}") from error
     except _UNREADABLE as error:
         raise BadModelFile(f"{file} is truncated, damaged or not a model file ({error})") from error
-    _check_sum(file, header, facts)
+    _check_sum(file, header, {name: place.facts for name, place in places.items()})
     if kind not in (None, header["kind"]):
         raise BadModelFile(f"{file} holds a {header['kind']}; a {kind} is needed")
     return StoredFile(
         header["kind"], header["content"], tensors, header["version"], header["values"]
     )
+
+
+def _read_tensors(file: BinaryIO, places: Mapping[str, TensorPlace]) -> dict[str, npt.NDArray[Any]]:
+    """Return tensors in memory, each in its own."""
+    tensors = {name: np.empty(facts.shape, facts.type) for name, (facts, _) in places.items()}
+    for name, place in places.items():
+        file.seek(place.start)
+        file.readinto(view_bytes(tensors[name]))  # type: ignore[attr-defined]
+    return tensors
+
+
+def _map_tensors(file: BinaryIO, places: Mapping[str, TensorPlace]) -> dict[str, npt.NDArray[Any]]:
+    """Return memory-mapped tensors."""
+    mapped = _map(file.fileno())
+    return MappedTensors(
+        (name, np.ndarray(facts.shape, facts.type, buffer=mapped, offset=start))
+        if math.prod(facts.shape)
+        else (name, np.empty(facts.shape, facts.type))
+        for name, (facts, start) in places.items()
+    )
+
+
+def _check_values(path: AnyPath, stored: StoredFile) -> StoredFile:
+    """Return a file after comparing the values of all tensors with their checksum."""
+    if _hash_values(stored.tensors) != stored.values:
+        raise BadModelFile(f"{path} is damaged: its values do not match their checksum")
+    return stored
 
 
 def _check_sum(file: Path, header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> None:

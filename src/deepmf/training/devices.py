@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +25,18 @@ _DRIVER_FILES = (
 
 
 def has_torch() -> bool:
-    """Whether torch is installed."""
-    return find_spec("torch") is not None
+    """Whether torch can be imported, which takes seconds."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def has_gpu() -> bool:
     """Whether torch sees a GPU; without a driver, torch is not imported to ask."""
     has_driver = any(Path(file).exists() for file in _DRIVER_FILES)
-    if not has_torch() or not (has_driver or "torch" in sys.modules):
+    if not (has_driver or "torch" in sys.modules) or not has_torch():
         return False
     import torch
 

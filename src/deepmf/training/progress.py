@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -26,6 +28,8 @@ def _put(stream: TextIO, text: str) -> None:
 _REWRITE_SECONDS = 0.1  # between two updates of a line in place
 
 _WRITE_SECONDS = 1.0  # between two lines where lines stay, as in a file
+
+_SILENT_SECONDS = 2.0  # from which on the seconds of a text are shown
 
 
 def is_terminal() -> bool:
@@ -54,24 +58,42 @@ def describe_duration(seconds: float) -> str:
 
 
 class ProgressLine:
-    """A line of text that changes: in place on a terminal, as a new line now and then elsewhere."""
+    """A line of text that changes: in place on a terminal, as a new line now and then elsewhere.
+
+    On a terminal, a text that stays is followed by its seconds.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._rewritten = stream, is_terminal() or is_notebook()
         self._every = _REWRITE_SECONDS if self._rewritten else _WRITE_SECONDS
         self._last, self._written = "", ""
-        self._next = 0.0
+        self._put_at = -math.inf
+        self._lock, self._has_ended = threading.RLock(), threading.Event()
+        if self._rewritten:
+            threading.Thread(target=self._count_seconds, daemon=True).start()
 
     def write(self, text: str) -> None:
         """Show a text; if another was shown just now, keep it for the end."""
         self._last = text
-        if time.monotonic() >= self._next:
+        if time.monotonic() >= self._put_at + self._every:
             self.put(text)
 
     def put(self, text: str) -> None:
         """Show a text at once."""
-        self._last = text
-        self._next = time.monotonic() + self._every
+        with self._lock:
+            self._last, self._put_at = text, time.monotonic()
+            self._show(text)
+
+    def close(self) -> None:
+        """Show the last text and end the line."""
+        self._has_ended.set()
+        with self._lock:
+            if self._last != self._written:
+                self._show(self._last)
+            if self._written and self._rewritten:
+                _put(self._stream, "\n")
+
+    def _show(self, text: str) -> None:
         if self._rewritten:
             width = shutil.get_terminal_size().columns - 1
             _put(self._stream, "\r" + text[:width].ljust(min(len(self._written), width)))
@@ -79,12 +101,12 @@ class ProgressLine:
             _put(self._stream, f"{text}\n")
         self._written = text
 
-    def close(self) -> None:
-        """Show the last text and end the line."""
-        if self._last != self._written:
-            self.put(self._last)
-        if self._written and self._rewritten:
-            _put(self._stream, "\n")
+    def _count_seconds(self) -> None:
+        while not self._has_ended.wait(1.0):
+            with self._lock:
+                seconds = time.monotonic() - self._put_at
+                if _SILENT_SECONDS <= seconds < math.inf and not self._has_ended.is_set():
+                    self._show(f"{self._last}, {seconds:.0f} s")
 
 
 class EpochDisplay(ProgressLine):

@@ -33,6 +33,9 @@ _BLIND_PARTS = {False: 2, True: 3}
 # needs fewer entries, as one that says nothing costs little there.
 FEW_ENTRIES, _FEW_A_FACTOR = 20_000, 2
 
+# Two chains are compared after a third of their iterations if these are at least so many.
+_FEWEST_COMPARED = 40
+
 # Samples that predict rehearsed arrivals: few are enough to tell how far they can be trusted.
 REHEARSAL_SAMPLES = 8
 
@@ -50,6 +53,7 @@ class SampledChain(NamedTuple):
     samples: Samples
     location: LatentArray | None  # of held-out entries, in the units of the chain
     error: float  # the mean squared error of held-out entries
+    bound: NoiseBound | None = None
 
     @property
     def units(self) -> Units:
@@ -62,7 +66,9 @@ class SamplerMember:
     """Samples of the posterior (`gibbs/`).
 
     The first half of a chain, or third of few entries, is given the entries without the held-out
-    ones, and predicts these; the rest is given all entries. Of few entries, two chains are compared.
+    ones, and predicts these; the rest is given all entries. Where validation entries are given, the
+    whole chain is not given these. Of few entries, two chains are compared after a third of the
+    iterations.
 
     size: the latent size of a sample; None: it is chosen. bins: those of values without levels.
     earlier: a shorter chain of many entries to go on from. chain: the chain that was run.
@@ -91,9 +97,13 @@ class SamplerMember:
         n_blind = self.iterations
         if is_joined and self.iterations > 1:
             n_blind = max(1, self.iterations // _BLIND_PARTS[is_small])
-        makers = (Units.of, Units.by_scores) if is_small else (Units.by_scores,)
-        chains = [self._run_blind(make(entries.train), inputs, n_blind) for make in makers]
-        best = choose(chains, lambda chain: chain.error).candidate
+        if self.earlier is None or is_small or self.earlier.n_run >= n_blind:
+            best = self._start_chain(inputs, n_blind, is_small=is_small)
+        else:
+            best = self.earlier._replace(sampler=copy.copy(self.earlier.sampler), bound=None)
+        if best.n_run < n_blind:
+            epochs = range(best.n_run, n_blind)
+            best = self._run_blind(best.sampler, epochs, inputs, bound=best.bound)
         self.chain, units, samples = best, best.units, best.samples
         n_joined = self.iterations - n_blind
         if is_joined and self.iterations > 1:
@@ -121,31 +131,49 @@ class SamplerMember:
             encode_blind,
         )
 
-    def _run_blind(self, units: Units, inputs: MemberInputs, n_blind: int) -> SampledChain:
-        """Run a chain that is not given the held-out entries."""
+    def _start_chain(self, inputs: MemberInputs, n_blind: int, *, is_small: bool) -> SampledChain:
+        """Return a chain of scores; of few entries, the better one of values and of scores."""
         seen, entries, held_out, _ = inputs
-        backend, is_small = Backend.of(inputs.device), entries.train.n_entries <= FEW_ENTRIES
-        earlier, begin, burn_in = self.earlier, 0, n_blind // 3
-        if earlier is None or is_small or earlier.n_run >= n_blind:
-            size = self.size
-            if size is None:
-                size = choose_size(seen, is_gpu=backend.on_gpu)
-            sampler = GibbsSampler(seen, units, latent_size=size, seed=self.seed, backend=backend)
-        else:
-            sampler, begin, burn_in = copy.copy(earlier.sampler), earlier.n_run, 0
-        bound = None if held_out is None else NoiseBound(held_out, units, backend)
-        part = run_chain(
-            sampler, range(begin, n_blind), burn_in=burn_in, n_samples=self.n_samples, bound=bound
-        )
+        makers = [Units.of, Units.by_scores] if is_small else [Units.by_scores]
+        n_compared = n_blind
         if held_out is None:
-            return SampledChain(sampler, n_blind, part.samples, None, 0.0)
+            makers = makers[:1]
+        elif is_small and seen is entries and n_blind >= 3 * _FEWEST_COMPARED:
+            n_compared = n_blind // 3  # before the first sample that is used
+        backend, size = Backend.of(inputs.device), self.size
+        if size is None:
+            size = choose_size(seen, is_gpu=backend.on_gpu)
+        chains = []
+        for make_units in makers:
+            units = make_units(entries.train)
+            sampler = GibbsSampler(seen, units, latent_size=size, seed=self.seed, backend=backend)
+            epochs = range(n_compared)
+            chains.append(self._run_blind(sampler, epochs, inputs, burn_in=n_compared // 3))
+        return choose(chains, lambda chain: chain.error).candidate
+
+    def _run_blind(
+        self,
+        sampler: GibbsSampler,
+        epochs: range,
+        inputs: MemberInputs,
+        *,
+        burn_in: int = 0,
+        bound: NoiseBound | None = None,
+    ) -> SampledChain:
+        """Run iterations of a chain that is not given the held-out entries."""
+        held_out, units = inputs.held_out, sampler.units
+        if held_out is not None and bound is None:
+            bound = NoiseBound(held_out, units, sampler.backend)
+        part = run_chain(sampler, epochs, burn_in=burn_in, n_samples=self.n_samples, bound=bound)
+        if held_out is None:
+            return SampledChain(sampler, epochs.stop, part.samples, None, 0.0)
         predicted = units.deviation * part.predictions
         location = (units.mean + predicted).astype(np.float32)
         if not np.all(np.isfinite(location)):
             raise np.linalg.LinAlgError("the predictions of the chain are not finite numbers")
-        values = HeldOutValues.of(held_out, entries.train, n_bins=self.bins)
+        values = HeldOutValues.of(held_out, inputs.entries.train, n_bins=self.bins)
         error = values.measure_alone(location, Conversion(units.score, units.mean))
-        return SampledChain(sampler, n_blind, part.samples, location, error)
+        return SampledChain(sampler, epochs.stop, part.samples, location, error, bound)
 
     def load(self, content: Any, tensors: Tensors, entries: EntryStore) -> Factors:
         """Return the stored factors; anything that no sampler could have raises `BadModelFile`."""

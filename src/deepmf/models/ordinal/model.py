@@ -273,17 +273,23 @@ class OrdinalDMF(Recommends, NetworkModel):
         return n_iterations
 
     def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
+        if self.settings.effort != EFFORTS[0] and self._lacks_torch():
+            warn("torch is not installed: without the network; pip install torch")
         if "networks" in self._given and self.settings.networks:
             super()._choose_settings(train)
-        elif not has_torch() and self.settings.effort != EFFORTS[0]:
-            warn("torch is not installed: without the network; pip install torch")
         return self._choose_for(train, self.settings.effort)
 
     def _choose_for(self, train: ObservedMatrix, effort: str) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, find_device(self.settings.device) != "cpu")
         epochs = self.settings.epochs if "epochs" in self._given else None
         chosen = choose_settings(facts, effort, epochs=epochs)
-        return chosen if has_torch() else chosen | {"networks": 0}
+        if chosen["networks"] and self._lacks_torch():
+            chosen["networks"] = 0
+        return chosen
+
+    def _lacks_torch(self) -> bool:
+        """Whether a network is not asked for, and cannot be trained."""
+        return "networks" not in self._given and not has_torch()
 
     def _learn(
         self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting
