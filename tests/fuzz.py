@@ -443,7 +443,7 @@ def make_database(folder: Path) -> Any:
     entries = {("ann", column): Entry(float(model.scale_.low)) for column in columns[:4]}
     contents: Any = {("row", "ann"): {"age": 1}, ("skips", "ann"): frozenset(columns[5:7])}
     with database.begin_write() as transaction:
-        transaction.write_changes(entries, set(), {("row", "ann")}, contents=contents)
+        transaction.write_changes(entries, contents=contents)
     database.close()
     return model, folder / "entries.sqlite"
 

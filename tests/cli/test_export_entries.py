@@ -38,9 +38,7 @@ def test_exported_entries_are_those_of_training_and_those_learned(
             (rows[1], columns[1]): None,
             ("Wilma", columns[0]): Entry(4.0),
         }
-        transaction.write_changes(
-            changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")}
-        )
+        transaction.write_changes(changes, {(rows[0], columns[0]), (rows[1], columns[1])})
     database.close()
     assert run("export-entries", model, "-o", target, "--database", url).code == 0
     assert polars.read_parquet(target).columns == list(load(model).entries_.train.form.names)
@@ -61,7 +59,7 @@ def test_times_and_weights_are_exported_and_read_again(
     with database.begin_write() as transaction:
         column = load(model).column_labels_[0]
         changes = {("Wilma", column): Entry(4.0, 1_700_000_000, 2.5), ("Betty", column): Entry(3.0)}
-        transaction.write_changes(changes, set(), {("row", "Wilma")})
+        transaction.write_changes(changes)
     database.close()
     assert run("export-entries", model, "-o", target, "--database", url).code == 0
     again = read_matrix(target, time="time", weight="weight")
@@ -93,7 +91,7 @@ def described(tmp_path: Path) -> Path:
             ("row", 101): {"age": None, "likes": ["a", "b"]},
             ("row", 3): None,
         }
-        transaction.write_changes({}, set(), list(came), contents=came)
+        transaction.write_changes({}, contents=came)
     database.close()
     return model
 

@@ -20,7 +20,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.serve import snapshot as snapshot_module
-from deepmf.serve.changes import Entry, FeatureChanges
+from deepmf.serve.changes import Entry
 from deepmf.serve.database import (
     METADATA,
     EntryDatabase,
@@ -29,8 +29,8 @@ from deepmf.serve.database import (
     Transaction,
     open_database,
 )
-from deepmf.serve.schemas import Axis
-from deepmf.serve.snapshot import Snapshot
+from deepmf.serve.omissions import ContentChanges, Topic
+from deepmf.serve.snapshot import Snapshot, catch_up
 
 
 @pytest.fixture
@@ -42,16 +42,17 @@ def database(url: str) -> Iterator[EntryDatabase]:
 
 def change(database: EntryDatabase, values: dict[Any, float | None], *in_file: Any) -> int:
     changes = {pair: None if value is None else Entry(value) for pair, value in values.items()}
-    rows: set[Any] = {("row", row) for row, _ in changes}
     with database.begin_write() as transaction:
-        return transaction.write_changes(changes, set(in_file), rows)
+        return transaction.write_changes(changes, set(in_file))
 
 
-def put(database: EntryDatabase, features: FeatureChanges, *in_file: tuple[Axis, str]) -> int:
+def put(database: EntryDatabase, features: ContentChanges, *in_file: tuple[Topic, str]) -> int:
     with database.begin_write() as transaction:
-        return transaction.write_changes(
-            {}, set(), set(features), contents=features, contents_in_file=set(in_file)
-        )
+        return transaction.write_changes({}, contents=features, contents_in_file=set(in_file))
+
+
+def prune(database: EntryDatabase) -> None:
+    database.prune(database.read_state().data_version)
 
 
 def stored(database: EntryDatabase) -> dict[tuple[str, str], float | None]:
@@ -61,11 +62,11 @@ def stored(database: EntryDatabase) -> dict[tuple[str, str], float | None]:
 
 def test_the_tables_are_made_once(url: str) -> None:
     engine = open_database(url).engine
-    found = inspect(engine)
+    inspector = inspect(engine)
     for table in METADATA.sorted_tables:
-        columns = {column["name"]: column["nullable"] for column in found.get_columns(table.name)}
+        columns = {part["name"]: part["nullable"] for part in inspector.get_columns(table.name)}
         assert columns == {column.name: column.nullable for column in table.columns}
-        indexes = {index["name"] for index in found.get_indexes(table.name)}
+        indexes = {index["name"] for index in inspector.get_indexes(table.name)}
         assert indexes == {index.name for index in table.indexes}
     engine.dispose()
     open_database(url).close()  # a second time changes nothing
@@ -76,19 +77,16 @@ def test_values_come_back_to_the_bit_and_versions_rise(database: EntryDatabase) 
     assert change(database, {("ann", "Alien"): 1 / 3, (7, -(2**63)): 2.0}) == 2
     assert stored(database) == {("ann", "Alien"): 1 / 3, ("bob\x00", "é"): 5.0, (7, -(2**63)): 2.0}
     with database.begin_read() as transaction:
-        touched = transaction.read_changes_since(1) or []
-        assert sorted(map(str, touched)) == ["('row', 'ann')", "('row', 7)"]
-        assert transaction.read_changes_since(2) == []
-        assert transaction.read_entries("column", ["é"]) == {("bob\x00", "é"): Entry(5.0)}
-        later = transaction.read_entries("row", ["ann", "bob\x00"], since=1)
-        assert later == {("ann", "Alien"): Entry(1 / 3)}
+        later = {("ann", "Alien"): Entry(1 / 3), (7, -(2**63)): Entry(2.0)}
+        assert transaction.read_entries(since=1) == later
+        assert transaction.read_entries(since=2) == {}
 
 
 def test_times_and_weights_come_back(database: EntryDatabase) -> None:
     written = {("ann", "Alien"): Entry(5.0, -62135596800, 0.1), ("ann", "Big"): Entry(1.0, 0)}
     for changes in (written, {("ann", "Alien"): Entry(5.0)}):
         with database.begin_write() as transaction:
-            transaction.write_changes(changes, set(), {("row", "ann")})
+            transaction.write_changes(changes)
             written |= changes
             assert transaction.read_entries() == written
 
@@ -96,18 +94,33 @@ def test_times_and_weights_come_back(database: EntryDatabase) -> None:
 def test_what_is_forgotten_is_gone_unless_a_model_may_have_it(database: EntryDatabase) -> None:
     change(database, {("ann", "Alien"): 1.0, ("ann", "Big"): 2.0})
     change(database, {("ann", "Alien"): None})
+    assert stored(database) == {("ann", "Alien"): None, ("ann", "Big"): 2.0}  # for other workers
+    database.prune(1)
+    assert ("ann", "Alien") in stored(database)
+    prune(database)
     assert stored(database) == {("ann", "Big"): 2.0}
     with database.begin_write() as transaction:
         transaction.mark_exported()
     change(database, {("ann", "Big"): 3.0})
     change(database, {("ann", "Big"): None, ("bob", "Cube"): None}, ("bob", "Cube"))
+    prune(database)
     assert stored(database) == {("ann", "Big"): None, ("bob", "Cube"): None}
     # an entry that a later file has stays forgotten
     change(database, {("eve", "Alien"): 1.0})
     change(database, {("eve", "Alien"): None}, ("eve", "Alien"))
     change(database, {("eve", "Alien"): 2.0})
     change(database, {("eve", "Alien"): None})
+    prune(database)
     assert ("eve", "Alien") in stored(database)
+    # what is written again before it is pruned stays, and so does what is exported only then
+    change(database, {("joe", "Alien"): 1.0})
+    change(database, {("joe", "Alien"): None, ("joe", "Big"): 2.0})
+    with database.begin_write() as transaction:
+        transaction.mark_exported()
+    change(database, {("joe", "Alien"): 3.0, ("joe", "Big"): None})
+    prune(database)
+    assert stored(database)["joe", "Alien"] == 3.0
+    assert ("joe", "Big") in stored(database)
 
 
 def test_features_that_were_exported_stay_forgotten(database: EntryDatabase) -> None:
@@ -117,29 +130,30 @@ def test_features_that_were_exported_stay_forgotten(database: EntryDatabase) -> 
     put(database, {("row", "ann"): {"age": 2}})
     put(database, {("row", "bob"): {"age": 3}})
     put(database, {("row", "ann"): None, ("row", "bob"): None})
+    prune(database)
     with database.begin_read() as transaction:
-        assert transaction.read_contents("row", "column") == {("row", "ann"): None}
+        assert transaction.read_contents() == {("row", "ann"): None}
 
 
 def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryDatabase) -> None:
     given = {"likes": ["é\x00", 3], "age": 0.1 + 0.2, "member": True, "group": None}
-    first: FeatureChanges = {
+    first: ContentChanges = {
         ("row", "ann\x00"): given,
         ("column", "ann\x00"): {"year": 1},
         ("row", 7): {"a": 1},
     }
     assert put(database, first) == 1
-    forgotten: FeatureChanges = dict.fromkeys([("row", 7), ("column", "ann\x00"), ("row", "bob")])
+    forgotten: ContentChanges = dict.fromkeys([("row", 7), ("column", "ann\x00"), ("row", "bob")])
     assert put(database, forgotten, ("row", "bob")) == 2
     with database.begin_read() as transaction:
-        contents = transaction.read_contents("row", "column")
+        assert transaction.read_contents(since=1) == forgotten
+    prune(database)
+    with database.begin_read() as transaction:
+        contents = transaction.read_contents()
         assert contents == {("row", "ann\x00"): given, ("row", "bob"): None}
-        assert transaction.read_contents("row", labels=["bob"]) == {("row", "bob"): None}
-        assert transaction.read_contents("column", labels=["ann\x00"]) == {}
-        assert len(transaction.read_changes_since(1) or ()) == 3
     assert put(database, {("row", "bob"): {"age": 1}}) == 3
     with database.begin_read() as transaction:
-        assert transaction.read_contents("row", labels=["bob"]) == {("row", "bob"): {"age": 1}}
+        assert transaction.read_contents(since=2) == {("row", "bob"): {"age": 1}}
 
 
 def test_receipts_are_kept(database: EntryDatabase) -> None:
@@ -158,22 +172,32 @@ def test_the_same_file_is_the_same_version_of_the_model(database: EntryDatabase)
     assert database.read_state().model_version == 3
 
 
-def test_changes_that_were_pruned_are_no_longer_known(database: EntryDatabase) -> None:
+def test_versions_that_were_pruned_only_rise(database: EntryDatabase) -> None:
     for value in (1.0, 2.0, 3.0):
         change(database, {("ann", "Alien"): value})
-    database.prune(2)
+    for version, pruned_version in ((2, 2), (1, 2), (9, 3)):
+        database.prune(version)
+        assert database.read_state().pruned_version == pruned_version
+
+
+def test_a_process_that_was_away_reads_everything_anew(database: EntryDatabase, als: ALS) -> None:
+    film = als.column_labels_[0]
+    change(database, {("Wilma", film): 5.0, ("Fred", film): 3.0})
     with database.begin_read() as transaction:
-        assert transaction.read_changes_since(2) == [("row", "ann")]
-        assert transaction.read_changes_since(1) is None
-    database.prune(3)
+        before = catch_up(Snapshot.from_model(als), transaction)
+    change(database, {("Wilma", film): None})
+    prune(database)  # nothing says any more that Wilma was forgotten
+    change(database, {("Betty", film): 4.0})
     with database.begin_read() as transaction:
-        assert transaction.read_changes_since(3) == []
-        assert transaction.read_changes_since(2) is None
+        after = catch_up(before, transaction)
+    assert after.data_version == 3
+    pairs = [(row, film) for row in ("Wilma", "Fred", "Betty")]
+    assert after.read_pairs(pairs) == [None, Entry(3.0), Entry(4.0)]
 
 
 def test_a_failed_transaction_leaves_nothing(database: EntryDatabase) -> None:
     with pytest.raises(RuntimeError), database.begin_write() as transaction:
-        transaction.write_changes({("ann", "Alien"): Entry(1.0)}, set(), {("row", "ann")})
+        transaction.write_changes({("ann", "Alien"): Entry(1.0)})
         raise RuntimeError
     assert stored(database) == {}
     assert database.read_state().data_version == 0
@@ -302,26 +326,6 @@ def test_tables_of_an_unknown_version_are_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UnreadableFile, match="version 99"):
         open_database(str(path))
-
-
-def test_a_database_without_places_gets_them(tmp_path: Path) -> None:
-    path = tmp_path / "entries.sqlite"
-    open_database(str(path)).close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE entries DROP COLUMN place")
-        connection.execute("UPDATE state SET tables_version = 1, data_version = 1")
-        connection.execute("INSERT INTO changes VALUES (1, 'row', ?)", (b"sann",))
-        connection.execute(
-            "INSERT INTO entries (row_id, column_id, version, first_version, value)"
-            " VALUES (?, ?, 1, 1, 5.0)",
-            (b"sann", b"sAlien"),
-        )
-    database = open_database(str(path))
-    with database.begin_write() as transaction:
-        assert transaction.read_entries() == {("ann", "Alien"): Entry(5.0)}
-        transaction.write_changes({("ann", "Big"): Entry(4.0)}, set(), {("row", "ann")})
-        assert list(transaction.read_entries()) == [("ann", "Alien"), ("ann", "Big")]
-    database.close()
 
 
 @pytest.mark.slow

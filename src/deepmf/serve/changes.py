@@ -21,6 +21,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
 from deepmf.models.base import Model
+from deepmf.serve.omissions import NO_CHANGES, ContentChanges
 from deepmf.serve.schemas import (
     MAX_ITEMS,
     MAX_SHOWN,
@@ -53,8 +54,6 @@ Pair = tuple[Any, Any]  # labels of a row and a column
 EntryChanges = Mapping[Pair, Entry | None]  # None forgets an entry
 NO_ENTRIES: EntryChanges = MappingProxyType({})
 FeatureValues = Mapping[str, Any]  # by name, as they were given
-# by axis and label; None forgets them
-FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]
 
 OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
 
@@ -66,7 +65,7 @@ _MOST_TRIALS = 200  # each takes milliseconds; a bulk write may have thousands o
 def apply_changes(
     model: Model,
     entries: EntryChanges,
-    features: FeatureChanges | None = None,
+    contents: ContentChanges = NO_CHANGES,
     *,
     moved: Collection[Pair] = (),
 ) -> Model:
@@ -80,9 +79,8 @@ def apply_changes(
     entries : in the order in which they were written, which orders those of the same time.
     moved : pairs that come later in this order than in the model, though the entry may be the same.
     """
-    features = features or {}
     rows, columns = _split_pairs([pair for pair, entry in entries.items() if entry is None])
-    bare_rows, bare_columns = _list_forgotten(features, "row"), _list_forgotten(features, "column")
+    bare_rows, bare_columns = _list_forgotten(contents, "row"), _list_forgotten(contents, "column")
     new_entries, restated = _find_new(
         model, {pair: entry for pair, entry in entries.items() if entry is not None}, moved
     )
@@ -95,10 +93,8 @@ def apply_changes(
             missing="ignore",
         )
     matrix = _build_matrix(new_entries, model) if new_entries else None
-    row_features, column_features = (
-        collect_features(features, "row"),
-        collect_features(features, "column"),
-    )
+    row_features = collect_features(contents, "row")
+    column_features = collect_features(contents, "column")
     if matrix is not None or row_features is not None or column_features is not None:
         model = model.extend(
             matrix, row_features=row_features, column_features=column_features, conflicts="replace"
@@ -162,26 +158,6 @@ def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
     for place, entry in zip(places.tolist(), list_entries(values, extras), strict=True):
         pair_entries[place] = entry
     return pair_entries
-
-
-def list_changed(model: Model, axis: Axis, labels: Collection[Any]) -> list[Pair]:
-    """Return the pairs in some rows or columns whose entries came, changed or were dropped since
-    training."""
-    store = model.entries_
-    rows, columns = store.train.entry_rows[store.dropped], store.train.by_row.columns[store.dropped]
-    rows, columns = np.append(rows, store.added.rows), np.append(columns, store.added.columns)
-    of_axis, at = (store.rows, rows) if axis == "row" else (store.columns, columns)
-    is_touched = np.zeros(len(of_axis) + 1, dtype=bool)
-    # unknown labels are at -1, which is the last place
-    is_touched[of_axis.find(list(labels))] = True
-    is_changed = is_touched[:-1][at]
-    return list(
-        zip(
-            store.rows[rows[is_changed]].tolist(),
-            store.columns[columns[is_changed]].tolist(),
-            strict=True,
-        )
-    )
 
 
 def list_entries(values: FloatArray, extras: Extras) -> list[Entry]:
@@ -253,7 +229,7 @@ def keep_readable(axis_features: AxisFeatures, values: FeatureValues) -> Feature
     return readable or None
 
 
-def collect_features(changes: FeatureChanges, axis: Axis) -> Features | None:
+def collect_features(changes: ContentChanges, axis: Axis) -> Features | None:
     """Return the features that changes give to labels of an axis; None if there are none."""
     values_of = {
         label: values
@@ -287,7 +263,7 @@ def _summarise_column(column: ColumnEncoding) -> FeatureSummary:
     )
 
 
-def _list_forgotten(changes: FeatureChanges, axis: Axis) -> list[Any]:
+def _list_forgotten(changes: ContentChanges, axis: Axis) -> list[Any]:
     return [label for (kind, label), values in changes.items() if kind == axis and values is None]
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -27,16 +27,12 @@ from deepmf.matrix.packed import unpack_scale
 from deepmf.matrix.scale import Scale
 from deepmf.serve.changes import Entry, EntryChanges, Pair
 from deepmf.serve.omissions import NO_CHANGES, OMISSIONS, ColumnState, ContentChanges, Topic
-from deepmf.serve.schemas import Axis
 
-SomeTopic = TypeVar("SomeTopic", bound=Topic)
-
-_VERSION = 2  # of the tables; version 1 had no places of entries
+_VERSION = 3  # of the tables
 _NO_VERSION = 2**62  # later than all: no model can have learned it
 _PATIENCE = 5.0  # seconds; less than the timeout of a request
 _STATEMENT_SECONDS = 60  # after which PostgreSQL ends a statement
 _RECEIPT_SECONDS = 24 * 3600.0
-_LABELS_AT_A_TIME = 500  # of a query
 _CACHE_KIB = 32 << 10  # of a SQLite file, so that a bulk write reads no page twice
 
 
@@ -99,7 +95,8 @@ def _needed(name: str, kind: Any) -> sa.Column[Any]:
 
 
 # One line, whose key is the version of the tables. data_version counts transactions that changed
-# entries; exported_version is its value at the last export.
+# something; exported_version is its value at the last export, pruned_version the one up to which
+# what was forgotten is gone.
 STATE = sa.Table(
     "state",
     METADATA,
@@ -107,6 +104,7 @@ STATE = sa.Table(
     _needed("data_version", sa.BigInteger),
     _needed("model_version", sa.BigInteger),
     _needed("exported_version", sa.BigInteger),
+    _needed("pruned_version", sa.BigInteger),
 )
 # The model files that were served, by their digests, and their scales as JSON.
 MODELS = sa.Table(
@@ -119,7 +117,8 @@ MODELS = sa.Table(
 # Entries that differ from the model's file; a null value means forgotten.
 # time: seconds since 1970, null without a date. weight: null for 1.
 # first_version: the data version at which the pair was first written; 0 if a model's file has or
-# had it. place: the number of the entry among those of its version, in the order of the write.
+# had it, and _NO_VERSION if it is forgotten and no model can have it: `prune` removes such lines.
+# place: the number of the entry among those of its version, in the order of the write.
 ENTRIES = sa.Table(
     "entries",
     METADATA,
@@ -131,7 +130,7 @@ ENTRIES = sa.Table(
     sa.Column("value", sa.Double),
     sa.Column("time", sa.BigInteger),
     sa.Column("weight", sa.Double),
-    sa.Index("entries_by_column_id", "column_id"),
+    sa.Index("entries_by_version", "version"),
 )
 # Features that differ from the model's file, as they were given; states of columns, and columns
 # that rows dismissed. content: JSON; null means forgotten. first_version: as for entries.
@@ -143,15 +142,7 @@ CONTENTS = sa.Table(
     _needed("version", sa.BigInteger),
     _needed("first_version", sa.BigInteger),
     sa.Column("content", sa.LargeBinary),
-)
-# What each transaction changed, for other workers to read: entries and features of a row or column,
-# the state of a column, or the dismissals of a row. Old lines are removed.
-CHANGES = sa.Table(
-    "changes",
-    METADATA,
-    _key("version", sa.BigInteger),
-    _key("axis", sa.String(6)),
-    _key("label", IdBytes),
+    sa.Index("contents_by_version", "version"),
 )
 # Receipts of writes with an Idempotency-Key, for a day.
 RECEIPTS = sa.Table(
@@ -171,6 +162,7 @@ class State(NamedTuple):
     data_version: int
     model_version: int
     exported_version: int
+    pruned_version: int
 
 
 class ServedModel(NamedTuple):
@@ -217,10 +209,9 @@ class EntryDatabase:
             return State(*cursor.fetchone())  # type: ignore[misc]
 
     def prune(self, version: int) -> None:
-        """Remove the list of changes up to a version, and old receipts."""
-        with self.engine.begin() as connection:
-            connection.execute(sa.delete(CHANGES).where(CHANGES.c.version <= version))
-            connection.execute(sa.delete(RECEIPTS).where(~_is_valid()))
+        """Remove what was forgotten up to a version, unless a model may have it, and old receipts."""
+        with self.begin_write() as transaction:
+            transaction.prune(version)
 
     def erase(self, version: int, *, largest: float = float("inf")) -> bool:
         """Erase the bytes of entries forgotten up to a version from a SQLite file and its log.
@@ -263,64 +254,30 @@ class Transaction:
         self._connection = connection
         self.state = State(*connection.execute(select_state).one()[1:])
 
-    def read_entries(
-        self, axis: Axis = "row", labels: Sequence[Any] | None = None, *, since: int = -1
-    ) -> dict[Pair, Entry | None]:
-        """Return the entries that differ from the model's file, in the order in which they were
-        written.
-
-        None stands for forgotten entries.
-
-        Parameters
-        ----------
-        axis, labels : rows or columns, of which the entries are read; all if there are none.
-        since : read what was written after this data version.
-        """
-        asked = sa.select(ENTRIES).where(ENTRIES.c.version > since)
-        ids = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id
-        lines = sorted(self._select_of(asked, ids, labels), key=attrgetter("version", "place"))
+    def read_entries(self, *, since: int = 0) -> dict[Pair, Entry | None]:
+        """Return the entries that were written after a data version, in that order; None stands for
+        forgotten entries."""
+        lines = sorted(self._read_since(ENTRIES, since), key=attrgetter("version", "place"))
         return {(line.row_id, line.column_id): _read_entry(line) for line in lines}
 
-    def read_contents(
-        self, *topics: SomeTopic, labels: Sequence[Any] | None = None
-    ) -> dict[tuple[SomeTopic, Any], Any]:
-        """Return the contents of topics, of all or of some labels, that differ from the model's
-        file.
+    def read_contents(self, *, since: int = 0) -> dict[tuple[Topic, Any], Any]:
+        """Return the contents that were written after a data version; None stands for forgotten
+        contents."""
+        return {
+            (line.topic, line.label): _parse_content(line.topic, line.content)
+            for line in self._read_since(CONTENTS, since)
+        }
 
-        None stands for forgotten features.
-        """
-        asked = sa.select(CONTENTS.c.topic, CONTENTS.c.label, CONTENTS.c.content).where(
-            CONTENTS.c.topic.in_(topics)
-        )
-        lines = self._select_of(asked, CONTENTS.c.label, labels)
-        return {(topic, label): _parse_content(topic, content) for topic, label, content in lines}
-
-    def _select_of(
-        self, asked: sa.Select[Any], ids: sa.Column[Any], labels: Sequence[Any] | None
-    ) -> Iterator[Any]:
-        """Yield the lines of a query; with labels, of these, some at a time."""
-        if labels is None:
-            yield from self._connection.execute(asked)
-            return
-        for start in range(0, len(labels), _LABELS_AT_A_TIME):
-            batch = labels[start : start + _LABELS_AT_A_TIME]
-            yield from self._connection.execute(asked.where(ids.in_(batch)))
-
-    def read_changes_since(self, version: int) -> list[tuple[Topic, Any]] | None:
-        """Return what changed after a version; None if the list no longer reaches back so far."""
-        oldest = self._connection.execute(sa.select(sa.func.min(CHANGES.c.version))).scalar()
-        if oldest is None or oldest > version + 1:  # every version has at least one line
-            return [] if version == self.state.data_version else None
-        asked = (
-            sa.select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
-        )
-        return [(topic, label) for topic, label in self._connection.execute(asked)]
+    def _read_since(self, table: sa.Table, version: int) -> Iterable[Any]:
+        written = sa.select(table)
+        if version > 0:  # a whole table is read faster without its index
+            written = written.where(table.c.version > version)
+        return self._connection.execute(written)
 
     def write_changes(
         self,
         changes: EntryChanges,
-        in_file: set[Pair],
-        touched: Iterable[tuple[Topic, Any]],
+        in_file: Set[Pair] = frozenset(),
         *,
         contents: ContentChanges = NO_CHANGES,
         contents_in_file: Set[tuple[Topic, Any]] = frozenset(),
@@ -328,20 +285,17 @@ class Transaction:
         """Write changes and return the new data version.
 
         A forgotten entry leaves a mark if a model may have been trained on it: if it is `in_file`,
-        or if an earlier file had it, or if it was exported. All other forgotten entries are
-        removed. Features are treated alike.
+        or if an earlier file had it, or if it was exported. All other forgotten entries stay until
+        `prune` removes them, so that other workers forget them too. Features are treated alike.
 
         Parameters
         ----------
         in_file : pairs that the model's file has.
-        touched : what changed, for other workers.
         contents_in_file : rows and columns whose features the model's file has.
         """
         version = self.state.data_version + 1
         self._write_entries(changes, in_file, version)
         self._write_contents(contents, contents_in_file, version)
-        lines = [{"version": version, "axis": topic, "label": label} for topic, label in touched]
-        self._connection.execute(sa.insert(CHANGES), lines)
         self._connection.execute(sa.update(STATE).values(data_version=version))
         return version
 
@@ -354,7 +308,7 @@ class Transaction:
                 "row_id": encoded[row],
                 "column_id": encoded[column],
                 "version": version,
-                "first_version": version * ((row, column) not in in_file),
+                "first_version": _find_first(version, entry, (row, column) in in_file),
                 "place": place,
                 "value": value,
                 "time": None if time == NO_TIME else time,
@@ -381,8 +335,9 @@ class Transaction:
                 "label": encode_id(label),
                 "content": json.dumps(content, default=sorted).encode() if content else None,
                 "version": version,
-                "first_version": (_NO_VERSION if topic in OMISSIONS else version)
-                * ((topic, label) not in in_file),
+                "first_version": _find_first(
+                    version, topic not in OMISSIONS and content, (topic, label) in in_file
+                ),
             }
             for (topic, label), content in contents.items()
         ]
@@ -396,9 +351,7 @@ class Transaction:
         keys: tuple[str, str],
         content: tuple[str, ...],
     ) -> None:
-        """Insert or replace lines, and remove lines without content that no model can have learned.
-
-        A line has no content if the first column of its content is null.
+        """Insert or replace lines; a line is forgotten if the first column of its content is null.
 
         The driver gets the lines with ids as bytes: SQLAlchemy would take three times as long as
         SQLite itself.
@@ -407,40 +360,37 @@ class Transaction:
             return
         dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
         put = dialect.insert(table)
-        first_version, given_version = table.c.first_version, put.excluded.first_version
+        earlier, later = table.c.first_version, put.excluded.first_version
+        first_version = sa.case((later < earlier, later), else_=earlier)
+        exported: sa.ColumnElement[int] = sa.literal_column(str(self.state.exported_version))
+        is_unlearned = put.excluded[content[0]].is_(None) & (first_version > exported)
         put = put.on_conflict_do_update(
             index_elements=keys,
             set_={
-                **{name: put.excluded[name] for name in content},
-                "version": put.excluded.version,
+                **{name: put.excluded[name] for name in (*content, "version")},
                 "first_version": sa.case(
-                    (given_version < first_version, given_version), else_=first_version
+                    (is_unlearned, sa.literal_column(str(_NO_VERSION))), else_=first_version
                 ),
             },
         )
-        self._execute_many(put, lines)
-        dropped = [
-            {f"b_{key}": line[key] for key in keys} for line in lines if line[content[0]] is None
-        ]
-        if dropped:
-            at = sa.and_(*(table.c[key] == sa.bindparam(f"b_{key}") for key in keys))
-            unknown_to_models = first_version > sa.bindparam("exported")
-            exported = self.state.exported_version
-            self._execute_many(
-                sa.delete(table).where(at, unknown_to_models),
-                [{**line, "exported": exported} for line in dropped],
-            )
-            # note in a header field for applications when lines were last removed, for `erase`
-            if dialect is sqlite:
-                self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
-
-    def _execute_many(self, statement: Any, lines: list[dict[str, Any]]) -> None:
-        """Execute a statement for each of many lines of values that the driver takes as they
-        are."""
-        compiled = statement.compile(dialect=self._connection.dialect, column_keys=list(lines[0]))
+        compiled = put.compile(dialect=self._connection.dialect, column_keys=list(lines[0]))
         order = compiled.positiontup  # None if the driver takes values by name
         values: list[Any] = lines if order is None else list(map(itemgetter(*order), lines))
         self._connection.exec_driver_sql(compiled.string, values)
+        if dialect is sqlite and any(line[content[0]] is None for line in lines):
+            # note in a header field for applications when something was last forgotten, for `erase`
+            self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
+
+    def prune(self, version: int) -> None:
+        """Remove what was forgotten up to a version, unless a model may have it, and old receipts."""
+        version = min(version, self.state.data_version)  # the database may have been restored
+        for table, content in ((ENTRIES, ENTRIES.c.value), (CONTENTS, CONTENTS.c.content)):
+            is_unlearned = content.is_(None) & (table.c.first_version == _NO_VERSION)
+            is_new = table.c.version.between(self.state.pruned_version + 1, version)
+            self._connection.execute(sa.delete(table).where(is_new & is_unlearned))
+        pruned_version = max(version, self.state.pruned_version)
+        self._connection.execute(sa.update(STATE).values(pruned_version=pruned_version))
+        self._connection.execute(sa.delete(RECEIPTS).where(~_is_valid()))
 
     def read_receipts(self, keys: Collection[str]) -> dict[str, Receipt]:
         """Return the receipts of keys."""
@@ -489,6 +439,13 @@ class Transaction:
     def mark_exported(self) -> None:
         """Record that a later model may be trained on everything up to now."""
         self._connection.execute(sa.update(STATE).values(exported_version=STATE.c.data_version))
+
+
+def _find_first(version: int, content: Any, is_in_file: bool) -> int:
+    """Return the first version of a line that is written at a version."""
+    if is_in_file:
+        return 0
+    return version if content else _NO_VERSION
 
 
 def _is_valid() -> sa.ColumnElement[bool]:
@@ -639,27 +596,17 @@ def _check_content(name: str, patience: float) -> None:
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
             return
         checks = {"quick_check": "SELECT * FROM pragma_quick_check(1) WHERE quick_check != 'ok'"}
-        # SQLite allows values of any type in any column.
-        # others are integers
-        names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}
-        for table in METADATA.tables.values():
-            # tables of an earlier version have fewer columns
-            column_names = {
-                line[1] for line in connection.execute(f"PRAGMA table_info({table.name})")
-            }
-            wrong = [
-                f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
-                + (f" AND {column.name} IS NOT NULL)" if column.nullable else ")")
-                for column in table.columns
-                if column.name in column_names
-            ]
-            checks[table.name] = f"SELECT 1 FROM {table.name} WHERE {' OR '.join(wrong)}"
+        # SQLite allows values of any type in any column; those that are not named are integers.
+        types = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}
+        for table in METADATA.sorted_tables:
+            kinds = {part.name: types.get(type(part.type), "integer") for part in table.columns}
+            typed = [f"typeof({column}) IN ('{kind}', 'null')" for column, kind in kinds.items()]
+            checks[table.name] = f"SELECT 1 FROM {table.name} WHERE NOT ({' AND '.join(typed)})"
         checks["state"] += f" OR data_version NOT BETWEEN 0 AND {2**62}"
+        _check_version(*connection.execute("SELECT max(tables_version) FROM state").fetchone())
         for name, check in checks.items():
-            if found := connection.execute(f"{check} LIMIT 1").fetchone():
-                raise sqlite3.DatabaseError(f"the file is damaged: {name}, {found[0]}")
-        if connection.execute("SELECT count(*) FROM state").fetchone() != (1,):
-            raise sqlite3.DatabaseError("the file is damaged: state has no line")
+            if problem := connection.execute(f"{check} LIMIT 1").fetchone():
+                raise sqlite3.DatabaseError(f"the file is damaged: {name}, {problem[0]}")
 
 
 def _read_inode(file: Path) -> tuple[int, int] | None:
@@ -672,20 +619,16 @@ def _read_inode(file: Path) -> tuple[int, int] | None:
 def _create_tables(connection: sa.Connection) -> None:
     if connection.dialect.name == "postgresql":  # several workers may start at once
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(4271906)")
-    METADATA.create_all(connection)
-    version = connection.execute(sa.select(STATE.c.tables_version)).scalar()
-    if version is None:
-        line = {
-            "tables_version": _VERSION,
-            "data_version": 0,
-            "model_version": 0,
-            "exported_version": 0,
-        }
+    if not sa.inspect(connection).has_table(STATE.name):
+        METADATA.create_all(connection)
+        line = dict.fromkeys(State._fields, 0) | {"tables_version": _VERSION}
         connection.execute(sa.insert(STATE), line)
-    elif version == 1:
-        connection.exec_driver_sql("ALTER TABLE entries ADD place BIGINT NOT NULL DEFAULT 0")
-        connection.execute(sa.update(STATE).values(tables_version=_VERSION))
-    elif version != _VERSION:
+    _check_version(connection.execute(sa.select(sa.func.max(STATE.c.tables_version))).scalar())
+
+
+def _check_version(version: int | None) -> None:
+    """Raise `ValueError` for tables of another version; None is that of a damaged file."""
+    if version != _VERSION:
         raise ValueError(
             f"its tables have version {version}; this version of deepmf reads version {_VERSION}"
         )

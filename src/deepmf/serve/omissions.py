@@ -12,12 +12,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import NOTHING
+from deepmf.matrix.axis_entries import NOTHING, Axis
 from deepmf.matrix.labels import Labels
 
-# What a write changes: the entries and features of a row or column, the state of a column, or a
-# row's dismissals.
+# What is stored beside entries: features of a row or a column, the state of a column, and the
+# columns that a row dismissed; with the axis of its labels.
 Topic = Literal["row", "column", "state", "skips"]
+AXIS_OF: dict[Topic, Axis] = {"row": "row", "column": "column", "state": "column", "skips": "row"}
 OMISSIONS: tuple[Topic, ...] = ("state", "skips")
 
 
@@ -37,8 +38,8 @@ class ColumnState(NamedTuple):
         )
 
 
-# By topic and label: features by name, a `ColumnState`, or all columns that a row dismissed; None
-# for none.
+# By topic and label: features by name, as they were given, a `ColumnState`, or all columns that a
+# row dismissed; None forgets them.
 ContentChanges = Mapping[tuple[Topic, Any], Any]
 NO_CHANGES: ContentChanges = MappingProxyType({})
 

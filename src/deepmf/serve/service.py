@@ -50,8 +50,8 @@ class ServiceLimits:
         timeout.
     staleness : seconds between checks for a model file that another process was told to load, and
         for its writes while nobody asks.
-    keep_changes : seconds for which the database lists changed rows and columns, at least; at most
-        twice as long.
+    keep_changes : seconds for which the database keeps what was forgotten, without its content, for
+        other workers to forget it too, at least; at most twice as long.
     rewritten_bytes : largest SQLite file that is rewritten while it is served, to erase what was
         forgotten; this takes seconds during which nobody can write.
     writes_at_once : most writes in one transaction, since each may have thousands of entries.

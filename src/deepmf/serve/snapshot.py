@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,25 +26,21 @@ from deepmf.serve.changes import (
     UNUSABLE,
     Entry,
     EntryChanges,
-    FeatureChanges,
-    FeatureValues,
     Pair,
     apply_changes,
     collect_features,
     find_refused,
     get_axis_features,
     get_labels,
-    has_features,
     is_ordered,
     keep_readable,
-    list_changed,
     read_entries,
     read_pairs,
     summarise_features,
 )
 from deepmf.serve.database import Transaction, open_database
 from deepmf.serve.ids import ID_KINDS, check_servable, get_kind, is_visitor
-from deepmf.serve.omissions import OMISSIONS, Omissions
+from deepmf.serve.omissions import AXIS_OF, OMISSIONS, ContentChanges, Omissions
 from deepmf.serve.schemas import (
     MAX_CONDITIONS,
     ApiError,
@@ -137,28 +133,20 @@ class Snapshot:
     def change(
         self,
         entries: EntryChanges,
-        features: FeatureChanges | None = None,
+        contents: ContentChanges,
         *,
+        version: int,
         moved: Collection[Pair] = (),
     ) -> Snapshot:
-        """Return a snapshot with changes of the database; entries that the model cannot use are
-        logged and left out."""
-        refused: dict[Pair, str] = {}
-        try:
-            model = apply_changes(self.model, entries, features, moved=moved)
-        except CannotExtend:
-            raise
-        except UNUSABLE:
-            refused = find_refused(self.model, entries)
-            usable = {pair: entry for pair, entry in entries.items() if pair not in refused}
-            model = apply_changes(self.model, usable, features, moved=moved)
-        unused = {pair: line for pair, line in self.unused.items() if pair not in entries}
-        unused |= {
-            pair: UnusedEntry(entry, refused[pair])
-            for pair, entry in entries.items()
-            if pair in refused and entry is not None  # the model can forget any entry
-        }
-        return replace(self, model=model, unused=unused)
+        """Return the snapshot of a data version with changes; raise an error of the model that
+        cannot use them."""
+        return replace(
+            self,
+            model=apply_changes(self.model, entries, contents, moved=moved),
+            data_version=version,
+            omissions=self.omissions.change(contents),
+            unused={pair: line for pair, line in self.unused.items() if pair not in entries},
+        )
 
     def describe(self) -> ModelResponse:
         """Return a description of the model."""
@@ -200,20 +188,50 @@ def check_value(snapshot: Snapshot, value: float) -> None:
 def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     """Return the snapshot of a model's file with everything in the database that the model can use;
     raise `BadSetting` if they do not belong together."""
-    entries = transaction.read_entries()
-    for place, axis in enumerate(_AXES):
-        _check_ids(base.base, axis, (pair[place] for pair in entries))
-    features = _select_readable(base.base, transaction.read_contents(*_AXES))
-    omissions = Omissions(transaction.read_contents(*OMISSIONS))
-    _check_ids(base.base, "row", omissions.dismissals)
-    _check_ids(base.base, "column", omissions.states)
+    file = Snapshot(base.base, base.base, base.model_version)
     try:
-        snapshot = base.change(entries, features)
+        return _read_changes(file, transaction)
     except UNUSABLE as error:
         reason = f"the model cannot use the entries in the database ({error}); serve it with another --database"
         raise BadSetting(reason) from error
-    _report_unused(snapshot.unused)
-    return replace(snapshot, data_version=transaction.state.data_version, omissions=omissions)
+
+
+def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
+    """Return a snapshot with the writes of other processes; the same snapshot if there are none."""
+    state = transaction.state
+    if snapshot.data_version == state.data_version:
+        return snapshot
+    if state.pruned_version <= snapshot.data_version < state.data_version:
+        return _read_changes(snapshot, transaction)
+    # This process was away for long, or the database was restored to an earlier state.
+    return replay(snapshot, transaction)
+
+
+def _read_changes(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
+    """Return a snapshot with everything that was written to the database after it."""
+    version, since = transaction.state.data_version, snapshot.data_version
+    entries = transaction.read_entries(since=since)
+    stored = transaction.read_contents(since=since)
+    for place, axis in enumerate(_AXES):
+        ids = [label for topic, label in stored if AXIS_OF[topic] == axis]
+        _check_ids(snapshot.base, axis, [*ids, *(pair[place] for pair in entries)])
+    contents = _drop_unreadable(snapshot.model, stored)
+    moved = entries.keys() if since > 0 and is_ordered(snapshot.base) else ()
+    try:
+        return snapshot.change(entries, contents, version=version, moved=moved)
+    except CannotExtend:
+        raise
+    except UNUSABLE:
+        refused = find_refused(snapshot.model, entries)
+    usable = {pair: entry for pair, entry in entries.items() if pair not in refused}
+    after = snapshot.change(usable, contents, version=version, moved=moved)
+    unused = {
+        pair: UnusedEntry(entry, reason)
+        for pair, reason in refused.items()
+        if (entry := entries[pair]) is not None
+    }
+    _report_unused(unused)
+    return replace(after, unused={**after.unused, **unused})
 
 
 def _report_unused(unused: Mapping[Pair, UnusedEntry]) -> None:
@@ -264,38 +282,6 @@ def _are_alike(one: Scale, other: Scale) -> bool:
     return overlap >= 0.5 * max(one.high - one.low, other.high - other.low)
 
 
-def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
-    """Return a snapshot with the writes of other processes; the same snapshot if there are none."""
-    version = transaction.state.data_version
-    if version == snapshot.data_version:
-        return snapshot
-    # A database that was restored to an earlier state lacks changes that the snapshot has.
-    is_restored = version < snapshot.data_version
-    touched = None if is_restored else transaction.read_changes_since(snapshot.data_version)
-    if touched is None:
-        return replay(replace(snapshot, model=snapshot.base, unused={}), transaction)
-    entries: dict[Pair, Entry | None] = {}
-    features: dict[tuple[Axis, Any], FeatureValues | None] = {}
-    moved: set[Pair] = set()
-    changed = [key for key in touched if key[0] in OMISSIONS]
-    omitted = dict.fromkeys(changed) | transaction.read_contents(
-        *OMISSIONS, labels=[label for _, label in changed]
-    )
-    for axis in _AXES:
-        labels = [label for topic, label in touched if topic == axis]
-        stored = transaction.read_entries(axis, labels)
-        if is_ordered(snapshot.base):
-            moved |= transaction.read_entries(axis, labels, since=snapshot.data_version).keys()
-        entries |= _compare_entries(snapshot, axis, labels, stored, moved)
-        if get_axis_features(snapshot.model, axis) is not None:
-            stored_features = transaction.read_contents(axis, labels=labels)
-            features |= _compare_features(snapshot, axis, labels, stored_features)
-    after = snapshot.change(entries, features, moved=moved)
-    if after.unused.keys() - snapshot.unused.keys():
-        _report_unused(after.unused)
-    return replace(after, data_version=version, omissions=snapshot.omissions.change(omitted))
-
-
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
     """Raise `BadSetting` for ids of another type than the model's."""
     kind = get_kind(get_labels(model, axis))
@@ -306,51 +292,10 @@ def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
         )
 
 
-def _compare_entries(
-    snapshot: Snapshot, axis: Axis, labels: list[Any], stored: EntryChanges, moved: Set[Pair]
-) -> dict[Pair, Entry | None]:
-    """Return the changes that bring some rows or columns of a snapshot to the state of the
-    database, and the entries of moved pairs."""
-    changed = {
-        pair
-        for model in (snapshot.base, snapshot.model)
-        for pair in list_changed(model, axis, labels)
-    }
-    missing = list(changed - stored.keys())
-    # Entries that the database does not have are those of the model's file.
-    newest = {**stored, **dict(zip(missing, read_pairs(snapshot.base, missing), strict=True))}
-    present = snapshot.read_pairs(newest)
-    return {
-        pair: entry
-        for (pair, entry), present_entry in zip(newest.items(), present, strict=True)
-        if entry != present_entry or (pair in moved and entry is not None)
-    }
-
-
-def _compare_features(
-    snapshot: Snapshot, axis: Axis, labels: list[Any], stored: FeatureChanges
-) -> dict[tuple[Axis, Any], FeatureValues | None]:
-    """Return the changes that bring the features of some rows or columns to the state of the
-    database."""
-    changes: dict[tuple[Axis, Any], FeatureValues | None] = {}
-    readable = _select_readable(snapshot.model, stored)
-    for label in labels:
-        is_known, key = has_features(snapshot.model, axis, label), (axis, label)
-        if key in stored:
-            if readable.get(key) is not None or is_known:
-                changes[key] = readable.get(key)
-        elif is_known and not has_features(snapshot.base, axis, label):
-            # features that the database does not have are those of the model's file
-            changes[key] = None
-    return changes
-
-
-def _select_readable(
-    model: Model, stored: FeatureChanges
-) -> dict[tuple[Axis, Any], FeatureValues | None]:
-    """Return the features that a model can read, of those written for an earlier model; log how
-    many it cannot."""
-    readable: dict[tuple[Axis, Any], FeatureValues | None] = {}
+def _drop_unreadable(model: Model, stored: ContentChanges) -> ContentChanges:
+    """Return contents without features that the model cannot read, which were written for an
+    earlier model; log how many they are."""
+    readable = {key: content for key, content in stored.items() if key[0] in OMISSIONS}
     for axis in _AXES:
         axis_features = get_axis_features(model, axis)
         if axis_features is None:
@@ -363,9 +308,7 @@ def _select_readable(
             readable |= of_axis
         except BadFeatures:
             readable |= {
-                key: kept
-                for key, values in of_axis.items()
-                if (kept := keep_readable(axis_features, values or {})) or values is None
+                key: keep_readable(axis_features, values or {}) for key, values in of_axis.items()
             }
     n_left = sum(
         values is not None and len(readable.get(key) or ()) < len(values)
@@ -405,7 +348,7 @@ def export_data(model: Model, url: str) -> ExportedData:
             # it goes on reading the state that was marked
             transaction = stack.enter_context(database.begin_read())
         snapshot = replay(Snapshot.from_model(model), transaction)
-        features = transaction.read_contents(*_AXES)
+        contents = transaction.read_contents()
     store = snapshot.model.entries_
     entries = store.seen_columns(np.arange(len(store.rows)))
     rows = np.repeat(store.rows.array, np.diff(entries.starts))
@@ -413,12 +356,12 @@ def export_data(model: Model, url: str) -> ExportedData:
     return ExportedData(
         Entries(rows, store.columns[entries.others[order]], entries.values[order]),
         entries.extras.take(order),
-        _export_features(model, features, "row"),
-        _export_features(model, features, "column"),
+        _export_features(model, contents, "row"),
+        _export_features(model, contents, "column"),
     )
 
 
-def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Features | None:
+def _export_features(model: Model, stored: ContentChanges, axis: Axis) -> Features | None:
     """Return the stored features of an axis, with the kinds that they have in the model where
     possible."""
     features, axis_features = collect_features(stored, axis), get_axis_features(model, axis)

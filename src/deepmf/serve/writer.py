@@ -16,11 +16,11 @@ import numpy.typing as npt
 from deepmf.matrix.labels import Labels
 from deepmf.models.base import Model
 from deepmf.serve.changes import (
+    OTHER_AXIS,
     Entry,
     EntryChanges,
     FeatureValues,
     Pair,
-    apply_changes,
     check_features,
     compute_etag,
     find_refused,
@@ -96,21 +96,6 @@ class PendingChanges:
     entries: dict[Pair, Entry | None] = field(default_factory=dict)
     # features, states and dismissals
     contents: dict[tuple[Topic, Any], Any] = field(default_factory=dict)
-    touched: set[tuple[Topic, Any]] = field(default_factory=set)
-
-    @property
-    def features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
-        """The features among the contents."""
-        return {
-            (topic, label): content
-            for (topic, label), content in self.contents.items()
-            if topic in ("row", "column")
-        }
-
-    def put(self, topic: Topic, label: Any, content: Any) -> None:
-        """Replace a content."""
-        self.contents[topic, label] = content
-        self.touched.add((topic, label))
 
     def put_entries(self, changes: EntryChanges) -> None:
         """Replace entries; they come after those that are pending already."""
@@ -246,11 +231,9 @@ class EntryWrite(_Write):
         pending.put_entries(changes)
         if self.method == "delete":
             if pending.has_features(self.axis, label):
-                pending.put(self.axis, label, None)
+                pending.contents[self.axis, label] = None
             if dismissed:
-                pending.put("skips", label, None)
-        if changes:
-            pending.touched.add((self.axis, label))
+                pending.contents["skips", label] = None
         remaining = pending.snapshot.read_entries(self.axis, label, pending.entries)
         n_forgotten = sum(entry is None for entry in changes.values())
         return WriteReceipt(
@@ -295,7 +278,7 @@ class FeatureWrite(_Write):
         current = pending.read_features(self.axis, label)
         self.check_etag(current, "features")
         if self.features is not None or pending.has_features(self.axis, label):
-            pending.put(self.axis, label, self.features)
+            pending.contents[self.axis, label] = self.features
         remaining = pending.read_features(self.axis, label)
         n_forgotten = len(current) if self.features is None else 0
         return WriteReceipt(
@@ -318,7 +301,7 @@ class StateWrite(_Write):
         if self.state is None and current is None and not pending.is_known(self.axis, column):
             raise unknown_id(self.id, self.axis)
         if self.state != current:
-            pending.put("state", column, self.state)
+            pending.contents["state", column] = self.state
         etag = compute_etag(describe_state(self.state))
         return WriteReceipt(column, 0, int(self.state != current), 0, etag)
 
@@ -352,7 +335,7 @@ class DismissalWrite(_Write):
                 422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns"
             )
         if remaining != current:
-            pending.put("skips", row, remaining)
+            pending.contents["skips", row] = remaining
         n_forgotten, etag = len(current - remaining), compute_etag(dict.fromkeys(remaining, True))
         return WriteReceipt(row, len(remaining), len(remaining - current), n_forgotten, etag)
 
@@ -390,14 +373,6 @@ class BulkWrite:
         lines = self._check_lines(pending, refusals)
         changes = pending.find_changes({pair: self.entries[at] for pair, at in lines.items()})
         pending.put_entries(changes)
-        # Other workers read the entries of all rows, or of all columns, that changed: of whichever
-        # are fewer.
-        rows, columns = {row for row, _ in changes}, {column for _, column in changes}
-        pending.touched |= (
-            {("row", row) for row in rows}
-            if len(rows) <= len(columns)
-            else {("column", c) for c in columns}
-        )
         n_forgotten = sum(entry is None for entry in changes.values())
         n_lines = len(self.entries) + sum(map(len, self.refused.values()))
         refused = [(*key, lines) for key, lines in refusals.items() if lines]
@@ -504,32 +479,22 @@ def commit_writes(
         receipts = _stage_writes(pending, writes, transaction)
         before, after = pending.snapshot, pending.snapshot
         if pending.entries or pending.contents:
-            model = apply_changes(before.model, pending.entries, pending.features)
-            # If another worker serves a newer file, that file may contain any of these entries.
+            # If another worker serves a newer file, that file may contain any of these.
             is_newest = transaction.state.model_version == before.model_version
             in_base = read_pairs(before.base, pending.entries)
+            file_entries = zip(pending.entries, in_base, strict=True)
             version = transaction.write_changes(
                 pending.entries,
-                {
-                    pair
-                    for pair, file_entry in zip(pending.entries, in_base, strict=True)
-                    if not (is_newest and file_entry is None)
-                },
-                pending.touched,
+                {pair for pair, entry in file_entries if entry is not None or not is_newest},
                 contents=pending.contents,
                 contents_in_file={
-                    key
-                    for key in pending.features
-                    if not is_newest or has_features(before.base, *key)
+                    (topic, label)
+                    for topic, label in pending.contents
+                    if topic in OTHER_AXIS
+                    and (not is_newest or has_features(before.base, topic, label))
                 },
             )
-            omissions = before.omissions.change(pending.contents)
-            unused = {
-                pair: line for pair, line in before.unused.items() if pair not in pending.entries
-            }
-            after = replace(
-                before, model=model, data_version=version, omissions=omissions, unused=unused
-            )
+            after = before.change(pending.entries, pending.contents, version=version)
         receipts = [
             receipt
             if isinstance(receipt, Exception) or receipt.data_version
@@ -549,7 +514,7 @@ def commit_writes(
     n_latents = sum(
         len(
             {pair[place] for pair in pending.entries}
-            | {label for kind, label in pending.features if kind == axis}
+            | {label for topic, label in pending.contents if topic == axis}
         )
         for place, axis in enumerate(("row", "column"))
     )
