@@ -261,7 +261,7 @@ class Model(Estimator):
             predicts as `Means` does: the overall mean, plus the effect of the row or the column
             that is known.
         """
-        return self._ask(
+        return self.ask(
             rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict(*pairs)
         )
 
@@ -282,7 +282,7 @@ class Model(Estimator):
         """
         check_has_values(self.scale_)
         check_levels(self.scale_, metric)
-        return self._ask(
+        return self.ask(
             rows,
             columns,
             at,
@@ -336,6 +336,21 @@ class Model(Estimator):
         )
         return Interval(*ends.T)
 
+    def ask(
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        at: Any,
+        unknown: Unknown,
+        question: Question,
+    ) -> FloatArray:
+        """Return the answers (pairs, ...) of a function of a predictor and the positions of pairs;
+        for unknown labels, that of the fallback. `at` and `unknown` are as in `predict`."""
+        check_has_values(self.scale_)
+        pairs = find_pairs(self.entries_, rows, columns, unknown)
+        times = self._read_times(at, pairs.rows.size)
+        return pairs.ask(self.predictor_, self._fallback, question, times)
+
     def scores(
         self,
         rows: Iterable[Any],
@@ -346,7 +361,7 @@ class Model(Estimator):
     ) -> FloatArray:
         """Return the real-valued score of each pair in the scale's units, even if `predict` returns
         levels."""
-        return self._ask(
+        return self.ask(
             rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict_units(*pairs)
         )
 
@@ -740,28 +755,13 @@ class Model(Estimator):
         check_has_values(self.scale_)
         if not self.gives_distribution:
             raise BadSetting(f"{type(self).__name__} {NO_DISTRIBUTION}")
-        return self._ask(
+        return self.ask(
             rows,
             columns,
             at,
             unknown,
             lambda predictor, *pairs: read(predictor.distribution(*pairs)),
         )
-
-    def _ask(
-        self,
-        rows: Iterable[Any],
-        columns: Iterable[Any],
-        at: Any,
-        unknown: Unknown,
-        question: Question,
-    ) -> FloatArray:
-        """Return the answers (pairs, ...) of the predictor, or for unknown labels of the fallback,
-        at a time."""
-        check_has_values(self.scale_)
-        pairs = find_pairs(self.entries_, rows, columns, unknown)
-        times = self._read_times(at, pairs.rows.size)
-        return pairs.ask(self.predictor_, self._fallback, question, times)
 
     def _read_times(self, at: Any, n: int | None = None) -> int | TimeArray | None:
         """Return a time as Unix seconds, or n of them; a model that ignores times refuses one."""

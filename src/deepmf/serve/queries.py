@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -23,8 +22,8 @@ from deepmf.models.fold_in import FoldedRows
 from deepmf.recommend.column_choice import choose_columns
 from deepmf.recommend.ranking import Ranking
 from deepmf.recommend.request import Request, list_options
-from deepmf.scoring.pairs import Unknown, check_has_values
-from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.pairs import NO_VALUES, Unknown
+from deepmf.scoring.predictor import PairPredictor
 from deepmf.serve import schemas as s
 from deepmf.serve.changes import (
     FeatureValues,
@@ -46,6 +45,8 @@ from deepmf.serve.schemas import ApiError
 from deepmf.serve.snapshot import Snapshot, check_value
 from deepmf.serve.writer import describe_state
 
+AreaArray = npt.NDArray[np.str_]
+
 COVERAGE = 0.9  # of intervals
 MAX_EXPLAINED = 10  # of the recommended columns
 
@@ -54,32 +55,24 @@ def predict(
     request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None
 ) -> s.PredictResponse:
     """Predict pairs, or some columns for a new row."""
-    entries = snapshot.model.entries_
-    try:
-        check_has_values(snapshot.model.scale_)
-    except BadSetting as error:
-        raise ApiError(409, "no_values", str(error)) from error
-    moment = find_moment(request.at, snapshot)
+    model, moment = snapshot.model, find_moment(request.at, snapshot)
+    entries = model.entries_
+    if entries.scale.is_interactions:
+        raise ApiError(409, "no_values", NO_VALUES)
     if new_row is not None:
         columns = find_labels(request.columns or (), entries.columns)
         rows: list[Any] = [None] * len(columns)
-        values = _predict_row(snapshot, new_row, None, columns, moment)
+        described = _predict_row(model, new_row, None, columns, moment)
     else:
         convert = find_labels if request.unknown == "error" else convert_ids
         rows = convert([pair.row for pair in request.pairs or ()], entries.rows)
         columns = convert([pair.column for pair in request.pairs or ()], entries.columns)
-        if request.unknown == "error":
-            at = entries.rows.positions(rows), entries.columns.positions(columns)
-            values = PredictedPairs.at_positions(
-                snapshot.model.predictor_at(moment), *at, entries.areas(*at)
-            )
-        else:
-            values = PredictedPairs.at_labels(
-                snapshot.model, rows, columns, request.unknown, moment
-            )
+        described = _predict_pairs(model, rows, columns, moment, request.unknown)
     predictions = [
-        s.PairPrediction(row=row, column=column, **fields)
-        for row, column, fields in zip(rows, columns, values.to_fields(), strict=True)
+        s.PairPrediction(row=row, column=column, **fields_of_pair)
+        for row, column, fields_of_pair in zip(
+            rows, columns, _list_fields(model, *described), strict=True
+        )
     ]
     return s.PredictResponse(predictions=predictions, version=snapshot.version)
 
@@ -88,32 +81,40 @@ def recommend(
     request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None
 ) -> s.RecommendResponse:
     """Recommend columns to a known row or a new row."""
-    entries = snapshot.model.entries_
+    model, entries = snapshot.model, snapshot.model.entries_
     options = _read_request(request, snapshot)
+    ranked_by: Any = "popularity"
     row = None if request.row is None else convert_id(request.row, entries.rows)
-    is_new = new_row is None and (row is None or row not in entries.rows)
-    if is_new and request.fallback == "popular":
+    reasons: list[dict[str, Any]] = []
+    if request.fallback and not new_row and (row is None or row not in entries.rows):
         best = _rank_popular(entries, options)
-        values = _predict_unknown_row(snapshot, best, options.at)
+        numbers, areas = _predict_popular(model, best, options.at)
+        columns = best.labels.tolist()
     else:
-        if new_row is None:
-            row = _find_row(request.row, snapshot)
-        best = snapshot.model.answer(row, options) if new_row is None else new_row.answer(options)
-        values = _predict_row(snapshot, new_row, row, best.labels.tolist(), options.at)
+        row = _find_row(request, model)
+        best = new_row.answer(options) if new_row else model.answer(row, options)
+        ranked_by, columns = options.rank_by, best.labels.tolist()
+        numbers, areas = _predict_row(model, new_row, row, columns, options.at)
+        if request.reasons:
+            explained = columns[:MAX_EXPLAINED]
+            explanations = find_reasons(model, new_row, row, explained, request.reasons)
+            reasons = [_list_reasons(explanation) for explanation in explanations]
     if not entries.train.has_values:
-        values = replace(values, expected=best.values)
-    columns = best.labels.tolist()
-    reasons: list[dict[str, Any]] = [{} for _ in columns]
-    if request.reasons and not is_new:
-        explanations = find_reasons(
-            snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons
-        )
-        reasons[:MAX_EXPLAINED] = map(_list_reasons, explanations)
+        numbers[:, 0] = best.values
+    nothing = [None] * len(columns)
+    parts = zip(
+        columns,
+        nothing if best.presence is None else best.presence.tolist(),
+        nothing if best.liked is None else best.liked.tolist(),
+        [*reasons, *[{}] * (len(columns) - len(reasons))],
+        _list_fields(model, numbers, areas),
+        strict=True,
+    )
     recommended = [
         s.RecommendedColumn(
             column=column,
-            column_name=snapshot.model.column_names_.get(column),
-            features=read_features(snapshot.model, "column", column) or None,
+            column_name=model.column_names_.get(column),
+            features=read_features(model, "column", column) or None,
             presence=presence,
             liked=liked,
             reasons=why.get("entries"),
@@ -121,19 +122,8 @@ def recommend(
             presence_reasons=why.get("presence"),
             **fields,
         )
-        for column, presence, liked, why, fields in zip(
-            columns,
-            *(
-                [None] * len(columns) if part is None else part.tolist()
-                for part in (best.presence, best.liked)
-            ),
-            reasons,
-            values.to_fields(),
-            strict=True,
-        )
+        for column, presence, liked, why, fields in parts
     ]
-    ranked_by = "popularity" if is_new else options.rank_by
-    assert ranked_by is not None
     return s.RecommendResponse(
         row=row,
         rank_by=ranked_by,
@@ -219,22 +209,21 @@ def explain(
     request: s.ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None
 ) -> s.ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it most."""
-    column, moment = (
-        find_label(request.column, snapshot.model.entries_.columns),
-        find_moment(request.at, snapshot),
-    )
-    row = _find_row(request.row, snapshot) if new_row is None else None
-    values = _predict_row(snapshot, new_row, row, [column], moment)
-    (explanation,) = find_reasons(snapshot, new_row, row, [column], request.n)
-    if not snapshot.model.entries_.train.has_values:
-        values = replace(values, expected=np.array([explanation.prediction]))
+    model, moment = snapshot.model, find_moment(request.at, snapshot)
+    column = find_label(request.column, model.entries_.columns)
+    row = _find_row(request, model)
+    numbers, areas = _predict_row(model, new_row, row, [column], moment)
+    (explanation,) = find_reasons(model, new_row, row, [column], request.n)
+    if not model.entries_.train.has_values:
+        numbers[:, 0] = explanation.prediction
+    (fields,) = _list_fields(model, numbers, areas)
     return s.ExplainResponse(
         row=row,
         column=column,
-        column_name=snapshot.model.column_names_.get(column),
+        column_name=model.column_names_.get(column),
         **_list_reasons(explanation),
         version=snapshot.version,
-        **values.to_fields()[0],
+        **fields,
     )
 
 
@@ -251,7 +240,8 @@ def find_similar(
         find = partial(model.similar_columns, label, min_entries=request.min_entries)
         pairs = _select_similar(find, request.n, len(columns), hidden.__contains__)
     else:
-        label, names = _find_row(request.row, snapshot), model.row_names_
+        assert request.row is not None
+        label, names = find_label(request.row, model.entries_.rows), model.row_names_
         pairs = _select_similar(
             partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor
         )
@@ -419,147 +409,98 @@ def fold_in(snapshot: Snapshot, histories: Sequence[History]) -> FoldedRows:
 # Predictions and their reasons
 
 
-@dataclass(frozen=True)
-class PredictedPairs:
-    """The expected values of pairs, their areas, and what else the model predicts: arrays are
-    (pairs, ...)."""
-
-    expected: FloatArray
-    areas: npt.NDArray[np.str_]
-    levels: FloatArray | None
-    support: FloatArray | None
-    probabilities: FloatArray | None
-    intervals: FloatArray | None  # (pairs, 2)
-
-    @classmethod
-    def at_positions(
-        cls,
-        predictor: Predictor,
-        rows: IndexArray,
-        columns: IndexArray,
-        areas: npt.NDArray[np.str_],
-    ) -> PredictedPairs:
-        """Predict pairs of positions."""
-        readout, scale = predictor.readout, predictor.readout.scale
-        expected = predictor.predict_units(rows, columns)
-        levels = (
-            None if scale.levels is None else predictor.predict_levels(rows, columns, metric="rmse")
-        )
-        if not readout.gives_distribution:
-            return cls(expected, areas, levels, None, None, None)
-        distribution = predictor.distribution(rows, columns)
-        return cls(
-            expected,
-            areas,
-            levels,
-            readout.support,
-            distribution.probabilities,
-            distribution.ends(COVERAGE, scale),
-        )
-
-    @classmethod
-    def at_labels(
-        cls,
-        model: Model,
-        rows: Sequence[Any],
-        columns: Sequence[Any],
-        unknown: Unknown,
-        at: int | None,
-    ) -> PredictedPairs:
-        """Predict pairs of labels, some of which may be unknown, at a time."""
-        asked: dict[str, Any] = {"at": at, "unknown": unknown}
-        expected = model.scores(rows, columns, **asked)
-        areas = model.areas(rows, columns, unknown=unknown)
-        levels = (
-            None if model.scale_.levels is None else model.predict_levels(rows, columns, **asked)
-        )
-        if not model.gives_distribution:
-            return cls(expected, areas, levels, None, None, None)
-        probabilities = model.predict_distribution(rows, columns, **asked)
-        intervals = np.stack(
-            model.predict_interval(rows, columns, coverage=COVERAGE, **asked), axis=1
-        )
-        return cls(expected, areas, levels, model.support_, probabilities, intervals)
-
-    def to_fields(self) -> list[dict[str, Any]]:
-        """Return the fields of `Prediction` for each pair; NaN becomes null."""
-        nothing = [None] * self.expected.size
-        columns = zip(
-            self.expected.tolist(),
-            nothing if self.levels is None else self.levels.tolist(),
-            nothing if self.probabilities is None else self._list_distributions(self.probabilities),
-            nothing
-            if self.intervals is None
-            else [
-                {"low": low, "high": high, "coverage": COVERAGE}
-                for low, high in self.intervals.tolist()
-            ],
-            self.areas.tolist(),
-            strict=True,
-        )
-        names = ("expected", "level", "distribution", "interval")
-        return [
-            # Unknown pairs may be predicted as NaN, which differs from itself.
-            (
-                dict(zip(names, values, strict=True))
-                if values[0] == values[0]
-                else dict.fromkeys(names)
-            )
-            | {"area": area or None}
-            for *values, area in columns
-        ]
-
-    def _list_distributions(self, probabilities: FloatArray) -> list[Any]:
-        assert self.support is not None
-        levels = self.support.tolist()
-        return [
-            [
-                {"level": level, "probability": probability}
-                for level, probability in zip(levels, row, strict=True)
-            ]
-            for row in np.nan_to_num(np.clip(probabilities, 0.0, 1.0)).tolist()
-        ]
+def _find_row(request: s.RowOrHistory, model: Model) -> Any:
+    """Return the label of the row that a request names; None for a new row."""
+    return None if request.row is None else find_label(request.row, model.entries_.rows)
 
 
 def _predict_row(
-    snapshot: Snapshot, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], at: int | None
-) -> PredictedPairs:
-    """Predict columns for a new row, or for a known row."""
-    entries = snapshot.model.entries_
-    column_at = entries.columns.positions(columns)
-    if new_row is not None:
-        row_at = np.zeros(column_at.size, dtype=np.int64)
-        areas = np.where(column_at < new_row.entries.train.shape[1], "II", "IV")
-        return PredictedPairs.at_positions(new_row.predictor_at(at), row_at, column_at, areas)
-    row_at = np.repeat(entries.rows.positions([row]), column_at.size)
-    areas = entries.areas(row_at, column_at)
-    return PredictedPairs.at_positions(snapshot.model.predictor_at(at), row_at, column_at, areas)
-
-
-def _predict_unknown_row(snapshot: Snapshot, best: Ranking, at: int | None) -> PredictedPairs:
-    if not snapshot.model.entries_.train.has_values:
-        return PredictedPairs(best.values, np.full(best.labels.shape, ""), None, None, None, None)
-    rows = [invent_label(snapshot.model.entries_.rows)] * len(best.labels)
-    return PredictedPairs.at_labels(snapshot.model, rows, best.labels.tolist(), "fallback", at)
+    model: Model, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], at: int | None
+) -> tuple[FloatArray, AreaArray]:
+    """Return what `describe_pairs` says of columns for a new row, or a known one, and their areas."""
+    entries = model.entries_
+    columns_at = entries.columns.positions(columns)
+    if new_row is None:
+        rows_at = np.repeat(entries.rows.positions([row]), columns_at.size)
+        areas = entries.areas(rows_at, columns_at)
+        return describe_pairs(model.predictor_at(at), rows_at, columns_at), areas
+    rows_at = np.zeros(columns_at.size, dtype=np.int64)
+    areas = entries.areas(rows_at + len(entries.rows), columns_at)
+    return describe_pairs(new_row.predictor_at(at), rows_at, columns_at), areas
 
 
 def find_reasons(
-    snapshot: Snapshot, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], n: int
+    model: Model, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], n: int
 ) -> list[Explanation]:
     """Return for each column the n entries and features of a row with the largest effects on its
     prediction."""
-    model, entries = snapshot.model, snapshot.model.entries_
-    targets = entries.columns.positions(columns)
+    targets = model.entries_.columns.positions(columns)
     if new_row is not None:
         position, predictor, observed = 0, new_row.predictor, new_row.observed
     elif "II" in model.predicts:
-        at = entries.rows.positions([row])
-        position, predictor, observed = int(at[0]), model.predictor_, entries.all_entries("row", at)
+        at = model.entries_.rows.positions([row])
+        position, predictor = int(at[0]), model.predictor_
+        observed = model.entries_.all_entries("row", at)
     else:
-        raise CannotExtend(
-            f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}"
-        )
+        name = type(model).__name__
+        raise CannotExtend(f"{name} cannot explain by the entries of a row: {model.cannot}")
     return explain_predictions(model.rankers_, predictor, "row", observed, position, targets, n)
+
+
+def describe_pairs(predictor: PairPredictor, rows: IndexArray, columns: IndexArray) -> FloatArray:
+    """Return of each pair the expected value, the level, the ends of an interval and the
+    probabilities of all levels, (pairs, 4 + levels); NaN, and no probabilities, where there are
+    none."""
+    readout, scale = predictor.readout, predictor.readout.scale
+    described = np.full((rows.size, 4), np.nan)
+    described[:, 0] = predictor.predict_units(rows, columns)
+    if scale.levels is not None:
+        described[:, 1] = predictor.predict_levels(rows, columns, metric="rmse")
+    if not readout.gives_distribution:
+        return described
+    distribution = predictor.distribution(rows, columns)
+    described[:, 2:] = distribution.ends(COVERAGE, scale)
+    return np.hstack([described, np.clip(distribution.probabilities, 0.0, 1.0)])
+
+
+def _predict_pairs(
+    model: Model, rows: list[Any], columns: list[Any], at: int | None, unknown: Unknown
+) -> tuple[FloatArray, AreaArray]:
+    """Return what `describe_pairs` says of pairs of labels, and their areas."""
+    areas = model.areas(rows, columns, unknown=unknown)
+    return model.ask(rows, columns, at, unknown, describe_pairs), areas
+
+
+def _predict_popular(model: Model, best: Ranking, at: int | None) -> tuple[FloatArray, AreaArray]:
+    """Return the same of the best columns for a row that the model does not know."""
+    if model.scale_.is_interactions:
+        return np.full((best.labels.size, 4), np.nan), np.full(best.labels.size, "")
+    rows = [invent_label(model.entries_.rows)] * best.labels.size
+    return _predict_pairs(model, rows, best.labels.tolist(), at, "fallback")
+
+
+def _list_fields(model: Model, numbers: FloatArray, areas: AreaArray) -> list[dict[str, Any]]:
+    """Return the fields of `Prediction` for what `describe_pairs` says; NaN becomes null."""
+    levels = model.support_.tolist() if model.gives_distribution else []
+    described = numbers.astype(object)
+    described[np.isnan(numbers)] = None
+    return [
+        {
+            "expected": expected,
+            "level": level,
+            "distribution": [
+                {"level": name, "probability": probability}
+                for name, probability in zip(levels, probabilities, strict=True)
+            ]
+            if probabilities and low is not None
+            else None,
+            "interval": low if low is None else {"low": low, "high": high, "coverage": COVERAGE},
+            "area": area or None,
+        }
+        for (expected, level, low, high, *probabilities), area in zip(
+            described.tolist(), areas.tolist(), strict=True
+        )
+    ]
 
 
 def _list_reasons(found: Explanation) -> dict[str, Any]:
@@ -579,11 +520,6 @@ def _list_reasons(found: Explanation) -> dict[str, Any]:
         for name, value, effect in found.features
     ]
     return {"entries": entries, "features": features, "presence": presence}
-
-
-def _find_row(given: s.Id | None, snapshot: Snapshot) -> Any:
-    assert given is not None
-    return find_label(given, snapshot.model.entries_.rows)
 
 
 # Search
