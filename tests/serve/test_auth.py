@@ -129,7 +129,7 @@ def test_logs_hold_neither_ids_nor_values(client: Caller, caplog: pytest.LogCapt
         client.get("/v1/rows/nobody/entries")
     requests = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "request"]
     assert [fields["status"] for fields in requests] == [200, 404]
-    assert requests[0]["route"] == "PUT /v1/rows/{label}/entries"
+    assert requests[0]["route"] == "PUT /v1/rows/{row}/entries"
     logged = str([vars(record) for record in caplog.records])
     assert not [name for name in ("somebody", "something", "nobody") if name in logged]
 

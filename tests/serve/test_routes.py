@@ -249,8 +249,8 @@ def test_requests_entries_and_versions_are_counted(client: Caller, ratings: Obse
     client.get("/v1/rows/nobody/entries")
     lines = client.get("/metrics").text.splitlines()
     for line in (
-        'deepmf_requests_total{route="PUT /v1/rows/{label}/entries",status="200"} 1.0',
-        'deepmf_requests_total{route="GET /v1/rows/{label}/entries",status="404"} 1.0',
+        'deepmf_requests_total{route="PUT /v1/rows/{row}/entries",status="200"} 1.0',
+        'deepmf_requests_total{route="GET /v1/rows/{row}/entries",status="404"} 1.0',
         'deepmf_request_seconds_count{route="POST /v1/recommend"} 1.0',
         "deepmf_entries_learned_total 1.0",
         "deepmf_latents_recomputed_total 2.0",

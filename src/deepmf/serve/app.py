@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Request, Response
@@ -30,7 +29,6 @@ from deepmf.serve.schemas import (
     EXAMPLE_VALUE,
     STATUS_MEANINGS,
     ApiError,
-    Axis,
 )
 from deepmf.serve.service import Service
 
@@ -72,12 +70,8 @@ def create_app(service: Service, *, keys: KeyRing | None = None) -> FastAPI:
     app.add_exception_handler(SQLAlchemyError, _handle_database_error)
     describe = app.openapi
 
-    def describe_service() -> dict[str, Any]:
-        description = _name_axes(describe())
-        # With keys, the description, which needs none, must not name columns.
-        return _show_without_keys(description, service) if keys is None else description
-
-    app.openapi = describe_service  # type: ignore[method-assign]
+    if keys is None:  # with keys, the description, which needs none, must not name columns
+        app.openapi = lambda: _show_without_keys(describe(), service)  # type: ignore[method-assign]
     app.add_middleware(
         Guard,
         keys=keys,
@@ -94,34 +88,6 @@ async def _get_index() -> FileResponse:
 
 async def _get_docs() -> FileResponse:
     return FileResponse(PAGE / "docs.html", media_type="text/html")
-
-
-def _name_axes(description: dict[str, Any]) -> dict[str, Any]:
-    """Return an OpenAPI description in which a route of rows and of columns is two paths."""
-    paths: dict[str, Any] = {}
-    for path, operations in description["paths"].items():
-        if "{axis}" not in path:
-            paths[path] = operations
-            continue
-        for axis in get_args(Axis):
-            named = copy.deepcopy(operations)
-            paths[path.replace("{axis}/{label}", f"{axis}s/{{{axis}}}")] = named
-            example = EXAMPLE_ROW if axis == "row" else EXAMPLE_COLUMNS[0]
-            for method, operation in named.items():
-                operation["operationId"] = operation["operationId"].replace("axis___label", axis)
-                operation["parameters"] = [
-                    parameter | {"name": axis} | ({"example": example} if method == "get" else {})
-                    if parameter["name"] == "label"
-                    else parameter
-                    for parameter in operation["parameters"]
-                    if parameter["name"] != "axis"
-                ]
-    for method in ("put", "patch"):
-        content = paths["/v1/columns/{column}/entries"][method]["requestBody"]["content"]
-        content["application/json"]["example"] = {
-            "entries": [{"row": EXAMPLE_ROW, "value": EXAMPLE_VALUE}]
-        }
-    return {**description, "paths": paths}
 
 
 def _show_without_keys(description: dict[str, Any], service: Service) -> dict[str, Any]:

@@ -154,8 +154,7 @@ class Guard:
         Files of the page, two dozen at a visit, are logged at level debug only.
         """
         route = getattr(scope.get("route"), "path_format", None)
-        axis = scope.get("path_params", {}).get("axis")  # of a route for rows and columns
-        name = f"{scope['method']} {route.replace('{axis}', f'{axis}s')}" if route else "(none)"
+        name = f"{scope['method']} {route}" if route else "(none)"
         self.metrics.requests.labels(name, str(status)).inc()
         self.metrics.seconds.labels(name).observe(seconds)
         fields = {

@@ -7,15 +7,16 @@ import logging
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.convertors import Convertor, PathConvertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from deepmf.errors import UserError
 from deepmf.serve import bulk, queries, schemas as s
 from deepmf.serve.auth import ApiKey, check_role, may_see_rows, require_role
+from deepmf.serve.changes import OTHER_AXIS
 from deepmf.serve.guard import read_body
 from deepmf.serve.omissions import ColumnState
 from deepmf.serve.schemas import STATUS_MEANINGS, ApiError
@@ -40,22 +41,7 @@ class IdConvertor(PathConvertor):
     regex = r"[\s\S]*"
 
 
-class AxisConvertor(Convertor[str]):
-    """The axis that a path names: rows or columns."""
-
-    regex = "rows|columns"
-
-    def convert(self, value: str) -> str:
-        """Return the axis of the name."""
-        return value.removesuffix("s")
-
-    def to_string(self, value: str) -> str:
-        """Return the name of an axis."""
-        return f"{value}s"
-
-
 register_url_convertor("id", IdConvertor())
-register_url_convertor("axis", AxisConvertor())
 
 
 # async: FastAPI would run it in another thread otherwise
@@ -135,13 +121,6 @@ class Writing:
 TheWriting = Annotated[Writing, Depends()]
 
 
-def _check_may_see_rows(axis: s.Axis, api_key: ApiKey) -> None:
-    """Raise `ApiError` for a request about a column that shows or affects rows which it does not
-    name."""
-    if axis == "column":
-        check_role(api_key, "rows")
-
-
 def _tag(response: Response, result: Tagged) -> Tagged:
     response.headers["etag"] = result.etag
     return result
@@ -202,54 +181,87 @@ async def search_columns(
     )
 
 
-# Entries
+# Entries and features
 
 
-@router.get(
-    "/v1/{axis:axis}/{label:id}/entries", tags=["entries"], response_model_exclude_unset=True
-)
-async def get_entries(
-    axis: s.Axis,
-    label: PathId,
-    service: TheService,
-    response: Response,
-    api_key: Reader,
-    offset: Offset = 0,
-    limit: Limit = 1_000,
-) -> s.EntriesResponse:
-    """Return the entries of a row, or of a column (role rows), which names no visitors of the
-    page."""
-    _check_may_see_rows(axis, api_key)
-    is_slow = axis == "column"  # they may be very many
-    query = partial(queries.list_entries, axis, label, offset=offset, limit=limit)
-    return _tag(response, await service.ask(query, is_slow=is_slow))
+def _add_routes_of(axis: s.Axis) -> None:
+    """Add the routes of the entries and features of a row, or of a column."""
+    path = f"/v1/{axis}s/{{{axis}:id}}"
+    examples = {"row": s.EXAMPLE_ROW, "column": s.EXAMPLE_COLUMNS[0]}
+    path_id: Any = Path(alias=axis, max_length=s.LONGEST_ID)
+    read_id: Any = Path(
+        alias=axis, max_length=s.LONGEST_ID, openapi_examples={"known": {"value": examples[axis]}}
+    )
+    other = OTHER_AXIS[axis]
+    body = Body(examples=[{"entries": [{other: examples[other], "value": s.EXAMPLE_VALUE}]}])
+    # The other requests about a column show or affect rows that they do not name.
+    sees_rows = [Depends(require_role("rows"))] if axis == "column" else []
+
+    @router.get(
+        f"{path}/entries",
+        tags=["entries"],
+        dependencies=sees_rows,
+        response_model_exclude_unset=True,
+    )
+    async def get_entries(
+        service: TheService,
+        response: Response,
+        _: Reader,
+        label: str = read_id,
+        offset: Offset = 0,
+        limit: Limit = 1_000,
+    ) -> s.EntriesResponse:
+        """Return the entries of a row, or of a column (role rows), which names no visitors of the
+        page."""
+        query = partial(queries.list_entries, axis, label, offset=offset, limit=limit)
+        is_slow = axis == "column"  # they may be very many
+        return _tag(response, await service.ask(query, is_slow=is_slow))
+
+    @router.put(f"{path}/entries", tags=["entries"], dependencies=sees_rows)
+    async def put_entries(
+        writing: TheWriting, label: str = path_id, request: s.EntriesRequest = body
+    ) -> s.WriteResponse:
+        """Replace all entries of a row, or of a column (role rows), known or new."""
+        return await writing.run(EntryWrite(axis, label, "put", tuple(request.entries)))
+
+    @router.patch(f"{path}/entries", tags=["entries"])
+    async def patch_entries(
+        writing: TheWriting, label: str = path_id, request: s.EntriesRequest = body
+    ) -> s.WriteResponse:
+        """Write or forget (null) some entries of a row or a column; the others stay."""
+        return await writing.run(EntryWrite(axis, label, "patch", tuple(request.entries)))
+
+    @router.delete(f"{path}/entries", tags=["entries"], dependencies=sees_rows)
+    async def delete_entries(writing: TheWriting, label: str = path_id) -> s.WriteResponse:
+        """Forget all entries and features of a row, or of a column (role rows).
+
+        If it came after training, it is no longer known.
+        """
+        return await writing.run(EntryWrite(axis, label, "delete"))
+
+    @router.get(f"{path}/features", tags=["features"])
+    async def get_features(
+        service: TheService, response: Response, _: Reader, label: str = read_id
+    ) -> s.FeaturesResponse:
+        """Return the features of a row or a column as the model encodes them."""
+        return _tag(response, await service.ask(partial(queries.list_features, axis, label)))
+
+    @router.put(f"{path}/features", tags=["features"])
+    async def put_features(
+        request: s.PutFeaturesRequest, writing: TheWriting, label: str = path_id
+    ) -> s.WriteResponse:
+        """Replace all features of a row or a column, known or new."""
+        return await writing.run(FeatureWrite(axis, label, request.features))
+
+    @router.delete(f"{path}/features", tags=["features"])
+    async def delete_features(writing: TheWriting, label: str = path_id) -> s.WriteResponse:
+        """Forget the features of a row or a column; if it came after training and has no entries,
+        it is no longer known."""
+        return await writing.run(FeatureWrite(axis, label, None))
 
 
-@router.put("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def put_entries(
-    axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting
-) -> s.WriteResponse:
-    """Replace all entries of a row, or of a column (role rows), known or new."""
-    _check_may_see_rows(axis, writing.api_key)
-    return await writing.run(EntryWrite(axis, label, "put", tuple(request.entries)))
-
-
-@router.patch("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def patch_entries(
-    axis: s.Axis, label: PathId, request: s.EntriesRequest, writing: TheWriting
-) -> s.WriteResponse:
-    """Write or forget (null) some entries of a row or a column; the others stay."""
-    return await writing.run(EntryWrite(axis, label, "patch", tuple(request.entries)))
-
-
-@router.delete("/v1/{axis:axis}/{label:id}/entries", tags=["entries"])
-async def delete_entries(axis: s.Axis, label: PathId, writing: TheWriting) -> s.WriteResponse:
-    """Forget all entries and features of a row, or of a column (role rows).
-
-    If it came after training, it is no longer known.
-    """
-    _check_may_see_rows(axis, writing.api_key)
-    return await writing.run(EntryWrite(axis, label, "delete"))
+for each_axis in get_args(s.Axis):
+    _add_routes_of(each_axis)
 
 
 @router.post(
@@ -316,32 +328,6 @@ async def export_entries(request: Request, service: TheService, _: Admin) -> Str
     if "gzip" in request.headers.get("accept-encoding", ""):
         lines, headers["content-encoding"] = bulk.compress(lines), "gzip"
     return StreamingResponse(lines, media_type=bulk.LINES_TYPE, headers=headers)
-
-
-# Features
-
-
-@router.get("/v1/{axis:axis}/{label:id}/features", tags=["features"])
-async def get_features(
-    axis: s.Axis, label: PathId, service: TheService, response: Response, _: Reader
-) -> s.FeaturesResponse:
-    """Return the features of a row or a column as the model encodes them."""
-    return _tag(response, await service.ask(partial(queries.list_features, axis, label)))
-
-
-@router.put("/v1/{axis:axis}/{label:id}/features", tags=["features"])
-async def put_features(
-    axis: s.Axis, label: PathId, request: s.PutFeaturesRequest, writing: TheWriting
-) -> s.WriteResponse:
-    """Replace all features of a row or a column, known or new."""
-    return await writing.run(FeatureWrite(axis, label, request.features))
-
-
-@router.delete("/v1/{axis:axis}/{label:id}/features", tags=["features"])
-async def delete_features(axis: s.Axis, label: PathId, writing: TheWriting) -> s.WriteResponse:
-    """Forget the features of a row or a column; if it came after training and has no entries, it is
-    no longer known."""
-    return await writing.run(FeatureWrite(axis, label, None))
 
 
 # States of columns and columns that rows dismissed

@@ -216,7 +216,7 @@ class HistoryEntry(RequestModel):
     )
 
 
-class EntriesRequest(RequestModel, json_schema_extra={"examples": [{"entries": _HISTORY}]}):
+class EntriesRequest(RequestModel):
     """Entries of a row or a column: all, or with PATCH those that change."""
 
     entries: Annotated[list[GivenEntry], Field(max_length=MAX_ENTRIES)]
