@@ -260,8 +260,8 @@ def _add_routes_of(axis: s.Axis) -> None:
         return await writing.run(FeatureWrite(axis, label, None))
 
 
-for each_axis in get_args(s.Axis):
-    _add_routes_of(each_axis)
+for served_axis in get_args(s.Axis):
+    _add_routes_of(served_axis)
 
 
 @router.post(
