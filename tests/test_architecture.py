@@ -43,9 +43,8 @@ def record_calls() -> Iterator[dict[str, None]]:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(str(SOURCE)):
             if code not in names:
-                names[code] = (
-                    f"{Path(code.co_filename).relative_to(SOURCE).as_posix()} {code.co_qualname}"
-                )
+                place = Path(code.co_filename).relative_to(SOURCE).as_posix()
+                names[code] = f"{place} {code.co_qualname.rpartition('<locals>.')[2]}"
             calls.setdefault(names[code])
 
     threading.setprofile(note)
