@@ -211,6 +211,6 @@ def test_parse_named_values() -> None:
     }
     assert parse_named_values("--features", "formula=a=b") == {"formula": "a=b"}
     assert parse_named_values("--features", "age=") == {"age": ""}
-    for wrong, said in (("", "name=value"), ("=3", "name=value"), ("a=1,a=2", "twice")):
-        with pytest.raises(BadSetting, match=said):
+    for wrong in ("", "=3"):
+        with pytest.raises(BadSetting, match="name=value"):
             parse_named_values("--features", wrong)

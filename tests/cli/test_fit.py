@@ -163,7 +163,7 @@ def test_a_terminal_is_told_the_plan_once(
         (["--model", "dmfd"], "'dmfd'; did you mean 'dmf"),
         (["--config", "nowhere.toml"], "there is no file nowhere.toml"),
         (["--scale", "1,2,3"], "the scale is 1 to 3 in steps of 1"),
-        (["--validation-share", "2"], "--validation-share must be 0 or more and below 1; got 2"),
+        (["--validation-share", "2"], "must be shares between 0 and 1"),
         (["--validation-share", "0.1", "--validation", "v.csv"], "--validation-share"),
         (["--seed", "-1"], "0 or more; got -1"),
     ],

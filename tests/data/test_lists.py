@@ -88,7 +88,6 @@ def test_what_may_be_entries_is_not_read_as_lists(tmp_path: Path, content: str) 
         ("1\n2\n", {"form": "lists"}, UnreadableFile),
         (" 7 8\n2 3\n", {"form": "lists"}, UnreadableFile),
         (LISTS, {"form": "lists", "value": 2}, BadSetting),
-        (LISTS, {"form": "lists", "wide": True}, BadSetting),
         (LISTS, {"form": "list"}, BadSetting),
         (LISTS, {"form": "inter"}, UnreadableFile),
         ("user,item\n1,2\n", {"form": "inter"}, UnreadableFile),

@@ -151,7 +151,7 @@ def test_a_value_that_is_no_level_is_refused(model: Means) -> None:
 
 def test_nothing_to_evaluate_on(split: AreaSplit, model: Means) -> None:
     empty = split.train.take_entries(np.empty(0, dtype=np.intp))
-    with pytest.raises(BadEntries, match="entries"):
+    with pytest.raises(BadEntries, match="no test entry"):
         evaluate(model, empty)
 
 

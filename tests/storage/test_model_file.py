@@ -263,7 +263,7 @@ def claim(**tensors: Any) -> bytes:
             ("", "JSON"),
             ("{", "JSON"),
             ("[" * 100_000 + "]" * 100_000, "JSON"),
-            ("[]", "list"),
+            ("[]", "'format'"),
             ("{}", "'format'"),
             (json.dumps(HEADER | {"format": 0}), "format 0"),
             (json.dumps(HEADER | {"format": True}), "'format'"),

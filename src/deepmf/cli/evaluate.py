@@ -78,8 +78,6 @@ def evaluate(
 
     if report:
         check_writable(report, inputs=[*source.paths, test])
-    elif title:
-        raise BadSetting("--title needs --report FILE")
     fitted = source.load()
     unknown_pairs = cast("Unknown", unknown)
     has_values = fitted.entries_.train.has_values

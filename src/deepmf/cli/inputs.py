@@ -529,7 +529,5 @@ def parse_named_values(option: str, text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
             raise BadSetting(f"{option} takes name=value,name=value, such as age=25; got {text!r}")
-        if name.strip() in values:
-            raise BadSetting(f"{option} has {name.strip()!r} twice; got {text!r}")
         values[name.strip()] = value.strip()
     return values

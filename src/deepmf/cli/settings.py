@@ -232,8 +232,6 @@ class TrainingOptions:
             if model.holds_out or not entries.has_values:
                 return entries, None
             share = VALIDATION_SHARE
-        if not 0 <= share < 1:
-            raise BadSetting(f"--validation-share must be 0 or more and below 1; got {share:g}")
         from deepmf.data.splits import split_entries
 
         seed = model.settings.seed

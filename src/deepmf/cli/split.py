@@ -24,15 +24,7 @@ from deepmf.cli.options import (
     option,
     with_option_groups,
 )
-from deepmf.cli.output import (
-    STANDARD,
-    check_distinct,
-    say,
-    show_json,
-    show_result,
-    show_share,
-    show_table,
-)
+from deepmf.cli.output import check_distinct, say, show_json, show_result, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting, check_choice
 from deepmf.files import check_parts, write_folder_atomically
@@ -106,18 +98,11 @@ def split(
     Example: deepmf split ratings.csv -o parts
     """
     ending = _choose_format(ratings, file_format)
-    if not (validation_share >= 0 and test_share >= 0 and validation_share + test_share < 1):
-        raise BadSetting(
-            "--validation-share and --test-share must be 0 or more and leave entries for training; "
-            f"got {validation_share:g} and {test_share:g}"
-        )
     check_choice("--by", by, _WAYS)
     if by != "entries" and areas:
         raise BadSetting(f"--by {by} and --areas are two ways to split; give one of them")
     if by != "time" and (train_before or validation_before):
         raise BadSetting(f"--train-before and --validation-before need --by time; got --by {by}")
-    if str(output) == STANDARD:
-        raise BadSetting("a split is a folder and cannot go to standard output; give -o FOLDER")
     for file in _PARTS:
         check_distinct(output / f"{file}{ratings.suffix}", [ratings])
     check_parts(output, is_part=_is_part)
@@ -265,8 +250,6 @@ def pack(
     from deepmf.data.packing import pack_files
     from deepmf.data.read import read_matrix
 
-    if str(output) == STANDARD:
-        raise BadSetting("a store cannot go to standard output; give -o STORE")
     with ExitStack() as stack:
         files = [stack.enter_context(open_input(file)) for file in ratings]
         progress = stack.enter_context(show_share("packing"))

@@ -69,8 +69,6 @@ def _build_frame(path: Path, lines: list[tuple[Any, ...]]) -> polars.DataFrame:
         )
         for at in places
     ]
-    if len({column.name for column in series}) < len(series):
-        raise UnreadableFile(f"{path}: the first line names a column twice")
     if not series:
         raise UnreadableFile(f"{path} is empty")
     frame = polars.DataFrame(series)

@@ -45,13 +45,7 @@ from deepmf.matrix.frames import NAME_COLUMNS, LongEntries, gather_entries, keep
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.scale import Scale, check_scale
-from deepmf.matrix.sorting import (
-    Duplicates,
-    Merging,
-    check_duplicates,
-    check_on_scale,
-    number_within,
-)
+from deepmf.matrix.sorting import Duplicates, Merging, check_on_scale, number_within
 from deepmf.matrix.stored import open_store
 from deepmf.matrix.table_form import DETECT, ValueColumn
 from deepmf.storage.model_file import is_own_file
@@ -171,16 +165,13 @@ class ReadOptions(ColumnOptions):
         check_choice("missing", self.missing, get_args(Missing))
         check_choice("form", self.form, (None, *get_args(TextForm)))
         check_choice("decimal", self.decimal, DECIMAL_MARKS)
-        if self.form is not None and self.wide:
-            raise BadSetting(f"a table is wide or has the form {self.form!r}, not both")
         if self.form in _LISTED and not self._may_be_lists:
             raise BadSetting(
                 "lists hold a row and its columns alone; no fields can be named in them"
             )
         check_roles(self.value, self.count)
         if self.kind is not EITHER:
-            scale = choose_scale(self.scale, are_interactions=self.kind is INTERACTIONS)
-            check_duplicates(self.duplicates, scale)
+            choose_scale(self.scale, are_interactions=self.kind is INTERACTIONS)
         if self.wide and self.kind is INTERACTIONS:
             raise BadSetting(
                 "a wide table holds values; interactions are read from a file with a line for each"

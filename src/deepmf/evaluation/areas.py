@@ -108,8 +108,6 @@ def evaluate(
     """
     check_model(model, "evaluate")
     check_matrix(test, "evaluate")
-    if test.n_entries == 0:
-        raise BadEntries("the test matrix has no entries to evaluate")
     check_unknown(unknown)
     check_count("batch_size", batch_size)
     entries = test.entries()

@@ -66,8 +66,7 @@ class Trial:
 def list_trials(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
     """Return the trials of a recipe: each share of new rows and columns on its first splits, or on
     all."""
-    if n_splits is not None and n_splits < 1:
-        raise BadSetting(f"splits must be at least 1; got {n_splits}")
+    check_count("splits", 1 if n_splits is None else n_splits)
     shares = recipe.new_shares if recipe.has_areas else recipe.new_shares[:1]
     return [Trial(recipe, seed, share) for share in shares for seed in recipe.seeds[:n_splits]]
 
@@ -237,15 +236,12 @@ class Results:
             *lines, _ = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise UnreadableFile(f"{path} cannot be read ({error})") from error
-        records: list[Record] = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UnreadableFile(f"line {number} of {path} is not JSON ({error})") from error
-            if not isinstance(record, dict) or not record.keys() >= _NEEDED:
-                raise UnreadableFile(f"line {number} of {path} is not a result; {START_OVER}")
-            records.append(record)
+        try:
+            records: list[Record] = list(map(json.loads, lines))
+        except json.JSONDecodeError as error:
+            raise UnreadableFile(f"{path} has a line that is not JSON ({error})") from error
+        if not all(isinstance(record, dict) and record.keys() >= _NEEDED for record in records):
+            raise UnreadableFile(f"{path} has a line that is not a result; {START_OVER}")
         return records
 
     def _append(self, table: str, text: str) -> None:

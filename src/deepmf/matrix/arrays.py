@@ -76,8 +76,7 @@ def check_years(moments: Array, noun: str = "time") -> None:
 
 def fetch(array: AnyArray) -> Array:
     """Return an array of numpy, from wherever it is."""
-    fetched: Array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
-    return fetched
+    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
 
 
 def send_like(array: Array, like: AnyArray) -> AnyArray:

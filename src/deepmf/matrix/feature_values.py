@@ -139,8 +139,7 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> Array:
 def are_missing(kind: str, values: Array) -> BoolArray:
     """Return whether each value of a kind is missing."""
     if kind in ("number", "date", "position"):
-        gaps: BoolArray = np.isnat(values) if values.dtype.kind == "M" else np.isnan(values)
-        return gaps
+        return np.isnat(values) if values.dtype.kind == "M" else np.isnan(values)
     return np.fromiter((item is None for item in values.tolist()), dtype=bool, count=values.size)
 
 

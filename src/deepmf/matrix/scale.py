@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, show_value, warn
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    ConstantValues,
+    OffScale,
+    check_flag,
+    show_value,
+    warn,
+)
 from deepmf.matrix.arrays import Array, BoolArray, FloatArray, Numbers, iterate_pieces, to_numbers
 
 
@@ -110,8 +118,7 @@ class Scale:
         high: float | None = None,
         bounded: bool = True,
     ) -> None:
-        if not isinstance(bounded, bool):
-            raise BadSetting(f"bounded must be True or False; got {bounded!r}")
+        check_flag("bounded", bounded)
         if levels is not None:
             if low is not None or high is not None or not bounded:
                 raise BadSetting(

@@ -217,10 +217,7 @@ def number_within(groups: IndexArray) -> IndexArray:
     array([0, 1, 0, 1, 2])
     """
     firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
-    numbers: IndexArray = np.arange(groups.size) - np.repeat(
-        firsts, np.diff(firsts, append=groups.size)
-    )
-    return numbers
+    return np.arange(groups.size) - np.repeat(firsts, np.diff(firsts, append=groups.size))
 
 
 def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:

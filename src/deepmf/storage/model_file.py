@@ -302,11 +302,8 @@ def _parse_header(file: Path, text: str) -> dict[str, Any]:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadModelFile(f"{file} has a header that is not valid JSON ({error})") from error
-    if not isinstance(header, dict):
-        raise BadModelFile(
-            f"{file} has a header that is not a JSON object but a {type(header).__name__}"
-        )
-    number = header.get("format")
+    fields = header if isinstance(header, dict) else {}
+    number = fields.get("format")
     if type(number) is int and number > FORMAT:
         raise BadModelFile(
             f"{file} was written by a newer deepmf (format {number}; this version reads up to {FORMAT})"
@@ -320,13 +317,13 @@ def _parse_header(file: Path, text: str) -> dict[str, Any]:
         "sha256": str,
     }
     for name, expected_type in types.items():
-        if type(header.get(name)) is not expected_type:
+        if type(fields.get(name)) is not expected_type:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")
     if number != FORMAT:
         raise BadModelFile(
             f"{file} is of format {number}, which this version does not read; it reads {FORMAT}"
         )
-    return header
+    return fields
 
 
 def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> bytes:
