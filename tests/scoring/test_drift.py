@@ -459,13 +459,13 @@ def test_recent_entries_of_a_folded_row_count() -> None:
     assert rising > predict(values, None) + 0.3
     assert falling < predict(-values, None) - 0.3
     assert rising > falling
-    more = [
-        ObservedMatrix.from_entries([row] * 18, place, sign * values, SCALE, times=times)
-        for row, sign in ((998, -1), (999, 1))
-    ]
-    extended, end = model.extend(more[0]).extend(more[1]), int(times[-1])
+    extended, end = model, int(times[-1])
+    for row, sign, age in ((997, -1, 90 * DAY), (998, -1, 0), (999, 1, 0)):
+        extended = extended.extend(
+            ObservedMatrix.from_entries([row] * 18, place, sign * values, SCALE, times=times - age)
+        )
     assert np.allclose(extended.predict([999, 998], [30, 30], at=end), [rising, falling])
-    left = extended.forget(rows=[998])
+    left = extended.forget(rows=[997, 998])
     assert left.predict([999], [30], at=end)[0] == pytest.approx(rising)
     for other in (extended, left):
         assert np.array_equal(other.predict([0], [30], at=end), model.predict([0], [30], at=end))
