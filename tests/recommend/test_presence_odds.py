@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from deepmf.experiments.arrivals import Arrivals
 
 from deepmf.datasets import generate
-from deepmf.experiments.arrivals import Arrivals
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.loading import load

@@ -3,6 +3,7 @@ cells that nothing was fitted to."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,8 @@ def test_a_row_has_the_effect_that_its_columns_leave() -> None:
     effects = Effects.of(np.array([3.0, 1.0, 1.0]), pairs, (0.0, 0.0), (2, 2))
     assert effects.columns.tolist() == [2.0, 1.0]
     assert effects.rows.tolist() == [0.5, -1.0]
+    shrunk = Effects.of(np.array([3.0, 1.0, 1.0]), pairs, (math.inf, 2.0), (2, 2))
+    assert shrunk.columns.tolist() == [4 / (2 + 2), 1 / (1 + 2)] and not shrunk.rows.any()
 
 
 def test_noise_has_no_effects_of_rows_and_columns() -> None:

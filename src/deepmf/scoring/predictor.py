@@ -350,8 +350,9 @@ class Link(NamedTuple):
     def keep_shares(self, counts: Array) -> LatentArray:
         """Return the part of its share that the member keeps in columns with numbers of entries.
 
-        >>> Link(1.0, 0.0, (), few_count=20.0).keep_shares(np.array([0, 20, 2000])).round(2).tolist()
-        [0.5, 0.75, 1.0]
+        >>> link = Link(1.0, 0.0, (), few_count=20.0)
+        >>> link.keep_shares(np.array([0, 20, 40])).astype(float).round(2).tolist()
+        [0.5, 0.75, 0.9]
         """
         if self.few_count == 0.0:
             return np.ones(counts.shape, dtype=np.float32)
