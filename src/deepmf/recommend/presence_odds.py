@@ -24,8 +24,8 @@ from deepmf.training.holdout import draw_some
 
 Score: TypeAlias = Callable[[AxisEntries], LatentArray]
 
-# How many row lengths have an offset, beside that of rows without entries; the longest is one that
-# so many training rows reach.
+# Row lengths that have an offset, beside that of rows without entries, and the training rows that
+# reach the longest.
 _N_LENGTHS, _FEWEST_ROWS = 8, 10
 
 # Rows as long as the longest ones may still get another entry.
