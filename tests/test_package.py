@@ -104,9 +104,24 @@ def test_a_small_model_loads_few_modules() -> None:
     assert not [name for name in loaded if name.startswith(("deepmf.nn", "deepmf.serve"))]
 
 
-def test_version_is_one() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == deepmf.__version__
+def test_the_version_stands_in_one_place() -> None:
+    """Only the package says it, and the changelog dates it."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    texts = (
+        path
+        for name in listed.stdout.splitlines()
+        if (path := ROOT / name).suffix in (".py", ".toml", ".yaml", ".yml", ".cff")
+        and path.is_file()
+    )
+    pattern = re.compile(rf"version[\W_]*[:=]\W*{re.escape(deepmf.__version__)}\b", re.IGNORECASE)
+    said = [path for path in texts if pattern.search(path.read_text(encoding="utf-8"))]
+    assert said == [ROOT / "src" / "deepmf" / "__init__.py"]
+    newest = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest and re.fullmatch(
+        rf"{re.escape(deepmf.__version__)} \(\d{{4}}-\d\d-\d\d\)", newest[1]
+    )
 
 
 def test_the_tree_gives_every_source_file_its_role() -> None:
@@ -219,12 +234,6 @@ def test_workflows_run_targets_of_make() -> None:
         path.read_text() for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     )
     assert set(re.findall(r"run: make (\w+)", workflows)) == {"test", "dist", "docs"} & targets
-
-
-def test_citation_has_the_version_and_the_repository() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert f"version: {project['version']}\n" in citation and project["urls"]["Source"] in citation
 
 
 def test_make_check_is_make_test_without_what_is_slow() -> None:
