@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deepmf.experiments.arrivals import Arrivals
+from arrival_probabilities import Arrivals
 
 from deepmf.datasets import generate
 from deepmf.matrix.matrix import ObservedMatrix
