@@ -17,8 +17,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.interactions import InteractionPredictor
 from deepmf.recommend.column_ridge import Ridge
 from deepmf.recommend.next_fit import score_targets
-from deepmf.recommend.next_gram import Sequences, count_next
-from deepmf.recommend.next_ridge import Decay, NextPart, NextRidge, list_decays, scale_rows
+from deepmf.recommend.next_gram import count_next
+from deepmf.recommend.next_ridge import NextPart, NextRidge, list_decays, scale_rows
+from deepmf.recommend.sequences import Decay, Histories, Sequences
 
 HALVING = 1 / math.log(2)  # at this length, the weight of an input halves with each entry
 ROWS = {f"row {k}": [f"c{(k + step) % 6}" for step in range(4)] for k in range(12)}
@@ -35,7 +36,7 @@ def part() -> NextRidge:
     """Columns that follow each other round a circle of six."""
     decay = Decay(HALVING, 3)
     (model,) = count_next(Sequences.of(MATRIX), decay, 6, "full").fit([Ridge(0.1, 0.0)])
-    return NextRidge((NextPart(decay, model, 1.0),), undirected=0.0, popularity=0.0, sharpness=1.0)
+    return NextRidge((NextPart(decay, model, 1.0),), Histories(STORE), 0.0, 0.0, sharpness=1.0)
 
 
 def test_inputs_halve_with_each_entry_and_end_with_the_window() -> None:

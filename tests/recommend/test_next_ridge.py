@@ -14,14 +14,16 @@ from deepmf import ALS, ObservedMatrix, load, split_entries, split_last
 from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate_ranking
 from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.recommend.column_ridge import Ridge
-from deepmf.recommend.next_gram import Sequences, count_next
-from deepmf.recommend.next_ridge import Decay, NextPart, NextRidge, list_decays
+from deepmf.recommend.next_gram import count_next
+from deepmf.recommend.next_ridge import NextPart, NextRidge, list_decays
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.request import Request
+from deepmf.recommend.sequences import Decay, Histories, Sequences
 
 N = 40
 DECAYS = Decay(1.7, 3, 2, 1.3), Decay(0.5, 5, 1, 1.0)
@@ -296,10 +298,10 @@ def test_decays_are_no_longer_than_rows() -> None:
 
 
 def test_a_single_entry_explains_the_whole_chance_of_what_follows() -> None:
-    rows = Sequences.of(ObservedMatrix.from_sequences(walk(np.random.default_rng(0))))
-    decay = Decay(1.5, 3)
-    (model,) = count_next(rows, decay, N, "full").fit([Ridge(2.0, 0.5)])
-    following = NextRidge((NextPart(decay, model, 2.0),), 0.0, 0.0, sharpness=1.5)
+    matrix = ObservedMatrix.from_sequences(walk(np.random.default_rng(0)))
+    rows, decay = Histories(EntryStore.of(matrix)), Decay(1.5, 3)
+    (model,) = count_next(rows.trained, decay, N, "full").fit([Ridge(2.0, 0.5)])
+    following = NextRidge((NextPart(decay, model, 2.0),), rows, 0.0, 0.0, sharpness=1.5)
     entries = AxisEntries(np.array([0, 1]), np.array([3]), np.ones(1), extras=Extras())
     entries = entries._replace(extras=Extras(places=np.zeros(1, dtype=np.int32)))
     scores = model.weights[3].astype(np.float64)

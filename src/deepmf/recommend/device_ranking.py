@@ -105,7 +105,7 @@ class DeviceColumns:
 
     def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
-        scores = self._presence(encoded.said)
+        scores = self._presence(encoded.implied_entries)
         scores = presence.add_popularity(scores, self._popularity, self._factors)
         scores[self._send(encoded.are_empty)] = self._empty_scores
         return scores
@@ -113,9 +113,9 @@ class DeviceColumns:
     def _log_next(self, following: NextRidge, encoded: EncodedRows) -> Tensor:
         """Return the logarithms (rows, columns) of the probabilities that columns come next."""
         entries = encoded.entries
-        directed = (score(decay.weigh(entries)) for decay, score in self._directed)
+        directed = (score(decay.weigh(encoded.trained)) for decay, score in self._directed)
         scores = following.score(
-            entries, self._undirected(encoded.said), self._every_popularity, directed
+            entries, self._undirected(encoded.implied_entries), self._every_popularity, directed
         )
         keys: Tensor = following.sharpness * scores
         keys[self._send(encoded.are_empty)] = self._log_recent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,17 +21,21 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_gram import Gram
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
-from deepmf.recommend.next_gram import Sequences, count_next
-from deepmf.recommend.next_ridge import Decay, NextPart, NextRidge, list_decays, scale_rows
+from deepmf.recommend.neighbours import Memory
+from deepmf.recommend.next_gram import count_next
+from deepmf.recommend.next_ridge import MEMORIES, NextPart, NextRidge, list_decays, scale_rows
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.presence_fit import HiddenRows, score_columns
 from deepmf.recommend.ranker import Rankers, find_relevant
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order
+from deepmf.recommend.sequences import Decay, Histories
 from deepmf.training.holdout import choose, draw_some
 
 if TYPE_CHECKING:
     import torch
+
+Weighted = TypeVar("Weighted", NextPart, Memory)
 
 # Rows on which orders are compared.
 COMPARED_ROWS = 2000
@@ -77,7 +81,8 @@ def fit_next_again(
     found: NextRidge, train: ObservedMatrix, presence: Presence, gpu: torch.device | None
 ) -> NextRidge:
     """Return a directed ridge of another matrix with the same settings."""
-    rows, n_columns = Sequences.of(train), presence.model.n_trained
+    histories, n_columns = Histories(EntryStore.of(train)), presence.model.n_trained
+    rows = histories.trained
 
     def fit(part: NextPart) -> NextPart:
         (model,) = count_next(rows, part.decay, n_columns, presence.model.kind, gpu).fit(
@@ -85,7 +90,13 @@ def fit_next_again(
         )
         return part._replace(model=model)
 
-    return replace(found, parts=tuple(_run(fit, found.parts, gpu)))
+    return replace(found, parts=tuple(_run(fit, found.parts, gpu)), histories=histories)
+
+
+def _weigh(parts: Sequence[Weighted], weights: Sequence[float]) -> tuple[Weighted, ...]:
+    """Return the parts that count, with their weights."""
+    weighted = zip(parts, weights, strict=False)
+    return tuple(part._replace(weight=weight) for part, weight in weighted if weight > 0)
 
 
 def _run(
@@ -101,6 +112,7 @@ class _Choice:
     def __init__(self, held_out: HiddenRows, presence: Presence, gpu: torch.device | None) -> None:
         self._held_out, self._presence, self._gpu = held_out, presence, gpu
         self._store = EntryStore.of(held_out.train)
+        self._histories = Histories(self._store)
         totals = self._store.column_totals
         self._popularity = ((totals + 0.5) / (held_out.train.shape[0] + 1.0)).astype(np.float32)
         first = held_out.extras.sort_within(held_out.hidden.rows)[::-1]
@@ -110,7 +122,7 @@ class _Choice:
     def fit(self) -> NextRidge:
         """Return the directed ridge of the visible entries with the best decays, ridges and
         weights."""
-        rows, kind = Sequences.of(self._held_out.train), self._presence.model.kind
+        rows, kind = self._histories.trained, self._presence.model.kind
         n_columns = self._popularity.size
 
         def fit(decay: Decay) -> NextPart:
@@ -122,13 +134,14 @@ class _Choice:
         parts = _run(fit, list_decays(np.diff(rows.starts)), self._gpu)
         lists = self._shortlist(parts)
         weights = lists.choose_weights(len(parts))
-        weighted = zip(parts, weights.tolist(), strict=False)
-        used = tuple(part._replace(weight=weight) for part, weight in weighted if weight > 0)
+        undirected, popularity, *of_memories = weights[len(parts) :].tolist()
         following = NextRidge(
-            used,
-            float(weights[-2]),
-            float(weights[-1]),
+            _weigh(parts, weights.tolist()),
+            self._histories,
+            undirected,
+            popularity,
             1.0,
+            _weigh(MEMORIES, of_memories),
             ndcg=float(lists.measure(weights).mean()),
         )
         following = self._calibrate(following)
@@ -162,8 +175,10 @@ class _Choice:
             undirected = self._presence.model.score(visible)
             popularity = np.broadcast_to(self._popularity, undirected.shape)
             directed = (part.score(visible) for part in parts)
+            votes = (memory.score(visible, self._histories) for memory in MEMORIES)
             scores = [
-                scale_rows(part_scores) for part_scores in (*directed, undirected, popularity)
+                scale_rows(part_scores)
+                for part_scores in (*directed, undirected, popularity, *votes)
             ]
             shortlists.append(_Shortlists.of(scores, self._targets[lines], visible))
         return _Shortlists(*(np.concatenate(arrays) for arrays in zip(*shortlists, strict=True)))
@@ -264,13 +279,14 @@ class _Shortlists(NamedTuple):
         return _score_ranks(ranks)
 
     def choose_weights(self, n_directed: int) -> FloatArray:
-        """Return the weights of the directed parts, of the column ridge and of popularity.
+        """Return the weights of the directed parts, the column ridge, popularity and neighbours.
 
         The best directed part and the column ridge come first; others join, and weights move, if
         this is better by a standard error.
         """
-        starts = [np.append(np.eye(n_directed)[at], [1.0, 0.0]) for at in range(n_directed)]
-        weights = choose(starts, lambda each: -self.measure(each)).candidate
+        starts = np.eye(n_directed, self.scores.shape[2])
+        starts[:, n_directed] = 1.0
+        weights = choose(list(starts), lambda each: -self.measure(each)).candidate
         for _ in range(_PASSES):
             before = weights
             for at in range(weights.size):

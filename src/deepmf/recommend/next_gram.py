@@ -7,17 +7,16 @@ solves the regressions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
 
 from deepmf.matrix.arrays import IndexArray, LatentArray
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.sorting import number_within
 from deepmf.recommend.column_gram import Gram, Near, count_affordable, count_near, send_cells
 from deepmf.recommend.column_ridge import TINY, Sparse
-from deepmf.recommend.next_ridge import Decay
+from deepmf.recommend.sequences import Decay, Sequences
 
 if TYPE_CHECKING:
     import torch
@@ -25,32 +24,6 @@ if TYPE_CHECKING:
 # Pairs of entries that are added up at a time (100 MB), and in all where columns are many.
 _PAIRS_AT_A_TIME = 1 << 22
 _MOST_PAIRS = 1 << 26
-
-
-class Sequences(NamedTuple):
-    """The entries of all rows in their order: those of row i are `starts[i]:starts[i + 1]`."""
-
-    starts: IndexArray
-    columns: IndexArray
-    roots: LatentArray | None  # of the weights of entries
-
-    @classmethod
-    def of(cls, matrix: ObservedMatrix) -> Sequences:
-        """Return the entries of a matrix."""
-        order = matrix.extras.sort_within(matrix.entry_rows)
-        weights = (
-            None if matrix.weights is None else np.sqrt(matrix.weights[order]).astype(np.float32)
-        )
-        return cls(
-            matrix.by_row.starts.astype(np.int64),
-            matrix.by_row.columns[order].astype(np.int64),
-            weights,
-        )
-
-    @property
-    def later(self) -> IndexArray:
-        """How many entries of its row follow each entry."""
-        return np.repeat(self.starts[1:], np.diff(self.starts)) - 1 - np.arange(self.columns.size)
 
 
 def count_next(

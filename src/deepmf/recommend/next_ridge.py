@@ -11,15 +11,15 @@ weights of all columns are
 in all, they take n W additions. As in the column ridge, columns are regressed on all others where
 these are few, otherwise on those that precede them most often.
 
-A row is scored by several decays, by the column ridge, which knows no order, and by popularity.
-Each part is divided by its deviation over the columns of the row; the weights of the parts are
-chosen on the last entries of rows.
+A row is scored by several decays, by its neighbours, by the column ridge, which knows no order, and
+by popularity. Each part is divided by its deviation over the columns of the row; the weights of the
+parts are chosen on the last entries of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,9 +27,10 @@ from scipy.special import logsumexp
 
 from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import Extras
+from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.recommend.column_ridge import TINY, ColumnRidge, Ridge, Score
+from deepmf.recommend.neighbours import Memory
+from deepmf.recommend.sequences import Decay, Histories, find_ages
 from deepmf.scoring.learning import SteadyPart
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
@@ -39,53 +40,8 @@ if TYPE_CHECKING:
     import torch
 
 
-class Decay(NamedTuple):
-    """How entries count by age, as inputs and as targets.
-
-    length: the age, in entries, at which the weight of an input has fallen to 1 / e. window: the
-        number of inputs.
-    ahead: the number of targets. reach: the distance at which the weight of a target has fallen to
-        1 / e.
-    """
-
-    length: float
-    window: int
-    ahead: int = 1
-    reach: float = 1.0
-
-    @property
-    def inputs(self) -> FloatArray:
-        """The weights of the latest entries, by age."""
-        return np.exp(-np.arange(self.window) / self.length)
-
-    @property
-    def targets(self) -> FloatArray:
-        """The weights of the entries that follow."""
-        return np.exp(-np.arange(self.ahead) / self.reach)
-
-    def weigh(self, entries: AxisEntries) -> AxisEntries:
-        """Return the latest entries of some rows, with weights that the column ridge reads as those
-        of their ages."""
-        ages = _find_ages(entries)
-        latest = entries.select(ages < self.window)
-        weights = (
-            latest.extras.fill_weights(latest.others.size)
-            * self.inputs[ages[ages < self.window]] ** 2
-        )
-        return AxisEntries(
-            latest.starts, latest.others, np.ones(weights.size), extras=Extras(weights=weights)
-        )
-
-
-def _find_ages(entries: AxisEntries) -> IndexArray:
-    """Return how many entries of its row are later than each entry."""
-    rows = entries.group_of
-    ages = np.empty(rows.size, dtype=np.int64)
-    ages[entries.extras.sort_within(rows)] = entries.starts[rows + 1] - 1 - np.arange(rows.size)
-    return ages
-
-
 # Those among which held-out entries choose.
+MEMORIES = (Memory(Decay(2.0, 6, 3), 2.0), Memory(Decay(6.0, 20, 2, 0.67), 3.0))
 _DECAYS = (
     Decay(0.7, 6),
     Decay(1.5, 12),
@@ -118,13 +74,14 @@ class NextPart(NamedTuple):
 
     def score(self, entries: AxisEntries) -> Array:
         """Return the scores (rows, trained columns) of rows with these entries."""
-        return self.model.score(self.decay.weigh(entries))
+        return self.model.score(self.decay.weigh(entries.below(self.model.n_trained)))
 
 
 @dataclass(frozen=True)
 class NextRidge(SteadyPart):
     """Scores what a row takes next.
 
+    memories: how neighbours vote. histories: the sequences of all rows, among which they are found.
     undirected, popularity: how much the column ridge and the popularity of columns count.
     sharpness: the probability that a column is the next one is proportional to exp(sharpness *
         score).
@@ -136,9 +93,11 @@ class NextRidge(SteadyPart):
     """
 
     parts: tuple[NextPart, ...]
+    histories: Histories
     undirected: float
     popularity: float
     sharpness: float
+    memories: tuple[Memory, ...] = ()
     liking_weight: float = 0.0
     allows_repeats: bool = False
     repeats: float = 0.0
@@ -152,7 +111,7 @@ class NextRidge(SteadyPart):
         popularity: Any,
         directed: Iterable[Any] | None = None,
     ) -> Any:
-        """Return the scores (rows, columns) of rows with these entries over the trained columns.
+        """Return the scores (rows, columns) of rows with these entries.
 
         They are an array, or a tensor on a device, as the scores of the parts are.
 
@@ -166,6 +125,9 @@ class NextRidge(SteadyPart):
         directed = (part.score(entries) for part in self.parts) if directed is None else directed
         for part, part_scores in zip(self.parts, directed, strict=True):
             scores[:, : part_scores.shape[1]] += part.weight * scale_rows(part_scores)
+        for memory in self.memories:
+            votes = memory.weight * scale_rows(memory.score(entries, self.histories))
+            scores += votes if isinstance(scores, np.ndarray) else scores.new_tensor(votes)
         if self.repeats:
             counts = self.find_repeats(entries)
             repeat_scores = counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
@@ -198,11 +160,15 @@ class NextRidge(SteadyPart):
             * undirected.find_effects(entries, column)
         )
         directed: FloatArray = self.repeats * np.log1p(entries.values) * (entries.others == column)
+        for memory in self.memories:
+            deviation = _measure_deviations(memory.score(entries, self.histories))[0, 0]
+            effects = memory.find_effects(entries, self.histories, column)
+            directed += memory.weight / deviation * effects
         for decay, model, weight in self.parts:
             if column < model.n_trained:
                 latest = decay.weigh(entries)
                 deviation = _measure_deviations(model.score(latest))[0, 0]
-                directed[_find_ages(entries) < decay.window] += (
+                directed[find_ages(entries) < decay.window] += (
                     weight / deviation * model.find_effects(latest, column)
                 )
         without = keys[column] - self.sharpness * (of_entries + directed)
@@ -210,9 +176,18 @@ class NextRidge(SteadyPart):
         chances = odds / (1.0 + odds)
         return chances[-1] - chances[:-1], float(chances[-1])
 
+    def extend(self, change: ChangedStore) -> NextRidge:
+        """Return the part with the neighbours of an extension."""
+        return replace(self, histories=self.histories.update(change.entries))
+
+    def forget(self, plan: ForgetPlan, change: ChangedStore) -> NextRidge:
+        """Return the part without forgotten neighbours."""
+        return self.extend(change)
+
     def describe_choice(self) -> dict[str, float]:
         """Return what was chosen on held-out entries, by name."""
         decays = {f"next_{part.decay.length:g}": part.weight for part in self.parts}
+        decays |= {f"neighbours_{memory.decay.length:g}": memory.weight for memory in self.memories}
         weights = {"next_undirected": self.undirected, "next_popularity": self.popularity}
         weights |= {"next_repeats": self.repeats, "allows_repeats": float(self.allows_repeats)}
         return decays | weights | {"next_liking_weight": self.liking_weight, "next_ndcg": self.ndcg}
@@ -223,7 +198,11 @@ class NextRidge(SteadyPart):
             part.decay._asdict() | part.model.ridge._asdict() | {"weight": part.weight}
             for part in self.parts
         ]
-        content = _NEXT.pack(self, decays=decays).content
+        memories = [
+            memory.decay._asdict() | {"power": memory.power, "weight": memory.weight}
+            for memory in self.memories
+        ]
+        content = _NEXT.pack(self, decays=decays, memories=memories).content
         packed = (part.model.pack(prefix=f"next.{at}") for at, part in enumerate(self.parts))
         return Packed(
             content, {name: tensor for tensors in packed for name, tensor in tensors.items()}
@@ -238,13 +217,15 @@ class NextRidge(SteadyPart):
         numbers = _NEXT.read(content)
         parts = []
         for at, stored_part in enumerate(numbers.pop("decays")):
-            decay, ridge = (
-                Decay(*map(stored_part.get, Decay._fields)),
-                Ridge(*map(stored_part.get, Ridge._fields)),
-            )
+            decay = Decay(*map(stored_part.get, Decay._fields))
+            ridge = Ridge(*map(stored_part.get, Ridge._fields))
             model = ColumnRidge.unpack(tensors, n_columns, ridge, prefix=f"next.{at}")
             parts.append(NextPart(decay, model, stored_part["weight"]))
-        return cls(tuple(parts), **numbers)
+        memories = tuple(
+            Memory(Decay(*map(stored.get, Decay._fields)), stored["power"], stored["weight"])
+            for stored in numbers.pop("memories") or ()
+        )
+        return cls(tuple(parts), Histories(entries), memories=memories, **numbers)
 
 
 def scale_rows(scores: Any) -> Any:
@@ -262,18 +243,30 @@ def _measure_deviations(scores: Any) -> Any:
 
 _bounded = below(1e300)
 
+# Entries of a row that a stored decay weighs.
+_MOST_WEIGHED = 1 << 16
+
+_DECAY = (
+    Part("length", "number", (), positive, _bounded),
+    Part("window", "whole", (), positive, below(_MOST_WEIGHED)),
+    Part("ahead", "whole", (), positive, below(_MOST_WEIGHED)),
+    Part("reach", "number", (), positive, _bounded),
+    Part("weight", "number", (), _bounded),
+)
+
 _NEXT = Form(
     Part(
         "decays",
         Form(
-            Part("length", "number", (), positive, _bounded),
-            Part("window", "whole", (), positive),
-            Part("ahead", "whole", (), positive),
-            Part("reach", "number", (), positive, _bounded),
-            *(Part(name, "number", (), not_negative, _bounded) for name in Ridge._fields),
-            Part("weight", "number", (), _bounded),
+            *_DECAY, *(Part(name, "number", (), not_negative, _bounded) for name in Ridge._fields)
         ),
         ("decays",),
+    ),
+    Part(
+        "memories",
+        Form(*_DECAY, Part("power", "number", (), not_negative, _bounded)),
+        ("memories",),
+        optional=True,
     ),
     *(
         Part(name, "number", (), not_negative, _bounded)

@@ -97,7 +97,8 @@ def fit_order(learning: Learning) -> dict[str, SteadyPart]:
     compared = (later, fitted_presence, following) if asked is None else (asked, presence, final)
     rankings = _Rankings(*compared, seed, gpu)
     ages = rankings.choose_ages(choose_half_life(train, seed))
-    final = replace(final, is_default=rankings.prefer_next(ages))
+    is_default = rankings.prefer_next(ages)
+    final = replace(final, is_default=is_default, histories=final.histories.update(entries))
     parts: dict[str, SteadyPart] = {"presence": ages.adapt(presence, train, gpu), "next": final}
     return parts if ages.recency is None else parts | {"recency": ages.recency}
 

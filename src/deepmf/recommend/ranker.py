@@ -169,31 +169,39 @@ class Relevance:
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
         entries, model = self.observed(rows), self.presence.model
-        encoded = EncodedRows(model, entries.below(model.n_trained), model.translate(entries))
+        encoded = EncodedRows(model, entries)
         self._last.encoded = rows, encoded
         return encoded
 
 
 @dataclass
 class EncodedRows:
-    """Inputs of the probabilities of some rows: entries in trained columns, and what all entries
-    say."""
+    """Inputs of the probabilities of some rows with these entries."""
 
     model: ColumnRidge
     entries: AxisEntries
-    said: AxisEntries
     log_next: Array | None = None  # (rows, columns), once it is asked for
+
+    @cached_property
+    def trained(self) -> AxisEntries:
+        """Entries in the trained columns."""
+        return self.entries.below(self.model.n_trained)
+
+    @cached_property
+    def implied_entries(self) -> AxisEntries:
+        """Entries over the trained columns, also those that new columns imply."""
+        return self.model.translate(self.entries)
 
     @property
     def are_empty(self) -> BoolArray:
         """Which rows have no entries in trained columns: popularity ranks better than what new
         columns alone say."""
-        return np.asarray(np.diff(self.entries.starts) == 0)
+        return np.asarray(np.diff(self.trained.starts) == 0)
 
     @cached_property
     def presence(self) -> Array:
         """The scores (rows, columns) of the column ridge."""
-        return self.model.score(self.said)
+        return self.model.score(self.implied_entries)
 
 
 class RankedRows(NamedTuple):
