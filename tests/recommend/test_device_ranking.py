@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {
     "latent_size": 4,
     "epochs": 1,
     "views": 1,
+    "neighbours": None,
     "device": "cpu",
 }
 

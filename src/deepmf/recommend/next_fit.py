@@ -21,8 +21,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_gram import Gram
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
-from deepmf.recommend.neighbours import Memory
 from deepmf.recommend.next_gram import count_next
+from deepmf.recommend.next_neighbours import Memory
 from deepmf.recommend.next_ridge import MEMORIES, NextPart, NextRidge, list_decays, scale_rows
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.presence_fit import HiddenRows, score_columns

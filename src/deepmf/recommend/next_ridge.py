@@ -29,7 +29,7 @@ from deepmf.matrix.arrays import Array, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import ChangedStore, EntryStore, ForgetPlan
 from deepmf.recommend.column_ridge import TINY, ColumnRidge, Ridge, Score
-from deepmf.recommend.neighbours import Memory
+from deepmf.recommend.next_neighbours import Memory
 from deepmf.recommend.sequences import Decay, Histories, find_ages
 from deepmf.scoring.learning import SteadyPart
 from deepmf.scoring.predictor import Predictor
@@ -187,7 +187,9 @@ class NextRidge(SteadyPart):
     def describe_choice(self) -> dict[str, float]:
         """Return what was chosen on held-out entries, by name."""
         decays = {f"next_{part.decay.length:g}": part.weight for part in self.parts}
-        decays |= {f"neighbours_{memory.decay.length:g}": memory.weight for memory in self.memories}
+        decays |= {
+            f"next_neighbours_{memory.decay.length:g}": memory.weight for memory in self.memories
+        }
         weights = {"next_undirected": self.undirected, "next_popularity": self.popularity}
         weights |= {"next_repeats": self.repeats, "allows_repeats": float(self.allows_repeats)}
         return decays | weights | {"next_liking_weight": self.liking_weight, "next_ndcg": self.ndcg}

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 # Rows with held-out entries by which anything is chosen, at least and at most.
 _FEWEST_ROWS = 20
-_MOST_ROWS = 6000
+_MOST_ROWS = 3000
 
 # Cells of rankings in memory: 270 MB.
 _MOST_CELLS = 1 << 25

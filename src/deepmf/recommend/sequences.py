@@ -11,7 +11,7 @@ import numpy as np
 from deepmf.matrix.arrays import BoolArray, FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import Extras
+from deepmf.matrix.extras import Extras, PlaceArray
 from deepmf.matrix.matrix import ObservedMatrix
 
 
@@ -82,20 +82,22 @@ class Sequences:
         return cls.of_rows(AxisEntries(*matrix.by_row, matrix.values, extras=matrix.extras))
 
     @cached_property
-    def later(self) -> IndexArray:
+    def later(self) -> PlaceArray:
         """How many entries of its row follow each entry."""
-        return np.repeat(self.starts[1:], np.diff(self.starts)) - 1 - np.arange(self.columns.size)
+        ends = np.repeat(self.starts[1:], np.diff(self.starts)).astype(np.int32)
+        return ends - 1 - np.arange(ends.size, dtype=np.int32)
 
     @cached_property
-    def earlier(self) -> IndexArray:
+    def earlier(self) -> PlaceArray:
         """How many entries of its row precede each entry."""
-        return np.arange(self.columns.size) - np.repeat(self.starts[:-1], np.diff(self.starts))
+        starts = np.repeat(self.starts[:-1], np.diff(self.starts)).astype(np.int32)
+        return np.arange(starts.size, dtype=np.int32) - starts
 
     @cached_property
-    def by_column(self) -> tuple[IndexArray, IndexArray]:
+    def by_column(self) -> tuple[PlaceArray, IndexArray]:
         """The places of all entries by their column, and where those of each column start."""
         starts = np.append(0, np.cumsum(np.bincount(self.columns)))
-        return np.argsort(self.columns, kind="stable"), starts
+        return np.argsort(self.columns, kind="stable").astype(np.int32), starts
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from deepmf.recommend.sequences import Decay, Histories, Sequences, find_ages
 _MOST_ALIKE = 300
 
 # The cosine of the same entries, up to rounding.
-_SAME = 1 - 1e-9
+_SAME = 1 - 1e-5
 
 
 class Memory(NamedTuple):
@@ -44,20 +44,21 @@ class Memory(NamedTuple):
         """Return how many votes for a column each entry of a single row brings."""
         (latest, numbers), effects = self._weigh(entries), np.zeros(entries.others.size)
         votes = [
-            self._collect(latest.others, numbers * is_kept, histories)[column]
+            self._collect(latest.others, numbers * is_kept.astype(np.float32), histories)[column]
             for is_kept in np.vstack([np.ones(numbers.size), 1.0 - np.eye(numbers.size)])
         ]
         effects[find_ages(entries) < self.decay.window] = votes[0] - np.array(votes[1:])
         return effects
 
-    def _weigh(self, entries: AxisEntries) -> tuple[AxisEntries, FloatArray]:
+    def _weigh(self, entries: AxisEntries) -> tuple[AxisEntries, LatentArray]:
         """Return the latest entries of some rows, and their numbers by age."""
         ages = find_ages(entries)
         are_latest = ages < self.decay.window
-        return entries.select(are_latest), self.decay.inputs[ages[are_latest]]
+        numbers = self.decay.inputs[ages[are_latest]].astype(np.float32)
+        return entries.select(are_latest), numbers
 
     def _collect(
-        self, columns: IndexArray, numbers: FloatArray, histories: Histories
+        self, columns: IndexArray, numbers: LatentArray, histories: Histories
     ) -> FloatArray:
         """Return the votes (columns,) for what comes after some entries."""
         parts = [
@@ -79,14 +80,14 @@ class Memory(NamedTuple):
         sequences: Sequences,
         are_current: BoolArray | None,
         columns: IndexArray,
-        numbers: FloatArray,
-    ) -> tuple[IndexArray, FloatArray]:
+        numbers: LatentArray,
+    ) -> tuple[IndexArray, LatentArray]:
         """Return the places of sequences that are most like some entries, and their cosines.
 
         The product with a place is that with the place before, times a decay, plus the number of
         the entry there. So only places of the same columns, and those just after, can be the best.
         """
-        decay, (by_column, starts) = self.decay, sequences.by_column
+        inputs, (by_column, starts) = self.decay.inputs.astype(np.float32), sequences.by_column
         is_there = columns < starts.size - 1
         at, which = find_spans(columns[is_there], starts)
         places, amounts = by_column[at], numbers[is_there][which]
@@ -94,40 +95,31 @@ class Memory(NamedTuple):
             places, amounts = places[are_current[places]], amounts[are_current[places]]
         order = np.argsort(places)
         places, amounts = places[order], amounts[order]
-        products, later = amounts.copy(), np.arange(places.size)
+        earlier, later = sequences.earlier[places], sequences.later[places]
+        farthest, products = np.minimum(earlier, inputs.size - 1), amounts.copy()
         for back in range(1, columns.size):
-            later = later[later >= back]
-            gaps = places[later] - places[later - back]
-            is_near = (gaps <= sequences.earlier[places[later]]) & (gaps < decay.window)
-            later, gaps = later[is_near], gaps[is_near]
-            products[later] += amounts[later - back] * decay.inputs[gaps]
-        sizes = np.sqrt(np.cumsum(np.square(decay.inputs)) * np.square(numbers).sum()) + TINY
-
-        def compare(places: IndexArray, products: FloatArray) -> FloatArray:
-            cosines: FloatArray = (
-                products / sizes[np.minimum(sequences.earlier[places], decay.window - 1)]
-            )
-            return cosines
-
-        cosines = compare(places, products)
-        is_last = sequences.later[places] == 0
-        row_starts = places - sequences.earlier[places]
+            gaps = places[back:] - places[:-back]
+            near = np.flatnonzero(gaps <= farthest[back:])
+            products[near + back] += amounts[near] * inputs[gaps[near]]
+        sizes = np.sqrt(np.cumsum(np.square(inputs)) * np.square(numbers).sum()) + TINY
+        cosines = products / sizes[farthest]
+        row_starts = places - earlier
         # a row that ends as this one is this one
-        own = row_starts[is_last & (cosines > _SAME)]
-        cosines = np.where(is_last | np.isin(row_starts, own), 0.0, cosines)
+        own = row_starts[(later == 0) & (cosines > _SAME)]
+        cosines[(later == 0) | np.isin(row_starts, own)] = 0.0
         best = _find_best(cosines)
         best = best[cosines[best] > 0]
-        gaps = np.append(places[1:], np.iinfo(np.int64).max) - places
-        n_places = np.minimum(gaps, sequences.later[places])[best]
-        first, delay = np.nonzero(np.arange(decay.window) < n_places[:, None])
-        places, products = places[best][first] + delay, products[best][first] * decay.inputs[delay]
-        cosines = compare(places, products)
+        n_places = np.minimum(np.diff(places, append=places[-1:] + inputs.size), later)[best]
+        first, delay = np.nonzero(np.arange(inputs.size) < n_places[:, None])
+        first = best[first]
+        farthest = np.minimum(earlier[first] + delay, inputs.size - 1)
+        places, cosines = places[first] + delay, products[first] * inputs[delay] / sizes[farthest]
         best = _find_best(cosines)
         return places[best], cosines[best]
 
     def _list_targets(
-        self, sequences: Sequences, places: IndexArray, cosines: FloatArray
-    ) -> tuple[FloatArray, IndexArray, FloatArray]:
+        self, sequences: Sequences, places: IndexArray, cosines: LatentArray
+    ) -> tuple[LatentArray, IndexArray, FloatArray]:
         """Return the cosines of places, the columns (places, ahead) that followed, and their
         weights."""
         steps = np.arange(self.decay.ahead)
@@ -138,7 +130,7 @@ class Memory(NamedTuple):
         return cosines, sequences.columns[at], weights
 
 
-def _find_best(similarities: FloatArray) -> IndexArray:
+def _find_best(similarities: LatentArray) -> IndexArray:
     """Return the places of the largest similarities."""
     if similarities.size <= _MOST_ALIKE:
         return np.arange(similarities.size)

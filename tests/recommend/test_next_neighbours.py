@@ -10,7 +10,7 @@ import pytest
 from deepmf import ALS, load
 from deepmf.matrix.entries import EntryStore, forget, plan_forget
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.recommend.neighbours import Memory
+from deepmf.recommend.next_neighbours import Memory
 from deepmf.recommend.sequences import Decay, Histories
 
 N = 12  # columns
