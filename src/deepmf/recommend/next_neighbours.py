@@ -73,7 +73,8 @@ class Memory(NamedTuple):
         best = _find_best(similarities)
         votes = similarities[best, None] ** self.power * weights[best]
         n_columns = len(histories.entries.columns)
-        return np.bincount(targets[best].ravel(), votes.ravel(), minlength=n_columns)
+        sums = np.bincount(targets[best].ravel(), votes.ravel(), minlength=n_columns)
+        return np.asarray(sums, dtype=np.float64)
 
     def _find_alike(
         self,

@@ -79,19 +79,22 @@ class Sequences:
     @classmethod
     def of(cls, matrix: ObservedMatrix) -> Sequences:
         """Return the entries of a matrix."""
-        return cls.of_rows(AxisEntries(*matrix.by_row, matrix.values, extras=matrix.extras))
+        counts = np.ones(matrix.n_entries)
+        return cls.of_rows(AxisEntries(*matrix.by_row, counts, extras=matrix.extras))
 
     @cached_property
     def later(self) -> PlaceArray:
         """How many entries of its row follow each entry."""
-        ends = np.repeat(self.starts[1:], np.diff(self.starts)).astype(np.int32)
-        return ends - 1 - np.arange(ends.size, dtype=np.int32)
+        ends = np.repeat(self.starts[1:], np.diff(self.starts))
+        later: PlaceArray = (ends - 1 - np.arange(ends.size)).astype(np.int32)
+        return later
 
     @cached_property
     def earlier(self) -> PlaceArray:
         """How many entries of its row precede each entry."""
-        starts = np.repeat(self.starts[:-1], np.diff(self.starts)).astype(np.int32)
-        return np.arange(starts.size, dtype=np.int32) - starts
+        starts = np.repeat(self.starts[:-1], np.diff(self.starts))
+        earlier: PlaceArray = (np.arange(starts.size) - starts).astype(np.int32)
+        return earlier
 
     @cached_property
     def by_column(self) -> tuple[PlaceArray, IndexArray]:
