@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,16 +106,49 @@ def _show_own_file(opened: Path, file: Path, *, verified: bool, as_json: bool) -
         "format": FORMAT,
         "version": stored.version,
     }
-    describe, list_lines = _describe_model, _format_model
-    if stored.kind == "matrix":
-        describe, list_lines = _describe_store, _format_store
+    describe = _describe_store if stored.kind == "matrix" else _describe_model
     facts |= describe(opened, verified=verified)
     if as_json:
         show_json(facts)
         return
-    for name, shown in list_lines(facts):
-        line = f"{name:<12}{shown}"
-        say(textwrap.fill(line, 110, subsequent_indent=" " * 12, break_on_hyphens=False))
+    # what was chosen stands in a line of its own
+    shown = facts | {"settings": _leave_out(facts.get("settings", {}), facts.get("chosen", {}))}
+    for name, text in list_facts(shown):
+        line = f"{name:<20}{text}"
+        say(textwrap.fill(line, 110, subsequent_indent=" " * 20, break_on_hyphens=False))
+    if not facts["verified"]:
+        say("values were not compared with their checksums, as --verify does")
+
+
+def _leave_out(facts: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in facts.items() if name not in others}
+
+
+def list_facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a line for each fact that is not empty: its name, and its values; a group inside a group
+    has lines of its own.
+
+    >>> list(list_facts({"model": "DMF", "chosen": {"epochs": 3, "members": {"network": 1.0}}}))
+    [('model', 'DMF'), ('chosen', 'epochs=3'), ('chosen members', 'network=1.0')]
+    """
+    for name, fact in facts.items():
+        title = name.replace("_", " ")
+        if isinstance(fact, Mapping):
+            words = (
+                f"{key}={format_value(item)}"
+                for key, item in fact.items()
+                if item is not None and not isinstance(item, Mapping)
+            )
+            yield from filter(itemgetter(1), [(title, " ".join(words))])
+            groups = {key: item for key, item in fact.items() if isinstance(item, Mapping)}
+            yield from ((f"{title} {key}", text) for key, text in list_facts(groups))
+        elif isinstance(fact, list):
+            yield (
+                title,
+                " ".join(f"{item:.4f}" if isinstance(item, float) else item for item in fact),
+            )
+        elif fact is not None:
+            yield title, f"{fact:,}" if type(fact) is int else str(fact)
 
 
 def _describe_model(path: Path, *, verified: bool) -> dict[str, Any]:
@@ -184,94 +218,9 @@ def describe_history(history: History) -> dict[str, Any]:
     }
 
 
-def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    from deepmf.training.history import describe_stages
-
-    chosen_settings, training, extension = facts["chosen"], facts["training"], facts["extension"]
-    settings = {
-        name: value for name, value in facts["settings"].items() if name not in chosen_settings
-    }
-    # such as validation entries
-    shown = "{entries:,} entries of known rows and columns, not trained on"
-    if extension and (extension["new_rows"] or extension["new_columns"]):
-        shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries"
-    dropped = "{dropped:,} of the {entries:,} training entries were replaced or forgotten, and are still in the file"
-    lines = [
-        (
-            "file",
-            "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts),
-        ),
-        (
-            "",
-            ""
-            if facts["verified"]
-            else "only types and shapes are checked; --verify compares checksums",
-        ),
-        ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
-        ("settings", _format_settings(settings)),
-        ("chosen", _format_settings(chosen_settings, digits=4)),
-        ("on entries", _format_settings(facts["chosen_on_entries"], digits=4)),
-        ("members", _format_settings(chosen_settings.get("members", {}), digits=4)),
-        *chosen_settings.get("parts", {}).items(),
-        ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
-        *(
-            (
-                axis,
-                "{known:,} with features, {inputs:,} inputs: ".format(**of_axis)
-                + format_kinds(of_axis["kinds"]),
-            )
-            for axis, of_axis in facts["features"].items()
-        ),
-        *((axis, f"{count:,} with names") for axis, count in facts["names"].items() if count),
-        ("scale", _format_scale(facts["scale"])),
-        ("training", _format_training(training)),
-        ("stages", training["stages"] and f"validation RMSE {describe_stages(training['stages'])}"),
-        ("boundaries", " ".join(f"{boundary:.4f}" for boundary in facts["boundaries"] or ())),
-        ("dropped", facts["dropped"] and dropped.format(**facts)),
-        ("extended by", extension and shown.format(**extension)),
-    ]
-    return [line for line in lines if line[1]]
-
-
 def format_kinds(kinds: Mapping[str, str]) -> str:
     """Return the names of features with their kinds."""
     return ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
-
-
-def _format_scale(content: dict[str, Any]) -> str:
-    if "interactions" in content:
-        return "interactions without values"
-    if content["levels"] is None:
-        return "{low:g} to {high:g}".format(**content)
-    return "levels " + " ".join(f"{level:g}" for level in content["levels"])
-
-
-def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
-    floats = {name: value for name, value in settings.items() if isinstance(value, float)}
-    shown = settings | {name: float(f"{value:.{digits}g}") for name, value in floats.items()}
-    return " ".join(
-        f"{name}={format_value(value)}"
-        for name, value in shown.items()
-        if not isinstance(value, dict)
-    )
-
-
-def _format_training(training: dict[str, Any]) -> str:
-    from deepmf.formatting import format_quantity
-
-    words = ["no epochs"]  # of a model of means
-    if training["epochs"]:
-        words = [format_quantity(training["epochs"], "epoch")]
-    if training["best_epoch"]:
-        words.append(f"best epoch {training['best_epoch']}")
-    if training["validation_rmse"] is not None:
-        words.append(f"validation RMSE {training['validation_rmse']:.4f}")
-        if training["epochs"] and training["means_rmse"] is not None:
-            words[-1] += f" (the means: {training['means_rmse']:.4f})"
-    endings = {"patience": "stopped early", "interrupted": "interrupted", "diverged": "diverged"}
-    if training["stopped"] in endings:
-        words.append(endings[training["stopped"]])
-    return ", ".join(words)
 
 
 def _describe_store(path: Path, *, verified: bool) -> dict[str, Any]:
@@ -294,23 +243,3 @@ def _describe_store(path: Path, *, verified: bool) -> dict[str, Any]:
             f"{axis.axis}s": find_stored_kind(axis) for axis in (matrix.rows, matrix.columns)
         },
     }
-
-
-def _format_store(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
-    checked = (
-        "the checksums match"
-        if facts["verified"]
-        else "values are not checked; --verify compares checksums"
-    )
-    return [
-        (
-            "store",
-            "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts),
-        ),
-        ("", checked),
-        ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
-        ("scale", _format_scale(facts["scale"])),
-        ("values", f"{facts['values']}{mean}"),
-        ("labels", "of rows {rows}, of columns {columns}".format(**facts["labels"])),
-    ]
