@@ -14,10 +14,9 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from deepmf.cli.compare import compare
-from deepmf.cli.datasets import datasets
+from deepmf.cli.data import datasets, pack, split
 from deepmf.cli.demo import demo
-from deepmf.cli.evaluate import evaluate
+from deepmf.cli.evaluate import compare, evaluate
 from deepmf.cli.fit import fit
 from deepmf.cli.impute import impute
 from deepmf.cli.inspect import inspect
@@ -35,7 +34,6 @@ from deepmf.cli.recommend import explain, recommend, similar
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, export_entries, import_entries, serve
 from deepmf.cli.settings import settings
-from deepmf.cli.split import pack, split
 from deepmf.errors import DeepMFError, DeepMFWarning, UserError
 
 # The base class of typer's errors about options and arguments, whichever library typer builds on.

@@ -100,7 +100,7 @@ def _show_own_file(opened: Path, file: Path, *, verified: bool, as_json: bool) -
     from deepmf.storage.model_file import FORMAT, map_file
 
     stored = map_file(opened)
-    facts = {
+    facts: dict[str, Any] = {
         "file": str(file),
         "bytes": opened.stat().st_size,
         "format": FORMAT,

@@ -1,5 +1,5 @@
-"""`deepmf pack` and `deepmf split`: files of entries as one store, and as files for training,
-validation and test."""
+"""`deepmf pack`, `deepmf split` and `deepmf datasets`: files of entries as one store, as parts for
+training, validation and test, and downloaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading
 from deepmf.cli.options import (
@@ -30,7 +32,9 @@ from deepmf.errors import BadSetting, check_choice
 from deepmf.files import check_parts, write_folder_atomically
 
 if TYPE_CHECKING:
+    from deepmf.data.datasets import Dataset
     from deepmf.matrix.matrix import ObservedMatrix
+
 
 _FORMATS = ("csv", "tsv", "parquet", "store")
 _WAYS = ("entries", "rows", "time", "last")
@@ -275,3 +279,81 @@ def pack(
         f"next: deepmf fit {shlex.quote(str(output))} -o model.safetensors"
     )
     show_result(facts, text, as_json=as_json)
+
+
+datasets = typer.Typer(invoke_without_command=True)
+
+
+@datasets.callback()
+def show_help(context: typer.Context) -> None:
+    """List and download public data sets.
+
+    Example: deepmf datasets fetch ml-1m
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@datasets.command("list")
+def list_all(as_json: Json = False) -> None:
+    """List the public data sets and where they are stored.
+
+    They are stored in the folder in the environment variable DEEPMF_DATA.
+
+    Example: deepmf datasets list
+    """
+    from deepmf.data.datasets import DATASETS, folder
+
+    facts = [_dataset_to_json(dataset) for dataset in DATASETS.values()]
+    if as_json:
+        show_json({"folder": str(folder()), "datasets": facts})
+        return
+    lines = []
+    for fact in facts:
+        megabytes = fact["bytes"] and max(1, round(fact["bytes"] / 1e6))
+        lines.append([fact["name"], fact["title"], megabytes, fact["file"] or ""])
+    show_table(["name", "data set", "MB", "file"], lines)
+    say(f"stored in {folder()} (set the environment variable DEEPMF_DATA to use another folder)")
+
+
+@datasets.command()
+def fetch(
+    name: Annotated[str, argument("NAME", "Data set, as deepmf datasets list names it.")],
+    as_json: Json = False,
+) -> None:
+    """Download a data set, verify it, and unpack its entries.
+
+    A data set that is stored already, as its archive or unpacked, is not downloaded again.
+
+    Example: deepmf datasets fetch ml-1m
+    """
+    from deepmf.data.datasets import fetch, find, info
+
+    dataset = info(name)
+    was_here = find(name) is not None
+    with show_share(f"fetching {name}") as progress:
+        file = fetch(name, progress=progress)
+    words = ["deepmf", "fit", str(file), "-o", "model.safetensors"]
+    if dataset.ratings.duplicates != "error":
+        words += ["--duplicates", dataset.ratings.duplicates]
+    text = (
+        f"{dataset.title}\n{dataset.licence}\n"
+        f"{'already stored in' if was_here else 'stored in'} {file}\nnext: {shlex.join(words)}"
+    )
+    facts = _dataset_to_json(dataset) | {"file": str(file), "was_here": was_here}
+    show_result(facts, text, as_json=as_json)
+
+
+def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
+    from deepmf.data.datasets import find
+
+    file = find(dataset.name)
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "entries": dataset.n_entries,
+        "bytes": dataset.n_bytes,
+        "licence": dataset.licence,
+        "address": dataset.address,
+        "file": None if file is None else str(file),
+    }
